@@ -1,4 +1,4 @@
-//! jemalloc: its configuration and its statistics.
+//! jemalloc: configuration and statistics.
 
 use server::{Allocator, HeapStatistics};
 use std::ffi::{CString, c_uint};
@@ -8,25 +8,21 @@ use std::path::Path;
 use std::{env, io, process};
 use tikv_jemalloc_ctl::{epoch, raw, stats};
 
-/// jemalloc is used because it returns freed memory under churn, and reports the memory that it holds.
+/// jemalloc returns freed memory under churn, and reports the memory that it holds.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Configuration that jemalloc reads at the start; `MALLOC_CONF` in the environment overrides it.
+/// Configuration of jemalloc. `MALLOC_CONF` in the environment overrides it.
 ///
-/// - `dirty_decay_ms`: time for which freed pages are kept: one second instead of jemalloc's ten. Freed pages
-///   belong to no account of the budget. In a test with `--memory 128MiB`, four attacks (late samples, new
-///   series on 256 connections, slow bodies, exports of long lines) took 132 MiB of anonymous memory with the
-///   default, and 98 MiB with this value. 100 ms, or fewer arenas, gained nothing more.
-/// - `narenas`: at most eight. The default is four for each core. Each arena has partly used pages of its
-///   own. On a machine of 64 cores, these pages alone exceed a small budget. Threads cache small blocks outside
-///   the arenas, so there is little contention.
-// SAFETY: jemalloc declares `const char *malloc_conf` for this purpose. The pointer refers to a text that
-// ends with a zero byte and lives as long as the process.
+/// - `dirty_decay_ms`: freed pages are kept for one second instead of ten, because they belong to no account. In a
+///   test with `--memory 128MiB` and four attacks, anonymous memory fell from 132 MiB to 98 MiB.
+/// - `narenas`: at most eight. The default is four for each core, and each arena has partly used pages. On 64 cores,
+///   these pages alone exceed a small budget.
+// SAFETY: jemalloc declares `const char *malloc_conf` for this purpose. The text ends with a zero byte and lives as
+// long as the process.
 #[unsafe(export_name = "malloc_conf")]
 static CONF: &[u8; 30] = b"narenas:8,dirty_decay_ms:1000\0";
 
-/// Source of jemalloc's statistics.
 #[derive(Debug)]
 pub(crate) struct Jemalloc;
 
@@ -42,17 +38,17 @@ impl Allocator for Jemalloc {
 
     fn write_profile(&self, file: &Path) -> io::Result<()> {
         let name = CString::new(file.as_os_str().as_bytes())?;
-        // SAFETY: jemalloc declares the value of `prof.dump` as `const char *`, and does not keep it after the call.
+        // SAFETY: jemalloc declares `prof.dump` as `const char *`, and does not keep the pointer.
         unsafe { raw::write(b"prof.dump\0", name.as_ptr()) }
             .map_err(|error| io::Error::other(error.to_string()))
     }
 }
 
-/// Configuration by which jemalloc samples an allocation every 512 KiB for heap profiles.
+/// Configuration for heap profiles: a sample every 512 KiB.
 const SAMPLING: &str = "prof:true,lg_prof_sample:19";
 
-/// Makes jemalloc sample allocations. jemalloc reads this option only when the process starts. So unless sampling is on already,
-/// this function starts the program again in the same process, with the option in the environment, and does not return.
+/// Makes jemalloc sample allocations. jemalloc reads this option only at the start of a process. So this function
+/// starts the program again, in the same process, unless sampling is on.
 pub(crate) fn sample_allocations() -> io::Result<()> {
     // SAFETY: jemalloc declares `opt.prof` as `bool`.
     if unsafe { raw::read(b"opt.prof\0") }.unwrap_or(false) {
@@ -72,10 +68,10 @@ pub(crate) fn sample_allocations() -> io::Result<()> {
     Err(command.args(arguments).env(CONF_VARIABLE, conf).exec())
 }
 
-/// Environment variable from which jemalloc reads options.
+/// jemalloc reads options from this environment variable.
 const CONF_VARIABLE: &str = "MALLOC_CONF";
 
-/// Number of live allocations: the sum over all size classes and arenas.
+/// Number of live allocations of all size classes and arenas.
 fn objects() -> Option<u64> {
     let classes = [
         (&b"arenas.nbins\0"[..], &b"stats.arenas.4096.bins.0.curregs\0"[..]),
@@ -89,14 +85,14 @@ fn objects() -> Option<u64> {
         let count: c_uint = unsafe { raw::read(count) }.ok()?;
         for class in 0..count as usize {
             mib[CLASS_AT] = class;
-            // SAFETY: jemalloc declares the number of allocations of a class as `size_t`.
+            // SAFETY: jemalloc declares this number as `size_t`.
             objects += unsafe { raw::read_mib::<usize>(&mib) }.ok()? as u64;
         }
     }
     Some(objects)
 }
 
-/// Position of the size class in the names of statistics. Arena 4096 means all arenas together.
+/// Position of the size class in the names of statistics. Arena 4096 means all arenas.
 const CLASS_AT: usize = 4;
 
 #[cfg(test)]
@@ -115,7 +111,7 @@ mod tests {
         let (small, large): (Vec<_>, Vec<_>) =
             (0..50_000).map(|i| (Box::new(i), vec![0_u8; if i % 1_000 == 0 { 100_000 } else { 0 }])).unzip();
         let during = statistics();
-        // the bounds are loose because other tests allocate at the same time
+        // loose bounds: other tests allocate at the same time
         let grown = during.objects.saturating_sub(before.objects);
         assert!((45_000..500_000).contains(&grown), "{before:?} {during:?}");
         assert!(during.allocated_bytes > before.allocated_bytes + 5_000_000, "{before:?} {during:?}");

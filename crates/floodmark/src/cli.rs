@@ -23,7 +23,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stdx::address;
 
-/// Text below the list of commands in `floodmark --help`.
 const EXIT_STATUS: &str = "\
 Exit status:
   0  success; all checks passed

@@ -41,7 +41,7 @@ fn show(args: &PrintArgs) -> anyhow::Result<()> {
     say(format_args!("\nMemory budget: {}", settings.budget))
 }
 
-/// A value in the form that its flag takes.
+/// A value as its flag takes it.
 fn text(value: Value) -> String {
     match value {
         Value::String(text) => text,

@@ -1,5 +1,5 @@
-//! `floodmark demo`: runs a server and the lab on this machine. The server is killed with SIGKILL in the middle
-//! of the load and started again. Then every acknowledged sample is read back.
+//! `floodmark demo`: runs a server and the lab on this machine. In the middle of the load, the server is killed with
+//! SIGKILL and started again. Then every acknowledged sample is read back.
 
 use crate::cli::DemoArgs;
 use crate::output::say;
@@ -24,7 +24,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Time for a server to become ready.
+/// Time limit for a server to become ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// 100,000 series: 500 metrics of 50 targets for each of four writers.
@@ -32,7 +32,7 @@ const METRICS: f64 = 500.0;
 const TARGETS: f64 = 50.0;
 const WRITERS: u32 = 4;
 
-/// Returns true if no acknowledged sample was lost, duplicated or wrong, and the kill came during the load.
+/// True if no acknowledged sample was lost, duplicated or wrong, and the kill came during the load.
 pub(crate) fn run(args: DemoArgs) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
@@ -79,15 +79,14 @@ fn scenario(args: &DemoArgs, url: &str) -> Scenario {
     let load = &mut scenario.load;
     (load.metrics, load.series_per_metric, load.writers) = (Count(METRICS), Count(TARGETS), WRITERS);
     load.rate = Some(Count(args.rate));
-    // rounds for the whole duration: a kill after the end of the load would prove nothing
+    // rounds for the whole duration: a kill after the load would prove nothing
     let series = METRICS * TARGETS * f64::from(WRITERS);
     load.rounds = Some((args.rate * args.duration.as_secs_f64() / series).ceil() as u32);
-    // retry soon: the demo shows the time after the kill
+    // retry soon after the kill
     load.backoff_max = Span::seconds(0.5);
     scenario
 }
 
-/// A `floodmark serve` on a temporary directory.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -95,9 +94,8 @@ struct Server {
     dir: TempDir,
 }
 
-/// Outcome of the restart after the kill.
 struct Recovery {
-    /// Time from the restart until writes and reads were served again.
+    /// From the restart until writes and reads were served.
     ready_after: Duration,
 }
 
@@ -161,7 +159,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // the directory goes away with it
+        let _ = self.child.kill(); // also removes the directory
         let _ = self.child.wait();
     }
 }
@@ -175,7 +173,7 @@ fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
     let me = std::env::current_exe().context("cannot find this executable")?;
     let mut command = Command::new(me);
     command.arg("serve").arg("--data-dir").arg(dir.join("data")).arg("--http").arg(address.to_string());
-    // Ctrl-C reaches only the demo, which then stops the server
+    // Ctrl-C reaches only the demo
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("cannot start the server")
 }
@@ -188,7 +186,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The usual address, or a free port if that is taken.
+/// The usual address, or a free port.
 fn free_address() -> anyhow::Result<SocketAddr> {
     let usual = SocketAddr::from(([127, 0, 0, 1], 9009));
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -200,7 +198,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 struct Outcome {
     result: RunResult,
     recovery: Recovery,
-    /// True if the load was still running at the kill.
+    /// True if the kill came during the load.
     was_killed_in_time: bool,
     idle_bytes: u64,
     rss_bytes: u64,

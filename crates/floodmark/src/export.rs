@@ -1,7 +1,6 @@
 //! `floodmark export`: exports a tenant's table, series by series, in bounded memory.
 //!
-//! The export reads the table itself, without a server. Samples that a running server holds only in memory
-//! are not included. The server's own `GET /api/v1/export` includes them.
+//! Samples that a running server holds only in memory are not in the table. `GET /api/v1/export` includes them.
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
@@ -19,18 +18,17 @@ use tables::METRICS;
 use tables::write::{BlockWriter, Sink};
 use tables::{Cache, Date, Scan, ScanLimits, Select, Stretch, Table, WriteLimits};
 
-/// Limit on the samples in a line of JSON, and in a row of Parquet.
+/// Maximum number of samples in a line of JSON or a row of Parquet.
 const LINE_SAMPLES: usize = 10_000;
 const ROW_SAMPLES: usize = 4096;
 
-/// Bytes of Parquet footers kept in memory.
+/// Parquet footers kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Parameters of an export.
 struct Ask {
     table: Table,
     cache: Arc<Cache>,
-    /// Matchers of each selector. A series is exported for the first selector that matches it.
+    /// Matchers of each selector. A series is exported for the first matching selector.
     selectors: Vec<Vec<Matcher>>,
     range: TimeRange,
     counts: Counts,
@@ -39,9 +37,9 @@ struct Ask {
 #[derive(Debug, Default)]
 struct Counts {
     samples: u64,
-    /// Staleness markers that were left out, because text formats cannot express them.
+    /// Staleness markers, which text formats cannot express.
     left_out: u64,
-    /// Warnings about data that could not be read.
+    /// Data that could not be read.
     warnings: Vec<String>,
 }
 
@@ -93,8 +91,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
 }
 
 impl Ask {
-    /// Calls `each` with the samples of `range`, series by series in time order. A call gets samples of one
-    /// series. Their number is less than `samples_max` plus the samples of one read of the table.
+    /// Calls `each` with the samples of `range`, series by series in time order. A call gets samples of one series:
+    /// less than `samples_max` plus one read of the table.
     fn each(
         &mut self,
         range: TimeRange,
@@ -128,7 +126,7 @@ impl Ask {
     }
 }
 
-/// Translates the matchers of a selector into a selection of the table.
+/// Translates matchers into a selection of the table.
 fn select(matchers: &[Matcher], range: TimeRange) -> Select {
     let named = |m: &&Matcher| m.name == model::labels::METRIC_NAME && m.op == MatchOp::Equal;
     let names = matchers.iter().find(named).map(|m| vec![m.value.clone()]);
@@ -206,7 +204,6 @@ fn parquet_day(ask: &mut Ask, date: Date, range: TimeRange, dir: &Path) -> anyho
     Ok(())
 }
 
-/// A file being written.
 struct Out(BufWriter<File>);
 
 impl Write for Out {

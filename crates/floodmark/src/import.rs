@@ -1,14 +1,12 @@
-//! `floodmark import`: writes history from other programs straight into a tenant's table.
+//! `floodmark import`: writes history from other programs into a tenant's table.
 //!
 //! ```text
 //!   tsdb, text, jsonl, parquet ──series, samples──▶ intake ──files of one day──▶ target ──▶ Delta commit
 //!                                                  (scratch)                       source import/<id>
 //! ```
 //!
-//! Each block and each file is a source, identified by its content: a block by its ULID, a file by its hash.
-//! One commit makes the files of a source visible and marks the source as complete. So a second import of the
-//! same source does nothing, and an import that was killed starts over without duplicates. The commit is a
-//! compare-and-swap, so a server may be running.
+//! Each block and each file is a source, identified by its content. One commit makes the source visible and marks it
+//! as complete. So an import can be killed and repeated without duplicates, also beside a running server.
 
 mod intake;
 mod jsonl;
@@ -35,16 +33,15 @@ pub(crate) use scratch::FilePart;
 pub(crate) use target::{Place, runtime};
 pub(crate) use tsdb::Block;
 
-/// Result of importing one source.
 #[derive(Debug)]
 struct Report {
     path: PathBuf,
     source: String,
-    /// `None` if the source had been imported before.
+    /// `None` for a source that was imported before.
     committed: Option<(Tally, Committed)>,
 }
 
-/// Imports all sources. Returns true: any failure is an error.
+/// Returns true, because any failure is an error.
 pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     let runtime = runtime()?;
     let target = Target::open(&args.place, &runtime)?;
@@ -70,7 +67,7 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Finds the sources at the given paths; blocks are in order of time.
+/// Sources at the given paths. Blocks are in order of time.
 fn find(args: &ImportArgs) -> anyhow::Result<Vec<PathBuf>> {
     match args.format {
         ImportFormat::Tsdb => tsdb::find(&args.paths),
@@ -174,7 +171,7 @@ fn print_total(reports: &[Report]) -> anyhow::Result<()> {
     say(format_args!("imported now: {}, with {samples} samples; imported before: {already}", done().count()))
 }
 
-/// Hash of a file's content, which identifies it as a source.
+/// Identifies a file by its content.
 fn content_hash(path: &Path) -> anyhow::Result<String> {
     let mut file = File::open(path)?;
     anyhow::ensure!(file.metadata()?.is_file(), "not a file");
@@ -187,7 +184,7 @@ fn content_hash(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Reads a file line by line. A line longer than `bytes_max` is an error.
+/// Lines of a file. A line longer than `bytes_max` is an error.
 pub(crate) struct Lines {
     reader: BufReader<File>,
     line: Vec<u8>,
@@ -205,7 +202,7 @@ impl Lines {
         Ok(Self { reader, line: Vec::new(), bytes_max, number: 0, read: 0, len })
     }
 
-    /// Returns the next line without its newline, or `None` at the end of the file.
+    /// Next line without the newline. `None` at the end of the file.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<&[u8]>> {
         self.line.clear();
         self.number += 1;

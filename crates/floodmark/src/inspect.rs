@@ -1,5 +1,4 @@
-//! `floodmark inspect`: shows the contents of a data directory. The command changes nothing, so a server may
-//! be running.
+//! `floodmark inspect`: shows a data directory without changing it, also beside a running server.
 
 mod file;
 mod journal;
@@ -17,7 +16,7 @@ pub(crate) fn run(command: InspectCommand) -> anyhow::Result<()> {
     }
 }
 
-/// A table with headings; numbers are right-aligned.
+/// A table with headings. Numbers are right-aligned.
 fn columns(names: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(names);
@@ -32,7 +31,7 @@ fn columns(names: &[&str], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt()
 }
 
-/// A time as RFC 3339, or the number if it is out of range.
+/// RFC 3339, or the number if it is out of range.
 fn time(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |t| t.to_string())
 }

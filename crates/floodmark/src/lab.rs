@@ -13,15 +13,14 @@ use lab::{Ledger, Scenario};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Time that tasks get to end after a command is done.
+/// Time for tasks to end after a command.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Runs a command of the lab. Returns true if everything it checked is in order (exit status 0).
+/// Runs a command of the lab. True if all checks passed (exit status 0).
 pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(report(&command));
-    // after a second signal, tasks may remain; they undo their work when dropped. Threads that read a file
-    // are not awaited
+    // after a second signal, tasks may remain; they undo their work when dropped
     runtime.shutdown_timeout(END_WITHIN);
     done
 }

@@ -1,4 +1,4 @@
-//! `floodmark limits`: shows every limit of a running server with its value, current and peak use, origin, bounds and reason.
+//! `floodmark limits`: shows every limit of a running server with its use, origin, bounds and reason.
 
 use crate::cli::limits::LimitsArgs;
 use crate::output::{print, say};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Width of the tables if stdout is not a terminal.
+/// Width of the tables without a terminal.
 const WIDTH: u16 = 160;
 
 pub(crate) fn run(args: &LimitsArgs) -> Result<()> {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &LimitsArgs) -> Result<()> {
 async fn ask(args: &LimitsArgs) -> Result<Value> {
     let host = args.target.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
     let tls = TlsFiles { ca: args.ca.clone(), ..TlsFiles::default() };
-    // no --allow-host is needed: the command sends no load, only one request
+    // no --allow-host is needed, because the command sends no load
     let access = Access { hosts: host.into_iter().collect(), tls };
     let endpoint = Endpoint::resolve(&args.target, &access).await?;
     let mut given = Vec::new();
@@ -81,7 +81,6 @@ fn table(rows: &Value) -> Table {
     table
 }
 
-/// Returns true if a limit is a number of bytes.
 fn is_size(name: &str) -> bool {
     name.starts_with("memory of ") || name == "inflight_bytes"
 }
@@ -96,7 +95,7 @@ fn shown(value: &Value, is_size: bool) -> String {
     }
 }
 
-/// Number of bytes in a readable form: `6.0 GiB`.
+/// For example `6.0 GiB`.
 fn size(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.into_iter().find(|(_, unit)| bytes >= *unit) {

@@ -1,4 +1,4 @@
-//! The Floodmark binary: one `match` over all its commands.
+//! The Floodmark binary.
 
 mod allocator;
 mod cli;

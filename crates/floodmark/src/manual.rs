@@ -1,4 +1,4 @@
-//! Completion scripts and man pages, generated from the definition of the command line.
+//! Completion scripts and man pages, generated from the command line's definition.
 
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
 use crate::output::{print, say};
@@ -8,14 +8,13 @@ use clap_mangen::Man;
 
 const NAME: &str = "floodmark";
 
-/// Prints a completion script.
 pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
     print(String::from_utf8_lossy(&script))
 }
 
-/// Prints the main page, or writes the pages of all commands to a directory.
+/// Prints the main page, or writes all pages to a directory.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
     let Some(dir) = &args.output else {
         let mut page = Vec::new();

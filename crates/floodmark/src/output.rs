@@ -8,8 +8,7 @@ use lab::{Observer, RunResult, Silent, Stderr};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Writes to stdout. A closed pipe is not an error: the command keeps its exit status. A full disk is an
-/// error.
+/// Writes to stdout. A closed pipe is not an error, a full disk is one.
 pub(crate) fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -18,33 +17,32 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     }
 }
 
-/// Returns true if `error` is a broken pipe, as when `head` has read enough.
+/// True if `error` is a broken pipe, as with `head`.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Returns true if output to stderr may be coloured. By default, it may if stderr is a terminal. `NO_COLOR`,
-/// `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` change this. Help texts follow the same rules.
+/// True if stderr may be coloured: a terminal, unless `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` or `TERM` says
+/// otherwise.
 pub(crate) fn colours_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
 
-/// Writes a line to stdout.
 pub(crate) fn say(line: impl Display) -> Result<()> {
     print(format_args!("{line}\n"))
 }
 
-/// Writes a line to stderr; failures are ignored.
+/// Writes a line to stderr. Failures are ignored.
 pub(crate) fn note(line: impl Display) {
     writeln!(io::stderr().lock(), "{line}").ok();
 }
 
-/// Returns the destination of the lab's progress: stderr, or nothing if `quiet`.
+/// Destination of the lab's progress: stderr, or nothing if `quiet`.
 pub(crate) fn observer(quiet: bool) -> Box<dyn Observer> {
     if quiet { Box::new(Silent) } else { Box::new(Stderr::new()) }
 }
 
-/// Text of an error with its causes. A cause is left out if the text already ends with it.
+/// Text of an error with its causes. A cause at the end of the text is not repeated.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -58,7 +56,7 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints a result and writes its files. Attempts all of them, and returns the first error.
+/// Prints a result and writes its files. Attempts all, and returns the first error.
 pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = save(result, args);
     let printed = match args.print.json {
@@ -68,7 +66,7 @@ pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     saved.and(printed)
 }
 
-/// Writes a result's files. Attempts all of them, and returns the first error.
+/// Writes a result's files. Attempts all, and returns the first error.
 pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
     type View = fn(&RunResult) -> String;

@@ -1,4 +1,4 @@
-//! `floodmark lab run` and the commands that run a scenario several times: run scenarios and print their results.
+//! `floodmark lab run` and the commands that run a scenario several times.
 
 use crate::cli::lab::{InitArgs, ScenariosArgs};
 use crate::cli::scenario::{
@@ -40,7 +40,6 @@ pub(crate) fn list(args: &ScenariosArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes a preset to a new file.
 pub(crate) fn init(args: &InitArgs) -> Result<bool> {
     let text = preset(&args.preset).with_context(|| format!("there is no preset {}", args.preset))?;
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(&args.preset).with_extension("toml"));
@@ -53,7 +52,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs a scenario; true if it passed.
+/// Runs a scenario. True if it passed.
 pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     let (scenario, mut options) = read(&args.scenario)?;
     if args.check {
@@ -67,7 +66,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     Ok(result.passed())
 }
 
-/// Searches for the largest load that passes; true if there is one.
+/// Searches for the largest load that passes. True if there is one.
 pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
@@ -77,7 +76,7 @@ pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
 
-/// Searches for the smallest target that passes; true if there is one.
+/// Searches for the smallest target that passes. True if there is one.
 pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
@@ -87,7 +86,7 @@ pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
 
-/// Runs the scenario against several targets in turn; true if all laps passed.
+/// Runs the scenario against several targets in turn. True if all laps passed.
 pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     let (text, folder) = text_of(&args.scenario)?;
     let (stop, access) = (Stop::default(), args.changes.access.access());
@@ -118,7 +117,7 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     Ok(!race.partial && race.missing.is_empty() && race.laps.iter().all(|(_, result)| result.passed()))
 }
 
-/// Merges the results of several machines; true if the whole passed.
+/// Merges the results of several machines. True if the whole passed.
 pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
     let parts: Result<Vec<RunResult>> = args.results.iter().map(|path| RunResult::load(path)).collect();
     let whole = lab::result::merge::merge(&parts?)?;
@@ -143,7 +142,7 @@ fn read(args: &ScenarioArgs) -> Result<(Scenario, RunOptions)> {
     Ok((scenario, RunOptions { text, overrides, folder, access, ..RunOptions::default() }))
 }
 
-/// The text of a scenario and its folder. A bare name is also looked up in `scenarios/` and among the presets.
+/// Text and folder of a scenario: a file, a name in `scenarios/`, or a preset.
 fn text_of(path: &Path) -> Result<(String, PathBuf)> {
     let beside = Path::new("scenarios").join(path).with_extension("toml");
     let path = if !path.exists() && beside.exists() { beside } else { path.to_owned() };

@@ -46,8 +46,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    // the server listens before the node creates its directory, so that an address in use leaves no directory
-    // behind
+    // listen first: an address in use leaves no directory behind
     let main = listen(settings.http)?;
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
@@ -85,11 +84,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Limit on the connections that the kernel queues until they are accepted; `net.core.somaxconn` may lower it. Beyond the limit
-/// the kernel drops a connection attempt, and the client repeats it after a second.
+/// Maximum number of connections that wait to be accepted; `net.core.somaxconn` may lower it. Further clients try
+/// again after a second.
 const BACKLOG: u32 = 4096;
 
-/// Listens on an address. If the machine has no IPv6, "all addresses" means all IPv4 addresses.
+/// Without IPv6, "all addresses" means all IPv4 addresses.
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = match bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {
@@ -107,11 +106,10 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Default log filter. Without a filter, libraries log each step. The Delta kernel logs kilobytes for each
-/// error, although it also returns the error and the caller logs it.
+/// Default log filter. Libraries would log each step, and the Delta kernel kilobytes for each error.
 const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
-/// Sets up logging to stderr, coloured in a terminal. `RUST_LOG` replaces the default filter.
+/// Logs to stderr. `RUST_LOG` replaces the default filter.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));

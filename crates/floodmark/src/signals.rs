@@ -4,8 +4,7 @@ use anyhow::{Context, Result, bail};
 use lab::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Runs `work`. The first signal sets `stop`, and `work` then ends early with a result. A second signal drops
-/// `work`, which undoes what `work` has begun; then there is no result.
+/// Runs `work`. The first signal sets `stop`, and `work` ends early with a result. A second signal drops `work`.
 pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut signals = Signals::listen()?;
     let mut asked = false;
@@ -21,11 +20,10 @@ pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<
     }
 }
 
-/// All signals that end a command.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// SIGHUP; `None` if the process ignores it, as under `nohup`.
+    /// `None` if SIGHUP is ignored, as under `nohup`.
     hangup: Option<Signal>,
 }
 
@@ -54,8 +52,7 @@ impl Signals {
     }
 }
 
-/// Returns true if the process was started with SIGHUP ignored, as by `nohup`. Reads `SigIgn` of `/proc/self/status`, in which
-/// signal 1 is the lowest bit.
+/// True if the process was started with SIGHUP ignored: the lowest bit of `SigIgn` in `/proc/self/status`.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

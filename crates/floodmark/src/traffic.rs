@@ -11,7 +11,7 @@ use lab::show::html;
 use lab::{RunResult, Scenario, Stop};
 use std::io::IsTerminal;
 
-/// Records traffic. Returns true if every settled write request was recorded.
+/// Records traffic. True if every settled write request was recorded.
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     let stop = Stop::default();
     let options = args.options(stop.clone());
@@ -25,7 +25,7 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     Ok(report.is_complete())
 }
 
-/// Replays a recording. Returns true if the replay was complete and samples were acknowledged.
+/// Replays a recording. True if the replay was complete and samples were acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     let text = args.scenario();
     let scenario = Scenario::parse(&text)?;
@@ -36,14 +36,12 @@ pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     Ok(result.passed())
 }
 
-/// Shows a saved result.
 pub(crate) fn report(args: &LabReport) -> anyhow::Result<bool> {
     let print = PrintArgs { json: args.json, quiet: true };
     show(&RunResult::load(&args.result)?, &ResultArgs { out: None, views: args.views.clone(), print })?;
     Ok(true)
 }
 
-/// Compares two results.
 pub(crate) fn compare(args: &LabCompare) -> anyhow::Result<bool> {
     let (a, b) = (RunResult::load(&args.a)?, RunResult::load(&args.b)?);
     let both = Comparison::of(&a, &b);

@@ -23,7 +23,6 @@ pub(crate) struct LabAccess {
 }
 
 impl LabAccess {
-    /// The lab's access options for these flags.
     pub(crate) fn access(&self) -> Access {
         let tls = TlsFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone() };
         Access { hosts: self.hosts.clone(), tls }

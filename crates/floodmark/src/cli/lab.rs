@@ -208,7 +208,6 @@ pub(crate) struct ScenariosArgs {
 const DURATION_DEFAULT: Duration = Duration::from_secs(20);
 
 impl LabWrite {
-    /// Text of the scenario that is equivalent to the flags.
     pub(crate) fn scenario(&self) -> String {
         let bytes = |n: usize| Value::Integer(n as i64);
         let duration = match (self.duration, self.rounds) {

@@ -148,7 +148,6 @@ fn amount(text: &str) -> anyhow::Result<f64> {
 }
 
 impl ScenarioArgs {
-    /// All changes, in the form of `--set`.
     pub(crate) fn overrides(&self) -> Vec<String> {
         let mut all = self.changes.overrides();
         if let Some(url) = &self.target {
@@ -165,11 +164,10 @@ impl ScenarioArgs {
 }
 
 impl Changes {
-    /// The changes, in the form of `--set`.
     pub(crate) fn overrides(&self) -> Vec<String> {
         let mut all = Vec::new();
         all.extend(self.scale.map(|scale| format!("scale={scale:?}")));
-        // the flag means wall-clock time, so it also turns off the scenario's compression of time
+        // the flag means wall-clock time
         all.extend(self.duration.map(|duration| format!("duration={:?}", duration.as_secs_f64())));
         all.extend(self.duration.map(|_| "compress=1.0".to_owned()));
         all.extend(self.set.iter().cloned());

@@ -1,11 +1,10 @@
-//! Builds the text of a scenario from flags. A result keeps this text, and `lab run` can repeat it.
+//! Builds the text of a scenario from flags. `lab run` can repeat a result's text.
 
 use std::path::Path;
 use std::time::Duration;
 use toml::{Table, Value};
 
-/// Duration longer than any load. A load ends earlier by itself, after its number of rounds or at the end of
-/// its recording.
+/// Longer than any load, which ends after its rounds or with its recording.
 pub(crate) const UNTIL_SENT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Table of the keys that have a value.

@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Text below the flags in the help.
 const SOURCES: &str = "\
 Each setting is also an environment variable and a key of the file: --seal-after is FLOODMARK_SEAL_AFTER and seal_after. \
 Flags take precedence over the environment, the environment over the file. Only the file has settings of single tenants.";
@@ -16,11 +15,11 @@ Flags take precedence over the environment, the environment over the file. Only 
 #[derive(Clone)]
 pub(crate) struct ServeArgs {
     config: Option<PathBuf>,
-    /// Values of the flags that were given, by setting key.
+    /// Given values, by setting key.
     settings: Vec<(&'static str, OsString)>,
 }
 
-/// Shows only the keys: values may be secrets.
+/// Only the keys: values may be secrets.
 impl fmt::Debug for ServeArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<_> = self.settings.iter().map(|(key, _)| key).collect();
@@ -36,7 +35,7 @@ impl ServeArgs {
     }
 }
 
-/// Settings from the file, if there is one, and the environment.
+/// Settings from the file, if any, and the environment.
 pub(crate) fn given(config: Option<&Path>) -> Result<Given, SettingsError> {
     let given = config.map_or_else(|| Ok(Given::default()), |path| Given::default().file(path))?;
     given.environment(std::env::vars_os())
@@ -75,8 +74,7 @@ impl FromArgMatches for ServeArgs {
     }
 }
 
-/// The flag of a setting. Its value is checked later, by code that knows whether the value came from a flag, the environment or
-/// the file.
+/// The flag of a setting. Its value is checked later, together with the file and the environment.
 fn arg(setting: &'static Setting) -> Arg {
     let arg = Arg::new(setting.key)
         .long(setting.key.replace('_', "-"))
@@ -95,7 +93,7 @@ fn arg(setting: &'static Setting) -> Arg {
     }
 }
 
-/// Help text of a flag: description, bounds and default.
+/// Description, bounds and default.
 fn help(setting: &Setting) -> String {
     let bounds = setting.bounds_text().map_or_else(String::new, |bounds| format!(" [{bounds}]"));
     let (DefaultValue::Fixed(default) | DefaultValue::Derived(default)) = setting.default;

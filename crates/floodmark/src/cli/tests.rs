@@ -1,4 +1,4 @@
-//! Checks that documents use only commands and flags that exist, and that help texts are complete.
+//! Documents use only commands and flags that exist, and help texts are complete.
 
 use super::Cli;
 use clap::error::ErrorKind;
@@ -32,10 +32,10 @@ const DOCUMENTS: [(&str, &str); 15] = [
 /// Flags of Prometheus that documents name.
 const OF_OTHERS: [&str; 1] = ["enable-feature"];
 
-/// Pages that name flags of the scripts in `bench/`.
+/// Pages with flags of the scripts in `bench/`.
 const OF_SCRIPTS: [&str; 2] = ["bench/README.md", "benchmarks.md"];
 
-/// Lines of code in a document. Lines that end with a backslash are joined with the next.
+/// Lines of code in a document. A line that ends with a backslash is joined with the next.
 fn code(text: &str) -> Vec<String> {
     let (mut lines, mut fenced, mut begun) = (Vec::new(), false, String::new());
     for line in text.lines() {
@@ -51,7 +51,7 @@ fn code(text: &str) -> Vec<String> {
     lines
 }
 
-/// The words of a shell command, up to a comment, a pipe or the like. A command substitution `$(…)` becomes `1`.
+/// Words of a shell command, up to a comment, a pipe or the like. `$(…)` becomes `1`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote, mut chars) = (vec![String::new()], None, line.chars().peekable());
     while let Some(c) = chars.next() {
@@ -229,7 +229,7 @@ fn old_flag_names_still_work() {
     }
 }
 
-/// Visits a command and all its subcommands, each with its full name.
+/// Visits a command and all its subcommands with their full names.
 fn each_command(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
     let path = format!("{path} {}", command.get_name());
     visit(path.trim_start(), command);
@@ -265,7 +265,7 @@ fn flags_with_equal_meaning_have_equal_names() {
     assert_eq!(described["out"].len(), 1, "{described:?}");
 }
 
-/// Bounds at the end of a help text, such as `[1 to 250000]`, are enforced: the command line refuses values outside them.
+/// A help text such as `[1 to 250000]` must state the enforced bounds.
 #[test]
 fn bounds_in_help_are_those_that_are_checked() {
     let mut count = 0;

@@ -57,7 +57,6 @@ pub(crate) struct LabRecord {
 }
 
 impl LabRecord {
-    /// The lab's options for these flags.
     pub(crate) fn options(&self, stop: Stop) -> RecordOptions {
         RecordOptions {
             access: self.access.access(),
@@ -147,7 +146,6 @@ pub(crate) struct LabObserve {
 }
 
 impl LabReplay {
-    /// Text of the scenario that is equivalent to the flags.
     pub(crate) fn scenario(&self) -> String {
         let target = [
             ("write", Some(self.target.as_str().into())),

@@ -1,5 +1,5 @@
-//! Parsers of option values: one of a few words, or a number within bounds. The parsers also tell the words
-//! and bounds to help texts, completions and errors.
+//! Parsers of option values: a few words, or a number within bounds. Help texts and completions show words and
+//! bounds.
 
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -10,7 +10,6 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// A version of remote write.
 pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
     one_of([PossibleValue::new("1.0").aliases(["1", "v1"]), PossibleValue::new("2.0").aliases(["2", "v2"])])
 }
@@ -52,7 +51,6 @@ pub(crate) fn timestamps() -> impl TypedValueParser<Value = SampleTimes> {
     ])
 }
 
-/// Name of a preset scenario.
 pub(crate) fn preset() -> PossibleValuesParser {
     PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| PossibleValue::new(*name)))
 }
@@ -99,7 +97,7 @@ mod tests {
         parser.parse_ref(&Command::new("x"), None, text.as_ref()).is_ok()
     }
 
-    /// Checks that the parser accepts every word it lists, and its aliases.
+    /// The parser must accept every listed word and alias.
     fn check<T: Clone + Send + Sync + 'static>(parser: impl TypedValueParser<Value = T>) {
         let words: Vec<_> = parser.possible_values().expect("the parser lists its words").collect();
         assert!(words.len() >= 2);

@@ -1,4 +1,4 @@
-//! Takes series and samples in any order and writes files that are sorted as a table requires, in bounded memory.
+//! Takes series and samples in any order, and writes sorted files in bounded memory.
 //!
 //! ```text
 //!   series, samples ──in the table's order──▶ sorted lane ─▶ one open file for each day ────────────┐
@@ -6,7 +6,7 @@
 //!          └──in any other──▶ batch of some 100 MiB ─sort─▶ runs, each of one day ─merge by day──▶ finished
 //! ```
 //!
-//! Blocks of Prometheus are in order and never pass through a batch. Text may be in any order.
+//! Blocks of Prometheus never pass through a batch.
 
 mod batch;
 
@@ -21,45 +21,40 @@ use tables::delta::FileSummary;
 use tables::write::{BlockWriter, Sink, WriteLimits};
 use tables::{Date, Stretch};
 
-/// Limit on the samples in a row of a table.
+/// Maximum number of samples in a row of a table.
 pub(super) const ROW_SAMPLES_MAX: usize = 4096;
 
-/// Limit on the days that the sorted lane has open at a time, each with a file and an encoder. Samples of further days go
-/// through a batch.
+/// Maximum number of open days in the sorted lane. Samples of further days go through a batch.
 const SORTED_DATES_MAX: usize = 64;
 
-/// Sizes of the files that are written.
+/// Sizes of the written files.
 const LIMITS: WriteLimits =
     WriteLimits { row_group_bytes: 4 << 20, file_bytes: 128 << 20, open_bytes: 256 << 20 };
 
-/// A file that is ready for the table.
+/// A file for the table.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Order of precedence: files of a later layer override files of earlier layers. Files of the same layer
-    /// have no sample in common.
+    /// Files of a later layer override files of earlier layers. Files of one layer have no sample in common.
     pub(crate) layer: usize,
     pub(crate) summary: FileSummary,
     pub(crate) part: FilePart,
 }
 
-/// Counts of an import.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) series: SeriesCount,
-    /// Number of samples accepted.
+    /// Accepted samples.
     pub(crate) samples: u64,
     /// Skipped samples by reason.
     pub(crate) skipped: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Counts skipped samples.
     pub(crate) fn skip(&mut self, why: &str, count: u64) {
         if count == 0 {
             return;
         }
-        // The number of reasons has a limit, because reasons may contain text from the input, such as a
-        // label's name.
+        // Limited, because reasons may contain text from the input.
         const REASONS_MAX: usize = 50;
         let why =
             if self.skipped.len() < REASONS_MAX || self.skipped.contains_key(why) { why } else { "others" };
@@ -67,7 +62,7 @@ impl Tally {
     }
 }
 
-/// Counts distinct series, up to about a million; beyond that the count is a lower bound.
+/// Number of different series, exact up to about a million. Above, a lower bound.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesCount {
     seen: HashSet<SeriesKey>,
@@ -115,12 +110,12 @@ impl Sink for OwnFile {
     }
 }
 
-/// The series to which the next samples belong.
+/// Series of the next samples.
 #[derive(Debug)]
 struct Current {
     labels: Labels,
     key: SeriesKey,
-    /// True if samples arrive in the order of the tables.
+    /// True for the sorted lane.
     sorted: bool,
     /// Samples of the sorted lane that are not yet in a row, all of one day.
     pending: Samples,
@@ -129,13 +124,12 @@ struct Current {
     any: bool,
 }
 
-/// Collects series and samples into files.
 pub(crate) struct Intake {
     hasher: SeriesHasher,
     dir: PathBuf,
     sorted: BlockWriter<OwnFile, NewPart>,
     sorted_dates: BTreeSet<Date>,
-    /// The last series of the sorted lane.
+    /// Last series of the sorted lane.
     last: Labels,
     current: Option<Current>,
     batch: Batch,
@@ -150,7 +144,6 @@ impl std::fmt::Debug for Intake {
 }
 
 impl Intake {
-    /// Creates an intake with scratch files in `dir`.
     pub(crate) fn new(hasher: SeriesHasher, dir: &Path) -> Self {
         let own = dir.to_path_buf();
         let new_part: NewPart = Box::new(move |_| {
@@ -171,13 +164,12 @@ impl Intake {
         }
     }
 
-    /// Begins a series. If the series follows the previous one in the table's order, its samples may take the
-    /// sorted lane.
+    /// Begins a series. Samples in the table's order may take the sorted lane.
     pub(crate) fn series(&mut self, labels: &Labels) -> anyhow::Result<()> {
         self.begin(labels, true)
     }
 
-    /// Begins a series whose samples may be in any order.
+    /// Begins a series with samples in any order.
     pub(crate) fn series_unsorted(&mut self, labels: &Labels) -> anyhow::Result<()> {
         self.begin(labels, false)
     }

@@ -1,4 +1,4 @@
-//! Reads Parquet files with the columns of a metrics table, as `floodmark export` writes them.
+//! Reads Parquet files of `floodmark export`.
 
 use super::intake::Intake;
 use super::progress::Progress;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
-/// Limit on the depth of directories that are searched.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 8;
 
-/// Files at the paths and, for directories, below them.
+/// Files at the paths and below.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {

@@ -1,17 +1,15 @@
-//! Shows progress on stderr: a bar in a terminal, otherwise a line every ten seconds.
+//! Progress on stderr: a bar in a terminal, else a line every ten seconds.
 
 use crate::output::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Interval between lines if there is no terminal.
+/// Interval between lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// Progress of one source.
 #[derive(Debug)]
 pub(crate) struct Progress {
     label: String,
@@ -32,7 +30,7 @@ impl Progress {
         Self { label, bar, quiet, last: Instant::now() }
     }
 
-    /// Shows progress; `done` goes from 0 to 1.
+    /// `done` goes from 0 to 1.
     pub(crate) fn at(&mut self, done: f64, samples: u64) {
         match &self.bar {
             Some(bar) => {
@@ -52,7 +50,6 @@ impl Progress {
         }
     }
 
-    /// Shows the current step.
     pub(crate) fn say(&self, what: &'static str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what);

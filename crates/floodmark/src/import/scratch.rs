@@ -1,4 +1,4 @@
-//! Temporary files. They have no name, so no file remains when the process ends, even if it is killed.
+//! Temporary files without names, so none remains after the end of the process.
 
 use bytes::Bytes;
 use protocol::tsdb::ReadAt;
@@ -27,7 +27,7 @@ impl Scratch {
         Ok(Self { file: Arc::new(tempfile::tempfile_in(dir)?), end: 0 })
     }
 
-    /// Begins the next part. The previous part must have been passed to [`Scratch::take`].
+    /// Begins the next part. [`Scratch::take`] must have taken the previous part.
     pub(crate) fn part(&self) -> PartWriter {
         PartWriter { file: Arc::clone(&self.file), start: self.end, at: self.end, buffer: Vec::new() }
     }
@@ -41,7 +41,6 @@ impl Scratch {
     }
 }
 
-/// Writes one part.
 #[derive(Debug)]
 pub(crate) struct PartWriter {
     file: Arc<File>,
@@ -88,7 +87,6 @@ impl FilePart {
         Ok(Self { file: Arc::new(file), bytes })
     }
 
-    /// Length in bytes.
     pub(crate) const fn byte_len(&self) -> u64 {
         self.bytes.end - self.bytes.start
     }

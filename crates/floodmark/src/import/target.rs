@@ -1,7 +1,6 @@
 //! Commits the files of an import to the tenant's table.
 //!
-//! Files are staged under a lease, so that a running server does not delete the files, even if the upload
-//! takes long.
+//! Files are staged under a lease, so that a running server does not delete them.
 
 use super::intake::Finished;
 use crate::cli::serve;
@@ -21,8 +20,8 @@ use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
-/// Floodmark of a complete source. A smaller floodmark counts committed blocks. A source has several blocks
-/// if it has more files than fit into one commit, or files that override earlier files.
+/// Floodmark of a complete source. A smaller floodmark counts committed blocks. A source has several blocks if its
+/// files need several commits.
 const COMPLETE: u64 = 1 << 40;
 
 /// Runtime for requests to the object store.
@@ -33,13 +32,10 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
 /// Location of a tenant's table.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Data directory, which contains the seed of series keys.
+    /// Contains the seed of series keys.
     pub(crate) data_dir: PathBuf,
-    /// Tenant of the table.
     pub(crate) tenant: TenantId,
-    /// URL of all tables.
     pub(crate) tables: String,
-    /// Options of the object store.
     options: BTreeMap<String, String>,
 }
 
@@ -59,7 +55,7 @@ impl Place {
         Ok(Self { data_dir, tenant, tables: lake.url.0, options: lake.options.0 })
     }
 
-    /// The URL of one of the tenant's tables.
+    /// URL of one of the tenant's tables.
     pub(crate) fn url(&self, table: &str) -> String {
         format!("{}/{}/{table}", self.tables.trim_end_matches('/'), self.tenant)
     }
@@ -82,13 +78,11 @@ impl Place {
         })
     }
 
-    /// Location of the metrics table.
     fn location(&self, runtime: &Runtime) -> anyhow::Result<Location> {
         Ok(Location::open(&self.url("metrics"), self.options.clone(), runtime.handle().clone())?)
     }
 }
 
-/// Destination of imports.
 #[derive(Debug)]
 pub(crate) struct Target {
     table: Table,
@@ -96,7 +90,6 @@ pub(crate) struct Target {
     scratch_dir: PathBuf,
 }
 
-/// Result of a commit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Committed {
     pub(crate) files: usize,
@@ -124,14 +117,14 @@ impl Target {
         Ok(self.table.floodmarks([source])?.get(source).copied())
     }
 
-    /// Returns true if a source has been imported completely.
+    /// True if a source has been imported completely.
     pub(crate) fn has(&self, source: &str) -> anyhow::Result<bool> {
         self.table.refresh()?;
         Ok(self.floodmark(source)? == Some(COMPLETE))
     }
 
-    /// Commits a source's files, in one commit or, if the files do not fit, in several. Returns `None` if
-    /// another import of the same source has committed the files in the meantime.
+    /// Commits a source's files, in several commits if necessary. `None` if another import of the source has
+    /// committed them.
     pub(crate) fn commit(
         &self,
         source: &str,
@@ -147,7 +140,7 @@ impl Target {
             match outcome {
                 Outcome::Committed { version } => done.version = version,
                 Outcome::Already { floodmark: COMPLETE } => is_done = true,
-                // an earlier attempt committed this block: the same content gives the same blocks
+                // an earlier attempt has committed this block
                 Outcome::Already { .. } => {}
                 Outcome::FloodmarkMismatch { floodmark } => {
                     bail!(
@@ -158,13 +151,12 @@ impl Target {
                 }
             }
         }
-        // the commit has succeeded even if the lease is not released: the lease expires, and then a sweep
-        // deletes it
+        // the commit has succeeded, and the lease expires in any case
         let _ = lease.lease.release();
         Ok((!is_done).then_some(done))
     }
 
-    /// Uploads a source's files. The files become visible when they are committed.
+    /// Uploads a source's files. The commit makes them visible.
     fn stage(
         &self,
         source: &str,
@@ -206,14 +198,14 @@ impl Target {
     }
 }
 
-/// A lease and the time at which it was taken.
+/// A lease, and when it was taken.
 struct Leased {
     lease: Lease,
     began: Instant,
 }
 
 impl Leased {
-    /// Takes a lease with a new name, because files of a killed attempt may still exist under the old name.
+    /// Takes a lease with a new name, because files of a killed attempt may exist under the old name.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
         let lease = table.lease(FileStem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })
@@ -249,7 +241,7 @@ mod tests {
     use model::Labels;
     use tables::delta::{LEASE_MS, Sweeper};
 
-    /// Runs a server's sweeps from the start of an import until just before the lease of the import expires.
+    /// Runs a server's sweeps from the start of an import until just before its lease expires.
     #[test]
     fn files_staged_for_longer_than_the_grace_are_committed() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime().unwrap());

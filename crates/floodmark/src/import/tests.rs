@@ -15,7 +15,7 @@ fn labels(i: u64) -> Labels {
 
 type Content = BTreeMap<Labels, BTreeMap<i64, u64>>;
 
-/// Content of all files. Later files override earlier files. Checks that the rows of each file are in order.
+/// Content of all files. Later files override earlier files. The rows of each file must be in order.
 fn content(files: &[intake::Finished]) -> Content {
     let mut all = Content::new();
     for file in files {
@@ -54,9 +54,8 @@ fn any_order_gives_the_same_content() {
             for _ in 0..rng.below(50) {
                 t += rng.below(DAY_MS as u64 / 8) as i64;
                 let bits = if rng.below(9) == 0 { STALE_NAN_BITS } else { rng.next_u64() >> rng.below(64) };
-                // The two lanes write separate files. The files of the later lane override the others,
-                // regardless of the order of arrival. So in this test, each time of a series has only one
-                // value.
+                // Each time has only one value, because files of the later lane override the others in any order of
+                // arrival.
                 let series = expected.entry(labels.clone()).or_default();
                 let bits = *series.entry(t).or_insert(bits);
                 intake.sample(t, f64::from_bits(bits)).unwrap();

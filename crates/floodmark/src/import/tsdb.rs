@@ -12,7 +12,7 @@ use protocol::tsdb::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Finds the blocks at the paths, in order of time. A path is a block or a directory of blocks.
+/// Blocks at the paths, in order of time. A path is a block or a directory of blocks.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut blocks = Vec::new();
     for path in paths {
@@ -22,8 +22,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let dir = entry?.path();
-            // a block's directory is named by its ULID, 26 characters; Prometheus gives another name to a
-            // block that is not complete
+            // a ULID has 26 characters; incomplete blocks have longer names
             let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
             if named && dir.join("meta.json").exists() {
                 blocks.push((read_meta(&dir)?.min_time_ms, dir));
@@ -53,7 +52,6 @@ fn read_bounded(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// An open block.
 pub(crate) struct Block {
     meta: BlockMeta,
     index: Index<FilePart>,
@@ -88,7 +86,7 @@ impl Block {
         &self.meta.ulid
     }
 
-    /// Reads all samples of all series into `intake`.
+    /// Reads all samples into `intake`.
     pub(crate) fn read(
         mut self,
         intake: &mut Intake,
@@ -135,7 +133,7 @@ impl Block {
         Ok(())
     }
 
-    /// Splits the block into its parts, for `inspect`.
+    /// Parts of the block, for `inspect`.
     pub(crate) fn into_parts(self) -> (BlockMeta, Index<FilePart>, Chunks<FilePart>, Tombstones) {
         (self.meta, self.index, self.chunks, self.tombstones)
     }
@@ -146,7 +144,7 @@ enum Content {
     Other(&'static str, u64),
 }
 
-/// Decodes a chunk into `samples` if the chunk contains floats. Otherwise, returns the kind of its content.
+/// Decodes a chunk of floats into `samples`. Otherwise, returns the kind of content.
 fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) -> anyhow::Result<Content> {
     match chunks.get(reference)? {
         Chunk::Floats(data) => match xor::decode(data, samples) {
@@ -158,7 +156,7 @@ fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) 
     }
 }
 
-/// Passes on the samples that a query of the block would return, and counts all other samples.
+/// Passes on the samples that a query of the block would return, and counts the rest.
 fn take(
     intake: &mut Intake,
     samples: &Samples,

@@ -15,7 +15,7 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 /// A row of a table file, or a series of a block.
 struct Line {
     series: String,
-    /// Number of samples; for a block, of chunks.
+    /// Samples; for a block, chunks.
     count: usize,
     first_ms: i64,
     last_ms: i64,

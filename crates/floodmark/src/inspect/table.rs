@@ -1,4 +1,4 @@
-//! `floodmark inspect table` and `inspect floodmarks`: show the live files and the floodmarks of a tenant's table.
+//! `floodmark inspect table` and `inspect floodmarks`: show a tenant's live files and floodmarks.
 
 use super::{columns, time};
 use crate::cli::inspect::InspectTable;
@@ -13,7 +13,7 @@ use tables::METRICS;
 use tables::delta::Table;
 use tables::read::Footer;
 
-/// Calls `f` with the table, while a runtime serves its requests to the store. Fails if there is no table.
+/// Calls `f` with the table, while a runtime serves the table's requests. Fails if there is no table.
 fn with_table<T>(
     args: &InspectTable,
     f: impl FnOnce(&Place, &Table) -> anyhow::Result<T>,
@@ -78,14 +78,14 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Limit on the log entries that are searched for names of sources.
+/// Maximum number of log entries that are searched for names of sources.
 const ENTRIES_MAX: usize = 100_000;
 
 pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     with_table(args, |place, table| {
         let sources = sources(place)?;
         let of_table = table.floodmarks(sources.iter().map(String::as_str))?;
-        // floodmarks.json has the floodmarks of all tenants, but it is only a copy
+        // floodmarks.json is only a copy
         let manifest = fs::read(place.data_dir.join("floodmarks.json")).ok();
         let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if args.json {
@@ -102,7 +102,7 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Names of sources (`txn.appId`) in the log entries that still exist.
+/// Names of sources (`txn.appId`) in the existing log entries.
 fn sources(place: &Place) -> anyhow::Result<BTreeSet<String>> {
     let url = place.url("metrics");
     let path =

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
-/// Memory beyond the budget that is tolerated: see `overload`.
+/// Tolerated memory beyond the budget: see `overload`.
 const SLACK: u64 = 32 * MIB;
 
 fn small() -> Server {
@@ -28,7 +27,7 @@ fn is_well(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// Sends a request and returns the status. A 503 must have `Retry-After`, other statuses must not.
+/// Returns the status. A 503 must have `Retry-After`, other statuses must not.
 #[track_caller]
 fn status(server: &Server, request: &Request) -> u16 {
     let reply = server.send(request);
@@ -55,7 +54,7 @@ fn metadata_beyond_the_limit() {
     is_well(server);
 }
 
-/// Checks that exemplars or metadata hold no more memory than their part of the head.
+/// Exemplars or metadata must hold no more memory than their part of the head.
 fn check_part(server: &Server, part: &str) {
     let of = |what| {
         server.metric(&format!("floodmark_budget_part_{what}_bytes{{account=\"head\",part=\"{part}\"}}"))
@@ -99,7 +98,6 @@ fn tenants_beyond_the_limit() {
     is_well(server);
 }
 
-/// Sends series with almost the largest labels that are allowed.
 #[test]
 fn series_with_the_longest_labels() {
     let server = small();
@@ -144,13 +142,12 @@ fn is_well_but_busy(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// Large answers that clients do not read must not pile up in memory. Here, the answers have all labels of
-/// many series.
+/// Large unread answers, with all labels of many series, must not pile up in memory.
 #[test]
 fn catalog_answers_that_nobody_reads() {
     let server = small();
     let now = now_ms();
-    // 400 series with 15 KiB of labels each: an answer with all of them has 6 MB
+    // 400 series with 15 KiB of labels: an answer with all of them has 6 MB
     for part in 0..10 {
         let long = |i: usize| {
             let series = Series::named("m").label("i", format!("{part}-{i}"));
@@ -166,14 +163,13 @@ fn catalog_answers_that_nobody_reads() {
     is_well(server);
 }
 
-/// Sends the requests, one after the other, on `count` connections each, and reads a few bytes of each
-/// answer.
+/// Sends each request on `count` connections, and reads a few bytes of each answer.
 fn never_read(server: &Server, requests: &[Request], count: usize) {
     let mut idle: Vec<_> = (0..count).map(|_| Connection::open(server.address).unwrap()).collect();
     for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {
         connection.send_bytes(request.head().as_bytes()).unwrap();
     }
-    // when the first bytes arrive, the server's memory holds the whole answer, unless the request was refused
+    // at its first bytes, an answer is complete in the server's memory
     let mut answers = BTreeMap::<String, usize>::new();
     for connection in &mut idle {
         connection.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -205,14 +201,12 @@ fn exemplars_of_many_new_series() {
         });
         took.min().expect("three rounds")
     };
-    // the minimum of three, because other tests use the processors too; quadratic work would take 64 times as
-    // long
+    // minima, because other tests use the processors too; quadratic work would take 64 times as long
     let (few, many) = (least(5_000), least(40_000));
     assert!(many < 40 * few, "5,000 took {few:?}, 40,000 took {many:?}");
 }
 
-/// A 2.0 body of `count` series that all refer to one symbol of 15 KiB. Each series takes nine bytes of the
-/// body.
+/// A 2.0 body of `count` series of nine bytes. All refer to one symbol of 15 KiB.
 fn long_symbol(count: usize) -> Vec<u8> {
     let long = "x".repeat(15 << 10);
     let mut symbols: Vec<String> = ["", "__name__", "m", "long", &long, "i"].map(String::from).to_vec();
@@ -256,7 +250,7 @@ fn one_symbol_in_many_series_many_times() {
     assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
 }
 
-/// Large answers that clients do not read must not pile up in memory. Here, the answers have many samples.
+/// Large unread answers, with many samples, must not pile up in memory.
 #[test]
 fn query_answers_that_nobody_reads() {
     let server = Server::start(Options::default().arg("--memory").arg("256MiB"));
@@ -294,7 +288,7 @@ fn forms_beyond_the_limit_on_many_connections() {
     is_well(server);
 }
 
-/// A small request holds little memory, even if the same decoder held much for earlier requests.
+/// A decoder that held much for earlier requests must release the memory.
 #[test]
 fn a_small_request_holds_little_memory() {
     let server = small();

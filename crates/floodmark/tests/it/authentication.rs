@@ -1,4 +1,4 @@
-//! Authentication: which requests are accepted, which are refused, and what is logged.
+//! Authentication: accepted and refused requests, and the log.
 
 use crate::harness::process::command;
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms, wait_for};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Digest of a secret, computed by the command in [authentication.md](../../../../docs/authentication.md).
+/// Digest of a secret, by the command in [authentication.md](../../../../docs/authentication.md).
 pub(crate) fn sha256(secret: &str) -> String {
     let script = format!("printf %s '{secret}' | sha256sum | cut -d ' ' -f 1");
     let output = Command::new("sh").args(["-c", &script]).output().expect("sha256sum of coreutils");
@@ -48,8 +48,7 @@ impl Credentials {
         self.0.path().join("auth.toml").into()
     }
 
-    /// Options with the file and `trusted_proxies`. Tests send from a loopback address, which is a trusted
-    /// proxy by default.
+    /// Options with the file and `trusted_proxies`. By default, the loopback addresses of tests are trusted proxies.
     fn options(&self, trusted_proxies: &str) -> Options {
         let options = Options::default().arg("--auth-file").arg(self.path().to_str().unwrap());
         options.arg("--trusted-proxies").arg(trusted_proxies).allow("requests refused")
@@ -105,7 +104,7 @@ fn roles_and_tenants_of_a_credential_decide() {
 /// Headers without a valid credential.
 pub(crate) type Wrong = Vec<(&'static str, String)>;
 
-/// Headers with every kind of wrong credential. All must be refused, on any path and with any method.
+/// Every kind of wrong credential. All must be refused, on any path and with any method.
 fn wrong() -> Vec<Wrong> {
     let authorization = |value: &str| vec![("Authorization", value.to_owned())];
     let mut wrong = vec![vec![]];
@@ -141,8 +140,7 @@ fn send_with(server: &Server, request: Request, headers: &[(&'static str, String
     server.send(&headers.fold(request, |request, (name, value)| request.and_header(name, value)))
 }
 
-/// Sends all `wrong` headers to every path that needs credentials, and checks that they are refused. Returns the number of
-/// these paths.
+/// Sends all `wrong` headers to every path that needs credentials. All must be refused. Returns the number of paths.
 pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
     let open = ["/", "/-/healthy", "/health", "/-/ready", "/ready"];
     let routes: Vec<_> = routes().into_iter().filter(|path| !open.contains(&path.as_str())).collect();
@@ -155,7 +153,7 @@ pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
             for headers in wrong {
                 let request = Request::get(path.clone()).method(method).tenant("a");
                 let reply = send_with(server, request, headers);
-                // some paths exist with only one of the methods, or only without the prefix
+                // some paths exist with one method only, or only without the prefix
                 let is_refused = reply.status == 401
                     || reply.status == 405
                     || (reply.status == 404 && path.starts_with("/prom"));

@@ -5,8 +5,7 @@ use crate::harness::{Connection, Request, Server, now_ms};
 use expect_test::expect;
 use serde_json::json;
 
-/// Sends a request as a GET and as a form, checks that the server refuses both in the same way, and returns
-/// the message.
+/// Sends a request as a GET and as a form. Both must be refused alike. Returns the message.
 #[track_caller]
 fn refusal(server: &Server, path: &str, params: &[(&str, &str)], status: u16, kind: &str) -> String {
     let [asked, form] = [Request::ask(path, params), Request::form(path, params)].map(|request| {
@@ -92,7 +91,7 @@ fn bad_expressions() {
         "-\"text\"": 1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got "string"
         "((((((((((((((((": 1:101: parse error: expression nests deeper than 100 levels
     "#]].assert_eq(&messages);
-    // valid as an instant query, but not as a range query
+    // valid as an instant query only
     expect![[r#"invalid parameter "query": invalid expression type "range vector" for range query, must be Scalar or instant Vector"#]].assert_eq(&range_of("a[5m]"));
     // neither deep nor long expressions crash the process
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &long)]));
@@ -100,7 +99,7 @@ fn bad_expressions() {
     let minus = "-".repeat(50_000) + "1";
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &minus)]));
     assert!([200, 400, 422].contains(&reply.status), "{}", reply.text());
-    // patterns that would be large or slow in some engines
+    // large or slow patterns
     let now = now_ms();
     let long = "a".repeat(10_000);
     server
@@ -123,7 +122,7 @@ fn bad_expressions() {
         let reply = server.send(&Request::form("/api/v1/query", &[("query", &query)]));
         assert!([200, 400, 422].contains(&reply.status), "{open}: {} {}", reply.status, reply.text());
     }
-    // the parameter is missing
+    // no parameter
     expect![[r#"
         /api/v1/query?
             invalid parameter "query": unknown position: parse error: no expression found in input
@@ -153,7 +152,7 @@ fn large_requests() {
     server
         .send(&Request::write(&wire::v1(&[Series::named("m").label("l", &long).sample(now_ms(), 1.0)])))
         .expect(204, &[]);
-    // labels that would be much longer than the limit
+    // labels far above the limit
     let replaced = format!("label_replace(m,\"d\",\"{}\",\"l\",\"(.*)\")", "$1".repeat(100_000));
     let joined = format!("label_join(m,\"d\",\"{}\",{})", "x".repeat(200_000), list("\"l\"", 2_000));
     for query in [replaced, joined] {
@@ -168,7 +167,7 @@ fn large_requests() {
     post("/api/v1/query", &[("query", &nested)], 400, "bad_data", &["64 regular expressions"]);
     let arguments = format!("sort_by_label(m,{})", list("\"l\"", 30_000));
     post("/api/v1/query", &[("query", &arguments)], 400, "bad_data", &["10000 arguments"]);
-    // patterns spread over many parts of a request count together
+    // patterns in many parts of a request count together
     for path in ["/api/v1/labels", "/api/v1/series", "/api/v1/label/l/values", "/api/v1/export"] {
         let many = [("match[]", "{l=~\"\\\\w{8}\"}"); 65];
         let reply = server.send(&Request::ask(path, &many));
@@ -176,7 +175,7 @@ fn large_requests() {
         assert_eq!(reply.status, 400, "{path}: {error}");
         assert!(error.contains("64 regular expressions"), "{path}: {error}");
     }
-    // a pattern that takes more to compile than a query may hold
+    // this pattern takes more than a query may hold
     let pattern = "[ab]".repeat(15_000);
     post("/api/v1/query", &[("query", &format!("m{{l=~\"{pattern}\"}}"))], 400, "bad_data", &[]);
     assert_eq!(server.query("count(m)", now_ms())["result"][0]["value"][1], "1");
@@ -341,7 +340,7 @@ fn errors_during_evaluation() {
         let message = refusal(&server, "/api/v1/query", &params, 422, "execution");
         assert!(message.contains(mention), "{mention:?} is not in: {message}");
     }
-    // Prometheus reports this error when it evaluates the query; an error while parsing is equally good
+    // Prometheus reports this error during evaluation; a parse error is equally good
     let odd = Request::form(
         "/api/v1/query",
         &[("query", "label_replace(a, \"~\\xff\", \"\", \"\", \"\")"), ("time", &at)],

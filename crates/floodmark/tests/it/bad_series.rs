@@ -1,12 +1,11 @@
-//! Invalid write requests. The answers have the right status, and a text that says what is wrong and how much
-//! was refused. The valid part of a request is stored, and later requests are not affected.
+//! Invalid write requests. The answer says what is wrong and how much was refused, and the valid part is stored.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Request, Server, now_ms};
 use crate::write_api::written;
 use model::caps;
 
-/// Checks that a valid request is stored and can be read back.
+/// A valid request must be stored and read back.
 #[track_caller]
 fn works(server: &Server) {
     let now = now_ms();
@@ -15,7 +14,7 @@ fn works(server: &Server) {
     assert_eq!(server.value(&name, now), Some(42.0));
 }
 
-/// Number of series, without the series that [`works`] writes.
+/// Number of series, without those of [`works`].
 #[track_caller]
 fn series_count(server: &Server) -> usize {
     let params = [("match[]", "{__name__!~\"works_.*\",__name__=~\".+\"}")];
@@ -51,7 +50,7 @@ fn broken_bodies_store_nothing() {
     check(Request::write(&wire::snappy(&[0x0f])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0x0a, 0x7f, 0x0a])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0xff; 12])), 400, &["byte"]);
-    // a message of the other version has none of the expected fields: nothing is stored, and the counts are 0
+    // a message of the other version has no expected field: nothing is stored
     let reply = server.send(&Request::write_v2(&body));
     assert!(reply.status == 400 || written(&reply) == [Some("0"); 3], "{reply:?}");
     assert_eq!(series_count(&server), 0);
@@ -61,7 +60,7 @@ fn broken_bodies_store_nothing() {
 fn bodies_beyond_the_limit_are_refused_before_they_are_read() {
     let server = Server::new();
     let limit = caps::BODY_COMPRESSED_BYTES_MAX;
-    // declared
+    // declared length
     let head = Request::write(&[]).header("Content-Length", &(limit + 1).to_string()).head();
     let mut connection = Connection::open(server.address).unwrap();
     connection.send_bytes(head.as_bytes()).unwrap();
@@ -72,7 +71,7 @@ fn bodies_beyond_the_limit_are_refused_before_they_are_read() {
     let head = Request::write(&[]).header("Transfer-Encoding", "chunked").head();
     connection.send_bytes(head.as_bytes()).unwrap();
     let chunk = [b"100000\r\n".as_slice(), &vec![0; 1 << 20], b"\r\n"].concat();
-    // the server may close the connection meanwhile; only the answer matters
+    // the server may close the connection; only the answer matters
     let _ = (0..limit / (1 << 20) + 1).try_for_each(|_| connection.send_bytes(&chunk));
     connection.reply().unwrap().expect(413, &[&limit.to_string()]);
     works(&server);
@@ -306,7 +305,7 @@ fn non_http_input_is_refused() {
     let server = Server::new();
     let check = |bytes: &[u8]| {
         let mut connection = Connection::open(server.address).unwrap();
-        let _ = connection.send_bytes(bytes); // the server may have closed the connection already
+        let _ = connection.send_bytes(bytes); // the server may have closed the connection
         match connection.reply() {
             Ok(reply) => assert!((400..500).contains(&reply.status), "{reply:?}"),
             Err(error) => assert!(error.kind() != std::io::ErrorKind::WouldBlock, "open: {error}"),
@@ -322,7 +321,7 @@ fn non_http_input_is_refused() {
     check(format!("GET /api/v1/labels HTTP/1.1\r\n{headers}\r\n").as_bytes());
 }
 
-/// A refused series is counted once, even if several of its samples are refused.
+/// A refused series counts once, even with several refused samples.
 #[test]
 fn refused_series_are_counted_once() {
     let server = Server::new();
@@ -331,7 +330,7 @@ fn refused_series_are_counted_once() {
     reply.expect(400, &["3 samples of 1 series refused"]);
 }
 
-/// The message names a refused series by its labels. Long labels are cut.
+/// The message has the labels of a refused series. Long labels are cut.
 #[test]
 fn a_refused_series_is_named() {
     let server = Server::new();

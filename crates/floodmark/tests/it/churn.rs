@@ -1,5 +1,4 @@
-//! Constant churn: each series gets one sample. Series move from memory into tables. A restart replays only
-//! the series that are not sealed.
+//! Constant churn: each series has one sample. Series move from memory into tables. A restart replays only the rest.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -9,17 +8,14 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 const SLACK: u64 = 32 * MIB;
 
-/// Number of concurrent writers.
 const WRITERS: usize = 4;
 
-/// Number of series in a request.
 const REQUEST_SERIES: u64 = 1000;
 
-/// Total number of series. Together they would not fit into the budget.
+/// Total number of series, too many for the budget.
 fn series_in_all() -> u64 {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 4_000_000 } else { 400_000 }
 }
@@ -27,7 +23,7 @@ fn series_in_all() -> u64 {
 /// Writers of new series. They retry each request until it is acknowledged.
 struct Flood {
     address: Mutex<std::net::SocketAddr>,
-    /// Number of acknowledged series of each writer.
+    /// Acknowledged series of each writer.
     acknowledged: [AtomicU64; WRITERS],
     stop: AtomicBool,
 }
@@ -57,7 +53,7 @@ impl Flood {
             match reply.map(|reply| reply.status) {
                 Ok(204) => Some(()),
                 Ok(400 | 503) | Err(_) => {
-                    std::thread::sleep(Duration::from_millis(50)); // backoff, as the answer asks for
+                    std::thread::sleep(Duration::from_millis(50)); // as the answer asks
                     None
                 }
                 Ok(other) => panic!("status {other}"),
@@ -66,14 +62,14 @@ impl Flood {
     }
 }
 
-/// Checks the peak memory of the process since its start.
+/// Peak memory of the process since its start.
 fn assert_within_budget(server: &Server) {
     let peak = server.memory_bytes("VmHWM");
     eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
     assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
 }
 
-/// Checks that every acknowledged sample is stored once.
+/// Every acknowledged sample must be stored once.
 fn assert_complete(server: &Server, flood: &Flood) {
     for (writer, acknowledged) in flood.acknowledged.iter().enumerate() {
         let expected = Some(acknowledged.load(Ordering::Relaxed) as f64);
@@ -121,7 +117,7 @@ fn check(config: &str) {
             writer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         }
     });
-    // the writers have ended; now check again after a kill, with the series still in memory
+    // check again after a kill, with series in memory
     server.kill9();
     server.restart();
     assert_within_budget(&server);

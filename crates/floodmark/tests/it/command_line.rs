@@ -1,5 +1,4 @@
-//! The command line: closed pipes, colours, addresses, settings and their origin, exit statuses, scenarios by name, completions
-//! and man pages.
+//! The command line: pipes, colours, addresses, settings, exit statuses, scenarios, completions and man pages.
 
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, http, wait_for};
@@ -12,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Writes lines of text to a file, about 200 KiB in total. This is more than a pipe holds.
+/// Writes about 200 KiB of lines, more than a pipe holds.
 fn many_lines(path: &Path) {
     let lines: String = (0..4_000)
         .map(|i| format!("{{\"metric\":{{\"__name__\":\"m\",\"i\":\"{i}\"}},\"values\":[{i}],\"timestamps\":[1795176000000]}}\n"))
@@ -20,7 +19,7 @@ fn many_lines(path: &Path) {
     fs::write(path, lines).expect("write a file");
 }
 
-/// Runs the executable, reads the first bytes of its output and then closes the pipe, like `head`.
+/// Runs the executable and closes the pipe after the first bytes, like `head`.
 fn into_head(args: &[&str]) -> (Option<i32>, String) {
     let mut child = command(args).stdout(Stdio::piped()).spawn().expect("start the executable");
     let mut stdout = child.stdout.take().expect("stdout is piped");
@@ -153,7 +152,7 @@ aws_secret_access_key = "hunter2"
 retention = "never"
 "#;
     let print = |more: &[&str]| {
-        // settings whose default values depend on the machine are given explicitly
+        // defaults that depend on the machine
         let machine = [
             "--partitions",
             "2",
@@ -338,7 +337,7 @@ fn an_address_that_is_taken_leaves_no_data_directory() {
     assert!(!data.exists());
 }
 
-/// At such a low rate, one request contains all samples, so the load ends before the kill.
+/// At this low rate, the load is one request and ends before the kill.
 #[test]
 fn a_demo_without_a_kill_in_the_middle_fails_and_says_so() {
     let ended = run(&["demo", "--duration", "8s", "--rate", "100"]);
@@ -428,7 +427,7 @@ fn exit_statuses_are_those_that_help_names() {
     assert!(
         String::from_utf8_lossy(&export.stderr).contains("nothing of tenant anonymous has been sealed yet")
     );
-    // the server is reached, but acknowledges nothing
+    // this server acknowledges nothing
     let server = Server::new();
     let target = format!("http://{}/nowhere", server.address);
     let args =

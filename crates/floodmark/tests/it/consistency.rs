@@ -1,4 +1,4 @@
-//! Stored samples equal the samples sent: with any values, in any order, during other writes, and after a restart.
+//! Stored samples equal the samples sent: any values, any order, during writes, and after a restart.
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};
@@ -26,7 +26,7 @@ fn any_double(rng: &mut Rng) -> f64 {
     }
 }
 
-/// Bits of a value as answers show it. Answers do not distinguish NaNs.
+/// Bits of a value in an answer. Answers do not distinguish NaNs.
 fn bits_in_answer(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
@@ -42,7 +42,7 @@ fn any_double_at_any_distance_comes_back() {
         let mut samples = Vec::new();
         let mut time = now - 3_000_000;
         for _ in 0..400 {
-            // mostly regular intervals, sometimes random ones, sometimes a single millisecond
+            // mostly regular intervals, sometimes random, sometimes a millisecond
             time += match rng.below(10) {
                 0 => 1,
                 1 => rng.below(20_000) as i64 + 1,
@@ -75,8 +75,7 @@ fn any_double_at_any_distance_comes_back() {
     check(&server);
 }
 
-/// With a large `past_limit`, samples may begin in 1970. Within a request, such an old first sample does not
-/// affect the other samples.
+/// With a large `past_limit`, samples may begin in 1970. An old first sample does not affect the rest of its request.
 #[test]
 fn time_may_begin_with_the_epoch() {
     let mut server = Server::start(Options::default().config("past_limit = \"100y\""));
@@ -96,8 +95,7 @@ fn time_may_begin_with_the_epoch() {
     check(&server);
 }
 
-/// Samples in random order; the same times are sent repeatedly with new values. The value sent last is
-/// stored.
+/// Samples in random order, with repeated times. The value sent last is stored.
 #[test]
 fn late_samples_in_any_order() {
     let mut rng = seeded();
@@ -145,8 +143,7 @@ fn late_samples_in_any_order() {
     }
 }
 
-/// Concurrent readers see a prefix of each series. It consists of whole requests, in the order sent, and
-/// never gets shorter.
+/// Concurrent readers see a prefix of each series: whole requests, in order, and never fewer than before.
 #[test]
 fn readers_see_whole_requests_in_order() {
     let seed = seeded().next_u64();

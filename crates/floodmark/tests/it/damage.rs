@@ -1,5 +1,4 @@
-//! Starts on damaged data directories. The server starts, reports the losses, serves the rest, and accepts
-//! writes.
+//! Damaged data directories: the server starts, reports the losses, serves the rest, and accepts writes.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -9,10 +8,10 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Number of requests in each segment.
+/// Requests in each segment.
 const REQUESTS: u64 = 20;
 
-/// A killed server with one partition and three segments that contain data. Each start begins a new segment.
+/// A killed server with one partition and three segments with data.
 fn stopped() -> (Server, Writer) {
     let options = Options::default().config("partitions = 1");
     let options = options
@@ -53,14 +52,14 @@ fn flip(path: &PathBuf, at: u64, len: usize) {
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// Middle of the written part of a segment. Preallocated space may follow this part.
+/// Middle of the written part of a segment, without preallocated space.
 fn middle(path: &PathBuf) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     let written = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
     1024 + (written - 1024) / 2
 }
 
-/// Checks that new samples are accepted and survive a restart.
+/// New samples must be accepted and survive a restart.
 fn goes_on(server: &mut Server) {
     let mut writer = Writer::new(4, 2);
     for _ in 0..5 {
@@ -151,7 +150,7 @@ fn garbage_behind_the_end_is_cut() {
     // the last record may end in a few zeros
     let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 16;
     let file = OpenOptions::new().write(true).open(&newest).unwrap();
-    // half of a record that was never completed
+    // half a record
     file.write_all_at(&bytes[1024..1024 + 100], end).unwrap();
     server.restart();
     writer.verify(&server, 0);
@@ -176,8 +175,7 @@ fn files_of_others_are_left_alone() {
     assert_eq!(std::fs::read(dir.join("journal/0/notes.txt")).unwrap(), b"mine");
 }
 
-/// Without the identity, the server cannot know the partitions of series. It does not start, and overwrites
-/// nothing.
+/// Without the identity, the partitions of series are unknown, so the server does not start.
 #[test]
 fn a_directory_without_its_identity_is_refused() {
     let (mut server, writer) = stopped();
@@ -205,7 +203,7 @@ fn a_directory_without_its_identity_is_refused() {
     writer.verify(&server, 0);
 }
 
-/// Appends a record with these bytes to the journal, as another version of the program might do.
+/// Appends a record to the journal, as another version might do.
 fn append(server: &Server, payload: &[u8]) {
     use journal::{Files, Journal, Options};
     let mut journal = Files::open(&server.data_dir().join("journal"), 0, Options::default()).unwrap();

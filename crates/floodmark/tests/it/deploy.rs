@@ -1,4 +1,4 @@
-//! The dashboard and the alert rules in `deploy/`. `reference` checks that every metric in them exists.
+//! The dashboard and the alert rules in `deploy/`. `reference` checks that their metrics exist.
 
 use crate::harness::programs;
 use crate::harness::wire::{self, Series};
@@ -41,7 +41,7 @@ fn expressions_of_the_dashboard_are_queries() {
     assert!(count > 40, "{count} expressions");
 }
 
-/// The panels of the row "Overview" show data from the metrics that the server stores itself, without a Prometheus.
+/// The row "Overview" needs only the metrics that the server stores itself.
 #[test]
 fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
@@ -138,7 +138,7 @@ fn promtool_accepts_the_metrics() {
     process.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("promtool reads");
     let output = process.wait_with_output().expect("promtool ends");
     let lints = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    // these metrics count days; they are not durations
+    // these metrics count days, not durations
     let is_meant = |lint: &str| lint.starts_with("floodmark_rollup_days_") && lint.contains("base unit");
     assert_eq!(lints.lines().filter(|lint| !is_meant(lint)).collect::<Vec<_>>(), [""; 0]);
     assert!(output.status.code().is_some_and(|code| [0, 3].contains(&code)), "{}", output.status);

@@ -6,7 +6,7 @@ use crate::tenants::Overrides;
 use serde_json::Value;
 use stdx::rng::Rng;
 
-/// Request with one sample of each of 2,000 series, whose values cannot be compressed.
+/// One sample of each of 2,000 series, with values that cannot be compressed.
 fn samples(tenant: &str, metric: &str, rng: &mut Rng) -> Request {
     let now_s = now_ms() / 1000;
     let value = |rng: &mut Rng| rng.next_u64() as f64 / u64::MAX as f64;
@@ -30,7 +30,6 @@ fn fill(server: &Server, tenant: &str, rng: &mut Rng) -> Reply {
     panic!("50 writes fit into the limit");
 }
 
-/// A tenant's limit with its use.
 fn limit(server: &Server, tenant: &str, name: &str) -> Value {
     let limits = server.send(&Request::get("/api/v1/user_limits").tenant(tenant)).json();
     let rows = limits["data"]["limits"].as_array().expect("a list");
@@ -66,13 +65,13 @@ fn a_tenant_at_its_limit_writes_again_once_the_limit_is_raised() {
         row["origin"] == "derived" && row["from"].as_str().is_some_and(|from| from.contains("90 %")),
         "{row}"
     );
-    // the limit holds after a restart, when the tables are measured again
+    // after a restart, the tables are measured again
     server.kill9();
     server.restart();
     wait_for_status(&server, "a", 429, &mut rng);
     overrides.write("[tenant.a]\ndisk_bytes = '1GiB'\n");
     wait_for_status(&server, "a", 204, &mut rng);
-    // what was accepted is sealed, even above a limit that is below the current use
+    // accepted samples are sealed, even above the limit
     overrides.write("disk_bytes = '64KiB'\nlimit_status = '503'\n");
     wait_for_status(&server, "a", 503, &mut rng);
     let before = limit(&server, "a", "disk_bytes")["used"].as_u64();

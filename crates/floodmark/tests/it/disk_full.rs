@@ -1,4 +1,4 @@
-//! A full disk: writes are refused, reads still work, and writing resumes without a restart.
+//! A full disk: writes are refused, reads work, and writing resumes without a restart.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, wait_for};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// Mounts the file system; `None` if the process is not permitted to mount.
+    /// `None` if the process may not mount.
     pub(crate) fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={size},mode=0700");
@@ -34,7 +34,6 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Fills the remaining space.
     pub(crate) fn fill(&self) {
         let filler = self.path().join("filler");
         let mut file = File::options().append(true).create(true).open(filler).unwrap();
@@ -54,7 +53,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Writes until the disk is full; returns the refusal's text.
+/// Writes until the disk is full. Returns the refusal.
 fn until_refused(server: &Server, writers: &mut [Writer]) -> String {
     loop {
         for writer in &mut *writers {
@@ -117,7 +116,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     assert!(warnings < 200, "{warnings} warnings: a warning for each refusal would fill the disk");
 }
 
-/// Sealing makes room on the disk, although sealing first writes to the disk.
+/// Sealing makes room on the disk, although it first writes to it.
 #[test]
 fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
     let Some(disk) = SmallDisk::mount("24m") else { return };

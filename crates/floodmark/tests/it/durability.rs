@@ -1,5 +1,4 @@
-//! Acknowledged samples survive kill -9 and SIGTERM, and the server starts from every state of its data
-//! directory.
+//! Acknowledged samples survive kill -9 and SIGTERM. The server starts from every state of its data directory.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::Rng;
 
-/// Number of kills. With `FLOODMARK_LONG=1`, ten times as many.
+/// Number of kills; with `FLOODMARK_LONG=1`, ten times as many.
 fn kills() -> usize {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 200 } else { 20 }
 }
@@ -24,15 +23,14 @@ fn seed() -> u64 {
 fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     let seed = seed();
     let mut rng = Rng::new(seed);
-    // small segments, so that kills also hit the moment when a new segment begins
+    // with small segments, kills also hit the beginning of a segment
     let mut server = Server::start(Options::default().config("segment_size = \"1MiB\""));
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     for kill in 0..kills() {
         let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
         let load_ms = 20 + rng.below(400);
         under_load(&mut server, &mut writers, Duration::from_millis(load_ms), Server::kill9);
-        // half of the time, the writers wait until the server is ready; otherwise, they write during the
-        // replay
+        // the writers either wait for the server, or write during the replay
         match rng.chance(0.5) {
             true => server.restart(),
             false => server.restart_unready(),
@@ -56,8 +54,7 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     assert_eq!(server.metric("floodmark_head_series").to_string(), series);
 }
 
-/// Lets the writers write for `how_long`, then calls `end` with the server, and waits until the writers have
-/// stopped.
+/// Lets the writers write for `how_long`, calls `end`, and waits until the writers have stopped.
 fn under_load(
     server: &mut Server,
     writers: &mut [Writer],
@@ -68,7 +65,7 @@ fn under_load(
     let address = server.address;
     std::thread::scope(|threads| {
         let running: Vec<_> = writers.iter_mut().map(|w| threads.spawn(|| w.run(address, &stop))).collect();
-        // this sleep waits for nothing: it only makes the time of the end random
+        // this sleep makes the time of the end random
         std::thread::sleep(how_long);
         end(server);
         stop.store(true, Ordering::Relaxed);
@@ -167,7 +164,7 @@ fn an_idle_server_stops_at_once_even_with_open_connections() {
     idle.send(&Request::get("/-/ready")).unwrap().expect(200, &[]);
     let began = std::time::Instant::now();
     assert_eq!(server.terminate().code(), Some(0));
-    // the server waits up to 20 s for requests in progress, but an idle connection has no request in progress
+    // an idle connection has no request in progress to wait for
     assert!(began.elapsed() < Duration::from_secs(15), "took {:?}", began.elapsed());
 }
 
@@ -186,7 +183,7 @@ fn an_empty_directory_starts_and_starts_again() {
     writer.verify(&server, 0);
 }
 
-/// If a server is killed at any moment of its first start, the next start succeeds.
+/// After a kill at any moment of the first start, the next start succeeds.
 #[test]
 fn a_start_can_be_killed_at_any_moment() {
     let mut rng = Rng::new(seed());
@@ -195,7 +192,7 @@ fn a_start_can_be_killed_at_any_moment() {
         for _ in 0..3 {
             let mut child =
                 command(&["serve", "--http", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).spawn().unwrap();
-            // this sleep waits for nothing: it only makes the time of the kill random
+            // this sleep makes the time of the kill random
             std::thread::sleep(Duration::from_micros(rng.below(40_000)));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -255,7 +252,7 @@ fn failed_starts_name_the_cause() {
     check(&["--data-dir", data, "--config", "/nonexistent"], &["/nonexistent"]);
 }
 
-/// During a long replay the server answers from its first moment, and says that it is not ready.
+/// During a long replay, the server answers that it is not ready.
 #[test]
 fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
     let seed = seed();
@@ -263,7 +260,7 @@ fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     under_load(&mut server, &mut writers, Duration::from_millis(1500), Server::kill9);
     server.restart_unready();
-    // answers before readiness are refusals, never incomplete results
+    // before readiness, answers are refusals, never incomplete results
     wait_for("readiness", || {
         let reply = server.send(&Request::get("/-/ready"));
         assert!([200, 503].contains(&reply.status), "{reply:?}");

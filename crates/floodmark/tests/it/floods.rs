@@ -1,6 +1,5 @@
-//! Floods of new series, of new tenants and of returning senders. Three tenants with known series are never
-//! refused, and the process stays within `--memory`. No acknowledged sample is lost, even if the server is
-//! killed with -9 at the end.
+//! Floods of new series, new tenants and returning senders. Three tenants with known series are never refused, the
+//! process stays within `--memory`, and no acknowledged sample is lost.
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};
@@ -13,10 +12,8 @@ use stdx::rng::Rng;
 
 const MIB: u64 = 1 << 20;
 
-/// Value of `--memory`.
 const BUDGET: u64 = 128 * MIB;
 
-/// Number of concurrent senders of new series.
 const SENDERS: usize = 8;
 
 /// Tenants with known series.
@@ -26,10 +23,10 @@ const KNOWN: [&str; 3] = ["a", "b", "c"];
 #[derive(Clone, Copy)]
 struct Flood {
     requests: usize,
-    /// Series in each request.
+    /// In each request.
     series: usize,
     tenant_of: fn(usize) -> String,
-    /// Number of label sets of each series, one after the other.
+    /// Successive label sets of each series.
     versions: usize,
 }
 
@@ -64,7 +61,7 @@ impl Flood {
         }
     }
 
-    /// Checks that every series is stored once.
+    /// Every series must be stored once.
     #[track_caller]
     fn verify(self, server: &Server) {
         let mut expected = BTreeMap::<String, usize>::new();
@@ -96,7 +93,7 @@ fn repeat(server: &Server, request: &Request) {
 
 fn start() -> Server {
     let config = "durability = \"os\"\npartitions = 2\nseal_after = \"10s\"";
-    // in a debug build beside other tests, a round of sealing may take long
+    // a debug build seals slowly
     let options = Options::default().arg("--memory").arg(&format!("{}MiB", BUDGET / MIB)).config(config);
     Server::start(options.allow("server::seal::sealer::report"))
 }
@@ -116,7 +113,7 @@ fn check(mut server: Server, flood: impl FnOnce(&Server), verify: impl Fn(&Serve
     for writer in &mut writers {
         writer.write_once(&server).expect(204, &[]);
     }
-    // a tenant with tables is not new, so it does not share the memory reserved for new tenants
+    // with tables, a tenant does not share the memory of new tenants
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
     server.kill9();
     server.restart();
@@ -199,7 +196,7 @@ fn many_new_tenants_at_once() {
     check(start(), send, verify);
 }
 
-/// The queues of the senders contain the samples that could not be sent during the outage.
+/// The senders' queues have the samples of the outage.
 #[test]
 fn senders_that_return_after_an_outage() {
     const RETURNING: u64 = 100;

@@ -5,9 +5,8 @@ use crate::harness::{Options, Reply, Request, Server, Service, wait_for};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// Decision of the service. The service accepts `alice`, `carol`, `dave` and `frank`, and answers each with
-/// different headers. It forbids `eve`, fails for `mallory`, redirects `trent`, and answers 401 to everybody
-/// else.
+/// The service accepts `alice`, `carol`, `dave` and `frank` with different headers. It forbids `eve`, fails for
+/// `mallory`, redirects `trent`, and answers 401 to others.
 fn decide(head: &str) -> (String, String) {
     let status = match head.to_ascii_lowercase() {
         head if head.contains("bearer alice") => {
@@ -85,8 +84,7 @@ fn the_service_decides_within_what_the_file_allows() {
     assert_eq!(server.log_lines("alice"), Vec::<String>::new());
 }
 
-/// The service sees the method, path and tenant of the client's request. A client cannot forge the headers
-/// that carry this information.
+/// The service sees method, path and tenant of the client's request. A client cannot forge these headers.
 #[test]
 fn the_service_is_shown_the_request() {
     let seen = Arc::new(Mutex::new(String::new()));

@@ -1,6 +1,5 @@
-//! Data directories of earlier versions can be opened, read back and written to. `scripts/make-golden.py`
-//! made the folders in `tests/golden`, each with the program of that date. `docs/formats/README.md` lists
-//! which version reads which format.
+//! Data directories of earlier versions can be opened, read back and written to. `scripts/make-golden.py` made the
+//! folders in `tests/golden`. `docs/formats/README.md` lists the versions of formats.
 
 use crate::harness::lab::{good, lab};
 use crate::harness::{Options, Request, Server};
@@ -12,7 +11,7 @@ use std::process::Command;
 
 const FORMATS: &str = include_str!("../../../../docs/formats/README.md");
 
-/// The ledgers of a golden folder, each with the tenant of its samples.
+/// Ledgers of a golden folder, with the tenants of their samples.
 const LEDGERS: [(&str, &str); 4] =
     [("yesterday", "anonymous"), ("compacted", "anonymous"), ("sealed", "team-a"), ("journal", "anonymous")];
 
@@ -25,7 +24,6 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Unpacks a golden data directory.
 fn unpack(folder: &Path, to: &Path) -> PathBuf {
     let archive = folder.join("data.tar.gz");
     let done = Command::new("tar").args(["-xzf", text(&archive), "-C", text(to)]).status().expect("run tar");
@@ -33,14 +31,13 @@ fn unpack(folder: &Path, to: &Path) -> PathBuf {
     to.join("data")
 }
 
-/// Starts a server on the data. If a node's clock is more than a day ahead of the last run, the node logs a
-/// warning. The test expects this warning, because the data are old.
+/// Starts a server on the data, which is old, so a warning about the clock is expected.
 fn open(data: &Path) -> Server {
     let config = "partitions = 2\nsegment_size = \"1MiB\"\nrollups = [\"5m\", \"1h\"]\nmemory = \"256MiB\"";
     Server::start(Options::default().data_dir(data).config(config).allow("the clock is far ahead"))
 }
 
-/// Checks that every acknowledged sample is stored once, with the same bits.
+/// Every acknowledged sample must be stored once, with the same bits.
 fn verify(server: &Server, folder: &Path) {
     for (name, tenant) in LEDGERS {
         let (ledger, url) =
@@ -61,7 +58,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         let data = unpack(&folder, dir.path());
         let mut server = open(&data);
         verify(&server, &folder);
-        // an hour of yesterday, from the rollup; a rollup of an earlier format is computed again
+        // an hour of yesterday, from the rollup
         server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["\"failures\":0"]);
         let params = [
             ("query", "sum(count_over_time(metric_1[1h]))"),
@@ -70,7 +67,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         ];
         let answer = server.send(&Request::form("/api/v1/query", &params)).text();
         assert!(answer.contains("are answered from the rollup"), "{answer}");
-        // new samples are added to the old samples, in the journal and in the tables
+        // adds new samples, in the journal and in the tables
         let target = format!("http://{}/api/v1/write", server.address);
         good(&lab(&[
             "write",
@@ -127,7 +124,7 @@ fn recordings_and_results_of_earlier_versions_are_read() {
     }
 }
 
-/// Checks the versions in `docs/formats/README.md` against the versions that the code writes and refuses.
+/// `docs/formats/README.md` must have the versions that the code writes and refuses.
 #[test]
 fn the_page_of_formats_has_the_versions_that_are_written() {
     let row = |name: &str| {

@@ -12,7 +12,7 @@ fn graphite_lines_are_series_and_survive_a_kill() {
     let now_s = now_ms() / 1000;
     let text = format!("load.web1 0.5 {now_s}\ndisk.used;rack=b;host=web1 42 {}.5\n", now_s - 60);
     server.send(&lines(&text)).expect(204, &[]);
-    // the same series, with its tags in another order; the body is compressed
+    // the same series: tags in another order, body compressed
     let text = format!("disk.used;host=web1;rack=b 43 {now_s}\n");
     let zstd = zstd::bulk::compress(text.as_bytes(), 3).unwrap();
     server.send(&Request::post("/api/v1/graphite", zstd).header("Content-Encoding", "zstd")).expect(204, &[]);
@@ -28,8 +28,7 @@ fn graphite_lines_are_series_and_survive_a_kill() {
     check(&server);
 }
 
-/// The time of arrival cannot replace a missing timestamp. A retried request arrives at a different time, so
-/// the sample would be stored twice.
+/// The time of arrival is no replacement for a timestamp: a retried request would be stored twice.
 #[test]
 fn graphite_lines_without_a_time_are_left_out() {
     let server = Server::new();
@@ -68,7 +67,7 @@ fn graphite_bodies_are_negotiated_and_bounded() {
     server.send(&Request::get("/api/v1/graphite")).expect(405, &[]);
 }
 
-/// The status distinguishes a limit configured for the tenant from a limit of the node.
+/// The status distinguishes limits of the tenant from limits of the node.
 #[test]
 fn graphite_senders_learn_when_a_limit_is_theirs() {
     let server = Server::start(Options::default().config("tenant_burst = 1\ntenants_per_minute = 1"));

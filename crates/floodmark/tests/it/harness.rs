@@ -28,8 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 
-/// Limit on any wait. When the limit is reached, the test fails. The limit is generous, because the machine
-/// may be busy.
+/// Limit on any wait, generous because the machine may be busy. After it, the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Milliseconds since the Unix epoch.
@@ -37,7 +36,7 @@ pub(crate) fn now_ms() -> i64 {
     SystemClock.now_ms()
 }
 
-/// Repeats `ask` until it returns an answer; fails the test after [`PATIENCE`].
+/// Repeats `ask` until it returns an answer. Fails the test after [`PATIENCE`].
 pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -49,7 +48,7 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Sets a flag when it is dropped, even by a panic, so that threads that wait for the flag end.
+/// Sets a flag when dropped, even by a panic, so that waiting threads end.
 pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

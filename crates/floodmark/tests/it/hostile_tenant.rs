@@ -1,10 +1,5 @@
-//! A tenant with valid credentials sends harmful requests, while two other tenants write and query. All
-//! requests of the others are answered correctly. The process stays within `--memory` and is never restarted.
-//! The hostile tenant gets answers in the form of the protocol.
-//!
-//! - `queries`: requests to read
-//! - `writes`: bodies of writes
-//! - `connections`: misuse of connections
+//! A tenant with valid credentials sends harmful requests, while two other tenants write and query. The others get
+//! correct answers. The process stays within `--memory` and never restarts.
 
 mod connections;
 mod queries;
@@ -19,10 +14,9 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// Value of `--memory`.
 const BUDGET: u64 = 256 * MIB;
 
-/// Number of times that a request is sent concurrently.
+/// How often a request is sent concurrently.
 const AT_ONCE: usize = 4;
 
 /// A harmful request, and the statuses that may answer it.
@@ -59,11 +53,11 @@ fn of(tenant: &str, request: Request) -> Request {
     request.header("Authorization", &format!("Bearer {}", secret(tenant)))
 }
 
-/// A tenant that writes and queries during the attack, and checks the answers.
+/// A tenant that writes and queries during the attack.
 struct Watcher<'s> {
     server: &'s Server,
     tenant: &'static str,
-    /// A kept-alive connection; `None` to open a connection for each request.
+    /// A kept-alive connection. `None` for a new connection for each request.
     kept: Option<Connection>,
     requests: u64,
     slowest: (Duration, &'static str),
@@ -75,7 +69,7 @@ impl<'s> Watcher<'s> {
         Self { server, tenant, kept, requests: 0, slowest: (Duration::ZERO, "") }
     }
 
-    /// Writes samples and queries each sample at once. No request may fail.
+    /// Writes samples and queries each at once. No request may fail.
     fn run(&mut self, stop: &AtomicBool) {
         let mut last_ms = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -96,8 +90,7 @@ impl<'s> Watcher<'s> {
         let (request, began) = (of(self.tenant, request), Instant::now());
         let reply = match &mut self.kept {
             None => self.server.send(&request),
-            // the server may close an idle connection when others need the place; clients then open a new
-            // connection
+            // the server may close an idle connection for others; clients then reconnect
             Some(kept) => kept.send(&request).unwrap_or_else(|_| {
                 *kept = Connection::open(self.server.address).unwrap();
                 kept.send(&request)
@@ -113,7 +106,7 @@ impl<'s> Watcher<'s> {
     }
 }
 
-/// Checks that an answer has the form that clients of the path expect.
+/// An answer must have the form of its path.
 #[track_caller]
 fn check_form(name: &str, request: &Request, reply: &Reply) {
     let text = reply.text();
@@ -139,7 +132,7 @@ fn run(server: &Server, attack: Attack) {
     let (request, began) = (of("hostile", request), Instant::now());
     let send = || {
         let mut connection = Connection::open(server.address).unwrap();
-        // the server may answer before it has read everything
+        // the server may answer early
         let _ = connection.send_bytes(&request.bytes());
         let reply = connection.reply().unwrap_or_else(|e| panic!("{name}: no answer: {e}"));
         check_form(name, &request, &reply);
@@ -157,7 +150,7 @@ fn run(server: &Server, attack: Attack) {
     );
 }
 
-/// Writes the data of the hostile tenant: some MB of labels, and samples for its queries.
+/// Writes some MB of labels, and samples for the queries, as the hostile tenant.
 fn fill(server: &Server) {
     let now = now_ms();
     for part in 0..10 {
@@ -208,7 +201,7 @@ fn check(attack: impl FnOnce(&Server)) {
     eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
     assert!(server.is_running() && server.pid() == pid);
     assert!(peak < BUDGET, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
-    // the memory of ended requests is released, and the tenant is served as before
+    // memory is released, and the tenant is served as before
     wait_for("memory of requests", || {
         let text = server.send(&of("scraper", Request::get("/metrics"))).text();
         text.contains("\nfloodmark_write_inflight_bytes 0\n").then_some(())

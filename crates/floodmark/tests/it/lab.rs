@@ -1,4 +1,4 @@
-//! `floodmark lab run` as a process: faults that it injects into the target, misbehaviour of the target, and its results.
+//! `floodmark lab run` as a process: injected faults, misbehaving targets, and results.
 
 use crate::disk_full::SmallDisk;
 use crate::harness::lab::{Running, good, lab};
@@ -20,14 +20,14 @@ interval = '100ms'
 backoff_min = '5ms'
 ";
 
-/// Writes a scenario of `duration` into `folder`; `rest` contains the tables that differ between tests.
+/// Writes a scenario into `folder`. `rest` has the tables that differ between tests.
 pub(crate) fn scenario(folder: &Path, duration: &str, rest: &str) -> String {
     let path = folder.join("scenario.toml");
     std::fs::write(&path, format!("name = 'test'\nduration = '{duration}'\n{LOAD}{rest}")).expect("write it");
     path.to_str().expect("a plain path").to_owned()
 }
 
-/// The table of a target at `address`; further keys can follow.
+/// Table of a target at `address`. Further keys can follow.
 pub(crate) fn target(address: SocketAddr) -> String {
     format!("[target]\ntimeout = '1s'\nwrite = 'http://{address}/api/v1/write'\n")
 }
@@ -38,8 +38,7 @@ pub(crate) fn events(result: &Value) -> String {
     events.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs a scenario and returns its result. The scenario must pass, and all acknowledged samples must be
-/// stored.
+/// Runs a scenario and returns its result. It must pass, with all acknowledged samples stored.
 pub(crate) fn run(folder: &Path, duration: &str, rest: &str, more: &[&str]) -> Value {
     let path = scenario(folder, duration, rest);
     let printed = good(&lab(&[&["run", &path, "--json", "--quiet"], more].concat()));
@@ -118,7 +117,7 @@ fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
 struct Namespace(String);
 
 impl Namespace {
-    /// Creates a namespace; `None` if the process is not permitted to create one.
+    /// `None` if the process may not create a namespace.
     fn new(ours: &str, theirs: &str) -> Option<Self> {
         let this = Self(format!("floodmark-{}", std::process::id()));
         let (near, far) = (format!("fma{}", std::process::id()), format!("fmb{}", std::process::id()));
@@ -147,7 +146,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // deleting the namespace deletes both ends of the link
+        // also deletes both ends of the link
         let _ = Command::new("ip").args(["netns", "delete", &self.0]).output();
     }
 }
@@ -227,7 +226,7 @@ fn presets_are_known_by_name_wherever_one_is() {
     );
 }
 
-/// Starts a target that acknowledges every write, stores nothing, and answers each query with an empty result.
+/// A target that acknowledges every write, stores nothing, and answers queries with empty results.
 pub(crate) fn start_liar() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let address = listener.local_addr().expect("an address");
@@ -239,7 +238,7 @@ pub(crate) fn start_liar() -> SocketAddr {
     address
 }
 
-/// Reads one request and answers it; `None` if the connection has ended.
+/// Reads one request and answers it. `None` if the connection has ended.
 fn answer(mut stream: &TcpStream) -> Option<()> {
     const NOTHING: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
     let mut reader = BufReader::new(stream);

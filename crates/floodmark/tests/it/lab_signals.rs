@@ -1,4 +1,4 @@
-//! Runs of the lab that are ended from outside: how they end, and what happens to their targets.
+//! Runs of the lab that are ended from outside.
 
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, wait_for};
@@ -71,7 +71,7 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
     let server = Server::new();
     let path = scenario(folder.path(), "1h", &target(server.address));
     let save = folder.path().join("result.json");
-    // the tests themselves may run under nohup, which ignores SIGHUP
+    // the tests may run under nohup, which ignores SIGHUP
     let lab = [env!("CARGO_BIN_EXE_floodmark"), "lab", "run", &path, "--out", plain(&save)];
     let mut watched = Watched::of(Command::new("env").arg("--default-signal=HUP").args(lab));
     watched.wait_for("tenants, ");
@@ -79,7 +79,7 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
         let tenant = Request::get("/api/v1/query?query=count(metric_1)").header("X-Scope-OrgID", "tenant-1");
         server.send(&tenant).text().contains("\"value\"").then_some(())
     });
-    // stdout and stderr are closed, as when a terminal goes away
+    // as when a terminal goes away
     drop((watched.child.stdout.take(), std::mem::replace(&mut watched.stderr, BufReader::new(closed()))));
     watched.signal(Signal::HUP);
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
@@ -104,7 +104,7 @@ fn under_nohup_a_terminal_that_goes_away_ends_nothing() {
     watched.wait_for("writing");
     watched.signal(Signal::HUP);
     watched.signal(Signal::INT);
-    // if SIGHUP were not ignored, SIGINT would be the second signal, and the lab would end without a result
+    // if SIGHUP counted, SIGINT would be the second signal, and there would be no result
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
 }
 
@@ -113,7 +113,7 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     let folder = tempfile::tempdir().expect("make a directory");
     let (start, pid) = (folder.path().join("start.sh"), folder.path().join("pid"));
     std::fs::write(&start, format!("echo $$ > {}; exec sleep 600", pid.display())).expect("write");
-    // the listener accepts connections and never answers
+    // accepts connections and never answers
     let mute = TcpListener::bind("127.0.0.1:0").expect("listen");
     let target = format!(
         "[target]\ntimeout = '10m'\nwrite = 'http://{0}/api/v1/write'\nready = 'http://{0}/ready'\n\
@@ -137,8 +137,7 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     );
 }
 
-/// Runs a scenario against a target that was already running. A fault kills the target, and the command of
-/// `restart` starts it again.
+/// A fault kills a target that was already running, and `restart` starts it again.
 fn killed_and_restarted_by(restart: impl Fn(&str, &Path) -> String) {
     let folder = tempfile::tempdir().expect("make a directory");
     let data = folder.path().join("data");

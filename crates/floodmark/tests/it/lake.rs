@@ -1,4 +1,4 @@
-//! Older samples move from the journal into tables, exactly once. Queries read journal and tables together.
+//! Older samples move from the journal into tables, exactly once. Queries read both together.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
@@ -22,7 +22,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Seals everything; returns the counts from the answer.
+/// Seals everything. Returns the counts.
 #[track_caller]
 fn flush(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/flush", Vec::new()));
@@ -30,7 +30,7 @@ fn flush(server: &Server) -> Value {
     reply.json()["data"].take()
 }
 
-/// Writes and seals alternately, `rounds` times.
+/// Writes and seals alternately.
 fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     for _ in 0..rounds {
         writer.write_once(server).expect(204, &[]);
@@ -38,7 +38,7 @@ fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     }
 }
 
-/// Merges until all merges are done; returns the counts from the answer.
+/// Merges until all merges are done. Returns the counts.
 #[track_caller]
 fn compact(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
@@ -46,7 +46,6 @@ fn compact(server: &Server) -> Value {
     reply.json()["data"].take()
 }
 
-/// The data files of a tenant's table, live or not.
 fn data_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir(dir) else { return found };
@@ -87,7 +86,7 @@ fn flushed_samples_are_in_tables_and_not_in_the_journal() {
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
     assert_eq!(server.metric("floodmark_head_series"), 0.0);
     writer.verify(&server, 0);
-    // new samples are in the head, while sealed samples are in the tables
+    // new samples in the head, sealed samples in the tables
     writer.write_once(&server).expect(204, &[]);
     writer.verify(&server, 0);
     flush(&server);
@@ -110,7 +109,7 @@ fn kill_9_while_sealing_loses_and_doubles_nothing() {
             for writer in &mut writers {
                 threads.spawn(|| writer.run(address, &stop));
             }
-            // this sleep waits for nothing: it only makes the time of the kill random
+            // this sleep makes the time of the kill random
             std::thread::sleep(Duration::from_millis(load_ms));
             server.kill9();
             stop.store(true, Ordering::Relaxed);
@@ -136,7 +135,7 @@ fn kill_9_while_sealing_loses_and_doubles_nothing() {
     foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), acknowledged);
 }
 
-/// While samples move from the head into tables, no query returns fewer samples than an earlier query.
+/// No query returns fewer samples than an earlier query.
 #[test]
 fn queries_see_everything_while_it_moves() {
     let seed = seed();
@@ -187,7 +186,7 @@ fn labels_and_series_are_known_from_tables_alone() {
     assert!(!server.data_dir().join("tables/nobody").exists(), "a query created a table");
 }
 
-/// Exemplars and metadata are not in tables, so they must survive truncation of the journal.
+/// Exemplars and metadata are only in the journal, so they must survive its truncation.
 #[test]
 fn metadata_and_exemplars_survive_truncation_of_the_journal() {
     let mut server = Server::new();

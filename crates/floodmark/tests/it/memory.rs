@@ -1,5 +1,4 @@
-//! The process takes no more memory than `--memory`, regardless of what clients send. Pages of files do not
-//! count, because the kernel drops them when it needs the memory.
+//! The process takes no more memory than `--memory`, without pages of files, which the kernel can drop.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -7,14 +6,13 @@ use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 const MIB: u64 = 1 << 20;
 const DAY_MS: i64 = 86_400_000;
 
-/// Number of concurrent clients.
 const CLIENTS: usize = 8;
 
-/// Runs `attack` on a server with little memory, and on a server with twice as much.
+/// Runs `attack` with little memory, and with twice as much.
 #[track_caller]
 fn check(attack: impl Fn(&Server)) {
     for memory in [128, 256] {
-        // on a busy machine, sealing a year of files takes longer than a round waits for one tenant
+        // on a busy machine, sealing a year of files takes long
         let options = Options::default().allow("server::seal::sealer::report");
         let server = Server::start(options.arg("--memory").arg(&format!("{memory}MiB")));
         let account = |name| server.metric(&format!("floodmark_budget_limit_bytes{{account=\"{name}\"}}"));
@@ -28,7 +26,7 @@ fn check(attack: impl Fn(&Server)) {
     }
 }
 
-/// Runs `send` on several threads, each with the thread's number.
+/// Runs `send` on several threads, with the thread's number.
 fn at_once(send: impl Fn(usize) + Sync) {
     std::thread::scope(|threads| {
         let send = &send;
@@ -40,7 +38,7 @@ fn seal(server: &Server) {
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
 }
 
-/// Each file that a query reads takes more than a MiB of memory during decoding.
+/// Each file takes more than a MiB of memory during decoding.
 #[test]
 fn queries_over_a_year_of_daily_files() {
     const SERIES: i64 = 6;
@@ -63,14 +61,14 @@ fn queries_over_a_year_of_daily_files() {
     });
 }
 
-/// Late samples of a few series, in random order. They compress worse than other samples.
+/// Late samples in random order compress worse than others.
 #[test]
 fn late_samples_of_a_few_series() {
     check(|server| {
         let now = now_ms();
         at_once(|client| {
             for round in 0..10 {
-                // the times of consecutive samples jump forwards and backwards
+                // consecutive samples jump forwards and backwards
                 let time = |i: i64| now - 3_000_000 + (i * 7_919 + round * 13) % 3_000_000;
                 let samples = (0..5_000).map(|i| (time(i), i as f64 / 7.0));
                 let series = Series::named("late").label("i", client.to_string()).samples(samples);
@@ -105,8 +103,8 @@ fn new_series_while_others_are_sealed() {
     });
 }
 
-/// A setting permits more connections than fit into memory. Requests that make the process grow are refused
-/// until the connections have closed. Samples of known series are stored.
+/// A setting permits more connections than fit into memory. Samples of known series are stored. Other requests are
+/// refused until the connections have closed.
 #[test]
 fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");
@@ -117,7 +115,7 @@ fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
         server.send(&Request::write(&body))
     };
     write("known").expect(204, &[]);
-    // each connection holds the memory of an unfinished head for ten seconds
+    // an unfinished head holds memory for ten seconds
     let head = format!("GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(60_000));
     let mut halves = Vec::new();
     let refused = wait_for("a refusal", || {

@@ -1,5 +1,4 @@
-//! Overload: the process stays within its budget, answers refusals in time, and serves normally right
-//! afterwards.
+//! Overload: the process stays within its budget, refuses in time, and serves normally afterwards.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms};
@@ -8,21 +7,19 @@ use std::sync::Mutex;
 
 const MIB: u64 = 1 << 20;
 
-/// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
-/// Memory beyond the budget that is tolerated, for the executable's own pages and for memory that the
-/// allocator has not yet returned. A debug build has not needed any of it so far (at most 59 MiB of 64).
+/// Tolerated memory beyond the budget, for pages of the executable and for freed memory. No test has needed it so
+/// far.
 const SLACK: u64 = 32 * MIB;
 
-/// Number of concurrent clients.
 const CLIENTS: usize = 24;
 
 fn small() -> Options {
     Options::default().arg("--memory").arg("64MiB")
 }
 
-/// `count` series with 10 labels, and one sample each.
+/// `count` series with 10 labels and one sample.
 fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
     let one = |i: usize| {
         let number = format!("{tag}-{i}");
@@ -38,7 +35,7 @@ fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
 #[derive(Default)]
 struct Answers {
     statuses: BTreeMap<u16, usize>,
-    /// The first refusal that was caused by a full head.
+    /// First refusal because of a full head.
     full: Option<Reply>,
 }
 
@@ -55,7 +52,7 @@ impl Answers {
     }
 }
 
-/// Lets each client send `requests` requests. Every refusal must tell the sender what to do.
+/// Each client sends `requests` requests. Every refusal must tell the sender what to do.
 fn flood(
     server: &Server,
     requests: usize,
@@ -68,7 +65,7 @@ fn flood(
             let (shared, body) = (&shared, &body);
             threads.spawn(move || {
                 for number in 0..requests {
-                    // a server may close the connection after a refusal, so each request has its own
+                    // a server may close the connection after a refusal
                     let mut connection = Connection::open(server.address).unwrap();
                     let reply = connection.send(&Request::write(&body(client, number)));
                     shared.lock().unwrap().add(reply.ok());
@@ -98,7 +95,7 @@ fn assert_within_budget(server: &Server) {
     assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
 }
 
-/// Checks that a sample is accepted and can be read back.
+/// A sample must be accepted and read back.
 fn works(server: &Server, name: &str) {
     let now = now_ms();
     let body = wire::v1(&[Series::named(name).sample(now, 1.5)]);
@@ -111,7 +108,7 @@ fn many_large_bodies_at_once() {
     let mut server = Server::start(small());
     works(&server, "early");
     let now = now_ms();
-    // about 2.6 MiB each, decompressed: four of them fill the account
+    // about 2.6 MiB each: four of them fill the account
     let bodies: Vec<_> = (0..4).map(|i| wire::v1(&wide("large", 8_000, "same", now + i))).collect();
     let mut answers = Answers::default();
     flood(&server, 6, &mut answers, |client, number| bodies[(client + number) % bodies.len()].clone());
@@ -141,7 +138,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     works(&server, "early");
     let now = now_ms();
     let mut answers = Answers::default();
-    // the number of rounds until the head is full depends on how fast sealed series leave the head
+    // sealing decides after how many rounds the head is full
     for round in 0..100 {
         flood(&server, 4, &mut answers, |client, number| {
             wire::v1(&wide("new", 500, &format!("{round}-{client}-{number}"), now))
@@ -185,7 +182,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     let server = Server::start(small());
     let now = now_ms();
     let start = now - 1_000_000;
-    // 100 series of 4,000 samples: 400 k samples, 6.4 MB
+    // 100 series of 4,000 samples: 6.4 MB
     for part in 0..40 {
         let times = (0..100).map(|i| (start + (part * 100 + i) * 250, i as f64));
         let series: Vec<_> = (0..100)
@@ -212,7 +209,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     assert_within_budget(&server);
 }
 
-/// Each writer can read its samples as soon as they are acknowledged, while all writers write.
+/// Each writer can read its acknowledged samples at once, while all writers write.
 #[test]
 fn everyone_reads_their_own_writes() {
     let server = Server::new();

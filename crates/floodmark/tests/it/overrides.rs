@@ -1,5 +1,5 @@
-//! Overrides that change a hundred times while tenants write. Each valid version takes effect as a whole. A
-//! broken version changes nothing. No acknowledged sample is lost.
+//! Overrides that change a hundred times while tenants write. A valid version takes effect as a whole, a broken
+//! version changes nothing, and no acknowledged sample is lost.
 
 use crate::harness::read::{data, matrix};
 use crate::harness::wire::{self, Series};
@@ -11,19 +11,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use stdx::rng::Rng;
 
-/// Number of versions of the file.
 const VERSIONS: usize = 100;
 
 /// Tenants that write. The file has a table for `b` and a class for `c`.
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Known series of each tenant. Every request contains all of them.
+/// Known series of each tenant, in every request.
 const KNOWN: usize = 5;
 
 /// One request in this many has a new series.
 const NEW_EVERY: u64 = 8;
 
-/// Longest documented time until a change is in effect.
+/// Longest documented time until a change takes effect.
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Files with an error, and the line of the error.
@@ -41,16 +40,16 @@ const BROKEN: [(&str, usize); 7] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Nothing,
-    /// The limit is lower than the number of series that tenant c has.
+    /// Lower than the number of tenant c's series.
     BelowUse {
         status: u16,
     },
-    /// A limit on new series of each tenant per second.
+    /// On new series of each tenant per second.
     NewSeries,
 }
 
 impl Limit {
-    /// Text of the file. The value of `query_samples` of each tenant identifies the version.
+    /// Text of the file. `query_samples` identifies the version.
     fn text(self, version: usize) -> String {
         let [a, b, c] = values(version);
         let (of_all, of_c) = match self {
@@ -72,12 +71,11 @@ fn values(version: usize) -> [u64; 3] {
     [1, 2, 3].map(|tenant| tenant * 10_000_000 + version as u64)
 }
 
-/// Requests of a tenant, sent and acknowledged.
+/// Requests of a tenant.
 struct Writer {
     tenant: &'static str,
     base_ms: i64,
-    /// Number of requests so far. Their samples of known series are acknowledged, even if new series were
-    /// refused.
+    /// Number of requests so far, whose known series were acknowledged.
     sent: u64,
     /// Requests whose new series were acknowledged.
     created: Vec<u64>,
@@ -85,7 +83,7 @@ struct Writer {
 
 impl Writer {
     fn new(tenant: &'static str) -> Self {
-        // requests are a millisecond apart in the data, and further apart in real time
+        // requests are a millisecond apart in the data
         Self { tenant, base_ms: now_ms() - 30 * 60_000, sent: 0, created: Vec::new() }
     }
 
@@ -120,8 +118,7 @@ impl Writer {
         Request::write(&wire::v1(&known.chain(new).collect::<Vec<_>>())).tenant(self.tenant)
     }
 
-    /// Checks that every sample of known series is stored once, and so is every new series that was
-    /// acknowledged.
+    /// Samples of known series, and acknowledged new series, must be stored once.
     #[track_caller]
     fn verify(&self, server: &Server) {
         let (tenant, at_ms) = (Some(self.tenant), self.base_ms + self.sent as i64);
@@ -149,7 +146,7 @@ fn in_effect(server: &Server) -> [u64; 3] {
         let limits = data(&server.send(&Request::get("/api/v1/user_limits").tenant(tenant)));
         let rows = limits["limits"].as_array().unwrap();
         let row = rows.iter().find(|row| row["name"] == "query_samples").unwrap();
-        row["value"].as_u64().unwrap_or(0) // there is none before the first version
+        row["value"].as_u64().unwrap_or(0) // none before the first version
     })
 }
 
@@ -157,14 +154,14 @@ fn runtime_config(server: &Server) -> String {
     server.send(&Request::get("/runtime_config?mode=diff")).expect(200, &[]).text()
 }
 
-/// Sends a series that tenant c does not have, and a series that it has.
+/// Sends a new and a known series of tenant c.
 fn probe(server: &Server, version: usize) -> Reply {
     let (known, new) = (Series::named("probe"), Series::named("probe").label("version", version.to_string()));
     let body = wire::v1(&[known, new].map(|series| series.sample(now_ms(), version as f64)));
     server.send(&Request::write(&body).tenant("c"))
 }
 
-/// Waits until the version is in effect for all tenants, and returns the time that this took.
+/// Waits until the version is in effect for all tenants. Returns the time taken.
 fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
     let began = Instant::now();
     let expected = values(version);
@@ -187,7 +184,7 @@ fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
     seen.1
 }
 
-/// Waits for the error. The limits in effect must stay the same.
+/// Waits for the error. The limits in effect must stay.
 fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &str) {
     let errors = wait_for("the error", || {
         Some(server.log_lines("cannot reload a file")).filter(|errors| errors.len() > errors_before)
@@ -198,8 +195,7 @@ fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &s
     assert_eq!(runtime_config(server), config, "a broken file changed the limits in effect");
 }
 
-/// Replaces the file repeatedly, and sends a hangup in every other turn. Returns the times that valid
-/// versions took.
+/// Replaces the file repeatedly, with a hangup in every other turn. Returns the times that valid versions took.
 fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration> {
     let (mut took, mut broken) = (Vec::new(), 0);
     for version in 1..=VERSIONS {
@@ -211,7 +207,7 @@ fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration
         };
         let (text, line) = match limit {
             Some(limit) => (limit.text(version), 0),
-            // the comment makes each version differ from the last one
+            // the comment makes each version different
             None => {
                 let (text, line) = BROKEN[rng.below(BROKEN.len() as u64) as usize];
                 (format!("{text}# version {version}\n"), line)
@@ -261,7 +257,7 @@ fn overrides_change_a_hundred_times_under_load() {
     assert!(server.is_running() && server.pid() == pid);
     writers.iter().for_each(|writer| writer.verify(&server));
     server.kill9();
-    // the last version may be a broken one, and a server does not start with a broken file
+    // a server does not start with a broken file
     overrides.write("");
     server.restart();
     writers.iter().for_each(|writer| writer.verify(&server));

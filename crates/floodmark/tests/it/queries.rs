@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 const LIST: &str = "/api/v1/admin/queries";
 
-/// A query that sorts 108,000 values for each of 11,000 steps, so it runs until it is canceled. The log must
-/// escape its line break.
+/// Sorts 108,000 values for each of 11,000 steps. The log must escape the line break.
 const ENDLESS: &str = "quantile_over_time(0.5,\nvector(1)[3h:100ms])";
 
 fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
@@ -17,7 +16,7 @@ fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
     Request::ask("/api/v1/query_range", &params).tenant(tenant)
 }
 
-/// Waits for a query in the list for which `wanted` is true, and returns the query.
+/// Waits for a listed query that is `wanted`.
 fn listed(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for("a query in the list", || {
         let list = data(&server.send(&Request::get(LIST)));
@@ -67,7 +66,7 @@ fn an_export_is_listed_and_can_be_canceled() {
             (0..500).map(|i| of(part * 500 + i).samples((0..500).map(|i| (now - i, 0.1 * i as f64))));
         server.send(&Request::write(&wire::v1(&series.collect::<Vec<_>>()))).expect(204, &[]);
     }
-    // an answer larger than the sockets' buffers, which the client does not read
+    // an unread answer larger than the sockets' buffers
     let mut connection = crate::harness::Connection::open(server.address).unwrap();
     connection.send_bytes(Request::ask("/api/v1/export", &[("match[]", "m")]).head().as_bytes()).unwrap();
     let query = listed(&server, |query| query["state"] == "running" && query["samples"] != 0);

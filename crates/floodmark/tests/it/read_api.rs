@@ -1,15 +1,14 @@
-//! Prometheus' query API. The format of answers is checked byte by byte where clients depend on it.
+//! Prometheus' query API. Formats on which clients depend are checked byte by byte.
 
 use crate::harness::read::{data, matrix, seconds};
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
 use serde_json::{Value, json};
 
-/// Prefixes under which the paths of the query API exist.
+/// Prefixes of the query API's paths.
 const PREFIXES: [&str; 3] = ["", "/prometheus", "/api/prom"];
 
-/// A server with four counters and a gauge, each with a sample every 10 s. Also returns the time of the
-/// newest sample, a whole second.
+/// A server with four counters and a gauge, sampled every 10 s; and the time of the newest sample, a whole second.
 fn filled() -> (Server, i64) {
     let server = Server::new();
     let end = now_ms() / 1000 * 1000;
@@ -167,7 +166,7 @@ fn labels_and_their_values() {
     check("/api/v1/label/code/values", &[("match[]", "{job=\"api\"}")], json!(["200", "500"]));
     check("/api/v1/label/room/values", &[], json!(["é\"\\\n"]));
     check("/api/v1/label/nothing/values", &[], json!([]));
-    // only labels of series that have samples in the requested time
+    // only labels of series with samples in the requested time
     let late = Series::named("late").label("room", "cellar").sample(end + 60_000, 1.0);
     server.send(&Request::write(&wire::v1(&[late]))).expect(204, &[]);
     check("/api/v1/labels", &window, json!(["__name__", "code", "job", "room"]));
@@ -211,7 +210,7 @@ fn series() {
     );
     check(&[("match[]", "http_requests_total{code!=\"200\",job=\"web\"}")], json!([of("404", "web")]));
     check(&[("match[]", "nothing")], json!([]));
-    // only series that have samples in the requested time
+    // only series with samples in the requested time
     let (before, long_before) = (seconds(end - 301_000), seconds(end - 900_000));
     check(&[("match[]", "{code=\"404\"}"), ("start", &long_before), ("end", &before)], json!([]));
     let first = seconds(end - 300_000);
@@ -392,7 +391,7 @@ fn annotations_are_sent_along() {
     assert!(reply["warnings"][0].as_str().is_some_and(|w| w.contains("quantile")), "{reply}");
 }
 
-/// Requests of Grafana's Prometheus data source on "Save & test" and while a query is being edited.
+/// Requests of Grafana on "Save & test" and while a query is edited.
 #[test]
 fn grafana_is_served() {
     let (server, end) = filled();

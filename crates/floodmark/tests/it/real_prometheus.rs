@@ -1,8 +1,7 @@
-//! A real Prometheus scrapes a real node exporter and itself, and writes to Floodmark with remote write 1.0
-//! and 2.0. Meanwhile, Floodmark is stopped and killed. Afterwards, both must give the same answers.
+//! A real Prometheus scrapes a node exporter and itself, and writes to Floodmark with remote write 1.0 and 2.0, while
+//! Floodmark is stopped and killed. Afterwards, both must give the same answers.
 //!
-//! `scripts/test-servers.sh` installs the servers. With `FLOODMARK_LONG=1` the test runs for minutes, with an outage of
-//! 30 s.
+//! `scripts/test-servers.sh` installs the servers. With `FLOODMARK_LONG=1` the test runs for minutes.
 
 mod blocks;
 mod compare;
@@ -18,7 +17,7 @@ use crate::tls;
 use servers::{NodeExporter, Prometheus, TENANTS};
 use std::time::Duration;
 
-/// Durations of the phases of the test.
+/// Durations of the test's phases.
 struct Schedule {
     before: Duration,
     outage: Duration,
@@ -40,7 +39,7 @@ fn a_real_prometheus_and_floodmark_agree() {
         return;
     };
     let Schedule { before, outage, between } = schedule();
-    // these sleeps only give time for scrapes; conditions are waited for below
+    // these sleeps only give time for scrapes
     let let_pass = std::thread::sleep;
 
     let mut server = Server::start(Options::default().port(free_port()));
@@ -54,7 +53,7 @@ fn a_real_prometheus_and_floodmark_agree() {
     server.restart();
     prometheus.wait_until_sent(now_ms());
 
-    // the scraped target disappears and returns, which causes staleness markers
+    // an absent target causes staleness markers
     exporter.stop();
     let_pass(between);
     exporter.restart();

@@ -1,5 +1,4 @@
-//! Checks that the reference pages name exactly the metrics, paths and refusals that exist, and that links in
-//! documents are valid.
+//! The reference pages name exactly the existing metrics, paths and refusals, and links are valid.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
@@ -10,7 +9,7 @@ const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
 const HTTP: &str = include_str!("../../../../docs/reference/http.md");
 const REFUSALS: &str = include_str!("../../../../docs/reference/refusals.md");
 
-/// Documents, a dashboard and rules that mention metrics.
+/// Pages and files that mention metrics.
 const DOCUMENTS: [&str; 11] = [
     METRICS,
     HTTP,
@@ -30,7 +29,7 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// Words that look like the name of a metric.
+/// Words that look like names of metrics.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("floodmark_") || word.starts_with("process_"))
@@ -102,7 +101,7 @@ fn paths() {
     }
 }
 
-/// Paths of all routes of the server, in the form `/api/v1/label/<name>/values`.
+/// Paths of all routes, in the form `/api/v1/label/<name>/values`.
 pub(crate) fn routes() -> BTreeSet<String> {
     let source = root().join("crates/server/src");
     let modules = std::fs::read_dir(source.join("http")).expect("a folder");
@@ -122,7 +121,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// All pages of the repository's root, `docs` and `bench`, relative to the root.
+/// Pages in the repository's root, `docs` and `bench`.
 fn pages() -> BTreeSet<PathBuf> {
     let mut pages = BTreeSet::new();
     let mut folders = vec![PathBuf::new(), "docs".into(), "bench".into()];
@@ -154,7 +153,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Pages or folders of this repository to which a page links, with the anchors of the links.
+/// Linked pages or folders of this repository, with anchors.
 fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
     let text = text_of(page);
     let targets = prose(&text).flat_map(|line| line.split("](").skip(1));
@@ -177,13 +176,13 @@ fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
     resolved.collect()
 }
 
-/// The anchor that GitHub gives a heading.
+/// GitHub's anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || ['-', '_'].contains(c)).collect()
 }
 
-/// The anchors of a page's headings.
+/// Anchors of a page's headings.
 pub(crate) fn anchors(page: &Path) -> impl Iterator<Item = String> {
     let text = text_of(page);
     let headings = prose(&text).filter(|line| line.starts_with('#'));

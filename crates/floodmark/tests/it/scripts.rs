@@ -1,5 +1,4 @@
-//! Runs the scripts in `bench/` with small parameters. Figures in documents come from these scripts, so the
-//! scripts must keep working.
+//! Runs the scripts in `bench/` with small parameters, because figures in documents come from them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +9,7 @@ fn bench(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench").join(name)
 }
 
-/// Runs a script and returns its output; `None` if there is no Python.
+/// Output of a script. `None` without Python.
 #[track_caller]
 fn run(script: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new("python3");

@@ -21,7 +21,7 @@ fn by_default_a_server_stores_its_own_metrics() {
     let all = server.metric("floodmark_self_monitoring_series");
     assert!((200.0..1000.0).contains(&all), "docs/operating.md states another number of series than {all}");
 
-    // other tenants do not see these series, and clients cannot write to them
+    // other tenants do not see these series, and clients cannot write them
     assert_eq!(server.query("up", now_ms())["result"], Value::Array(vec![]));
     let own = Series::new(&[("__name__", "up")]).sample(now_ms(), 0.0);
     let write = Request::write(&wire::v1(&[own])).tenant("floodmark-system");
@@ -29,7 +29,7 @@ fn by_default_a_server_stores_its_own_metrics() {
     let line = Request::post("/api/v1/graphite", b"a 1 1".to_vec()).tenant("floodmark-system");
     server.send(&line).expect(403, &["floodmark-system", "self_monitoring_tenant"]);
 
-    // the server's own samples are as durable as other samples
+    // the server's own samples are as durable as others
     let before = series(&server, "count_over_time(up[1h])");
     server.kill9();
     server.restart();

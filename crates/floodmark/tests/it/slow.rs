@@ -5,12 +5,10 @@ use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Limit on the time until an answer. The server waits 10 s for a head and 3 s (as set here) for a body; the
-/// rest is slack.
+/// Limit on the time until an answer: 10 s for a head, 3 s for a body, and slack.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Sends `bytes`, then one byte per second until the server answers or closes the connection. Returns the
-/// bytes received.
+/// Sends `bytes`, then one byte per second until the server answers or closes. Returns the bytes received.
 fn trickle(server: &Server, bytes: &[u8]) -> String {
     let mut connection = Connection::open(server.address).unwrap();
     connection.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -38,7 +36,7 @@ fn trickle(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&came).into_owned()
 }
 
-/// All cases run concurrently, so the test takes only as long as the slowest limit.
+/// All cases run concurrently.
 #[test]
 fn slow_senders_are_cut_off_and_harm_nobody() {
     let server = Server::start(Options::default().config("body_timeout = \"3s\""));
@@ -53,7 +51,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         let heads = [slow("POST /api/v1/write HTTP/1.1\r\nX-Slow: "), slow("G")];
         let bodies = [slow(&write), slow(&chunked)];
         let forms = slow(&form);
-        // other senders are served while the slow connections are open
+        // other senders are served meanwhile
         for i in 0..20 {
             let now = now_ms();
             let body = wire::v1(&[Series::named("quick").sample(now, f64::from(i))]);
@@ -66,7 +64,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         }
         for body in bodies {
             let came = body.join().unwrap();
-            // a retryable status, because the data may be valid
+            // retryable, because the data may be valid
             assert!(came.starts_with("HTTP/1.1 503"), "{came}");
             assert!(came.contains("retry-after: ") && came.contains("did not arrive within 3 s"), "{came}");
         }
@@ -76,8 +74,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
     server.wait_until_zero("floodmark_write_inflight_bytes");
 }
 
-/// Bodies may take minutes here. Other senders are answered only if the server closes slow connections for
-/// them.
+/// Bodies may take minutes here, so the server must close slow connections for others.
 #[test]
 fn requests_that_do_not_come_to_an_end_leave_connections_to_others() {
     const CONNECTIONS: usize = 16;

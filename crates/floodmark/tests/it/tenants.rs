@@ -5,7 +5,7 @@ use crate::transfer::succeed;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// An overrides file. Each change replaces the file atomically, as configuration management does.
+/// An overrides file. Each change replaces the file atomically.
 pub(crate) struct Overrides(TempDir);
 
 impl Overrides {
@@ -30,7 +30,7 @@ impl Overrides {
     }
 }
 
-/// Request with `count` series of a tenant, each with one sample.
+/// `count` series of a tenant, with one sample each.
 fn series(tenant: &str, name: &str, count: usize) -> Request {
     let now_s = now_ms() / 1000;
     let lines: String = (0..count).map(|i| format!("{name};i={i} 1 {now_s}\n")).collect();
@@ -60,7 +60,7 @@ fn limits_change_while_the_server_runs() {
     wait_for("the new limit", || (server.send(&series("a", "m", 5)).status == 204).then_some(()));
     server.send(&series("a", "n", 1)).expect(429, &["5 active series"]);
     server.send(&series("ab", "m", 6)).expect(429, &["5 active series"]);
-    // the limit is below the current number: known series are written, and no series is dropped
+    // below the current number: known series are written, and none is dropped
     overrides.write("active_series = 2\nlimit_status = '503'\n");
     wait_for("the other status", || (server.send(&series("a", "n", 1)).status == 503).then_some(()));
     server.send(&series("a", "m", 5)).expect(204, &[]);

@@ -1,4 +1,4 @@
-//! Encrypted connections: valid and invalid certificates of both sides, and clients that do not speak TLS.
+//! Encrypted connections: valid and invalid certificates, and clients without TLS.
 
 use crate::authentication::sha256;
 use crate::harness::lab::{good, lab};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ProtocolVersion};
 
-/// An authority with a certificate for the server; `None` if there is no `openssl`.
+/// An authority with a certificate for the server. `None` without `openssl`.
 pub(crate) fn authority() -> Option<(Authority, TempDir)> {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new(dir.path())?;
@@ -97,7 +97,7 @@ fn unencrypted_clients_get_an_explanation() {
     server.send(&line("m")).expect(204, &[]);
 }
 
-/// Writes a file of credentials: two certificates and a token.
+/// Credentials: two certificates and a token.
 fn credentials(dir: &Path) -> String {
     let path = dir.join("auth.toml");
     let operator = sha256("secret-operate");
@@ -110,7 +110,7 @@ fn credentials(dir: &Path) -> String {
     text(&path).to_owned()
 }
 
-/// Options of a server that authenticates clients by certificate.
+/// A server that authenticates clients by certificate.
 pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Options {
     authority.client("team-a", "/CN=Team-A.example", "");
     authority.client("ops", "/CN=ignored", "URI:spiffe://example/ops");
@@ -122,8 +122,7 @@ pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Opt
     options.allow("handshakes refused").allow("requests refused")
 }
 
-/// Sends a request with a client that must be refused, and returns the error. With TLS 1.3, the server
-/// refuses the connection after the client has sent its request.
+/// Error of a client that must be refused. With TLS 1.3, it comes only after the request.
 pub(crate) fn refused(client: &Client, server: &Server) -> io::Error {
     let error = client.send(server.address, &line("m")).expect_err("the client was accepted");
     let is_alert = error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
@@ -188,7 +187,7 @@ fn a_certificate_may_be_optional_but_not_wrong() {
     refused(&Client::new(&[&authority], Some("expired")), &server);
 }
 
-/// Senders write on open and on new connections, while certificates are replaced, broken and replaced again.
+/// Senders write on open and new connections, while certificates are replaced and broken.
 #[test]
 fn certificates_change_under_load() {
     let Some((authority, _dir)) = authority() else { return };
@@ -220,7 +219,7 @@ fn certificates_change_under_load() {
         };
         let writers = [threads.spawn(write), threads.spawn(write)];
         let [first, pem] = [shown(), std::fs::read(authority.path("server.pem")).unwrap()];
-        // the key that belongs to the new certificate does not exist yet
+        // the new certificate's key does not exist yet
         replace("server.pem", &std::fs::read(second.path("server.pem")).unwrap());
         wait_for("the error", || (!is_current()).then_some(()));
         assert_eq!(shown(), first, "a certificate without its key took effect");
@@ -245,7 +244,7 @@ fn certificates_change_under_load() {
     server.send(&line("m")).expect(204, &[]);
 }
 
-/// Beginning of a TLS record, whose rest is never sent.
+/// Beginning of a TLS record that is never completed.
 const HALF_A_HELLO: [u8; 12] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 0];
 
 /// An address of this machine in another network than 127.0.0.1.
@@ -260,7 +259,7 @@ fn slow_handshakes_hinder_nobody() {
     let slow = || -> Vec<_> {
         let open = |number: usize| {
             let mut connection = Connection::open(server.address).unwrap();
-            // some connections send nothing at all; some are refused
+            // some connections send nothing at all, some are refused
             let _ = connection.send_bytes(&HALF_A_HELLO[..number % HALF_A_HELLO.len()]);
             connection
         };
@@ -273,7 +272,7 @@ fn slow_handshakes_hinder_nobody() {
         known.send(&line("m")).unwrap().expect(204, &[]);
         server.send(&line("m")).expect(204, &[]);
     }
-    // connections of the same network take the places of connections that send nothing
+    // these connections displace connections that send nothing
     held.extend(slow());
     for _ in 0..20 {
         wait_for("a place", || {
@@ -288,7 +287,7 @@ fn slow_handshakes_hinder_nobody() {
     );
 }
 
-/// A flood of complete ClientHellos. The server has to sign each answer with an RSA key of 4,096 bits.
+/// The server has to sign each answer to a ClientHello with an RSA key of 4,096 bits.
 #[test]
 fn a_flood_of_handshakes_does_not_starve_senders() {
     let Some((authority, _dir)) = authority() else { return };
@@ -317,7 +316,7 @@ fn a_flood_of_handshakes_does_not_starve_senders() {
         let flood = [threads.spawn(flood), threads.spawn(flood)];
         wait_for("the bound", || (handshakes(&server, "refused") > 0.0).then_some(()));
         for _ in 0..10 {
-            // on the open connection, and on a new connection from another network
+            // on an open connection, and on a new connection from another network
             known.send(&line("m")).unwrap().expect(204, &[]);
             server.send(&line("m")).expect(204, &[]);
         }

@@ -1,4 +1,4 @@
-//! Tokens of other services (JWT): valid tokens are accepted, and no invalid token is accepted, on any path.
+//! Tokens of other services (JWT): valid tokens are accepted, invalid tokens on no path.
 
 use crate::authentication::{Wrong, expect_closed, line, sha256};
 use crate::harness::{Options, Request, Server, Service, now_ms, wait_for};
@@ -64,7 +64,7 @@ pub(crate) fn with(name: &str, value: Value) -> Value {
     claims
 }
 
-/// Text of a file of credentials that accepts tokens and has a credential for reading metrics.
+/// Credentials that accept tokens, and a credential for reading metrics.
 fn file(keys: &str) -> String {
     let scraper = sha256("secret-scrape");
     format!(
@@ -89,7 +89,7 @@ fn ask(server: &Server, authorization: &str, tenant: &str) -> u16 {
     server.send(&line("m").tenant(tenant).header("Authorization", authorization)).status
 }
 
-/// With keys in a file, every kind of invalid token is refused on every path.
+/// Every kind of invalid token is refused on every path.
 #[test]
 fn no_wrong_token_opens_any_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -186,8 +186,7 @@ fn rsa_keys_verify_and_are_no_secrets() {
     }
 }
 
-/// A token that names an unknown key causes another fetch of the keys. If the fetch fails, the previous keys
-/// stay valid.
+/// An unknown key causes another fetch. If the fetch fails, the previous keys stay valid.
 #[test]
 fn keys_are_fetched_and_stay_when_their_address_fails() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Real traffic: recorded by a proxy in front of a server, replayed against another one, and its report opened in a browser.
+//! Real traffic: recorded by a proxy, replayed against another server, and its report opened in a browser.
 
 use crate::harness::lab::{Running, good, lab};
 use crate::harness::{Server, now_ms};
@@ -131,7 +131,7 @@ fn the_report_can_be_read_in_a_browser() {
     let args = ["replay", &file("r.rec"), "--target", &url, "--speed", "5", "-H", hostile, "--quiet"];
     good(&lab(&[&args[..], &["--pid", &server.pid().to_string(), "--out", &save]].concat()));
 
-    // HTML and scripts in the text of the scenario, in an event and in an answer must stay text
+    // HTML and scripts in texts must stay text
     let text = std::fs::read_to_string(&save).expect("read the result");
     let mut result: Value = serde_json::from_str(&text).expect("read the result");
     let evil =

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     command(args).stdout(Stdio::piped()).output().expect("run the executable")
 }
 
-/// Runs a command that must succeed; returns its standard output.
+/// Standard output of a command that must succeed.
 #[track_caller]
 pub(crate) fn succeed(args: &[&str]) -> String {
     let output = run(args);
@@ -37,7 +37,7 @@ pub(crate) fn succeed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail; returns its error message.
+/// Error message of a command that must fail.
 #[track_caller]
 fn fail(args: &[&str]) -> String {
     let output = run(args);
@@ -97,8 +97,7 @@ fn awkward(rng: &mut Rng) -> f64 {
     f64::from_bits(bits)
 }
 
-/// A block of two days and its content. The series are in Prometheus' order, which differs from the table's
-/// order.
+/// A block of two days and its content, in Prometheus' order of series, which differs from the table's.
 fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     let mut all = Vec::new();
     for i in 0..40 {
@@ -126,7 +125,7 @@ fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     (block.finish(ULID), content)
 }
 
-/// Content as JSON lines express it: without the payloads of NaNs.
+/// Content as JSON lines: without payloads of NaNs.
 fn without_payloads(mut content: Content) -> Content {
     for bits in content.values_mut().flat_map(BTreeMap::values_mut) {
         if f64::from_bits(*bits).is_nan() && *bits != STALE_NAN_BITS {
@@ -136,7 +135,7 @@ fn without_payloads(mut content: Content) -> Content {
     content
 }
 
-/// Samples in the Parquet files of an export, bit by bit.
+/// Samples in the Parquet files of an export.
 fn parquet_content(dir: &Path) -> Content {
     let mut content = Content::new();
     let mut days = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
@@ -173,7 +172,7 @@ fn an_imported_block_round_trips_through_parquet_exactly() {
     assert_eq!(report["sources"][0]["source"], format!("import/{ULID}"));
     assert_eq!(stored(&one), without_payloads(expected.clone()));
 
-    // a second import of the same source changes nothing
+    // a second import of the source changes nothing
     let again = import("tsdb", &dir.path().join("prometheus"), &one);
     assert_eq!((&again["samples"], &again["already"]), (&Value::from(0), &Value::from(1)));
     let line = succeed(&["import", "tsdb", text(&dir.path().join("prometheus")), "--data-dir", text(&one)]);
@@ -236,7 +235,7 @@ fn contents_of_a_block_other_than_floats_are_counted() {
     );
     block.delete(TimeRange::new(t + 1, t + 2));
     let histogram = BlockChunk::Other(3, &[0, 5, 1, 2, 3], TimeRange::new(t, t + 9));
-    // overlapping chunks, which out-of-order samples cause
+    // overlapping chunks, as out-of-order samples cause
     let (late, early) =
         (BlockChunk::Floats(&[t + 4, t + 6], &[1.0, 2.0]), BlockChunk::Floats(&[t + 5, t + 6], &[3.0, 4.0]));
     block.series(labels("b").as_ref(), &[histogram, late, early]);
@@ -256,7 +255,7 @@ fn contents_of_a_block_other_than_floats_are_counted() {
     assert_eq!(content["a{}"], BTreeMap::from([(t, bits(1.0)), (t + 3, bits(4.0))]));
     assert_eq!(content["b{}"], BTreeMap::from([(t + 4, bits(1.0)), (t + 5, bits(3.0)), (t + 6, bits(4.0))]));
 
-    // a byte of a chunk is wrong: nothing is imported, unless damaged chunks may be skipped
+    // a wrong byte: nothing is imported, unless damaged chunks may be skipped
     let mut damaged = files.clone();
     let last = damaged.chunks.len() - 6;
     damaged.chunks[last] ^= 1;
@@ -327,8 +326,7 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     drop(server);
 }
 
-/// Server and import take the location of the tables from the same configuration. The server sees the commits
-/// of the import.
+/// Server and import find the tables by the same configuration. The server sees the import's commits.
 #[test]
 fn a_running_server_sees_what_is_imported_beside_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -338,7 +336,7 @@ fn a_running_server_sees_what_is_imported_beside_it() {
     let server = Server::start(crate::harness::Options::default().data_dir(&at("data")).config(&config));
     fs::write(at("server.toml"), &config).unwrap();
     let now = now_ms();
-    // the table exists, and the server has opened it
+    // the server has opened the table
     let series = wire::Series::new(&[("__name__", "old")]).sample(now, 1.0);
     server.send(&Request::write(&wire::v1(&[series]))).expect(204, &[]);
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);

@@ -31,7 +31,7 @@ fn both_versions_write_the_same_series() {
     let reply = server.send(&Request::write_v2(&wire::v2(&[series(now - 1000, 2.0)])));
     reply.expect(204, &[]);
     assert_eq!(written(&reply), [Some("1"), Some("0"), Some("0")]);
-    // the encoder of the crate `protocol` agrees with the encoder of these tests
+    // the encoders of `protocol` and of these tests agree
     let mut encoder = protocol::encode::V2Encoder::new();
     let labels = model::Labels::from_pairs(&[("__name__", "m"), ("a", "1"), ("b", "2")]);
     encoder.series(labels.as_ref(), &[now], &[3.0]);
@@ -113,7 +113,7 @@ fn expect_100_continue_is_supported() {
     connection.send_bytes(&body).unwrap();
     connection.reply().unwrap().expect(204, &[]);
     assert_eq!(server.value("m", now), Some(7.0));
-    // a body that is too large is refused instead
+    // refused before the body
     ask(1 << 30).1.expect(413, &[]);
 }
 
@@ -179,7 +179,7 @@ fn racing_creations_make_one_series() {
     check(&server);
 }
 
-/// The request is larger than a unit of decoding, than a slice of new series, and than a journal record.
+/// Larger than a unit of decoding, a slice of new series, and a journal record.
 #[test]
 fn a_large_request_is_stored_whole() {
     let mut server = Server::new();
@@ -277,7 +277,7 @@ fn staleness_markers_and_nans_keep_their_bits() {
         let result = |at| server.query_as(tenant, "ends", at)["result"].as_array().unwrap().len();
         assert_eq!((result(now - 1), result(now)), (1, 0), "the series does not end at the marker");
     }
-    // a range contains no staleness markers, but other NaNs
+    // ranges have no staleness markers, but other NaNs
     assert_eq!(server.value("count_over_time(bits[1m])", now), Some(6.0));
     assert!(server.terminate().success());
     assert_eq!(
@@ -400,7 +400,7 @@ fn native_histograms_are_refused_and_not_counted() {
     }
 }
 
-/// Counts of written samples, histograms and exemplars in the headers of a 2.0 answer.
+/// Written samples, histograms and exemplars in the headers of a 2.0 answer.
 pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
     ["samples", "histograms", "exemplars"].map(|what| {
         let name = format!("x-prometheus-remote-write-{what}-written");
@@ -408,7 +408,7 @@ pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
     })
 }
 
-/// 2.0 sends metadata with each series. Metadata of a histogram's series belongs to the whole family.
+/// 2.0 sends metadata with each series. A histogram's metadata belongs to the whole family.
 #[test]
 fn metadata_of_a_histogram_is_found_by_its_name() {
     let server = Server::new();
@@ -430,7 +430,7 @@ fn a_message_of_the_other_version_is_refused() {
     server.send(&Request::write_v2(&wire::v1(&series))).expect(400, &[]);
 }
 
-/// Exemplars without a sample are stored for new and known series, in both versions, and survive a kill.
+/// Exemplars without a sample are stored in both versions, and survive a kill.
 #[test]
 fn exemplars_without_a_sample_are_stored() {
     let mut server = Server::new();
@@ -481,8 +481,8 @@ fn refusals_of_2_0_say_what_is_written() {
     assert_eq!(["decode", "tenant", "partial_write"].map(refused), [2.0, 1.0, 1.0]);
 }
 
-/// A page of another site in a browser on this machine can neither read nor write. The page's host name may
-/// resolve to the server's address, and forms need no CORS permission.
+/// A browser's page of another site can neither read nor write. Its host name may resolve to the server, and forms
+/// need no CORS permission.
 #[test]
 fn web_pages_elsewhere_neither_read_nor_write() {
     let server = Server::start(Options::default().config("allow_host = [\"metrics.example\"]"));

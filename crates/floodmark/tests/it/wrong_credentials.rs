@@ -1,5 +1,4 @@
-//! Credentials that are wrong in every way. No wrong credential is accepted, and no credential is written
-//! anywhere.
+//! Wrong credentials of every kind. None is accepted, and no credential is written anywhere.
 
 use crate::authentication::{line, sha256};
 use crate::harness::tls::Client;
@@ -160,7 +159,7 @@ impl Setup {
         cases
     }
 
-    /// All other headers that must not be accepted.
+    /// Other headers that must not be accepted.
     fn wrong_headers(&self) -> Vec<Case> {
         let tenant = || ("X-Scope-OrgID", "a".to_owned());
         let mut cases = vec![
@@ -204,7 +203,7 @@ impl Setup {
     }
 }
 
-/// The file of credentials, with or without the credentials that are revoked later.
+/// Credentials, with or without those that are revoked later.
 fn credentials(with_revoked: bool) -> String {
     let entry = |name: &str, secret: &str, rest: &str| {
         format!("[{name}]\nsha256 = \"{}\"\nroles = [{rest}\n", sha256(secret))
@@ -229,7 +228,7 @@ fn credentials(with_revoked: bool) -> String {
     kept.concat() + &if with_revoked { revoked.concat() } else { String::new() }
 }
 
-/// Checks that an answer is a refusal in the form of its path.
+/// An answer must be a refusal in the form of its path.
 fn expect_refusal(reply: &Reply, status: u16, path: &str, why: &str) {
     assert_eq!(reply.status, status, "{why}, {path}: {}", reply.text());
     assert_eq!(
@@ -262,7 +261,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Forms of a value that was sent as a credential. None of them may be found anywhere.
+/// Forms of a credential that must not be found anywhere.
 fn secrets_of(value: &str) -> Vec<String> {
     let (_, secret) = value.split_once(' ').unwrap_or(("", value));
     let parts = secret.split('.').chain([secret]).filter(|part| part.len() >= 12);
@@ -278,7 +277,7 @@ fn secrets_of(value: &str) -> Vec<String> {
     secrets
 }
 
-/// Sends a header of a mebibyte, which does not fit into the buffer of a connection.
+/// A header of a mebibyte exceeds the buffer of a connection.
 fn expect_long_header_is_refused(setup: &Setup) {
     let request =
         line("m").tenant("a").header("Authorization", &bearer(&WRITER.repeat((1 << 20) / WRITER.len())));
@@ -319,7 +318,7 @@ fn no_wrong_credential_is_accepted_and_no_secret_is_written() {
         let of_case = case.headers.iter().filter(|(name, _)| name.ends_with("Authorization"));
         secrets.extend(of_case.flat_map(|(_, value)| secrets_of(value)));
     }
-    // a parameter of this name is not a credential, but an operator may believe that it is
+    // this parameter is no credential, but an operator may believe so
     written.push(setup.send(&format!("{ADMIN}?token={OPERATOR}&mode=diff"), &of_good(&bearer(OPERATOR))));
     expect_long_header_is_refused(&setup);
     expect_certificates_are_refused(&setup);
@@ -354,7 +353,7 @@ fn expect_certificates_are_refused(setup: &Setup) {
     refused(&Client::new(&[&setup.authority, &stranger], Some("known")), &setup.server);
 }
 
-/// Replays credentials that were accepted before their entries were removed from the file.
+/// Sends credentials that were accepted before they were removed.
 fn expect_nothing_opens_after_revocation(setup: &Setup, good: &[(&str, String)]) {
     let new = setup.auth_file.with_extension("new");
     std::fs::write(&new, credentials(false)).unwrap();

@@ -1,4 +1,4 @@
-//! External sort: batches of samples are sorted in memory, written as runs, and merged.
+//! External sort: batches are sorted in memory, written as runs, and merged.
 
 use super::super::scratch::Scratch;
 use super::{Finished, LIMITS, ROW_SAMPLES_MAX};
@@ -13,36 +13,34 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::write::FileWriter;
 use tables::{Date, Stretch};
 
-/// Limit on the samples of a batch; each takes 24 bytes.
+/// Maximum number of samples in a batch, at 24 bytes each.
 const SAMPLES_MAX: usize = 4 << 20;
 
-/// Limit on the bytes of labels in a batch, map entries included.
+/// Maximum bytes of labels in a batch, with map entries.
 const LABEL_BYTES_MAX: usize = 64 << 20;
 const LABELS_OVERHEAD: usize = 100;
 
-/// Limit on the runs merged at a time: a merge holds one row group of each run in memory.
+/// Maximum number of runs merged at a time. A merge holds one row group of each run in memory.
 const MERGE_RUNS_MAX: usize = 16;
 
-/// Size of a run's row groups. They are small, because a merge holds one row group of each run.
+/// Size of a run's row groups. A merge holds one of each run.
 const RUN_ROW_GROUP_BYTES: usize = 1 << 20;
 
-/// Size of a file up to which runs are merged.
+/// Runs are merged up to files of this size.
 const LARGE_BYTES: u64 = LIMITS.file_bytes as u64;
 
-/// Limit on the rounds of merging, more than any number of runs needs.
+/// Maximum number of rounds of merging. No number of runs needs more.
 const ROUNDS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Order of arrival. Of two samples of a series with equal times, the sample with the higher number is
-    /// kept.
+    /// Of two samples of a series with equal times, the sample with the higher number is kept.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,
 }
 
-/// Samples to be sorted.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     series: Vec<(Labels, SeriesKey)>,
@@ -81,7 +79,7 @@ impl Batch {
         self.samples.is_empty()
     }
 
-    /// Sorts by day, series in the table's order, and time. Of several samples of a series with equal times, the last is kept.
+    /// Sorts by day, series and time. Of several samples of a series with equal times, keeps the last.
     fn sort(&mut self) {
         let mut order: Vec<u32> = (0..self.series.len() as u32).collect();
         let labels = |i: u32| self.series[i as usize].0.as_ref();
@@ -105,7 +103,7 @@ impl Batch {
     }
 }
 
-/// Sorted runs, each of one day, in one scratch file.
+/// Sorted runs, each of one day.
 #[derive(Debug)]
 pub(super) struct Runs {
     scratch: Scratch,

@@ -4,7 +4,6 @@ use super::PATIENCE;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// A request to be sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     method: &'static str,
@@ -13,11 +12,10 @@ pub(crate) struct Request {
     body: Vec<u8>,
 }
 
-/// Response of the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Names in lower case.
+    /// In lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -31,7 +29,7 @@ impl Request {
         Self { method: "POST", body, ..Self::get(path) }
     }
 
-    /// A remote-write 1.0 request, with the headers that Prometheus sends.
+    /// Remote write 1.0, with Prometheus' headers.
     pub(crate) fn write(body: &[u8]) -> Self {
         Self::post("/api/v1/write", body.to_vec())
             .header("Content-Encoding", "snappy")
@@ -39,7 +37,7 @@ impl Request {
             .header("X-Prometheus-Remote-Write-Version", "0.1.0")
     }
 
-    /// A remote-write 2.0 request.
+    /// Remote write 2.0.
     pub(crate) fn write_v2(body: &[u8]) -> Self {
         Self::post("/api/v1/write", body.to_vec())
             .header("Content-Encoding", "snappy")
@@ -61,13 +59,13 @@ impl Request {
         form.header("Content-Type", "application/x-www-form-urlencoded")
     }
 
-    /// Sets a header, and replaces earlier headers of the same name.
+    /// Sets a header, and replaces headers of the same name.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
         self.and_header(name, value)
     }
 
-    /// Adds a header, even if a header of this name exists.
+    /// Adds a header beside headers of the same name.
     pub(crate) fn and_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -97,8 +95,7 @@ impl Request {
         self
     }
 
-    /// Everything before the body, up to and including the empty line. `Content-Length` is computed unless a
-    /// `Content-Length` or `Transfer-Encoding` was set.
+    /// Everything up to the body. `Content-Length` is added unless it or `Transfer-Encoding` is set.
     pub(crate) fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -115,7 +112,6 @@ impl Request {
         head + "\r\n"
     }
 
-    /// Head and body.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         [self.head().as_bytes(), &self.body].concat()
     }
@@ -139,7 +135,7 @@ impl Reply {
             .unwrap_or_else(|e| panic!("no JSON ({e}) in {} {}", self.status, self.text()))
     }
 
-    /// Fails the test unless the status is `status` and the text contains each of `mentions`.
+    /// Fails unless the status is `status` and the text contains each of `mentions`.
     #[track_caller]
     pub(crate) fn expect(&self, status: u16, mentions: &[&str]) -> &Self {
         let text = self.text();
@@ -151,7 +147,6 @@ impl Reply {
     }
 }
 
-/// A kept-alive connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
@@ -178,14 +173,12 @@ impl Connection {
         self.stream.write_all(bytes)
     }
 
-    /// Reads one reply.
     pub(crate) fn reply(&mut self) -> io::Result<Reply> {
         Reply::read(&mut self.reader)
     }
 }
 
 impl Reply {
-    /// Reads one reply.
     pub(crate) fn read(reader: &mut impl BufRead) -> io::Result<Self> {
         let first = line(reader)?;
         let status = first.split(' ').nth(1).and_then(|s| s.parse().ok());

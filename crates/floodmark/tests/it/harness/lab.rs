@@ -8,12 +8,12 @@ use std::process::{Child, Output, Stdio};
 /// A `floodmark lab` that runs until it gets a signal.
 pub(crate) struct Running {
     child: Child,
-    /// Lines on stderr up to the line for which [`Running::start`] waited.
+    /// Lines on stderr up to the awaited line.
     pub(crate) said: String,
 }
 
 impl Running {
-    /// Starts the lab and waits for a line on stderr that contains `text`.
+    /// Starts the lab and waits for a line on stderr with `text`.
     pub(crate) fn start(args: &[&str], text: &str) -> Self {
         let mut child =
             command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
@@ -22,12 +22,12 @@ impl Running {
         while !said.contains(text) {
             assert_ne!(stderr.read_line(&mut said).expect("read stderr"), 0, "the lab ended: {said}");
         }
-        // reads the rest of stderr, because a full pipe would block the process
+        // a full pipe would block the process
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         Self { child, said }
     }
 
-    /// Ends the lab with SIGINT, as Ctrl-C does. Returns its exit status and its output.
+    /// Ends the lab with SIGINT. Returns exit status and output.
     pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::INT).expect("interrupt the lab");
@@ -55,7 +55,7 @@ pub(crate) fn lab(args: &[&str]) -> Output {
         .expect("run the lab")
 }
 
-/// Standard output of a command that succeeded.
+/// Stdout of a command that succeeded.
 #[track_caller]
 pub(crate) fn good(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,5 +1,4 @@
-//! A load in which each value is computed from its series and time. So the ledger of acknowledged samples is
-//! one number for each writer.
+//! A load whose values are computed from series and time. So one number for each writer tells what was acknowledged.
 
 use super::http::{Connection, Reply, Request};
 use super::now_ms;
@@ -12,38 +11,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::mix;
 
-/// Number of series of a writer. Each of the writer's requests contains all of them.
+/// Series of a writer. Each request contains all of them.
 const SERIES: u64 = 20;
 
-/// Samples of each series in one request.
+/// Samples of each series in a request.
 const SAMPLES: u64 = 5;
 
 /// Time between two samples of a series.
 const STEP_MS: i64 = 10;
 
-/// Number of requests that one query reads back. A server with little memory can answer such a query.
+/// Requests that one query reads back, few enough for a server with little memory.
 const PAGE: u64 = 500;
 
-/// One writer and its acknowledged requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    /// Tenant of the requests; `None` for requests without a tenant header.
+    /// `None` for requests without a tenant header.
     tenant: Option<String>,
     seed: u64,
     id: u64,
     base_ms: i64,
-    /// Number of acknowledged requests. Each request is retried until it is acknowledged, before the next
-    /// request is sent.
+    /// Acknowledged requests. Each request is retried until it is acknowledged.
     pub(crate) acknowledged: u64,
-    /// True if the next request was sent but not acknowledged. Some of its series may then be stored.
+    /// True if the next request was sent but not acknowledged. Some of its series may be stored.
     pub(crate) has_unacknowledged_request: bool,
-    /// Number of requests refused with 503.
+    /// Requests refused with 503.
     pub(crate) refused: u64,
 }
 
 impl Writer {
     pub(crate) fn new(seed: u64, id: u64) -> Self {
-        // far enough in the past that a run seldom waits for the clock
+        // so long ago that a run seldom waits for the clock
         let base_ms = now_ms() - 50 * 60_000;
         Self {
             tenant: None,
@@ -56,19 +53,17 @@ impl Writer {
         }
     }
 
-    /// A writer of a tenant.
     pub(crate) fn of_tenant(mut self, tenant: &str) -> Self {
         self.tenant = Some(tenant.into());
         self
     }
 
-    /// Writes until the server is gone or `stop` is set. A refused request is retried.
+    /// Writes until the server is gone or `stop` is set. Retries refused requests.
     pub(crate) fn run(&mut self, address: SocketAddr, stop: &AtomicBool) {
         let _gone = self.try_run(address, |_| stop.load(Ordering::Relaxed), |_| {});
     }
 
-    /// Writes until `requests` requests are acknowledged. After a refusal, waits for the time in
-    /// `Retry-After`.
+    /// Writes until `requests` are acknowledged. Respects `Retry-After`.
     pub(crate) fn catch_up(&mut self, address: SocketAddr, requests: u64) -> io::Result<()> {
         let wait = |reply: &Reply| {
             let seconds = reply.header("retry-after").and_then(|seconds| seconds.parse().ok());
@@ -103,7 +98,7 @@ impl Writer {
                         "503 without Retry-After: {}",
                         reply.text()
                     );
-                    // a partition that did not refuse may have stored its part
+                    // another partition may have stored its part
                     self.refused += 1;
                     wait(&reply);
                 }
@@ -116,7 +111,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends the next request once; returns the reply.
+    /// Sends the next request once.
     pub(crate) fn write_once(&mut self, server: &Server) -> Reply {
         let reply = server.send(&self.next_request());
         self.acknowledged += u64::from(reply.status == 204);
@@ -124,12 +119,11 @@ impl Writer {
         reply
     }
 
-    /// Time at which the samples of the next request end.
+    /// End time of the next request's samples.
     fn next_ms(&self) -> i64 {
         self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS
     }
 
-    /// The next request.
     fn next_request(&self) -> Request {
         let request = Request::write(&self.body(self.acknowledged));
         match &self.tenant {
@@ -160,9 +154,8 @@ impl Writer {
         })
     }
 
-    /// Compares the stored samples of the requests from `from` on with the ledger. Every acknowledged sample
-    /// must be stored once, with the same bits. No other sample may be stored, except samples of a request in
-    /// doubt.
+    /// Every acknowledged sample of the requests from `from` on must be stored once, with the same bits. No other
+    /// sample may be stored, except of a request in doubt.
     #[track_caller]
     pub(crate) fn verify(&self, server: &Server, from: u64) {
         let found = self.found(server, from);
@@ -184,9 +177,8 @@ impl Writer {
         }
     }
 
-    /// Reads during writes, and returns the number of requests found for each series. Each series must be a
-    /// prefix of what this writer sends. It must be at least as long as in `before`, the result of the
-    /// previous call.
+    /// Reads during writes, and returns the number of requests found for each series. Each series must be a prefix of
+    /// the sent samples, and not shorter than in `before`, the previous result.
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
@@ -204,8 +196,7 @@ impl Writer {
         (0..SERIES).map(requests_of).collect()
     }
 
-    /// Returns the number of missing acknowledged samples. Fails the test if a stored sample was never
-    /// acknowledged, or is stored twice.
+    /// Returns the number of missing acknowledged samples. No sample may be stored without acknowledgement, or twice.
     #[track_caller]
     pub(crate) fn count_missing(&self, server: &Server) -> usize {
         let found = self.found(server, 0);
@@ -220,20 +211,19 @@ impl Writer {
         (0..SERIES).map(missing_of).sum()
     }
 
-    /// Number of acknowledged samples.
     pub(crate) const fn sample_count(&self) -> u64 {
         self.acknowledged * SERIES * SAMPLES
     }
 
     /// Stored samples of the requests from `from` on, read in pages.
     fn found(&self, server: &Server, from: u64) -> Matrix {
-        // one request more than were acknowledged, for the request in doubt
+        // includes the request in doubt
         let to = self.acknowledged + 1;
         let mut all = Matrix::new();
         for first in (from..to).step_by(PAGE as usize) {
             let start_ms = |request: u64| self.base_ms + (request * SAMPLES) as i64 * STEP_MS;
             let (since_ms, until_ms) = (start_ms(first), start_ms(to.min(first + PAGE)));
-            // a window excludes its start and includes its end, so start and end are a millisecond earlier
+            // a window excludes its start and includes its end
             let window_ms = until_ms - since_ms;
             let selector = format!("load{{writer=\"{}\"}}[{window_ms}ms]", self.id);
             for (series, samples) in self.samples(server, &selector, until_ms - 1) {

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Options of a server's start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     args: Vec<String>,
@@ -20,11 +19,11 @@ pub(crate) struct Options {
     config: Option<String>,
     data_dir: Option<PathBuf>,
     port: u16,
-    /// Texts of warnings and errors that are allowed in the log.
+    /// Warnings and errors that the log may contain.
     allowed: Vec<&'static str>,
-    /// True if the server stores its own metrics, which is the default outside of these tests.
+    /// True if the server stores its own metrics.
     is_monitoring_itself: bool,
-    /// Client for requests to the server, if the server uses TLS.
+    /// Client for a server with TLS.
     client: Option<tls::Client>,
 }
 
@@ -39,40 +38,38 @@ impl Options {
         self
     }
 
-    /// Sets a data directory that outlives the server. By default, each server has its own directory.
+    /// A data directory that outlives the server.
     pub(crate) fn data_dir(mut self, dir: &Path) -> Self {
         self.data_dir = Some(dir.into());
         self
     }
 
-    /// Sets a port that stays the same over restarts. By default, the system chooses a port.
+    /// A port that stays the same over restarts.
     pub(crate) const fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Lets the server store its own metrics. By default, the server does not, because tests count samples,
-    /// tenants and files.
+    /// Lets the server store its own metrics. Most tests count samples, so they do without.
     pub(crate) const fn monitor_itself(mut self) -> Self {
         self.is_monitoring_itself = true;
         self
     }
 
-    /// Sets the client for a server that uses TLS.
     pub(crate) fn client(mut self, client: tls::Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// Allows warnings and errors that contain this text.
+    /// Allows warnings and errors with this text.
     pub(crate) fn allow(mut self, text: &'static str) -> Self {
         self.allowed.push(text);
         self
     }
 }
 
-/// A running (or killed) server with its data directory. Dropping it kills the process. The test then fails
-/// if the log has a warning, an error or a panic that was not allowed.
+/// A server with its data directory. Dropping it kills the process. The test fails if the log has a warning, an error
+/// or a panic that was not allowed.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -83,12 +80,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server with default options and its own directory, and waits until the server is ready.
+    /// Starts a server with default options, and waits until it is ready.
     pub(crate) fn new() -> Self {
         Self::start(Options::default())
     }
 
-    /// Starts a server and waits until it is ready.
     pub(crate) fn start(options: Options) -> Self {
         let own_dir = tempfile::tempdir().expect("make a temporary directory");
         let log = Log::default();
@@ -100,14 +96,13 @@ impl Server {
         server
     }
 
-    /// Starts the process again, on the same data, after the process was killed or has ended. Waits until the
-    /// server is ready.
+    /// Starts the process again on the same data, and waits until it is ready.
     pub(crate) fn restart(&mut self) {
         self.restart_unready();
         self.wait_until_ready();
     }
 
-    /// Like [`Server::restart`], without waiting until it is ready.
+    /// Like [`Server::restart`], without waiting.
     pub(crate) fn restart_unready(&mut self) {
         let ended = self.child.try_wait().expect("ask for the child's state");
         assert!(ended.is_some(), "still running");
@@ -124,7 +119,6 @@ impl Server {
         });
     }
 
-    /// Sends one request on a new connection.
     fn try_send(&self, request: &Request) -> std::io::Result<Reply> {
         match &self.options.client {
             Some(client) => client.send(self.address, request),
@@ -132,24 +126,22 @@ impl Server {
         }
     }
 
-    /// Sends SIGKILL and waits until the process is gone.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill9(&mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
 
-    /// Sends SIGTERM and waits until the process has ended by itself.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         self.signal_terminate();
         wait_for("the end after SIGTERM", || self.child.try_wait().expect("wait"))
     }
 
-    /// Sends SIGTERM without waiting.
     pub(crate) fn signal_terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Sends SIGHUP.
     pub(crate) fn signal_hangup(&self) {
         self.signal(Signal::HUP);
     }
@@ -159,7 +151,6 @@ impl Server {
         kill_process(pid, signal).expect("send a signal");
     }
 
-    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -172,8 +163,7 @@ impl Server {
         data_dir(&self.options, self.own_dir.path())
     }
 
-    /// Sends one request. Fails the test if there is no reply, if a 429 or 503 has no valid `Retry-After`, or
-    /// if another status has one.
+    /// Sends one request. A 429 or 503 must have a valid `Retry-After`, other statuses must not have one.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let reply = self
@@ -190,7 +180,7 @@ impl Server {
         self.log.lines().into_iter().filter(|l| l.contains(text)).collect()
     }
 
-    /// Size from a field of `/proc/PID/status`, such as `VmHWM`, in bytes.
+    /// Size from `/proc/PID/status`, such as `VmHWM`, in bytes.
     pub(crate) fn memory_bytes(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("procfs");
         let line = status.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
@@ -198,28 +188,26 @@ impl Server {
         kib.expect("a size in kB") << 10
     }
 
-    /// Peak memory of the process without pages of files. Most file pages belong to the executable, which is
-    /// large in a debug build.
+    /// Peak memory without pages of files, most of which belong to the large debug executable.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.memory_bytes("VmHWM").saturating_sub(self.memory_bytes("RssFile"))
     }
 
-    /// A value of `/metrics`, by name and labels exactly as in the text.
+    /// A value of `/metrics`, by name and labels as in the text.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();
         let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
         line.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {series} in:\n{text}"))
     }
 
-    /// Sum of a metric of `/metrics` over all its labels.
+    /// Sum of a metric over all labels.
     pub(crate) fn metric_sum(&self, name: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();
         let values = text.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix('{')?.rsplit(' ').next());
         values.map(|value| value.parse::<f64>().expect("a number")).sum()
     }
 
-    /// Waits until a value of `/metrics` is 0. Waiting is necessary, because memory of a request is released
-    /// just after its answer.
+    /// Waits until a value of `/metrics` is 0. Memory of a request is released just after its answer.
     #[track_caller]
     pub(crate) fn wait_until_zero(&self, series: &str) {
         wait_for(series, || (self.metric(series) == 0.0).then_some(()));
@@ -245,10 +233,10 @@ impl Drop for Server {
     }
 }
 
-/// Text of a log line that is allowed for every server. The line may follow a kill during a write.
+/// Log line that may follow any kill during a write.
 const AFTER_A_KILL: &str = "removed an incomplete end of the journal";
 
-/// Returns true if a line, such as `TIME LEVEL target: …`, is a warning, an error or a panic.
+/// True if a line `TIME LEVEL target: …` is a warning, an error or a panic.
 fn is_complaint(line: &str) -> bool {
     if line.contains(AFTER_A_KILL) {
         return false;
@@ -257,10 +245,10 @@ fn is_complaint(line: &str) -> bool {
     matches!(level, Some("WARN" | "ERROR")) || line.contains("panicked at") || line.contains("BUG:")
 }
 
-/// Environment variables with which `scripts/test-at.sh` sets the clock of all processes of a test.
+/// Variables with which `scripts/test-at.sh` sets the clock of a test's processes.
 const OF_THE_CLOCK: [&str; 2] = ["LD_PRELOAD", "FLOODMARK_TEST_AHEAD_S"];
 
-/// The executable with `args`. The only environment variables are those of [`OF_THE_CLOCK`].
+/// The executable with `args`. Its only environment variables are [`OF_THE_CLOCK`].
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
     let clock = OF_THE_CLOCK.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
@@ -304,7 +292,7 @@ fn address_in(log: &Log, from: usize) -> SocketAddr {
     })
 }
 
-/// Stderr of the process, over all its restarts.
+/// Stderr of the process, over all restarts.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<LogInner>>);
 
@@ -346,8 +334,7 @@ impl Log {
         self.lock().open == 0
     }
 
-    /// Waits until stderr is closed, at most for [`PATIENCE`]. If a process is killed, its stderr is closed
-    /// at once.
+    /// Waits until stderr is closed, at most for [`PATIENCE`].
     fn wait_for_its_end(&self) {
         for _ in 0..PATIENCE.as_millis() / 5 {
             if self.has_ended() {

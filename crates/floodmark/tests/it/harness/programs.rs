@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use stdx::rng::Rng;
 
-/// A free port below the range from which the system assigns ports. So the port stays free while a server is
-/// down.
+/// A free port that the system does not assign, so it stays free while a server is down.
 pub(crate) fn free_port() -> u16 {
     let mut rng = Rng::new(Rng::fresh_seed());
     wait_for("a free port", || {
@@ -60,13 +59,13 @@ impl Drop for Running {
     }
 }
 
-/// Directory into which `scripts/test-servers.sh` installs programs.
+/// Where `scripts/test-servers.sh` installs programs.
 pub(crate) fn cache() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
     std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from)
 }
 
-/// Finds the first of these programs in `$FLOODMARK_CACHE/bin`, otherwise in `$PATH`.
+/// The first of these programs in `$FLOODMARK_CACHE/bin`, else in `$PATH`.
 pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(cache().join("bin")).chain(std::env::split_paths(&path));

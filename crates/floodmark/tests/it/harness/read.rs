@@ -5,8 +5,7 @@ use super::process::Server;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Samples by series. The key of a series is its labels as JSON, in order of names. A sample is a time in
-/// milliseconds, and the bits of a value.
+/// By labels as JSON, in order of names: time in milliseconds, and bits of the value.
 pub(crate) type Matrix = BTreeMap<String, Vec<(i64, u64)>>;
 
 /// A time as a parameter: seconds with three decimals.
@@ -15,7 +14,7 @@ pub(crate) fn seconds(ms: i64) -> String {
 }
 
 impl Server {
-    /// Runs an instant query of a tenant at a time, and returns the `data` of the answer.
+    /// The `data` of an instant query of a tenant.
     #[track_caller]
     pub(crate) fn query_as(&self, tenant: Option<&str>, query: &str, at_ms: i64) -> Value {
         let request = Request::form("/api/v1/query", &[("query", query), ("time", &seconds(at_ms))]);
@@ -26,7 +25,7 @@ impl Server {
         data(&self.send(&request))
     }
 
-    /// Runs an instant query of the default tenant.
+    /// The `data` of an instant query of the default tenant.
     #[track_caller]
     pub(crate) fn query(&self, query: &str, at_ms: i64) -> Value {
         self.query_as(None, query, at_ms)
@@ -38,7 +37,7 @@ impl Server {
         matrix(&self.query(selector, at_ms))
     }
 
-    /// Samples of the only series that a range selector selects; empty if there is no series.
+    /// Samples of the only selected series; empty without a series.
     #[track_caller]
     pub(crate) fn samples_of_one(&self, selector: &str, at_ms: i64) -> Vec<(i64, f64)> {
         let all = self.samples(selector, at_ms);
@@ -47,7 +46,7 @@ impl Server {
         bits.into_iter().map(|(t, v)| (t, f64::from_bits(v))).collect()
     }
 
-    /// Value of the only series of an instant query; `None` if there is no series.
+    /// Value of the only series of an instant query. `None` without a series.
     #[track_caller]
     pub(crate) fn value(&self, query: &str, at_ms: i64) -> Option<f64> {
         let data = self.query(query, at_ms);
@@ -57,7 +56,6 @@ impl Server {
     }
 }
 
-/// The `data` of a successful answer.
 #[track_caller]
 pub(crate) fn data(reply: &Reply) -> Value {
     let mut json = reply.json();
@@ -65,7 +63,6 @@ pub(crate) fn data(reply: &Reply) -> Value {
     json["data"].take()
 }
 
-/// An answer of type matrix.
 #[track_caller]
 pub(crate) fn matrix(data: &Value) -> Matrix {
     assert_eq!(data["resultType"], "matrix", "{data}");
@@ -79,7 +76,7 @@ pub(crate) fn matrix(data: &Value) -> Matrix {
     all
 }
 
-/// Parses a sample `[seconds, "value"]`.
+/// Parses `[seconds, "value"]`.
 #[track_caller]
 pub(crate) fn sample(pair: &Value) -> (i64, f64) {
     let seconds = pair[0].as_f64().unwrap_or_else(|| panic!("no time in {pair}"));

@@ -1,5 +1,4 @@
-//! A fake service to which the server sends requests, such as fetches of keys. A test sets the answer, and
-//! may change it at any time.
+//! A fake service to which the server sends requests. A test sets the answer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Function from the head of a request to the answer: a status line with headers, and a body.
+/// From the head of a request to a status line with headers, and a body.
 type Answer = Box<dyn Fn(&str) -> (String, String) + Send>;
 
 /// A service on its own port. Dropping it stops the service.
@@ -45,7 +44,7 @@ impl Service {
         Self { address, shared, accepting: Some(accepting) }
     }
 
-    /// A service that answers 200 with `body`.
+    /// Answers 200 with `body`.
     pub(crate) fn of(body: &str) -> Self {
         let service = Self::new(|_| Default::default());
         service.publish(body);
@@ -57,7 +56,7 @@ impl Service {
         self.answer(move |_| ("200 OK".into(), body.clone()));
     }
 
-    /// Replaces the answer to all later requests.
+    /// Replaces the answer to later requests.
     pub(crate) fn answer(&self, answer: impl Fn(&str) -> (String, String) + Send + 'static) {
         *self.shared.answer.lock().unwrap() = Box::new(answer);
     }
@@ -73,7 +72,7 @@ impl Service {
 }
 
 impl Shared {
-    /// Answers one request. Returns `None` if the other side closes the connection.
+    /// Answers one request. `None` if the other side closes the connection.
     fn serve(&self, stream: TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let mut head = String::new();

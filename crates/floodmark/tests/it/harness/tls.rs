@@ -15,17 +15,16 @@ use tokio_rustls::rustls::{
     crypto::ring,
 };
 
-/// A client that trusts some authorities. It may have its own certificate.
+/// Client that trusts some authorities, perhaps with a certificate of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     config: Arc<ClientConfig>,
-    /// Local address of the client's connections, if it is not the default.
+    /// Local address of the client's connections, if not the default.
     from: Option<IpAddr>,
 }
 
 impl Client {
-    /// Creates a client that trusts `authorities`. If `certificate` is a name, the client presents `NAME.pem`
-    /// of the last authority.
+    /// Trusts `authorities`. `certificate` names a file `NAME.pem` of the last authority.
     pub(crate) fn new(authorities: &[&Authority], certificate: Option<&str>) -> Self {
         Self::with(authorities, certificate, DEFAULT_VERSIONS, b"http/1.1")
     }
@@ -67,7 +66,7 @@ impl Client {
         ClientConnection::new(Arc::clone(&self.config), name).map_err(io::Error::other)
     }
 
-    /// The first message of a handshake.
+    /// First message of a handshake.
     pub(crate) fn hello(&self) -> Vec<u8> {
         let mut hello = Vec::new();
         self.session().unwrap().write_tls(&mut hello).unwrap();
@@ -90,14 +89,12 @@ impl Client {
         Ok(Connection(BufReader::new(StreamOwned::new(session, socket))))
     }
 
-    /// Sends one request on a new connection. With TLS 1.3, a client learns only now that its certificate was
-    /// refused.
+    /// Sends one request on a new connection. With TLS 1.3, only the answer shows that a certificate was refused.
     pub(crate) fn send(&self, address: SocketAddr, request: &Request) -> io::Result<Reply> {
         self.open(address)?.send(request)
     }
 }
 
-/// Connects from one of this machine's addresses.
 fn connect_from(from: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let stream = runtime.block_on(async {
@@ -109,7 +106,6 @@ fn connect_from(from: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A kept-alive connection.
 pub(crate) struct Connection(BufReader<StreamOwned<ClientConnection, TcpStream>>);
 
 impl Connection {
@@ -118,9 +114,9 @@ impl Connection {
         Reply::read(&mut self.0)
     }
 
-    /// Sends a request that the server may refuse before the whole request has been sent.
+    /// Sends a request that the server may refuse before all of it is sent.
     pub(crate) fn send_until_refused(&mut self, request: &Request) -> io::Result<Reply> {
-        let _ = self.0.get_mut().write_all(&request.bytes()); // fails once the server has closed the connection
+        let _ = self.0.get_mut().write_all(&request.bytes()); // fails after the server has closed the connection
         let StreamOwned { conn, sock } = self.0.get_mut();
         // `StreamOwned` would first try to send the rest
         while conn.read_tls(sock).is_ok_and(|bytes| bytes > 0) {
@@ -129,7 +125,7 @@ impl Connection {
         Reply::read(&mut BufReader::new(conn.reader()))
     }
 
-    /// The TLS session, to check what was negotiated.
+    /// The TLS session, with the negotiated parameters.
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
     }

@@ -1,10 +1,9 @@
-//! Builds remote-write bodies field by field. This code and the server have nothing in common, so they cannot
-//! have the same bug. A test can make a body as malformed as it needs.
+//! Builds remote-write bodies field by field, also malformed ones. It shares no code with the server.
 
 /// Names and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A series to be sent. Labels are sent in this order, valid or not.
+/// Series to be sent. Labels keep this order, valid or not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub(crate) labels: Pairs,
@@ -14,7 +13,7 @@ pub(crate) struct Series {
     pub(crate) histograms: usize,
     /// Label pairs, time in milliseconds, value.
     pub(crate) exemplars: Vec<(Pairs, i64, f64)>,
-    /// Kind, help, unit. Version 2.0 only.
+    /// Kind, help, unit. Only in 2.0.
     pub(crate) metadata: Option<(u64, &'static str, &'static str)>,
 }
 
@@ -63,12 +62,11 @@ impl Series {
     }
 }
 
-/// A remote-write 1.0 body.
 pub(crate) fn v1(series: &[Series]) -> Vec<u8> {
     snappy(&v1_message(series))
 }
 
-/// A remote-write 1.0 message, not compressed.
+/// Not compressed.
 pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     let mut out = Vec::new();
     for s in series {
@@ -92,7 +90,7 @@ pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     out
 }
 
-/// A metadata entry of 1.0. It may be placed before or after the message of series.
+/// Metadata of 1.0, to be placed before or after the series.
 pub(crate) fn v1_metadata(kind: u64, metric: &str, help: &str, unit: &str) -> Vec<u8> {
     let mut one = Vec::new();
     put_number(&mut one, 1, kind);
@@ -111,7 +109,6 @@ fn v1_label((name, value): &(Vec<u8>, Vec<u8>)) -> Vec<u8> {
     label
 }
 
-/// A remote-write 2.0 body.
 pub(crate) fn v2(series: &[Series]) -> Vec<u8> {
     let mut symbols = vec![Vec::new()];
     let mut all = Vec::new();
@@ -144,7 +141,7 @@ pub(crate) fn v2(series: &[Series]) -> Vec<u8> {
     snappy(&out)
 }
 
-/// A 2.0 body with one series, whose label references into `symbols` are `refs`.
+/// A 2.0 body of one series whose labels refer into `symbols`.
 pub(crate) fn v2_with_refs(symbols: &[&str], label_refs: &[u64], timestamp_ms: i64) -> Vec<u8> {
     let mut out = Vec::new();
     symbols.iter().for_each(|s| put_bytes(&mut out, 4, s.as_bytes()));
@@ -177,7 +174,7 @@ fn symbol(symbols: &mut Vec<Vec<u8>>, text: &[u8]) -> u64 {
     position as u64
 }
 
-/// A histogram with a sum of 1.0; its other fields are zero.
+/// A histogram with a sum of 1.0. Its other fields are zero.
 const HISTOGRAM: [u8; 9] = [0x19, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
 
 pub(crate) fn sample(timestamp_ms: i64, value: f64) -> Vec<u8> {
@@ -187,12 +184,10 @@ pub(crate) fn sample(timestamp_ms: i64, value: f64) -> Vec<u8> {
     out
 }
 
-/// A snappy block.
 pub(crate) fn snappy(message: &[u8]) -> Vec<u8> {
     snap::raw::Encoder::new().compress_vec(message).expect("snappy")
 }
 
-/// A length-delimited field.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
     varint(out, field << 3 | 2);
     varint(out, bytes.len() as u64);

@@ -5,16 +5,16 @@ use crate::harness::{Connection, Reply, Request, Server};
 use std::io::{BufReader, Write};
 use std::time::Duration;
 
-/// Number of requests sent on one connection before the first answer is read.
+/// Requests sent on one connection before the first answer is read.
 const PIPELINED: usize = 1_000;
 
-/// Number of connections on which nothing is sent.
+/// Connections on which nothing is sent.
 const IDLE: usize = 1_000;
 
-/// Connections that the attack keeps open until the end. The server may close them earlier.
+/// Open until the end of the attack, unless the server closes them.
 type Held = Vec<Connection>;
 
-/// Runs all attacks in turn. Connections that an attack opens stay open.
+/// Runs all attacks in turn. Their connections stay open.
 pub(super) fn attack(server: &Server) {
     let mut held = Held::new();
     not_http(server);
@@ -44,7 +44,7 @@ fn body_head() -> String {
     of("hostile", Request::write(&[]).header("Content-Length", "1000000")).head()
 }
 
-/// Connections on which a request has begun. The server may close them at any time.
+/// Connections with a begun request. The server may close them.
 fn begun(server: &Server, head: &str, body: &[u8], count: usize) -> Held {
     let bytes = [head.as_bytes(), body].concat();
     let begin = |_| {
@@ -56,14 +56,13 @@ fn begun(server: &Server, head: &str, body: &[u8], count: usize) -> Held {
     (0..count).filter_map(begin).collect()
 }
 
-/// Connections on which a large answer was requested and is not read.
+/// Connections with a large unread answer.
 fn unread(server: &Server, path: &str, count: usize) -> Held {
     let request = of("hostile", Request::ask(path, &[("match[]", "own")]));
     begun(server, &request.head(), &[], count)
 }
 
-/// Checks that the answers to many requests, sent at once, arrive in the order of the requests. The server
-/// may close the connection when other connections need its place.
+/// Answers to many requests, sent at once, must be in order. The server may close the connection.
 fn pipelined(server: &Server) {
     let connection = Connection::open(server.address).unwrap();
     let mut writing = connection.stream.try_clone().unwrap();
@@ -90,7 +89,7 @@ fn pipelined(server: &Server) {
     });
 }
 
-/// Opens a connection for each request and closes it without reading the answer.
+/// Closes a connection for each request without reading the answer.
 fn short(server: &Server, count: usize) {
     let request = of("hostile", Request::ask("/api/v1/query", &[("query", "count(own)")]));
     for _ in 0..count {
@@ -101,7 +100,7 @@ fn short(server: &Server, count: usize) {
     }
 }
 
-/// Checks that input that is not HTTP is refused with a 4xx, or that the connection is closed.
+/// Input that is not HTTP gets a 4xx or a closed connection.
 fn not_http(server: &Server) {
     let head = |more: &str| format!("POST /api/v1/write HTTP/1.1\r\nHost: localhost\r\n{more}\r\n\r\n");
     let long = "x".repeat(200_000);

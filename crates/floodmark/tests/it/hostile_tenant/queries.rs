@@ -3,10 +3,10 @@
 use super::Attack;
 use crate::harness::Request;
 
-/// The answer is a refusal that says what is wrong with the request.
+/// The request is wrong.
 const BAD: &[u16] = &[400, 413];
 
-/// The answer is a result, or a refusal because the request costs too much.
+/// A result, or a refusal because the request costs too much.
 const COSTLY: &[u16] = &[200, 422, 503];
 
 fn query(text: &str) -> Request {

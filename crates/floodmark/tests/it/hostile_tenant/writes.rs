@@ -4,7 +4,7 @@ use super::Attack;
 use crate::harness::Request;
 use crate::harness::wire::{self, Series};
 
-/// Refused for good, or for now because other bodies of the tenant hold its memory.
+/// Refused for good, or because other bodies of the tenant hold the memory.
 const BAD: &[u16] = &[400, 413, 503];
 
 /// Stored, perhaps in part, or refused for lack of room.
@@ -46,7 +46,7 @@ fn bombs() -> Vec<Row> {
     ]
 }
 
-/// At least `bytes` zeros as a gzip member without an end. 258 zeros take 13 bits (RFC 1951, fixed codes).
+/// At least `bytes` zeros as an endless gzip member. 258 zeros take 13 bits (RFC 1951, fixed codes).
 fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
     let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let (mut bits, mut count) = (0u32, 0);

@@ -7,12 +7,11 @@ use crate::harness::{Options, Server, wait_for};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The default account of Azurite, and its published key.
+/// Azurite's default account, and its published key.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Script that creates a container. The script signs its request as described in "Authorize with Shared Key"
-/// in the documentation of Azure's REST API.
+/// Creates a container. The request is signed with "Shared Key" of Azure's REST API.
 const MAKE_CONTAINER: &str = r#"
 const [port, account, key, container] = process.argv.slice(1);
 const headers = { "x-ms-date": new Date().toUTCString(), "x-ms-version": "2021-08-06", "Content-Length": 0 };

@@ -1,4 +1,4 @@
-//! Deletes of whole tenants: nothing is left of one, whatever asks for it, and what it writes afterwards stays.
+//! Deletes of whole tenants: nothing of the tenant remains, and later writes stay.
 
 use super::{compact, data_files, flush, foreign, seed};
 use crate::authentication::sha256;
@@ -12,14 +12,14 @@ use stdx::rng::Rng;
 
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
-/// Warning of a server that has seen only samples of yesterday when it looks at the clock.
+/// Warning of a server that has seen only samples of yesterday.
 const OLD_SAMPLES: &str = "the clock is far ahead";
 
 fn request(tenant: &str) -> Request {
     Request::form(PATH, &[("tenant", tenant)])
 }
 
-/// Deletes a tenant. Returns the number of files that were removed.
+/// Deletes a tenant. Returns the number of removed files.
 #[track_caller]
 fn delete(server: &Server, tenant: &str) -> u64 {
     let answer = server.send(&request(tenant)).expect(200, &["success"]).json();
@@ -30,7 +30,7 @@ fn tables(server: &Server, tenant: &str) -> PathBuf {
     server.data_dir().join("tables").join(tenant)
 }
 
-/// Everything that a tenant is shown at a time (Unix seconds), by path, without the time since the server started.
+/// Everything that a tenant is shown at a time (Unix seconds), by path, without the server's uptime.
 fn shown(server: &Server, tenant: &str, now: &str) -> Vec<(String, String)> {
     let asked: [(&str, &[(&str, &str)]); 12] = [
         ("/api/v1/labels", &[]),
@@ -119,7 +119,7 @@ fn no_path_shows_anything_of_a_deleted_tenant_also_after_kill_9() {
         let stays = shown(server, "stays", &now);
         assert_eq!(stays.len(), before.len());
         for (after, before) in stays.iter().zip(&before) {
-            // cardinality is that of the series in memory
+            // cardinality counts only series in memory
             if is_same_life || !before.0.contains("cardinality") {
                 assert_eq!(after, before, "another tenant's data changed");
             }
@@ -136,7 +136,7 @@ fn no_path_shows_anything_of_a_deleted_tenant_also_after_kill_9() {
     compact(&server);
     check(&server, false);
     assert_eq!(server.metric("floodmark_tombstones"), 0.0);
-    // it begins empty, with the same series
+    // the tenant begins empty, with the same series
     write(&server, "gone", now_ms() - 30_000, 2);
     server.kill9();
     server.restart();
@@ -167,7 +167,7 @@ fn a_delete_under_load_takes_nothing_that_is_written_afterwards() {
             threads.spawn(|| other.run(address, &stop));
             let deleting =
                 threads.spawn(move || http::once(address, &request("gone")).is_ok_and(|r| r.status == 200));
-            // in even rounds the process dies at some moment of the delete
+            // in even rounds, the process is killed during the delete
             let answered = if round % 2 == 0 {
                 for _ in 0..rng.below(60) {
                     server.send(&Request::get("/-/healthy")).expect(200, &[]);
@@ -192,7 +192,7 @@ fn a_delete_under_load_takes_nothing_that_is_written_afterwards() {
         let is_there = found["result"] != Value::Array(Vec::new());
         match (round % 2 == 0, answered) {
             (true, true) | (false, _) => assert!(!is_there, "round {round}: {found}"),
-            // all of it or nothing
+            // all or nothing
             (true, false) if is_there => writer.verify(&server, 0),
             (true, false) => {}
         }
@@ -201,7 +201,7 @@ fn a_delete_under_load_takes_nothing_that_is_written_afterwards() {
         }
         delete(&server, "gone");
     }
-    // the request in doubt, if there is one: then exactly what was acknowledged is stored
+    // after the request in doubt, exactly the acknowledged samples are stored
     other.write_once(&server).expect(204, &[]);
     flush(&server);
     compact(&server);

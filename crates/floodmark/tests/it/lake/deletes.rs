@@ -1,5 +1,4 @@
-//! Deletes. Deleted samples disappear from every query at once and never return. In other engines, they
-//! disappear after a compaction.
+//! Deleted samples disappear from every query at once and never return.
 
 use super::{compact, flush, foreign, seed};
 use crate::harness::ledger::Writer;
@@ -20,7 +19,7 @@ fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Number of matching series, found by a request that reads only labels.
+/// Number of matching series, by a request that reads only labels.
 fn series(server: &Server, selector: &str) -> usize {
     let reply = server.send(&Request::ask("/api/v1/series", &[("match[]", selector)]));
     reply.expect(200, &["success"]).json()["data"].as_array().unwrap().len()
@@ -79,7 +78,7 @@ fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_aga
     foreign::check_with_all(&server.data_dir().join("tables/anonymous/metrics"), samples);
 }
 
-/// A delete that is interrupted is either complete or has no effect.
+/// An interrupted delete is complete or has no effect.
 #[test]
 fn kill_9_during_a_delete_leaves_everything_or_nothing() {
     let seed = seed();
@@ -99,7 +98,7 @@ fn kill_9_during_a_delete_leaves_everything_or_nothing() {
             threads.spawn(|| other.run(address, &stop));
             let request = Request::form(PATH, &[("match[]", "load{writer=\"1\"}")]);
             let answer = threads.spawn(move || http::once(address, &request).map(|reply| reply.status));
-            // this sleep waits for nothing: it only makes the time of the kill random
+            // this sleep makes the time of the kill random
             std::thread::sleep(Duration::from_millis(pause_ms));
             server.kill9();
             stop.store(true, Ordering::Relaxed);
@@ -163,7 +162,7 @@ fn a_part_of_each_series_is_cut_exactly() {
     compact(&server);
     check();
     foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), 180);
-    // samples that are sent again after the delete are kept
+    // samples sent again after the delete are kept
     server.send(&Request::write(&body)).expect(204, &[]);
     assert_eq!(count(&server), (Value::from(1), Value::from(20)));
     flush(&server);

@@ -60,7 +60,7 @@ fn without_tables_the_node_serves_from_the_journal() {
     std::fs::remove_file(&tables).unwrap();
     flush(&server);
     writer.verify(&server, 0);
-    // the tables are deleted; samples in the journal remain
+    // without tables, the samples in the journal remain
     server.kill9();
     std::fs::remove_dir_all(&tables).unwrap();
     server.restart();
@@ -102,7 +102,7 @@ fn answers_name_the_files_without_a_byte_that_they_leave_out() {
     damaged_file_is_named(|_| 0);
 }
 
-/// Checks that the remaining data is returned, and that every answer reports the missing part.
+/// The remaining data is returned, and every answer reports the missing part.
 fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     let server = Server::new();
     let now = now_ms();
@@ -142,7 +142,7 @@ fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     assert_eq!(healthy.get("warnings"), None, "{healthy}");
 }
 
-/// Writes one sample of each of three series of a tenant, each with an exemplar and metadata.
+/// Writes one sample of each of three series, with an exemplar and metadata.
 fn write_as(server: &Server, tenant: &str, timestamp_ms: i64) -> Reply {
     let series = ["x", "y", "z"].map(|kind| {
         wire::Series::new(&[("__name__", "owned"), ("kind", kind)])
@@ -153,7 +153,7 @@ fn write_as(server: &Server, tenant: &str, timestamp_ms: i64) -> Reply {
     server.send(&Request::write_v2(&wire::v2(&series)).tenant(tenant))
 }
 
-/// Replaces the newest entry of a table's log with garbage; returns a function that repairs the log.
+/// Overwrites the newest entry of a table's log. Returns a function that repairs the log.
 fn damage_log(table: &Path) -> impl FnOnce() + use<> {
     let entries = std::fs::read_dir(table.join("_delta_log")).unwrap().map(|entry| entry.unwrap().path());
     let newest = entries.filter(|path| path.extension().is_some_and(|e| e == "json")).max().unwrap();
@@ -227,7 +227,7 @@ fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
     foreign::check_count(&table, 3 * 5);
 }
 
-/// Appends an empty entry to a table's log; returns a function that removes the entry.
+/// Appends an empty entry to a table's log. Returns a function that removes it.
 fn block(table: &Path) -> impl FnOnce() + use<> {
     let log = table.join("_delta_log");
     let entries = std::fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
@@ -250,7 +250,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let mut write_blocked = |server: &Server| {
         let time_ms = base_ms + times.len() as i64;
         times.push(time_ms);
-        // writes are refused while samples of the tenant are being relocated
+        // writes are refused while the tenant is relocated
         wait_for("a write", || (write_as(server, "blocked", time_ms).status == 204).then_some(()));
     };
     write_blocked(&server);
@@ -279,7 +279,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
         }
     }
     assert!(server.metric("floodmark_journal_relocations_total") >= 1.0);
-    // the journal has no other data to keep, so it is hardly longer than two segments
+    // the journal keeps hardly more than two segments
     assert!(longest < 5.0 * MIB, "the journal has {longest} bytes, although {written} samples were sealed");
     unblock();
     wait_for("the tenant", || (server.metric("floodmark_seal_tenants_behind") == 0.0).then_some(()));

@@ -5,19 +5,18 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Engines of `bench/readers.py` that are Python packages.
+/// Engines of `bench/readers.py`, which are Python packages.
 const ENGINES: [&str; 4] = ["deltalake", "duckdb", "datafusion", "polars"];
 
 /// Programs that the check needs.
 const READERS: &str = "Python with deltalake, duckdb, numpy, polars and pyarrow (scripts/test-servers.sh)";
 
-/// Checks the number of samples with Python's `deltalake`, if it is installed. Samples of one series and time
-/// count once. A sealed sample that a sender repeats is stored twice until it is compacted.
+/// Checks the number of samples with Python's `deltalake`, if installed. A sample that a sender repeats counts once.
 pub(super) fn check_count(table: &Path, samples: u64) {
     check(&ENGINES[..1], table, samples);
 }
 
-/// Checks the number of samples with each of four engines. The engines must also agree on every bit.
+/// Checks the number of samples with four engines, which must agree on every bit.
 pub(super) fn check_with_all(table: &Path, samples: u64) {
     check(&ENGINES, table, samples);
 }
@@ -32,7 +31,7 @@ fn check(engines: &[&str], table: &Path, samples: u64) {
     }
 }
 
-/// Number of samples and their digest, as an engine reads them; `None` if Python or one of its modules is missing.
+/// Number and digest of the samples that an engine reads. `None` if Python or a module is missing.
 fn read(engine: &str, table: &Path) -> Option<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/readers.py");
     let mut command = Command::new(cache().join("py/bin/python"));

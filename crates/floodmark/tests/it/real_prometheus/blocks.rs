@@ -1,4 +1,4 @@
-//! Imports blocks of a real Prometheus, and compares the result with the answers of that Prometheus.
+//! Imports blocks of a real Prometheus, and compares answers with that Prometheus.
 
 use super::same_data;
 use super::servers::Prometheus;
@@ -13,7 +13,7 @@ use std::path::Path;
 /// 2026-11-20, noon.
 const NOON_MS: i64 = 1_795_176_000_000;
 
-/// The data span ten minutes: within one two-hour block, across the boundary of two blocks, and across midnight.
+/// Ten minutes of data: within one two-hour block, across two blocks, and across midnight.
 #[test]
 fn imported_blocks_have_what_their_prometheus_answers() {
     for after_noon_min in [90, 125, 12 * 60 + 4] {
@@ -63,7 +63,7 @@ fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The test data as OpenMetrics text, without the samples that text cannot express.
+/// The data as OpenMetrics text, without samples that text cannot express.
 fn openmetrics(end_ms: i64) -> Vec<u8> {
     let mut all = Vec::new();
     for series in same_data::everything(end_ms) {
@@ -82,7 +82,6 @@ fn openmetrics(end_ms: i64) -> Vec<u8> {
     out
 }
 
-/// Content of an answer of type matrix.
 fn content(data: &Value) -> Content {
     let mut content = Content::new();
     for series in data["result"].as_array().unwrap() {

@@ -6,14 +6,14 @@ use crate::harness::{Request, Server, wait_for};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A time range in the past for which both servers have all samples.
+/// A past time range for which both servers have all samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
 }
 
-/// Compares all samples of all series, bit by bit. The error describes the differences.
+/// Compares all samples bit by bit. The error describes the differences.
 pub(crate) fn raw_samples(
     server: &Server,
     prometheus: &Prometheus,
@@ -54,7 +54,7 @@ fn differences(ours: &Matrix, theirs: &Matrix) -> Vec<String> {
     names.iter().filter(differs).map(|n| describe(n)).collect()
 }
 
-/// Expressions whose answers must be equal. Their durations suit one scrape per second.
+/// Expressions with equal answers, for one scrape per second.
 const QUERIES: &[&str] = &[
     "up",
     "count({__name__=~\".+\"})",
@@ -79,8 +79,7 @@ const QUERIES: &[&str] = &[
     "quantile_over_time(0.7, scrape_duration_seconds[10s])",
     "increase(process_cpu_seconds_total[9s])",
     "delta(process_resident_memory_bytes[9s])",
-    // the regression line may be level except for rounding errors of sums near 10^8, so the slope is scaled
-    // and 1 is added
+    // scaled, and 1 added, because rounding errors would dominate a slope near 0
     "deriv(process_resident_memory_bytes[9s]) / 2 ^ 20 + 1",
     "predict_linear(node_memory_MemFree_bytes[9s], 60)",
     "changes(go_memstats_alloc_bytes[10s])",
@@ -113,7 +112,7 @@ const QUERIES: &[&str] = &[
     "group by (job) ({__name__=~\"node_cpu.*\"})",
 ];
 
-/// Checks that instant and range queries have the same answers.
+/// Instant and range queries must have the same answers.
 pub(crate) fn answers(server: &Server, prometheus: &Prometheus, tenant: &str, window: Window) {
     let (start, end) = (seconds(window.start_ms), seconds(window.end_ms));
     let mut wrong = Vec::new();
@@ -131,14 +130,13 @@ pub(crate) fn answers(server: &Server, prometheus: &Prometheus, tenant: &str, wi
     assert!(wrong.is_empty(), "{} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Checks that labels, series and metadata are the same.
+/// Labels, series and metadata must be the same.
 pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, window: Window) {
     let (start, end) = (seconds(window.start_ms), seconds(window.end_ms));
     let window = [("start", start.as_str()), ("end", end.as_str())];
     let check = |path: &str, params: &[(&str, &str)]| {
         let request = Request::ask(path, params).tenant(tenant);
-        // Prometheus applies the time range only roughly, so its answer may include data that it has not sent
-        // yet
+        // Prometheus applies the time range only roughly
         wait_for(&format!("{path} {params:?} to be equal"), || {
             let (ours, theirs) =
                 (texts(&data(&server.send(&request))), texts(&data(&prometheus.send(&request))));
@@ -167,8 +165,7 @@ fn texts(data: &Value) -> BTreeSet<String> {
     }
 }
 
-/// Compares two answers. They must have the same type, series and times. Values may differ only by rounding
-/// errors of additions in another order.
+/// Answers must have the same type, series and times. Values may differ by rounding errors.
 pub(crate) fn same(ours: &Value, theirs: &Value) -> Result<(), String> {
     if ours["resultType"] != theirs["resultType"] {
         return Err(format!("{} is not {}", ours["resultType"], theirs["resultType"]));
@@ -215,7 +212,7 @@ fn points(data: &Value) -> Points {
     series.iter().map(one).collect()
 }
 
-/// Returns true if two points that differ as text have the same time, and values that are almost equal.
+/// True if two points have the same time, and almost equal values.
 fn is_close(a: &Value, b: &Value) -> bool {
     let ((a_ms, x), (b_ms, y)) = (sample(a), sample(b));
     a_ms == b_ms && x != y && (x - y).abs() <= 1e-10 * x.abs().max(y.abs())

@@ -27,7 +27,7 @@ macro_rules! range {
     };
 }
 
-/// Path, parameters, and the parts of the answers that must be equal.
+/// Path, parameters, and the equal parts of the answers.
 type Case = (&'static str, &'static [(&'static str, &'static str)], Alike);
 
 const REQUESTS: &[Case] = &[
@@ -79,13 +79,13 @@ const REQUESTS: &[Case] = &[
     ("/api/v1/label/a/values", &[("end", "x")], Kind),
     ("/api/v1/query_exemplars", &[("query", "a"), ("start", "2"), ("end", "1")], Kind),
     ("/api/v1/query_exemplars", &[("start", "1"), ("end", "2")], Kind),
-    // these are valid, although they may look invalid
+    // valid requests
     (QUERY, &[("query", "a{b!~\".*\"}"), ("time", "1")], Text),
     (QUERY, &[("query", "vector(1) == bool 1"), ("time", "1")], Text),
     (QUERY, &[("query", "1"), ("time", "1"), ("limit", "0")], Text),
 ];
 
-/// Checks that both servers answer each request alike.
+/// Both servers must answer each request alike.
 pub(crate) fn are_alike(server: &Server, prometheus: &Prometheus) {
     let mut wrong = Vec::new();
     for (path, params, alike) in REQUESTS {

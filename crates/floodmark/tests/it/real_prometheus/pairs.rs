@@ -1,4 +1,4 @@
-//! Two Prometheus servers scrape the same targets, and one of them is killed.
+//! Two Prometheus servers scrape the same targets, and one is killed.
 
 use super::servers::{NodeExporter, Prometheus};
 use crate::harness::read::{Matrix, data, matrix, seconds};
@@ -9,11 +9,10 @@ use std::time::Duration;
 
 const FAILOVER_MS: i64 = 3000;
 
-/// Time that the sender and the machine may add to the failover time. The value is generous, because the
-/// machine may be busy.
+/// What sender and machine may add to the failover time.
 const LAG_MS: i64 = 10_000;
 
-/// The elected replica and the number of failovers; `None` before the first election.
+/// The elected replica and the number of failovers. `None` before the first election.
 fn elected(server: &Server) -> Option<(String, u64)> {
     let tracker = data(&server.send(&Request::get("/api/v1/ha_tracker")));
     let clusters = tracker["clusters"].as_array().unwrap();
@@ -29,9 +28,8 @@ fn everything(send: impl Fn(&Request) -> crate::harness::Reply) -> Matrix {
     matrix(&data(&send(&Request::form("/api/v1/query", &params))))
 }
 
-/// The samples that each Prometheus scraped are its ledger. Every stored sample must be in one of the two
-/// ledgers. Samples of the two must never be mixed. No sample may be missing from the time in which its
-/// replica was elected.
+/// Every stored sample must be from one of the two servers, and never from both. None may be missing from the time in
+/// which its replica was elected.
 #[test]
 fn a_pair_of_servers_is_stored_as_one() {
     let Some(exporter) = NodeExporter::find() else { return };
@@ -72,7 +70,7 @@ fn a_pair_of_servers_is_stored_as_one() {
     });
 }
 
-/// Compares stored samples with both ledgers. The error says which samples are not stored yet.
+/// Compares stored samples with both servers. The error says which samples are not stored yet.
 fn compare(stored: &Matrix, before: &Matrix, after: &Matrix, end_ms: i64) -> Result<(), String> {
     assert!(stored.len() > 100, "{} series are too few to compare", stored.len());
     let (mut last_before, mut first_after, mut gap_ms) = (i64::MIN, i64::MAX, 0);

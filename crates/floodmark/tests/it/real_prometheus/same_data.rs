@@ -1,5 +1,4 @@
-//! Writes the same difficult data to Floodmark and to Prometheus, then sends the same queries to both.
-//! Prometheus gets the data through its own remote-write receiver, so both servers start from the same bytes.
+//! Writes the same difficult data to Floodmark and to Prometheus by remote write, then compares their answers.
 
 use super::compare;
 use super::servers::Prometheus;
@@ -14,13 +13,13 @@ use stdx::rng::{Rng, mix};
 /// Interval between two samples of a series.
 const STEP_MS: i64 = 10_000;
 
-/// Number of samples of each series.
+/// Samples of each series.
 const SAMPLES: i64 = 60;
 
-/// Writes everything to both; returns the time at which the data ends.
+/// Writes everything to both. Returns the time of the last sample.
 pub(crate) fn write(server: &Server, prometheus: &Prometheus) -> i64 {
     let end_ms = now_ms() / 1000 * 1000 - 5_000;
-    // in order of time, as Prometheus requires; about ten samples of each series in a request
+    // in order of time, as Prometheus requires
     let all = everything(end_ms);
     for part in 0..6 {
         let window = end_ms - (SAMPLES - part * 10) * STEP_MS..end_ms - (SAMPLES - part * 10 - 10) * STEP_MS;
@@ -45,7 +44,7 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         let with = |name: &str| {
             Series::new(&[("__name__", name), ("instance", instance), ("job", "api"), ("zone", zone)])
         };
-        // counters that are sometimes reset, and a counter that goes stale and returns
+        // counters with resets, and a counter that goes stale and returns
         let mut total = 0.0;
         let resets = times().map(|(i, t)| {
             total = if i % 17 == 0 {
@@ -86,7 +85,7 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
     all
 }
 
-/// Queries that use every operator and every function at least once.
+/// Every operator and every function at least once.
 const QUERIES: &[&str] = &[
     "resets_total",
     "gaps",
@@ -255,8 +254,7 @@ const QUERIES: &[&str] = &[
     "resets_total[0s:1s]",
 ];
 
-/// Sends instant queries at several times, and range queries with several steps. Returns the number of
-/// queries, and the answers that differ.
+/// Sends instant and range queries. Returns their number, and the answers that differ.
 pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usize, Vec<String>) {
     let start_ms = end_ms - SAMPLES * STEP_MS;
     let (mut asked, mut crashed) = (0, 0);
@@ -266,7 +264,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
         let (ours, theirs) = (server.send(&request), prometheus.send(&request));
         asked += 1;
         if theirs.status == 422 && theirs.text().contains("unexpected error: runtime error") {
-            // a panic of Prometheus is not an answer that can be compared
+            // a panic of Prometheus cannot be compared
             crashed += 1;
             eprintln!("Prometheus crashed on {path} {params:?}: {}", theirs.text());
             assert_eq!(ours.status, 200, "{path} {params:?}: {}", ours.text());
@@ -291,7 +289,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
             wrong.push(format!("{path} {params:?}\n    {why}"));
         }
     };
-    // at a sample, between two samples, in the gap of a series, and after all series have become stale
+    // at a sample, between two samples, in a gap, and after all series are stale
     let middle = start_ms + 25 * STEP_MS;
     for query in QUERIES {
         for at in [end_ms, end_ms - 1, end_ms - 4_321, middle, end_ms + 299_999, end_ms + 300_000] {
@@ -312,15 +310,14 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
     (asked, wrong)
 }
 
-/// An annotation without the metric's name and the position in the query; `None` for annotations that
-/// Prometheus 3.5 does not have yet.
+/// An annotation without the metric's name and the position. `None` if Prometheus 3.5 does not have it yet.
 fn plain(text: &Value) -> Option<String> {
     let text = text.as_str()?;
     let end = [" (", " for metric name"].iter().filter_map(|t| text.find(t)).min().unwrap_or(text.len());
     (!text.contains("sort is ineffective")).then(|| text[..end].into())
 }
 
-/// Checks that two answers have the same warnings and infos.
+/// Two answers must have the same warnings and infos.
 fn same_annotations(ours: &Reply, theirs: &Reply) -> Result<(), String> {
     for kind in ["warnings", "infos"] {
         let of = |reply: &Reply| {

@@ -46,22 +46,20 @@ impl NodeExporter {
     }
 }
 
-/// A Prometheus.
 #[derive(Debug)]
 pub(crate) struct Prometheus {
     program: PathBuf,
     dir: TempDir,
-    /// Number of remote-write queues.
+    /// Remote-write queues.
     queues: usize,
     running: Option<Running>,
 }
 
-/// Tenants to which a Prometheus writes, one with each version of remote write.
+/// Tenants of a Prometheus, one for each version of remote write.
 pub(crate) const TENANTS: [&str; 2] = ["one", "two"];
 
 impl Prometheus {
-    /// Finds Prometheus 3, or reports that it is missing. Earlier versions lack remote write 2.0, and their
-    /// PromQL differs.
+    /// Finds Prometheus 3, or reports that it is missing. Earlier versions lack remote write 2.0.
     pub(crate) fn find() -> Option<Self> {
         let program = find(&["prometheus"]).filter(|program| {
             let help = Command::new(program).arg("--help-long").output();
@@ -74,7 +72,7 @@ impl Prometheus {
         Some(Self { program: program?, dir: tempfile::tempdir().unwrap(), queues: 0, running: None })
     }
 
-    /// Starts a Prometheus that scrapes itself and `exporter` every second and writes to `floodmark`.
+    /// Scrapes itself and `exporter` every second and writes to `floodmark`.
     pub(crate) fn start(mut self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
         let port = free_port();
         self.queues = TENANTS.len();
@@ -82,7 +80,7 @@ impl Prometheus {
         self.run(port, &config)
     }
 
-    /// Starts a replica of the cluster `pair` that scrapes `exporter` every second and writes to `floodmark`.
+    /// A replica of the cluster `pair` that scrapes `exporter` every second and writes to `floodmark`.
     pub(crate) fn start_replica(
         mut self,
         floodmark: SocketAddr,
@@ -103,8 +101,7 @@ impl Prometheus {
         self.run(free_port(), &config)
     }
 
-    /// Starts a Prometheus that scrapes itself every second and writes to `floodmark` over TLS. Its client
-    /// certificate is signed by the authority.
+    /// Scrapes itself every second and writes to `floodmark` over TLS, with a client certificate.
     pub(crate) fn start_encrypted(
         mut self,
         floodmark: SocketAddr,
@@ -127,12 +124,11 @@ impl Prometheus {
         self.run(port, &config)
     }
 
-    /// Kills the process.
     pub(crate) fn stop(&mut self) {
         self.running = None;
     }
 
-    /// Starts a Prometheus that scrapes nothing and accepts remote write.
+    /// Scrapes nothing and accepts remote write.
     pub(crate) fn start_quiet(self) -> Self {
         self.run(free_port(), "global: {}\n")
     }
@@ -178,8 +174,7 @@ impl Prometheus {
         http::once(running.address(), request).expect("Prometheus answers")
     }
 
-    /// Creates blocks from OpenMetrics text with promtool, in the data directory that this Prometheus will
-    /// use. `None` if there is no promtool.
+    /// Creates blocks from OpenMetrics text in this Prometheus' data directory. `None` without promtool.
     pub(crate) fn make_blocks(&self, text: &[u8]) -> Option<PathBuf> {
         let promtool = find(&["promtool"])?;
         let (input, data) = (self.dir.path().join("input"), self.dir.path().join("data"));
@@ -193,7 +188,7 @@ impl Prometheus {
         Some(data)
     }
 
-    /// Values of one of Prometheus' own metrics, for all its label sets.
+    /// Values of one of Prometheus' own metrics, for all label sets.
     pub(crate) fn metric(&self, name: &str) -> Vec<f64> {
         let text = self.send(&Request::get("/metrics")).text();
         let lines =
