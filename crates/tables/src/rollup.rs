@@ -1,35 +1,31 @@
 //! Rollups: statistics of the samples of each series in buckets of 5 minutes or an hour.
 //!
-//! A rollup is a separate metrics table, made from days that are over. It has each series once for each [`Statistic`],
-//! distinguished by the label [`LABEL`]. So rollups use the same files, merges, scans and SQL as samples.
+//! A rollup is a separate metrics table, made from past days. It has each series once for each [`Statistic`], with the
+//! label [`LABEL`]. So rollups use the same files, merges, scans and SQL as samples.
 //!
 //! ```text
 //!   bucket   (00:00, 00:05]    (00:05, 00:10]   …   (23:55, 24:00)    and 24:00 itself with the next day
 //!   time      00:05             00:10                23:59:59.999         00:00
 //! ```
 //!
-//! A bucket is open on the left, like PromQL's windows: the value at 00:05 is the result of `sum_over_time(x[5m])` and similar
-//! functions at that time. The statistics `first` and `last` have the times of their samples instead, because rates depend on
-//! them.
+//! A bucket excludes its start and includes its end, like PromQL's windows: the value at 00:05 is that of
+//! `sum_over_time(x[5m])`. Only `first` and `last` have the times of their samples.
 //!
-//! A day is rolled up exactly once: the commit that adds it moves the floodmark of the source `rollup/<date>` to the greatest
-//! sequence of the day's files. Late samples raise that sequence. Then the day is rolled up again, and one commit replaces the
-//! old files.
+//! A commit that adds a day moves the floodmark of the source `rollup/<date>` to the greatest sequence of the day's
+//! files. Late samples raise that sequence: the day is rolled up again, and one commit replaces the old files. The
+//! floodmark also holds the format:
 //!
 //! ```text
 //!   floodmark   | 0 | format, 15 bits | sequence, 48 bits |
 //! ```
 //!
-//! The floodmark also holds the format of the day. A day in another format, older or newer, is not read, but rolled up again if
-//! its samples still exist. Format 2 differs from 3 only in that it does not record omitted series, so it is read if the samples
-//! are gone.
+//! A day in another format is rolled up again if its samples exist. Without samples, only format 2 is read, which lacks
+//! records of omitted series.
 //!
-//! Deletes of samples immediately hide the buckets that they touch, and cause the days to be rolled up again from the remaining
-//! samples ([`apply_deletes`]). A day without remaining samples is kept without these buckets.
+//! Deletes hide the affected buckets at once; the days are then rolled up again ([`apply_deletes`]).
 //!
-//! A series is omitted if it has the maximum number of labels, or already has a label with the name [`LABEL`].
-//! Then a series with only the metric name and the value [`OMITTED`] records how many were omitted, and queries of that
-//! metric read samples instead.
+//! A series is omitted if it has the maximum number of labels, or a label [`LABEL`]. A series with the metric name and
+//! the value [`OMITTED`] counts omitted series; queries of that metric read samples instead.
 
 mod bucket;
 mod deletes;
@@ -51,45 +47,43 @@ use std::collections::BTreeMap;
 pub use deletes::{applied_deletes, apply_deletes};
 pub use run::{Rolled, RollupLimits, run};
 
-/// Version of a rollup's format: its buckets, statistics, their times, and what it omits. Rollups from before there were versions
-/// count as 0.
+/// Version of the format. Rollups without a version count as 0.
 const FORMAT: u64 = 3;
 
 /// The previous version, which does not record omitted series.
 const FORMAT_SILENT: u64 = 2;
 
-/// Used in place of a version: samples of the day were deleted after it was rolled up. The sequence in the floodmark is the delete's.
+/// Instead of a version: samples were deleted after the day was rolled up. The sequence in the floodmark is the
+/// delete's.
 const FORMAT_STALE: u64 = FORMAT_UNMADE - 1;
 
 /// Like [`FORMAT_STALE`], for a day that had not been rolled up.
 const FORMAT_UNMADE: u64 = (1 << 15) - 1;
 
-/// Number of bits of a floodmark that hold a sequence: enough for milliseconds until the year 10889.
+/// Bits of a floodmark's sequence, enough for milliseconds until the year 10889.
 const SEQUENCE_BITS: u32 = 48;
 
-/// The greatest sequence.
 const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 
 /// Width of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Resolution {
-    /// 5 minutes.
     FiveMinutes,
     Hour,
 }
 
 impl Resolution {
-    /// All resolutions, the finest first.
+    /// The finest first.
     pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
 
-    /// End of the bucket that contains a time. Like PromQL's windows, a bucket includes its end but not its start. Both are
-    /// multiples of the width.
+    /// End of a time's bucket, a multiple of the width. Like PromQL's windows, a bucket includes its end but not its
+    /// start.
     pub const fn bucket_end(self, time_ms: i64) -> i64 {
         let over = time_ms.rem_euclid(self.ms());
         if over == 0 { time_ms } else { time_ms - over + self.ms() }
     }
 
-    /// The width in milliseconds. A day is a multiple of it.
+    /// A day is a multiple of the width.
     pub const fn ms(self) -> i64 {
         match self {
             Self::FiveMinutes => 300_000,
@@ -97,7 +91,6 @@ impl Resolution {
         }
     }
 
-    /// Folder of the rollup's table, next to `metrics`.
     pub const fn folder(self) -> &'static str {
         match self {
             Self::FiveMinutes => "rollup_5m",
@@ -106,18 +99,17 @@ impl Resolution {
     }
 }
 
-/// Matcher of a statistic, for [`Select::matchers`](crate::Select::matchers) of a scan of a rollup table.
+/// Matcher of a statistic, for scans of a rollup table.
 pub fn matcher(statistic: Statistic) -> Matcher {
     Matcher::new(LABEL, move |value| value == statistic.name())
 }
 
-/// Matcher of the series that count omitted series.
 pub fn left_out_matcher() -> Matcher {
     Matcher::new(LABEL, |value| value == OMITTED)
 }
 
-/// A series' labels with the label of a statistic. `None` if the series already has the maximum number of
-/// labels, or a label of that name: such a series is in no rollup.
+/// Adds a statistic's label. Returns `None` if the series has the maximum number of labels, or a label of that name: it
+/// is in no rollup.
 pub fn labels_with(
     labels: LabelsRef<'_>,
     statistic: Statistic,
@@ -129,7 +121,6 @@ pub fn labels_with(
     builder.build().ok()
 }
 
-/// Labels of the series that counts the omitted series of a metric.
 fn labels_omitted(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.clear();
     builder.push(METRIC_NAME, name);
@@ -137,7 +128,7 @@ fn labels_omitted(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.build().expect("BUG: a series of two labels exceeds a limit")
 }
 
-/// Labels of the original series, from those of a series in a rollup table.
+/// Labels of the original series.
 pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
     let mut builder = LabelsBuilder::new();
     labels.iter().filter(|(name, _)| *name != LABEL).for_each(|(name, value)| builder.push(name, value));
@@ -146,8 +137,7 @@ pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
 
 /// Days before `today` whose rollup is missing or older than their samples.
 ///
-/// Days that begin before `whole_from_ms` may have lost samples to retention. The rollup of such a day is kept as it is, since a
-/// new one would be less complete.
+/// Days before `whole_from_ms` may have lost samples to retention: their rollups are kept as they are.
 pub fn due(
     metrics: &Table,
     rollup: &Table,
@@ -172,18 +162,15 @@ pub fn due(
     Ok(due)
 }
 
-/// Days of a rollup, by whether they can be used for queries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Days {
-    /// Days whose rollup covers all samples of the metrics table, except for series that it records as omitted.
+    /// Days whose rollup covers all samples, except series recorded as omitted.
     pub complete: Vec<Date>,
-    /// Days whose rollup is incomplete, outdated or in another format.
+    /// Days with an incomplete, outdated or differently formatted rollup.
     pub others: Vec<Date>,
 }
 
-/// Classifies the days of a rollup. A day without samples in the metrics table is complete, because its
-/// rollup may be kept for longer. Such a rollup does not include late samples of the day that are in no file
-/// yet.
+/// Classifies the days of a rollup. A day without samples is complete, because rollups may be kept longer.
 pub fn days(files: &Files, rollup: &Table) -> Result<Days, TableError> {
     let by_date = files.all().chunk_by(|a, b| a.date == b.date);
     let sequences: BTreeMap<Date, u64> = by_date.map(|day| (day[0].date, sequence(day))).collect();
@@ -205,17 +192,16 @@ fn source(date: Date) -> String {
     format!("rollup/{date}")
 }
 
-/// Floodmark of a day in a rollup table's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Floodmark(Option<u64>);
 
 impl Floodmark {
-    /// Floodmark of a day that is rolled up now, from files up to `sequence`.
+    /// Floodmark of a day rolled up from files up to `sequence`.
     const fn made(sequence: u64) -> u64 {
         FORMAT << SEQUENCE_BITS | sequence
     }
 
-    /// Floodmark of a day whose samples were deleted at `sequence`.
+    /// Floodmark of a day with deletes up to `sequence`.
     fn deleted(self, sequence: u64) -> u64 {
         let was_made =
             [FORMAT, FORMAT_SILENT, FORMAT_STALE].iter().any(|format| self.sequence_in(*format).is_some());
@@ -223,7 +209,7 @@ impl Floodmark {
         format << SEQUENCE_BITS | sequence.min(SEQUENCE_MAX)
     }
 
-    /// Sequence up to which the day was rolled up; `None` if it was not, or in another format.
+    /// Sequence up to which the day was rolled up in this format.
     fn sequence_in(self, format: u64) -> Option<u64> {
         let made = self.0.filter(|made| made >> SEQUENCE_BITS == format)?;
         Some(made & SEQUENCE_MAX)

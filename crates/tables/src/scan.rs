@@ -4,13 +4,9 @@
 //!   snapshot ─▶ live files by day, time, names ─▶ footers (cache) ─▶ a run for each ─▶ merge ─▶ series
 //! ```
 //!
-//! The memory of a scan stays within the caller's limit, whatever the number of files: each file gets a share
-//! ([`crate::merge::run`]).
-//!
-//! While a scan runs, its files are not swept in this process. If another process deletes one of them, the scan detects that
-//! ([`Scan::has_lost_files`]).
-//!
-//! A damaged file is omitted and named in [`Scan::warnings`], since partial data is better than none.
+//! Each file gets a share of the caller's memory limit ([`crate::merge::run`]). In this process, files are not swept
+//! during a scan. [`Scan::has_lost_files`] detects deletions by another process. Damaged files are omitted and named in
+//! [`Scan::warnings`].
 
 pub mod labels;
 
@@ -23,22 +19,21 @@ use crate::read::{Cache, CachedFile, ReadStats, Select, WINDOW_BYTES};
 use model::{LabelsRef, Samples, SeriesKey};
 use std::sync::Arc;
 
-/// Minimum size of a fetch from a file.
+/// Minimum bytes fetched at once.
 const WINDOW_BYTES_MIN: usize = 16 << 10;
 
-/// Memory of a file in addition to its share: its name, and the labels of a row.
+/// Memory of a file beyond its share: name and labels.
 const FILE_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ScanLimits {
-    /// Maximum number of files that are merged. With more files the scan is refused: narrow the range or the names, or compact.
+    /// Maximum number of merged files. If a scan is refused, narrow its range or names, or compact.
     pub files: usize,
-    /// Maximum memory of the scan. In any case, the scan needs the labels of one row per file, and one or two MiB while it reads a file.
+    /// Maximum memory. A scan always needs one row's labels per file, and one or two MiB.
     pub bytes: usize,
 }
 
 impl ScanLimits {
-    /// Maximum number of files that can be named in `bytes`.
     pub fn of(bytes: usize) -> Self {
         Self { files: Self::default().files.min(bytes / FILE_BYTES), bytes }
     }
@@ -50,17 +45,16 @@ impl Default for ScanLimits {
     }
 }
 
-/// The matching series of a table at one version, in table order.
+/// Matching series of one version, in table order.
 #[derive(Debug)]
 pub struct Scan {
     merge: Merge<CachedFile>,
     unreadable: Vec<TableError>,
-    /// Keeps the files from being swept.
     _files: Arc<Files>,
 }
 
 impl Scan {
-    /// Begins a scan of the table's latest version seen.
+    /// Scans the latest version seen.
     pub fn open(
         table: &Table,
         cache: &Arc<Cache>,
@@ -84,7 +78,7 @@ impl Scan {
         if count > limits.files {
             return Err(TableError::TooManyFiles { files: count, max: limits.files });
         }
-        // a third is for overlapping rows of one series
+        // a third for overlapping rows of a series
         let rows_bytes = limits.bytes / 3;
         let share = (limits.bytes - rows_bytes) / count.max(1);
         let window = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
@@ -107,43 +101,40 @@ impl Scan {
         Ok(Self { merge, unreadable, _files: Arc::clone(files) })
     }
 
-    /// Moves to the next series; `false` at the end.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         self.merge.next_series()
     }
 
-    /// All labels of the series.
     pub fn labels(&self) -> LabelsRef<'_> {
         self.merge.labels()
     }
 
-    /// The series' key, as computed by the node that wrote it.
+    /// As computed by the node that wrote the series.
     pub const fn key(&self) -> SeriesKey {
         self.merge.key()
     }
 
-    /// Appends all wanted samples of the series, in order of time. There may be none: a row that overlaps the range can have a
-    /// gap there.
+    /// Appends the wanted samples in order of time. A row that overlaps the range may have none there.
     pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         self.merge.read_all(samples)
     }
 
-    /// Like [`Scan::read`], for a part of the samples at a time; `false` if there are no more.
+    /// Like [`Scan::read`], for some samples at a time; `false` at the end.
     pub fn read_some(&mut self, samples: &mut Samples) -> Result<bool, TableError> {
         self.merge.next_chunk(samples)
     }
 
-    /// Memory that the scan holds. Data that the cache also holds is counted as well.
+    /// Memory of the scan, with shared cached data.
     pub fn held_bytes(&self) -> usize {
         self.merge.held_bytes()
     }
 
-    /// Warnings about gaps in the result, one for each damaged file.
+    /// One warning for each damaged file.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
     }
 
-    /// Warning about ambiguous samples: another program rewrote files without keeping the order of writes.
+    /// Warning that another program rewrote files and lost the order of writes.
     pub fn doubt(&self) -> Option<String> {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {
@@ -154,23 +145,21 @@ impl Scan {
         })
     }
 
-    /// True if a file was deleted after the scan began. The result then matches no version of the table.
+    /// True if a file was deleted after the scan began. The result then matches no version.
     pub fn has_lost_files(&self) -> bool {
         self.merge.damaged().iter().any(|error| matches!(error, TableError::Missing { .. }))
     }
 
-    /// Counts so far.
     pub fn stats(&self) -> ReadStats {
         self.merge.stats()
     }
 }
 
-/// Warning for an omitted file.
 pub(crate) fn left_out(error: &TableError) -> String {
     format!("{error}; its samples are left out")
 }
 
-/// Files that may hold wanted samples. Files that a delete hides entirely are not read; tombstones are not considered otherwise.
+/// Files that may hold wanted samples, without those that a delete hides as a whole.
 pub fn matching<'a>(files: &'a Files, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
     files.all().iter().filter(|file| may_match(file, select) && !files.is_covered(file, i64::MAX))
 }
@@ -180,8 +169,8 @@ fn may_match(file: &LiveFile, select: &Select) -> bool {
         return false;
     }
     let Some((min, max)) = &file.names else { return select.names_may_match(None, None) };
-    // The log may have truncated the upper bound. The byte 0xff occurs in no text, so every name that begins with the truncated
-    // bound is within the extended one.
+    // The log may have truncated the bound. No text contains 0xff, so this bound is above all names that begin with the
+    // truncated one.
     let max = [max.as_bytes(), &[0xff]].concat();
     select.names_may_match(Some(min.as_bytes()), Some(&max))
 }

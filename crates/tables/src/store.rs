@@ -1,4 +1,4 @@
-//! Storage of tables: an object store by URL, or local files that survive a power loss.
+//! Storage of tables: an object store, or durable local files.
 
 mod durable;
 mod finished;
@@ -29,18 +29,14 @@ pub use names::FileStem;
 pub(crate) use readers::{Readers, Reading};
 pub use upload::{PART_BYTES, Staging, Upload};
 
-/// The store for tables on local files, with `sync` as the function that makes folders durable. For tests that simulate a power
-/// loss.
+/// A store of local files for tests of power losses. `sync` makes folders durable.
 pub fn local_files(
     sync: impl Fn(&std::path::Path) -> std::io::Result<()> + Send + Sync + 'static,
 ) -> Arc<DynObjectStore> {
     Arc::new(DurableFiles::with_sync(sync))
 }
 
-/// A folder in an object store, and the runtime for its requests.
-///
-/// Its methods, and those of objects created from it, block. Call them from a thread that may block (a dedicated one, or one of
-/// tokio's blocking threads), never from an async task.
+/// A folder in an object store, and the runtime for requests. Its methods block: never call them from an async task.
 #[derive(Clone)]
 pub struct Location {
     url: Url,
@@ -48,26 +44,26 @@ pub struct Location {
     prefix: Path,
     handle: Handle,
     repairs: Option<Counter>,
-    /// Store of local files, if the location is local.
+    /// For a local location.
     files: Option<DurableFiles>,
-    /// True if another store wraps the local files: see [`Self::with_store`].
+    /// True if another store wraps the local files ([`Self::with_store`]).
     is_wrapped: bool,
-    /// Running reads of the tables in the folder, shared with all folders in it.
+    /// Running reads in this and all inner folders.
     readers: Arc<Readers>,
-    /// The folder that was opened, which may be an ancestor of this one.
+    /// The folder that was opened, perhaps an ancestor.
     root: Path,
-    /// True once the store is known to support put-if-absent.
+    /// True if put-if-absent is known to work.
     is_exclusive: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Location {
-    /// Omits the store, whose clients hold secrets.
+    /// The store's clients hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Location").field("url", &shown(&self.url)).finish_non_exhaustive()
     }
 }
 
-/// A URL without parts that may be secret: user, password and query.
+/// A URL without user, password and query.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
     // a URL without a host has no user
@@ -77,13 +73,13 @@ fn shown(url: &Url) -> String {
     url.into()
 }
 
-/// Checks that [`Location::open`] knows this kind of URL.
+/// Fails if [`Location::open`] does not know this kind of URL.
 pub fn check_url(url: &str) -> Result<(), TableError> {
     parse(url).map(drop)
 }
 
 fn parse(url: &str) -> Result<Url, TableError> {
-    // text that is not a URL may hold a secret anywhere
+    // the text may hold a secret
     let parsed = Url::parse(url)
         .map_err(|e| TableError::Location { url: "(not a URL)".into(), reason: e.to_string() })?;
     let bad = |reason: &str| Err(TableError::Location { url: shown(&parsed), reason: reason.into() });
@@ -99,7 +95,7 @@ fn parse(url: &str) -> Result<Url, TableError> {
 }
 
 impl Location {
-    /// The folder at `url`: `file:///...`, `s3://bucket/...`, `gs://...`, `az://...`, with `options` named as in the crate
+    /// The folder at `file:///...`, `s3://bucket/...`, `gs://...` or `az://...`, with `options` as in the crate
     /// `object_store` (`aws_endpoint`, ...).
     pub fn open(
         url: &str,
@@ -112,7 +108,7 @@ impl Location {
         }
         let shown = shown(&parsed);
         let given = parsed.to_string();
-        // errors of libraries may repeat the URL and its secrets
+        // library errors may repeat secrets of the URL
         let bad = |reason: String| TableError::Location {
             url: shown.clone(),
             reason: reason.replace(&given, &shown),
@@ -140,24 +136,23 @@ impl Location {
         })
     }
 
-    /// A folder in this one, through the same connections.
+    /// An inner folder, with the same connections.
     pub fn folder(&self, names: &[&str]) -> Result<Self, TableError> {
         let mut url = self.url.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(names).push("");
         }
         let bad = |reason: String| TableError::Location { url: shown(&url), reason };
-        // names are used as they are: the library would encode characters here that it does not encode in a URL
+        // unlike in a URL, the library would encode some characters here
         let inner = names.iter().map(|name| PathPart::parse(name)).collect::<Result<Vec<_>, _>>();
         let inner = inner.map_err(|e| bad(e.to_string()))?;
         let prefix = self.prefix.parts().chain(inner).collect();
         Ok(Self { url, prefix, ..self.clone() })
     }
 
-    /// Names of the folders in this one that sort after `after`, in order and at most `max`. Empty if this folder does not exist.
+    /// Names of at most `max` inner folders that sort after `after`, in order. Empty if this folder is absent.
     ///
-    /// For local folders, no more than `max` names are held in memory. Object stores list all folders at
-    /// once.
+    /// Local folders keep at most `max` names in memory, object stores all.
     pub fn folders(&self, after: Option<&str>, max: usize) -> Result<Vec<String>, TableError> {
         if let Some(files) = self.files.as_ref().filter(|_| !self.is_wrapped) {
             return Ok(self.wait(files.folders(&self.prefix, after, max))?);
@@ -171,44 +166,39 @@ impl Location {
         Ok(page.names())
     }
 
-    /// The same folder through a wrapped store, for fault injection in tests.
+    /// The same folder through a wrapped store, for tests.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
         let store = wrap(Arc::clone(&self.store));
         Self { store, is_wrapped: true, is_exclusive: Arc::default(), ..self.clone() }
     }
 
-    /// The same folder on another store of local files.
     #[cfg(test)]
     pub(crate) fn on(&self, files: DurableFiles) -> Self {
         Self { store: Arc::new(files.clone()), files: Some(files), ..self.clone() }
     }
 
-    /// The same folder, with permission to repair damaged logs. `repairs` counts the repairs. Without permission, opening a table
-    /// changes nothing.
+    /// Permits repairs of damaged logs, counted in `repairs`. Otherwise, opening a table changes nothing.
     #[must_use]
     pub fn with_repairs(self, repairs: Counter) -> Self {
         Self { repairs: Some(repairs), ..self }
     }
 
-    /// Counter of repairs, if they are permitted.
     pub(crate) const fn repairs(&self) -> Option<&Counter> {
         self.repairs.as_ref()
     }
 
-    /// The folder's URL, with a slash at the end.
+    /// With a final slash.
     pub const fn url(&self) -> &Url {
         &self.url
     }
 
-    /// True for local files.
     pub(crate) fn is_local(&self) -> bool {
         self.url.scheme() == "file"
     }
 
-    /// The store without unfinished files.
     pub(crate) fn finished_files(&self) -> Arc<DynObjectStore> {
-        // only local files have unfinished ones
+        // only local stores have unfinished files
         if self.files.is_some() { Arc::new(Finished(self.store())) } else { self.store() }
     }
 
@@ -224,31 +214,29 @@ impl Location {
         self.handle.block_on(request)
     }
 
-    /// Path of an object, from a path relative to the folder that is percent-encoded as in the Delta log.
+    /// Path of an object, from a relative path in the Delta log's percent-encoding.
     pub(crate) fn path(&self, relative: &str) -> Result<Path, TableError> {
         let bad = |e: object_store::path::Error| TableError::damaged(relative, e);
         let inner = Path::from_url_path(relative).map_err(bad)?;
         Ok(self.prefix.parts().chain(inner.parts()).collect())
     }
 
-    /// Running reads of the tables in the folder.
     pub(crate) const fn readers(&self) -> &Arc<Readers> {
         &self.readers
     }
 
-    /// Path of the folder itself.
     pub(crate) const fn prefix(&self) -> &Path {
         &self.prefix
     }
 
-    /// Creates the folder, if the location is local.
+    /// Creates the folder of a local location.
     pub(crate) fn create_folder(&self) -> Result<(), TableError> {
         let (Some(files), Ok(folder)) = (&self.files, self.url.to_file_path()) else { return Ok(()) };
         let bad = |e: std::io::Error| TableError::Location { url: shown(&self.url), reason: e.to_string() };
         files.create_folder(&folder).map_err(bad)
     }
 
-    /// Writes a new object. Fails if the object already exists.
+    /// Writes a new object. Fails if it exists.
     pub(crate) fn create(&self, relative: &str, data: Bytes) -> Result<(), TableError> {
         let path = self.path(relative)?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
@@ -256,18 +244,18 @@ impl Location {
         Ok(())
     }
 
-    /// Writes an object, and replaces an existing one.
+    /// Writes or replaces an object.
     pub(crate) fn put(&self, relative: &str, data: Bytes) -> Result<(), TableError> {
         self.wait(self.store.put(&self.path(relative)?, data.into()))?;
         Ok(())
     }
 
-    /// Opens an object whose length is known.
+    /// Opens an object of known length.
     pub(crate) fn object(&self, relative: &str, len: u64) -> Result<StoredFile, TableError> {
         Ok(StoredFile { location: self.clone(), name: relative.into(), path: self.path(relative)?, len })
     }
 
-    /// Renames an object. A missing one is no error: another process was faster.
+    /// Renames an object. A missing object is no error: another process was faster.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), TableError> {
         let (from, to) = (self.path(from)?, self.path(to)?);
         match self.wait(self.store.rename(&from, &to)) {
@@ -276,7 +264,7 @@ impl Location {
         }
     }
 
-    /// Deletes an object. A missing one is no error.
+    /// A missing object is no error.
     pub(crate) fn delete(&self, path: &Path) -> Result<(), TableError> {
         match self.wait(self.store.delete(path)) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -285,7 +273,7 @@ impl Location {
     }
 }
 
-/// Collects the first `max` names after a given one, from any number of names in any order.
+/// Collects the first `max` names after `after`.
 #[derive(Debug)]
 struct Page<'a> {
     after: Option<&'a str>,
@@ -314,11 +302,9 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Number of whole files that are read concurrently: enough to use all threads for local files, and to hide a
-/// store's latency.
+/// Concurrent reads of whole files, which hide a store's latency.
 const READS_AT_ONCE: usize = 16;
 
-/// A data file in the store.
 #[derive(Debug, Clone)]
 pub struct StoredFile {
     location: Location,
@@ -328,12 +314,10 @@ pub struct StoredFile {
 }
 
 impl StoredFile {
-    /// Name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Length in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.len
     }
@@ -343,7 +327,7 @@ impl StoredFile {
         data.map_err(|error| self.read_error(error))
     }
 
-    /// Reads whole files, [`READS_AT_ONCE`] at a time. All of them are held in memory, so they should be small and few.
+    /// Reads whole, small files into memory, [`READS_AT_ONCE`] at a time.
     pub(crate) fn read_whole(files: &[&Self]) -> Vec<Result<Bytes, TableError>> {
         let Some(first) = files.first() else { return Vec::new() };
         let requests: Vec<_> = files.iter().map(|file| (*file).request()).collect();
@@ -375,7 +359,6 @@ impl StoredFile {
         }
     }
 
-    /// Path in the store.
     pub(crate) fn full_path(&self) -> &str {
         self.path.as_ref()
     }
@@ -415,7 +398,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
         let local = Location::open(&url, [], runtime.handle().clone()).unwrap();
-        // listed in the way of an object store
+        // as in an object store
         let remote = local.with_store(|store| store);
         let mut expected = BTreeSet::new();
         for n in 0..23 {

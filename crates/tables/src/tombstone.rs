@@ -1,14 +1,12 @@
-//! Tombstones: deletes that have not been applied to all files yet, and the samples that they hide in the meantime.
+//! Tombstones: deletes not yet applied to all files, and the samples that they hide.
 //!
 //! ```text
 //!   sequence   11   12   13   T 14   15   16            T masks 11, 12 and 13, and nothing written after it
 //!                                                       names of rewritten files record that T is applied
 //! ```
 //!
-//! A tombstone has a position in the order of writes. It masks the files before it until they are rewritten without the deleted
-//! samples. [`crate::delta`] keeps the list of tombstones, and [`crate::upkeep`] rewrites the files. This module uses the label
-//! matchers of `query`, so that a delete selects the same series as a query with the same selector. No other module of this crate
-//! uses `query`.
+//! A tombstone masks earlier files until they are rewritten. [`crate::delta`] keeps the list, [`crate::upkeep`]
+//! rewrites the files. Only this module uses `query`: a delete selects the same series as a query.
 
 use crate::error::TableError;
 use crate::live_file::LiveFile;
@@ -19,46 +17,42 @@ use query::{MatchOp, Matcher};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Maximum number of tombstones of a table. Each row is compared with each of them, so queries are slower until they are gone.
+/// Maximum number of tombstones of a table. Each row is compared with each, which slows queries.
 pub const TOMBSTONES_MAX: usize = 64;
 
-/// Maximum size of the selectors of one delete: names and values of its matchers. All tombstones of a table take up to 64 times
-/// as much, 1 MiB.
+/// Maximum bytes of one delete's selectors. A table's tombstones take at most 64 times as much, 1 MiB.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
-/// Maximum size of the compiled patterns of one delete. A regular expression that needs an automaton takes a few
-/// hundred KiB.
+/// Maximum size of one delete's compiled patterns. A regular expression may need a few hundred KiB.
 pub const PATTERN_BYTES_MAX: usize = 2 << 20;
-/// Maximum size of the compiled patterns of all tombstones of a table.
+/// Maximum size of compiled patterns per table.
 pub const PATTERN_BYTES_OF_TABLE_MAX: usize = 16 << 20;
 
-/// Samples to delete: the samples in a time range of all series that match any of the selectors.
+/// Samples to delete: those in `range` of all series that match a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delete {
-    /// A series matches a selector if it passes all of its matchers.
+    /// A series must pass all matchers of a selector.
     pub selectors: Vec<Vec<Matcher>>,
     pub range: TimeRange,
 }
 
 impl Delete {
-    /// Everything that a table has.
     pub fn everything() -> Self {
         let any = Matcher::new(METRIC_NAME, MatchOp::NotEqual, "").expect("BUG: it has no pattern");
         Self { selectors: vec![vec![any]], range: TimeRange::ALL }
     }
 
-    /// True if a selector selects every series, since each has a metric name.
+    /// True if a selector matches every metric name, which each series has.
     fn selects_all(&self) -> bool {
         let is_any = |m: &Matcher| m.name == METRIC_NAME && m.op == MatchOp::NotEqual && m.value.is_empty();
         self.selectors.iter().any(|selector| selector.iter().all(is_any))
     }
 
-    /// True if the delete selects every series, at all times of a range.
+    /// True if the delete selects all series, throughout a range.
     fn covers(&self, range: TimeRange) -> bool {
         self.selects_all() && self.range.start_ms <= range.start_ms && range.end_ms <= self.range.end_ms
     }
 
-    /// Fails if the delete exceeds the limits.
     pub fn check(&self) -> Result<(), TableError> {
         let too_large = |what, limit_bytes| Err(TableError::TooLarge { what, limit_bytes });
         if self.selector_bytes() > SELECTOR_BYTES_MAX {
@@ -70,36 +64,35 @@ impl Delete {
         Ok(())
     }
 
-    /// Size of the selectors, which [`SELECTOR_BYTES_MAX`] limits.
+    /// Limited by [`SELECTOR_BYTES_MAX`].
     fn selector_bytes(&self) -> usize {
         let of = |m: &Matcher| m.name.len() + m.value.len() + 4;
         self.selectors.iter().flatten().map(of).sum()
     }
 
-    /// Size of the compiled patterns, which [`PATTERN_BYTES_MAX`] limits.
+    /// Limited by [`PATTERN_BYTES_MAX`].
     pub(crate) fn pattern_bytes(&self) -> usize {
         self.selectors.iter().flatten().map(|m| size_of::<Matcher>() + m.pattern_bytes()).sum()
     }
 
-    /// Number of files that may have samples to delete, according to the log.
+    /// Files that may have samples to delete, by the log.
     pub fn files_concerned(&self, files: &[LiveFile]) -> usize {
         files.iter().filter(|file| self.may_concern(file)).count()
     }
 
-    /// True if the delete selects the series.
     pub fn selects(&self, labels: LabelsRef<'_>) -> bool {
         self.selectors
             .iter()
             .any(|selector| selector.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or(""))))
     }
 
-    /// True if the delete selects the original series of a series in a rollup.
+    /// True if the delete selects the original series of a rollup's series.
     fn selects_statistic_of(&self, labels: LabelsRef<'_>) -> bool {
         let value = |name: &str| if name == LABEL { "" } else { labels.get(name).unwrap_or("") };
         self.selectors.iter().any(|selector| selector.iter().all(|m| m.matches(value(&m.name))))
     }
 
-    /// True if a file may have samples to delete, according to the log.
+    /// True if a file may have samples to delete, by the log.
     fn may_concern(&self, file: &LiveFile) -> bool {
         self.range.overlaps(&file.range)
             && self.selectors.iter().any(|selector| selector.iter().all(|m| may_pass(m, file)))
@@ -116,7 +109,6 @@ impl std::fmt::Display for Delete {
     }
 }
 
-/// False if no series of the file can pass the matcher.
 fn may_pass(matcher: &Matcher, file: &LiveFile) -> bool {
     let Some((first, last)) = file.names.as_ref().filter(|_| matcher.name == METRIC_NAME) else {
         return true;
@@ -129,65 +121,61 @@ fn may_pass(matcher: &Matcher, file: &LiveFile) -> bool {
         },
         MatchOp::NotEqual | MatchOp::NotRegex => return true,
     };
-    // The log may have truncated the upper bound, so names in the file may begin with it.
+    // The log may have truncated the upper bound, so names may begin with it.
     names.iter().any(|name| first <= name && (name <= last || name.starts_with(last.as_str())))
 }
 
 /// A delete with its position in the order of writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// Sequence; greater than the sequences of all earlier files and tombstones.
+    /// Greater than the sequences of earlier files and tombstones.
     pub sequence: i64,
     pub delete: Delete,
 }
 
 impl Tombstone {
-    /// True if the file was written before the tombstone, which has not been applied to it.
+    /// True if the file is older than the tombstone, which was not applied to it.
     const fn is_after(&self, file: &LiveFile) -> bool {
         (file.is_early || file.sequence < self.sequence) && file.applied < self.sequence
     }
 
-    /// True if the tombstone masks every row of the file.
+    /// True if the tombstone masks the whole file.
     pub(crate) fn covers(&self, file: &LiveFile) -> bool {
         self.is_after(file) && self.delete.covers(file.range)
     }
 
-    /// True if the tombstone masks whatever an earlier one does.
+    /// True if the tombstone masks all that an earlier one does.
     pub(crate) fn replaces(&self, earlier: &Self) -> bool {
         earlier.sequence < self.sequence && self.delete.covers(earlier.delete.range)
     }
 
-    /// True if the tombstone may mask rows of the file.
     pub fn concerns(&self, file: &LiveFile) -> bool {
         self.is_after(file) && self.delete.may_concern(file)
     }
 }
 
-/// The tombstones of one version of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tombstones {
-    /// Sequence of the last delete, whether or not it is complete; 0 if there was none.
+    /// Sequence of the last delete, even if complete, or 0.
     pub last: i64,
-    /// Tombstones in order of their sequences.
+    /// By sequence.
     pub list: Vec<Tombstone>,
 }
 
 impl Tombstones {
-    /// Mask of the samples that the tombstones hide in a file, which may belong to a rollup; `None` if they hide nothing.
+    /// Mask of a file's hidden samples; `None` if there are none.
     pub(crate) fn mask(&self, file: &LiveFile, is_rollup: bool) -> Option<Arc<Mask>> {
         let tombstones: Vec<_> = self.list.iter().filter(|t| t.concerns(file)).cloned().collect();
         (!tombstones.is_empty()).then(|| Arc::new(Mask { tombstones, is_rollup }))
     }
 
-    /// Approximate memory of the list.
     pub(crate) fn memory_bytes(&self) -> usize {
         let of =
             |t: &Tombstone| size_of::<Tombstone>() + t.delete.selector_bytes() + t.delete.pattern_bytes();
         self.list.iter().map(of).sum()
     }
 
-    /// Formats the list as text. `version` is the version of the log entry that will refer to the list: no two entries refer
-    /// to the same text.
+    /// Formats the list as text. `version`, of the log entry that will refer to the list, makes the text unique.
     pub(crate) fn to_text(&self, version: u64) -> String {
         let matcher = |m: &Matcher| json!({ "name": m.name, "op": m.op.as_str(), "value": m.value });
         let tombstone = |t: &Tombstone| {
@@ -203,7 +191,7 @@ impl Tombstones {
         json!({ "format": FORMAT, "version": version, "tombstones": tombstones }).to_string()
     }
 
-    /// Parses the output of [`Self::to_text`]. The error describes what is wrong.
+    /// Parses the output of [`Self::to_text`].
     pub(crate) fn parse(text: &[u8], last: i64) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         match value["format"].as_u64() {
@@ -247,22 +235,21 @@ fn matcher(value: &Value) -> Result<Matcher, String> {
     Matcher::new(text("name")?, op, text("value")?).map_err(|e| e.to_string())
 }
 
-/// The tombstones that a file is read with.
+/// Tombstones for reading a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mask {
     tombstones: Vec<Tombstone>,
-    /// True if the series are statistics of others, marked with the label [`LABEL`]. In a table of samples that label has no
-    /// special meaning.
+    /// True for statistics with the label [`LABEL`], which has no meaning in other tables.
     is_rollup: bool,
 }
 
-/// State of a mask while a file is read: the ranges that it hides of the current series.
+/// A mask while a file is read: hidden ranges of the current series.
 #[derive(Debug)]
 pub(crate) struct Masking {
     mask: Arc<Mask>,
-    /// The series of the last row.
+    /// Last row's series.
     labels: Vec<u8>,
-    /// Hidden ranges of the series, ascending, with gaps between them.
+    /// Hidden ranges, ascending and disjoint.
     hidden: Vec<TimeRange>,
 }
 
@@ -271,7 +258,7 @@ impl Masking {
         Self { mask, labels: Vec::new(), hidden: Vec::new() }
     }
 
-    /// Moves to a row. `check` is called with the length of each value before it is compared, and may cancel the read.
+    /// Moves to a row. `check` gets the length of each value before its comparison, and may cancel the read.
     pub(crate) fn enter(
         &mut self,
         labels: LabelsRef<'_>,
@@ -296,18 +283,17 @@ impl Masking {
         Ok(())
     }
 
-    /// True if the mask hides all samples in `range` of a row with samples from `span.start_ms` to `span.end_ms`.
+    /// True if the mask hides all samples in `range` of a row with this `span`.
     pub(crate) fn hides(&self, span: TimeRange, range: TimeRange) -> bool {
         let (start_ms, end_ms) = (span.start_ms.max(range.start_ms), span.end_ms.min(range.end_ms));
         self.hidden.iter().any(|hidden| hidden.start_ms <= start_ms && end_ms <= hidden.end_ms)
     }
 
-    /// True if the mask hides any time within `span`.
     pub(crate) fn touches(&self, span: TimeRange) -> bool {
         self.hidden.iter().any(|hidden| hidden.overlaps(&span))
     }
 
-    /// Drops hidden samples, beginning with the sample at `from`.
+    /// Drops hidden samples from `from` on.
     pub(crate) fn cut(&self, samples: &mut Samples, from: usize) {
         for hidden in &self.hidden {
             let times = &samples.timestamps[from..];
@@ -323,7 +309,7 @@ impl Masking {
     }
 }
 
-/// Joins ranges that overlap or touch.
+/// Joins overlapping or adjacent ranges.
 fn join(ranges: &mut Vec<TimeRange>) {
     ranges.retain(|range| range.start_ms <= range.end_ms);
     ranges.sort_unstable_by_key(|range| range.start_ms);

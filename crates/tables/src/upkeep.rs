@@ -1,8 +1,7 @@
-//! Periodic maintenance of a table: old days expire, files are merged, the log is shortened, dead files are swept.
+//! Periodic maintenance of a table: expires old days, merges files, shortens the log, sweeps dead files.
 //!
-//! [`Upkeep::plan`] returns the steps that are due, and only reads the log. [`Upkeep::run`] runs one step.
-//! The shell decides when, on which thread and with how much memory. A step may be interrupted at any point,
-//! and is then due again. A later sweep deletes the files that the interrupted step wrote.
+//! [`Upkeep::plan`] returns the due steps and only reads the log. [`Upkeep::run`] runs one step. An interrupted step is
+//! due again.
 
 use crate::compact::{self, CompactLimits, Job, Progress};
 use crate::date::Date;
@@ -14,40 +13,36 @@ use crate::store::FileStem;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Maximum number of damaged files that are remembered. Beyond this number, the first of them are retried.
+/// Maximum number of damaged files remembered. Beyond it, the first are retried.
 const DAMAGED_MAX: usize = 1000;
 
-/// Current time by two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds since the Unix epoch. The wall clock determines which days are over, and may jump.
+    /// Wall clock, since the Unix epoch. It determines which days are over, and may jump.
     pub wall_ms: i64,
-    /// Milliseconds of a monotonic clock. They measure periods: a file must not be deleted because the wall
-    /// clock was set.
+    /// Monotonic clock for periods: setting the wall clock must not delete files.
     pub steady_ms: i64,
 }
 
-/// Maximum number of versions that are remembered for the log's grace period. With more versions in one period, the log is
-/// cleaned later.
+/// Maximum number of versions remembered. With more of them, the log is cleaned later.
 const SEEN_MAX: usize = 1000;
 
-/// Intervals and ages at which each step is due.
+/// When each step is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    /// Samples older than this expire, by whole files: a file is kept until all its samples are older. `None` keeps everything.
+    /// Older samples expire, by whole files. `None` keeps everything.
     pub expire_before_ms: Option<i64>,
-    /// Limits of compaction; `None` if this process neither compacts nor rewrites files with deleted samples.
+    /// `None` if this process neither compacts nor rewrites files.
     pub compact: Option<CompactLimits>,
-    /// Sequence up to which tombstones may be removed; later ones are still needed elsewhere, for example by rollups.
+    /// Tombstones up to this sequence may be removed. Rollups may need later ones.
     pub deletes_upto: i64,
-    /// Grace period for files and log entries that are no longer needed. It must be longer than any query, and longer than the
-    /// time between staging and committing.
+    /// Grace period for unneeded files and log entries. Must be longer than any query, and than from staging to commit.
     pub grace_ms: i64,
-    /// Time between two sweeps.
+    /// Interval between sweeps.
     pub sweep_every_ms: i64,
-    /// Versions between two checkpoints.
+    /// Versions between checkpoints.
     pub checkpoint_every: u64,
-    /// Retention of log entries before a checkpoint, by the store's clock; never shorter than the grace period.
+    /// Retention of log entries before a checkpoint, at least the grace period.
     pub log_keep_ms: i64,
 }
 
@@ -66,74 +61,64 @@ impl Default for Policy {
     }
 }
 
-/// A step of maintenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Removes files whose samples are all too old.
+    /// Removes files with only old samples.
     Expire {
-        /// The first millisecond that is kept.
+        /// First millisecond kept.
         before_ms: i64,
     },
-    /// Removes files of which deletes hide every row.
+    /// Removes files that deletes hide as a whole.
     DropDeleted,
-    /// Merges files.
     Compact(Job),
-    /// Rewrites a file without deleted rows, if it has any.
+    /// Rewrites a file without its deleted rows, if any.
     Purge(Job),
-    /// Removes tombstones that have been applied to every file.
+    /// Removes tombstones applied to every file.
     EndDeletes,
-    /// Writes a checkpoint of the log.
     Checkpoint,
-    /// Deletes log entries before a checkpoint.
     CleanLog,
-    /// Deletes dead files.
     Sweep,
 }
 
-/// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
-    /// Number of files expired.
+    /// Number of files.
     Expired(usize),
-    /// Number of files removed because deletes hide every row.
+    /// Number of files that deletes hid as a whole.
     Dropped(usize),
-    /// The files are merged.
     Compacted(Progress),
     /// The file has no deleted rows.
     Clean,
-    /// Number of deletes that are now complete.
+    /// Number of completed deletes.
     Deleted(usize),
     /// Another program was faster, or the caller stopped the job.
     Abandoned,
-    /// This file of the job is damaged, and is skipped from now on; see [`Upkeep::damaged`].
+    /// The damaged file is skipped from now on; see [`Upkeep::damaged`].
     Damaged(String),
     Checkpointed,
-    /// Old log files were deleted.
     Cleaned(Cleaned),
-    /// Dead files were deleted.
     Swept(Swept),
 }
 
-/// The upkeep of one table. Its state only saves work, and is rebuilt after a restart.
+/// Upkeep of one table. Its state only saves work, and is rebuilt after a restart.
 #[derive(Debug, Default)]
 pub struct Upkeep {
     sweeper: Sweeper,
     swept_ms: Option<i64>,
-    /// Versions that were seen, with their monotonic times: the last one older than the grace period, and all since.
+    /// Versions seen, with monotonic times: the last one before the grace period, and later ones.
     seen: VecDeque<(u64, i64)>,
-    /// Damaged files, and the damage of each.
+    /// Damaged files with their damage.
     damaged: BTreeMap<String, String>,
-    /// Live files without deleted rows: path, and sequence of the last tombstone that the file was compared with.
+    /// Live files without deleted rows, with the last tombstone's sequence compared.
     clean: HashMap<String, i64>,
 }
 
 impl Upkeep {
-    /// Creates an upkeep without any state.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Steps that are due now, in order.
+    /// Due steps, in order.
     pub fn plan(&mut self, table: &Table, now: Now, policy: &Policy) -> Result<Vec<Step>, TableError> {
         table.refresh()?;
         let files = table.files()?;
@@ -148,7 +133,7 @@ impl Upkeep {
             if files.covered(policy.deletes_upto).next().is_some() {
                 steps.push(Step::DropDeleted);
             }
-            // they are dropped without being read, now or once the deletes are not needed elsewhere
+            // these files are dropped unread
             let covered: HashSet<&str> = files.covered(i64::MAX).map(|file| file.path.as_str()).collect();
             let is_left =
                 |f: &LiveFile| self.damaged.contains_key(&f.path) || covered.contains(f.path.as_str());
@@ -171,8 +156,8 @@ impl Upkeep {
         Ok(steps)
     }
 
-    /// Runs a step. `stem` must be new each time. A compaction calls `go_on` with its progress at intervals, and stops if
-    /// `go_on` returns `false`.
+    /// Runs a step. `stem` must be new each time. A compaction passes its progress to `go_on`, and stops if `go_on`
+    /// returns `false`.
     pub fn run(
         &mut self,
         table: &Arc<Table>,
@@ -243,7 +228,7 @@ impl Upkeep {
         }
     }
 
-    /// Latest version that is at least one grace period old. Reads of earlier versions have ended.
+    /// Latest version older than the grace period. Reads of earlier versions have ended.
     fn settled(&mut self, version: u64, steady_ms: i64, grace_ms: i64) -> Option<u64> {
         if self.seen.back().is_none_or(|(last, _)| *last < version) {
             self.seen.push_back((version, steady_ms));
@@ -255,7 +240,7 @@ impl Upkeep {
         self.seen.front().filter(|first| is_old(first)).map(|(version, _)| *version)
     }
 
-    /// Rewrites the file of a job, unless no row of it was deleted.
+    /// Rewrites a job's file if it has deleted rows.
     fn purge(
         &mut self,
         table: &Arc<Table>,
@@ -280,12 +265,12 @@ impl Upkeep {
         }
     }
 
-    /// True if no row of the file is deleted by a tombstone up to `sequence`.
+    /// True if no tombstone up to `sequence` deletes rows of the file.
     fn is_clean(&self, file: &LiveFile, sequence: i64) -> bool {
         self.clean.get(&file.path).is_some_and(|upto| *upto >= sequence)
     }
 
-    /// True if a delete up to `upto` has been applied to all files.
+    /// True if a delete up to `upto` was applied to all files.
     fn ends_any(&self, files: &Files, upto: i64) -> bool {
         files
             .tombstones()
@@ -295,7 +280,7 @@ impl Upkeep {
             .any(|t| !files.all().iter().any(|file| t.concerns(file) && !self.is_clean(file, t.sequence)))
     }
 
-    /// Forgets clean files that are no longer live, so that no more files are remembered than are live.
+    /// Forgets clean files that are no longer live.
     fn forget_gone(&mut self, files: &Files) {
         if files.tombstones().list.is_empty() {
             self.clean = HashMap::new();
@@ -305,7 +290,7 @@ impl Upkeep {
         }
     }
 
-    /// Records a file that a step found damaged. A step whose file was deleted meanwhile is given up.
+    /// Records a damaged file. A step whose file was deleted is given up.
     fn or_damaged(&mut self, table: &Table, done: Result<Done, TableError>) -> Result<Done, TableError> {
         let (file, reason) = match done {
             Err(TableError::Missing { file }) => {
@@ -329,13 +314,12 @@ impl Upkeep {
         self.damaged.insert(file, reason);
     }
 
-    /// Damage of a file.
     pub fn reason(&self, file: &str) -> &str {
         self.damaged.get(file).map_or("", String::as_str)
     }
 
-    /// Damaged files that a compaction found, and the damage of each. Queries omit these files with a warning. The files stay
-    /// in place for the operator until they expire.
+    /// Damaged files found by compactions, with their damage. Queries omit them with a warning, and they stay until
+    /// they expire.
     pub fn damaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.damaged.iter().map(|(file, reason)| (file.as_str(), reason.as_str()))
     }

@@ -5,8 +5,8 @@
 //!                                  < 1 MiB                       <= row_group_bytes
 //! ```
 //!
-//! A [`FileWriter`] writes one file of one day. A [`BlockWriter`] keeps a file open for each day that occurs, since samples may
-//! be late, and bounds their total memory. With a streaming [`Sink`], no file is ever in memory as a whole.
+//! A [`FileWriter`] writes one file of one day. A [`BlockWriter`] keeps a file open for each day, and bounds their
+//! memory.
 
 mod columns;
 pub mod stage;
@@ -26,32 +26,30 @@ use std::io::Write;
 pub use stage::BlockStager;
 pub use stretch::Stretch;
 
-/// Number of rows that are passed to the encoder together: enough to amortise its overhead.
+/// Rows passed to the encoder together, to amortise its overhead.
 const BATCH_ROWS: usize = 1024;
 
-/// Number of samples that are passed to the encoder together: 16 bytes each, so half a MiB.
+/// Samples passed to the encoder together: half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
-/// Maximum number of files open at a time.
+/// Maximum open files.
 pub const OPEN_DATES_MAX: usize = 400;
 
-/// Memory of an open file that its own accounting does not include.
+/// Memory of an open file beyond its own accounting.
 const OPEN_FILE_BYTES: usize = 16 << 10;
 
-/// Limits on the sizes of files, row groups and memory.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteLimits {
-    /// Encoded bytes after which a row group is closed. Until then, the encoder holds them in memory, and up to twice as much for
-    /// dictionaries and the columns being encoded.
+    /// Encoded bytes at which a row group is closed. The encoder holds up to three times as much.
     pub row_group_bytes: usize,
-    /// Size after which a file is finished and the next one begun.
+    /// Size at which the next file begins.
     pub file_bytes: usize,
-    /// Maximum total memory of the open files of one block. Beyond this, the largest file is finished early.
+    /// Maximum memory of a block's open files. Beyond it, the largest file is finished early.
     pub open_bytes: usize,
 }
 
 impl WriteLimits {
-    /// Maximum number of files that may be open at a time.
+    /// Maximum number of open files.
     pub(crate) fn open_max(&self) -> usize {
         (self.open_bytes / OPEN_FILE_BYTES).clamp(2, OPEN_DATES_MAX)
     }
@@ -65,7 +63,6 @@ impl Default for WriteLimits {
 
 /// Destination of a file's bytes.
 pub trait Sink: Write + Send {
-    /// Memory that the sink holds.
     fn held_bytes(&self) -> usize;
 }
 
@@ -82,7 +79,6 @@ impl Sink for Upload {
 }
 
 impl FileSummary {
-    /// Counts a row.
     fn add(&mut self, name: &str, row: &Stretch<'_>) {
         let (first, last) = (row.timestamps[0], row.timestamps[row.timestamps.len() - 1]);
         if self.rows == 0 {
@@ -119,19 +115,17 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// Writes one file of one day into `sink`.
 #[derive(Debug)]
 pub struct FileWriter<W: Sink> {
     encoder: ArrowWriter<Counted<W>>,
     columns: Columns,
     summary: FileSummary,
     row_group_bytes: usize,
-    /// Labels of the last row, to check the order.
+    /// Last labels, to check the order.
     last: Vec<u8>,
 }
 
 impl<W: Sink> FileWriter<W> {
-    /// Begins a file.
     pub fn new(kind: &'static Kind, date: Date, sink: W, row_group_bytes: usize) -> Result<Self, TableError> {
         let options = ArrowWriterOptions::new()
             .with_properties(kind.writer_properties())
@@ -143,8 +137,8 @@ impl<W: Sink> FileWriter<W> {
         Ok(Self { encoder, columns: Columns::new(kind.schema()), summary, row_group_bytes, last: Vec::new() })
     }
 
-    /// Adds a stretch that lies on the file's day. Stretches come in table order
-    /// ([`model::LabelsRef::cmp_in_tables`]), and those of one series in order of time.
+    /// Adds a stretch on the file's day. Stretches come in table order ([`model::LabelsRef::cmp_in_tables`]), then by
+    /// time.
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
         let name = stretch.name();
         self.check(stretch);
@@ -200,23 +194,22 @@ impl<W: Sink> FileWriter<W> {
         Ok(())
     }
 
-    /// Closes the row group: writes it to the sink and frees its memory.
+    /// Closes the row group and frees its memory.
     fn end_row_group(&mut self) -> Result<(), TableError> {
         self.encode()?;
         self.encoder.flush().map_err(TableError::Write)
     }
 
-    /// Memory that the writer holds, the sink's included.
+    /// Memory of writer and sink.
     pub fn held_bytes(&self) -> usize {
         self.encoder.memory_size() + self.columns.memory_bytes() + self.encoder.inner().sink.held_bytes()
     }
 
-    /// Approximate size of the file so far.
     pub fn written_bytes(&self) -> usize {
         self.encoder.bytes_written() + self.encoder.in_progress_size()
     }
 
-    /// Finishes the file. Returns its summary and the sink.
+    /// Returns summary and sink.
     pub fn finish(mut self) -> Result<(FileSummary, W), TableError> {
         self.encode()?;
         let Counted { sink, bytes } = self.encoder.into_inner().map_err(TableError::Write)?;
@@ -225,7 +218,7 @@ impl<W: Sink> FileWriter<W> {
     }
 }
 
-/// Writes the stretches of a block into one file for each day, or into several if a file grows large.
+/// Writes a block's stretches into one file for each day, or several if a file grows large.
 pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
     kind: &'static Kind,
     limits: WriteLimits,
@@ -235,12 +228,12 @@ pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
 }
 
 impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
-    /// Creates a writer that calls `new_sink` for each file.
+    /// Calls `new_sink` for each file.
     pub const fn new(kind: &'static Kind, limits: WriteLimits, new_sink: S) -> Self {
         Self { kind, limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
     }
 
-    /// Adds a stretch, which may span days. Stretches come in the order of [`FileWriter::push`].
+    /// Adds a stretch, which may span days, in the order of [`FileWriter::push`].
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
         for (date, part) in stretch.days() {
             let file = self.file(date)?;
@@ -265,7 +258,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(self.open.get_mut(&date).expect("BUG: the file of this day is not open"))
     }
 
-    /// Finishes the largest file early if many days are open.
+    /// Finishes the largest file early if open files exceed the limit.
     fn bound_open(&mut self) -> Result<(), TableError> {
         while self.open.len() > 1 && self.held_bytes() > self.limits.open_bytes {
             self.finish_fullest()?;
@@ -280,28 +273,27 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(())
     }
 
-    /// Drops a day's files that were not taken yet.
+    /// Drops a day's untaken files.
     pub(crate) fn abandon(&mut self, date: Date) {
         self.open.remove(&date);
         self.finished.retain(|(summary, _)| summary.date != date);
     }
 
-    /// Number of files that were begun and not taken yet.
+    /// Number of untaken files.
     pub(crate) fn files(&self) -> usize {
         self.open.len() + self.finished.len()
     }
 
-    /// Memory that the open files hold, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.open.values().map(FileWriter::held_bytes).sum()
     }
 
-    /// Takes the files that are finished so far.
+    /// Takes the finished files.
     pub fn take_finished(&mut self) -> Vec<(FileSummary, W)> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Finishes the open files. Returns all files that were not taken yet.
+    /// Finishes the open files. Returns all untaken files.
     pub fn finish(mut self) -> Result<Vec<(FileSummary, W)>, TableError> {
         self.end()
     }

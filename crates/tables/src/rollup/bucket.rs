@@ -5,7 +5,7 @@ use crate::date::Date;
 use model::sample::is_stale;
 use model::{Samples, Statistic};
 
-/// A bucket's statistics, by [`Statistic::ALL`], and the times of its first and its last sample.
+/// Statistics by [`Statistic::ALL`], and the times of first and last sample.
 fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i64, i64)> {
     let mut samples = samples.filter(|(_, value)| !is_stale(*value));
     let (first_ms, first) = samples.next()?;
@@ -13,7 +13,7 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
     let (mut last_ms, mut fallen) = (first_ms, Vec::new());
     for (time_ms, value) in samples {
         count += 1.0;
-        // the counter was reset to 0
+        // a counter reset
         if value < last {
             fallen.push(last);
         }
@@ -27,14 +27,14 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
         }
         sum += value;
     }
-    // in PromQL's order too: without a reset, the result is exactly the difference
+    // PromQL's order: without a reset, this is exactly the difference
     let increase = fallen.iter().fold(last - first, |increase, before| increase + before);
     Some(([count, first, increase, last, max, min, sum], first_ms, last_ms))
 }
 
-/// Aggregates samples into buckets, and appends these to the columns of statistics.
+/// Appends the buckets of samples to the columns of statistics.
 pub(super) fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [Samples; 7]) {
-    // the last bucket of a day ends on the next day, which has the rest of the bucket
+    // a day's last bucket ends on the next day, which has the rest
     let part = |t: i64| (Date::of(t), resolution.bucket_end(t));
     let mut at = 0;
     while let Some(first) = samples.timestamps.get(at) {
@@ -90,7 +90,7 @@ mod tests {
                 (600_000, [4.0, 9.0, 5.0, 1.0, 9.0, 1.0, 16.0]),
             ],
         );
-        // a bucket that spans midnight has a part on each day
+        // a part on each day
         check(
             &[(DAY_MS - 2, 1.0), (DAY_MS - 1, 2.0), (DAY_MS, 3.0)],
             &[

@@ -7,8 +7,7 @@
 //!                                    rollup/deleted := S
 //! ```
 //!
-//! The metrics table keeps its tombstone until every rollup has applied it, so if the process dies in between, the next
-//! process continues.
+//! The metrics table keeps its tombstone until every rollup has applied it, also across restarts.
 
 use super::{Resolution, floodmark, source};
 use crate::date::{DAY_MS, Date};
@@ -18,17 +17,16 @@ use crate::tombstone::{Delete, Tombstone};
 use model::TimeRange;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Source whose floodmark is the sequence of the last delete that a rollup has applied.
+/// Source whose floodmark is the last applied delete's sequence.
 const APPLIED_SOURCE: &str = "rollup/deleted";
 
-/// Sequence of the last delete that a rollup has applied; 0 if there was none.
+/// Sequence of the last applied delete, or 0.
 pub fn applied_deletes(rollup: &Table) -> Result<i64, TableError> {
     let applied = rollup.floodmarks([APPLIED_SOURCE])?.remove(APPLIED_SOURCE);
     Ok(applied.map_or(0, |sequence| i64::try_from(sequence).unwrap_or(i64::MAX)))
 }
 
-/// Applies the deletes of a version of the metrics table to a rollup, each in one commit. This may be interrupted at any point
-/// and repeated.
+/// Applies deletes of the metrics table to a rollup, each in one commit. May be interrupted and repeated.
 pub fn apply_deletes(
     files: &Files,
     rollup: &Table,
@@ -57,10 +55,9 @@ pub fn apply_deletes(
     Ok(())
 }
 
-/// Range of the times of all statistics in the buckets that `range` touches: from just after the end of the previous bucket to
-/// the end of the last one.
+/// Times of all statistics in buckets that `range` touches.
 fn touched(range: TimeRange, resolution: Resolution) -> TimeRange {
-    // times that far from the epoch have no samples
+    // no sample is that far from the epoch
     let within = |ms: i64| ms.clamp(-DAY_MS, i64::MAX / 2);
     let start_ms = resolution.bucket_end(within(range.start_ms)) - resolution.ms() + 1;
     TimeRange::new(start_ms, resolution.bucket_end(within(range.end_ms)))

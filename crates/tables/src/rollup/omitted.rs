@@ -1,4 +1,4 @@
-//! Counts the series of a day that were omitted from a rollup, by metric name.
+//! Counts a day's omitted series by metric.
 
 use super::labels_omitted;
 use super::writer::Writer;
@@ -7,7 +7,6 @@ use crate::error::TableError;
 use model::labels::METRIC_NAME;
 use model::{LabelsBuilder, LabelsRef, Samples, SeriesKey};
 
-/// Number of omitted series of one metric.
 pub(super) struct OmittedSeries {
     date: Date,
     name: String,
@@ -20,7 +19,7 @@ impl OmittedSeries {
         Self { date, name: String::new(), key: SeriesKey(0), series: 0 }
     }
 
-    /// Counts a series. Series must come in table order, and so by name.
+    /// Series must come in table order.
     pub(super) fn add(
         &mut self,
         labels: LabelsRef<'_>,
@@ -36,7 +35,7 @@ impl OmittedSeries {
         Ok(())
     }
 
-    /// Writes the count as a sample at the beginning of the day.
+    /// Writes the count at the beginning of the day.
     pub(super) fn end(&mut self, writer: &mut Writer<'_>) -> Result<(), TableError> {
         if self.series == 0 {
             return Ok(());

@@ -19,34 +19,31 @@ use std::sync::Arc;
 /// Samples between two calls of `go_on`.
 const STEP_SAMPLES: u64 = 4_000;
 
-/// Result of rolling up a day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rolled {
-    /// Number of series read from the metrics table.
+    /// Series read.
     pub series: u64,
-    /// Number of samples read.
+    /// Samples read.
     pub samples: u64,
     /// False if there was nothing to do, another program was faster, or the caller canceled.
     pub committed: bool,
-    /// Number of series that were omitted, because no label can be added to them. The rollup records this
-    /// number.
+    /// Series omitted because no label can be added. The rollup records this number.
     pub omitted: u64,
 }
 
-/// Limits on the memory of rolling up.
 #[derive(Debug, Clone, Copy)]
 pub struct RollupLimits {
-    /// Maximum total size of the windows of the day's files. Each takes at least 64 KiB.
+    /// Maximum total window of the day's files, each at least 64 KiB.
     pub window_bytes: usize,
-    /// Limits of the new files. All open files together hold `open_bytes`, and each at most three times its
-    /// `row_group_bytes`, plus one part of an upload.
+    /// All open files together hold `open_bytes`, and each at most three times `row_group_bytes`, plus one part of an
+    /// upload.
     pub write: WriteLimits,
 }
 
-/// Makes the rollup of a day. `stem` must be new each time. Holds the day's samples of one series, a scan, and an open file for
-/// each statistic. `go_on` is called at intervals; if it returns `false`, nothing is committed.
+/// Makes the rollup of a day. `stem` must be new. Holds the day's samples of one series, a scan, and an open file for
+/// each statistic. `go_on` may return `false` to stop without a commit.
 ///
-/// Fails on a damaged file: no rollup is committed with less data than the day.
+/// Fails on a damaged file, because a rollup must not have less data than its day.
 #[expect(clippy::too_many_arguments, reason = "independent arguments, and only one caller")]
 pub fn run(
     metrics: &Table,
@@ -58,8 +55,7 @@ pub fn run(
     now_ms: i64,
     mut go_on: impl FnMut(&Rolled) -> bool,
 ) -> Result<Rolled, TableError> {
-    // The files are listed after the floodmark is read, so they include every delete up to the floodmark. A later delete moves
-    // the floodmark, so that the commit fails.
+    // The files are read after the floodmark. A later delete moves the floodmark, and the commit fails.
     let before = floodmark(rollup, date)?;
     metrics.refresh()?;
     let files = metrics.files()?;

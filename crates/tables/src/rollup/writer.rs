@@ -9,18 +9,17 @@ use crate::write::Stretch;
 use crate::write::{FileWriter, WriteLimits};
 use model::{Labels, Samples, SeriesKey, Statistic};
 
-/// Number of open files: one for each statistic, and one for the counts of omitted series.
+/// A file for each statistic, and one for counts of omitted series.
 const OPEN: usize = Statistic::ALL.len() + 1;
 
-/// Writer with an open file for each statistic, since the rows of a file must be sorted and the statistic sorts before other
-/// labels.
+/// Writes one file for each statistic, because rows sort by statistic before other labels.
 pub(super) struct Writer<'a> {
     rollup: &'a Table,
     date: Date,
     stem: &'a FileStem,
     limits: WriteLimits,
     open: [Option<FileWriter<Upload>>; OPEN],
-    /// Last labels written to each file, to detect a break in their order.
+    /// Last labels in each file, to check their order.
     last: [Option<Labels>; OPEN],
     staged: Vec<StagedFile>,
     files: u32,
@@ -42,7 +41,6 @@ impl<'a> Writer<'a> {
         self.push_at(of as usize, labels, key, samples)
     }
 
-    /// Adds a series that counts omitted series.
     pub(super) fn push_omitted(
         &mut self,
         labels: Labels,
@@ -59,7 +57,7 @@ impl<'a> Writer<'a> {
         key: SeriesKey,
         samples: &Samples,
     ) -> Result<(), TableError> {
-        // Some label name sorts before `$rollup`, so the series begins a new file.
+        // A label name before `$rollup` breaks the order, so the series begins a new file.
         if self.last[at].as_ref().is_some_and(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_ge()) {
             self.end(at)?;
         }
@@ -89,7 +87,7 @@ impl<'a> Writer<'a> {
         self.bound_open()
     }
 
-    /// Finishes the largest files early while all open files together exceed the memory limit.
+    /// Finishes the largest files early while the open files exceed the limit.
     fn bound_open(&mut self) -> Result<(), TableError> {
         let held = |open: &Option<FileWriter<Upload>>| open.as_ref().map_or(0, FileWriter::held_bytes);
         while self.open.iter().map(held).sum::<usize>() > self.limits.open_bytes {

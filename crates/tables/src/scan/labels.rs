@@ -1,4 +1,4 @@
-//! Lists the labels of a table. Reads its live files one after the other, in memory that does not grow with their number.
+//! Lists the labels of a table. Reads one file after the other, in memory independent of their number.
 //!
 //! ```text
 //!   snapshot ─▶ live files by day, time, names ─▶ some of them ─▶ small ones: whole, side by side ─┐
@@ -6,8 +6,8 @@
 //!                                                     └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Nothing is merged, so a label or a series is returned once for each file that has it. A
-//! [`scan`](crate::scan) returns each series once, but must read all files at the same time.
+//! Labels and series are returned once for each file. A [`scan`](crate::scan) returns each series once, but reads all
+//! files together.
 
 use crate::delta::Table;
 use crate::error::TableError;
@@ -18,20 +18,18 @@ use crate::store::StoredFile;
 use model::LabelsRef;
 use std::sync::Arc;
 
-/// Number of files that are fetched together.
+/// Files fetched together.
 const BATCH_FILES: usize = 32;
 
-/// Maximum size of a file that is fetched as a whole. This saves three requests for the file, and a batch of
-/// such files takes no more memory than a window.
+/// Maximum size of a file fetched whole, which saves three requests. A batch of them takes no more memory than a
+/// window.
 const WHOLE_BYTES_MAX: u64 = 32 << 10;
 
 const _: () =
     assert!(BATCH_FILES as u64 * WHOLE_BYTES_MAX <= WINDOW_BYTES as u64, "a batch exceeds a window");
 
-/// Passes label names, or the values of one label, of all matching series to `each`, until `each` returns `false`. No columns of
-/// samples are read. The same text may be passed many times.
-///
-/// Returns warnings about gaps, one for each damaged file.
+/// Passes label names, or one label's values, of matching series to `each`, perhaps repeatedly, until `each` returns
+/// `false`. Returns a warning for each damaged file.
 pub fn texts(
     table: &Table,
     cache: &Arc<Cache>,
@@ -42,7 +40,7 @@ pub fn texts(
     each_file(table, cache, select, &mut |cursor| cursor.scan_labels(what, each))
 }
 
-/// Like [`texts`], for all labels of each series.
+/// Like [`texts`], for whole series.
 pub fn series(
     table: &Table,
     cache: &Arc<Cache>,
@@ -59,7 +57,7 @@ pub fn series(
     })
 }
 
-/// Reads each file that may match, until `read` returns `false`.
+/// Reads files that may match until `read` returns `false`.
 fn each_file(
     table: &Table,
     cache: &Arc<Cache>,
@@ -91,8 +89,7 @@ fn each_file(
     Ok(damaged)
 }
 
-/// Opens a batch of files. Small files that are not in the cache are fetched as a whole. If a file cannot be fetched, the error
-/// is returned when it is read.
+/// Opens a batch of files, fetching small uncached files whole. Errors are returned when a file is read.
 fn open(
     table: &Table,
     cache: &Arc<Cache>,

@@ -1,9 +1,8 @@
 //! Local files that are durable once a write has returned.
 //!
-//! The journal is truncated once the table has the data, so a table file must survive a power loss like a journal record. Files
-//! written by `object_store` itself appear atomically, but are not synced: after a power loss, a commit can be an empty file.
-//! Here a file is written under a temporary name, synced, linked to its final name, and its folder is synced. [`folders`]
-//! describes what happens if a folder cannot be synced.
+//! The journal relies on table files that survive a power loss, but `object_store` does not sync. Here a file is
+//! written under a temporary name, synced, linked to its final name, and its folder is synced. [`folders`] handles
+//! failed syncs.
 
 mod folders;
 
@@ -24,10 +23,10 @@ use std::sync::Arc;
 
 const STORE: &str = "DurableFiles";
 
-/// Prefix of the names of unfinished files. Unfinished files that a crash leaves behind are swept.
+/// Prefix of unfinished files. Sweeps delete them after a crash.
 const TEMPORARY: &str = ".aside-";
 
-/// Maximum number of unfinished files that one process has in one folder.
+/// Maximum unfinished files of a process in one folder.
 const TEMPORARY_MAX: usize = 10_000;
 
 /// Local file system whose puts are synced.
@@ -46,12 +45,11 @@ impl DurableFiles {
         Self { files: Arc::new(LocalFileSystem::new()), folders: Arc::new(folders) }
     }
 
-    /// Creates a folder and its missing parents durably.
     pub(super) fn create_folder(&self, folder: &FilePath) -> io::Result<()> {
         self.folders.create(folder)
     }
 
-    /// Names of the subfolders of a folder that sort after `after`, in order and at most `max`. Empty if the folder does not exist.
+    /// Names of at most `max` subfolders after `after`, in order. Empty if the folder is absent.
     pub(super) async fn folders(
         &self,
         prefix: &Path,
@@ -83,7 +81,7 @@ impl DurableFiles {
         })
     }
 
-    /// Creates the store with `sync` as the function that syncs folders.
+    /// A store whose folders are synced by `sync`.
     pub(crate) fn with_sync(sync: impl Fn(&FilePath) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::over(Folders::synced_by(sync))
     }
@@ -95,7 +93,7 @@ impl std::fmt::Display for DurableFiles {
     }
 }
 
-/// True for a file that was never finished. Writers rename a file when it is finished, so no commit names such a file.
+/// True for an unfinished file, which no commit names.
 pub(crate) fn is_unfinished(object: &ObjectMeta) -> bool {
     object.location.filename().is_some_and(|name| name.starts_with(TEMPORARY))
 }
@@ -104,7 +102,6 @@ fn folder_of(path: &FilePath) -> &FilePath {
     path.parent().unwrap_or(FilePath::new("/"))
 }
 
-/// Writes `payload` to `path` atomically and durably.
 fn put(folders: &Folders, path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
     let folder = folder_of(path);
     folders.create(folder)?;
@@ -128,7 +125,7 @@ fn failed(name: &str, error: io::Error) -> Error {
     }
 }
 
-/// A file that is written in parts under a temporary name.
+/// A file written in parts under a temporary name.
 #[derive(Debug)]
 struct Parts {
     path: PathBuf,
@@ -158,7 +155,7 @@ impl Drop for Parts {
     }
 }
 
-/// State of a file whose parts are appended one after the other.
+/// A file whose parts are appended in order.
 #[derive(Debug)]
 struct Growing {
     parts: Arc<Parts>,
@@ -192,12 +189,12 @@ impl MultipartUpload for Growing {
     }
 
     async fn abort(&mut self) -> Result<()> {
-        // dropping the upload removes the temporary file
+        // dropping the upload removes the file
         Ok(())
     }
 }
 
-/// Creates a temporary file in `folder`, with a name that is unique across processes.
+/// Creates a temporary file with a name that is unique across processes.
 fn create_temporary(folder: &FilePath) -> io::Result<(File, PathBuf)> {
     for n in 0..TEMPORARY_MAX {
         let path = folder.join(format!("{TEMPORARY}{}-{n}", std::process::id()));
@@ -210,7 +207,7 @@ fn create_temporary(folder: &FilePath) -> io::Result<(File, PathBuf)> {
     Err(io::Error::other("too many unfinished files in the folder"))
 }
 
-/// Makes the names in a folder durable before they are listed.
+/// Makes names durable before they are listed.
 async fn settle(files: &LocalFileSystem, folders: Arc<Folders>, folder: Option<&Path>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let path = files.path_to_filesystem(folder)?;

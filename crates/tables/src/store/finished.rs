@@ -1,7 +1,7 @@
 //! A store without its unfinished files, for readers of the Delta log.
 //!
-//! The library takes a log folder that holds any file for an existing table. A writer that is killed while it creates a table leaves
-//! an unfinished file there, and nothing else: without this wrapper, the table could neither be read nor created.
+//! The library takes a log folder with any file for an existing table. After a killed creation, an unfinished file
+//! would block the table for ever.
 
 use super::durable::is_unfinished;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
@@ -14,7 +14,6 @@ use std::future;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Lists finished files only.
 #[derive(Debug)]
 pub(super) struct Finished(pub(super) Arc<DynObjectStore>);
 

@@ -1,5 +1,5 @@
-//! Names of data files. They show which program wrote a file, and so whether the file may be swept, and its position in
-//! the order of writes ([`is_own`], [`is_early`]).
+//! Names of data files. They show which program wrote a file, whether it may be swept, and its order of writes
+//! ([`is_own`], [`is_early`]).
 //!
 //! ```text
 //!   sealed                 32 hexadecimal digits  -N.parquet
@@ -9,25 +9,24 @@
 //!   without deleted rows   applied-SEQUENCE- and a stem of 16 digits; early- precedes it for early files
 //! ```
 //!
-//! Other engines begin a name with `part-`, or with a UUID or a time and more than one number after it.
+//! Other engines' names begin with `part-`, or with a UUID or a time and several numbers.
 
 use std::fmt;
 
 /// Prefix of an import's files.
 const IMPORT: &str = "import-";
 
-/// Prefix of files that were merged from early files only.
+/// Prefix of files merged only from early files.
 const EARLY: &str = "early-";
 
-/// Prefix of files to which tombstones were applied, followed by the sequence of the last one in hexadecimal digits.
+/// Prefix of files without deleted rows, before the last tombstone's sequence in hexadecimal digits.
 const APPLIED: &str = "applied-";
 
-/// Suffix of data files.
 const SUFFIX: &str = ".parquet";
 
-/// Number of leading digits in the name of a sealed file.
+/// Leading digits of a sealed file's name.
 const SEALED_DIGITS: usize = 32;
-/// Number of leading digits in the name of a merged file.
+/// Leading digits of a merged file's name.
 const REWRITTEN_DIGITS: usize = 16;
 
 /// Prefix of the names of all files of one attempt.
@@ -35,36 +34,36 @@ const REWRITTEN_DIGITS: usize = 16;
 pub struct FileStem(String);
 
 impl FileStem {
-    /// FileStem of a block's files. `attempt` must be new.
+    /// For a block's files. `attempt` must be new.
     pub fn sealed(attempt: u128) -> Self {
         Self(format!("{attempt:0SEALED_DIGITS$x}"))
     }
 
-    /// FileStem of files made by a merge or a rollup. `attempt` must be new.
+    /// For files of a merge or rollup. `attempt` must be new.
     pub fn rewritten(attempt: u64) -> Self {
         Self(format!("{attempt:0REWRITTEN_DIGITS$x}"))
     }
 
-    /// FileStem of an import's files. `attempt` must be new.
+    /// For an import's files. `attempt` must be new.
     pub fn imported(source: &str, attempt: u64) -> Self {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         assert!(source.bytes().all(is_plain), "BUG: a source's name has a character that paths encode");
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 
-    /// FileStem of files that are merged from early files only, and so are early too.
+    /// For files merged only from early files.
     #[must_use]
     pub(crate) fn early(&self) -> Self {
         Self(format!("{EARLY}{self}"))
     }
 
-    /// FileStem of files to which tombstones up to `sequence` were applied.
+    /// For files to which tombstones up to `sequence` were applied.
     #[must_use]
     pub(crate) fn applied(&self, sequence: i64) -> Self {
         Self(format!("{APPLIED}{sequence:0REWRITTEN_DIGITS$x}-{self}"))
     }
 
-    /// Name of the stem's file with this number, without its folder.
+    /// Name of a numbered file, without its folder.
     pub(crate) fn file(&self, number: u32) -> String {
         format!("{self}-{number}{SUFFIX}")
     }
@@ -81,12 +80,11 @@ impl fmt::Display for FileStem {
     }
 }
 
-/// True for the name of a data file of any writer.
 pub(crate) fn is_data(name: &str) -> bool {
     name.ends_with(SUFFIX)
 }
 
-/// True for names that a [`FileStem`] generates, and for those of earlier versions.
+/// True for names of this and earlier versions of [`FileStem`].
 pub(crate) fn is_own(name: &str) -> bool {
     let Some((stem, number)) = name.strip_suffix(SUFFIX).and_then(|name| name.rsplit_once('-')) else {
         return false;
@@ -98,14 +96,14 @@ pub(crate) fn is_own(name: &str) -> bool {
     is_stem && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// True if a file counts as written before all files that are not early, whatever its sequence: another engine wrote it by its
-/// own clock, or it was merged from such files only.
+/// True if a file counts as written before all files that are not early: another engine wrote it, or it was merged from
+/// early files.
 pub(crate) fn is_early(path: &str) -> bool {
     let name = file_name(path);
     name.starts_with(EARLY) || !is_own(name)
 }
 
-/// Sequence up to which tombstones were applied to a file; 0 if its name has none.
+/// Sequence of the last applied tombstone, or 0.
 pub(crate) fn applied(path: &str) -> i64 {
     let name = file_name(path);
     if !is_own(name) {
@@ -118,7 +116,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// Splits a name into the sequence at its beginning and the rest.
+/// Splits a name into its sequence and the rest.
 fn split_applied(name: &str) -> Option<(i64, &str)> {
     let (digits, rest) = name.strip_prefix(APPLIED)?.split_at_checked(REWRITTEN_DIGITS)?;
     let rest = rest.strip_prefix('-')?;
@@ -163,7 +161,7 @@ mod tests {
                 }
             }
         }
-        // names with two numbers, from earlier imports
+        // names of earlier imports
         assert!(is_own("import-01JDBXQ5E8-00000000000000ff-0-12.parquet"));
     }
 
@@ -176,7 +174,7 @@ mod tests {
             "5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
             "duckdb-5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
             "20261121_101112_00004_abcde_5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
-            // and names that are nearly ours
+            // nearly ours
             "0123456789abcdef.parquet",
             "0123456789abcdef-.parquet",
             "0123456789abcdef-x.parquet",

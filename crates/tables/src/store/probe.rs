@@ -1,8 +1,8 @@
 //! Checks that a store supports put-if-absent.
 //!
-//! Commits rely on put-if-absent: of two writers of one log entry, one must be refused. Some S3-compatible stores accept the
-//! condition and ignore it; then the later commit silently replaces the earlier one. So before its first commit, a location puts
-//! a probe object twice, and the second put must be refused. The object is kept, so that later a single put is enough.
+//! Some S3-compatible stores ignore the condition, and a later commit would silently replace an earlier one. So before
+//! its first commit, a location puts a probe object twice: the second put must be refused. The object is kept for later
+//! checks.
 
 use super::Location;
 use crate::error::TableError;
@@ -11,21 +11,19 @@ use object_store::{Error, ObjectStoreExt, PutMode, PutOptions};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Name of the probe object. It is next to the tenants' folders, so it contains a character that no tenant's name has.
+/// Probe object next to the tenants' folders. No tenant's name contains its `=`.
 const NAME: &str = "_floodmark=probe";
 
-/// Name in earlier versions. A tenant may have the same name; on local files, the probe would then be in the way of the tenant's
-/// folder.
+/// Former name. A tenant may have it, and the probe would block the tenant's local folder.
 const FORMER_NAME: &str = "_floodmark.probe";
 
 impl Location {
-    /// Fails with [`TableError::NotExclusive`] if the store overwrites an existing object. The check is repeated until it has
-    /// succeeded once.
+    /// Fails with [`TableError::NotExclusive`] if the store overwrites objects. Repeated until it succeeds once.
     pub(crate) fn check_exclusive(&self) -> Result<(), TableError> {
         if self.is_exclusive.load(Ordering::Relaxed) { Ok(()) } else { self.wait(self.probe()) }
     }
 
-    /// Makes the same check as before a commit, for at most `most`. A store that does not answer is not an error.
+    /// Like the check before a commit, but within `most`. A store without an answer is no error.
     pub fn check_exclusive_within(&self, most: Duration) -> Result<(), TableError> {
         match self.wait(async { tokio::time::timeout(most, self.probe()).await }) {
             Ok(Err(error @ TableError::NotExclusive { .. })) => Err(error),
@@ -41,7 +39,7 @@ impl Location {
                 // the first put may create the object
                 Ok(_) => {
                     let former: Path = self.root.parts().chain([FORMER_NAME.into()]).collect();
-                    // if deleting fails, only the tenant of that name is affected; a folder of this name is not deleted
+                    // a failure affects only the tenant of that name; folders are not deleted
                     let _ = self.store.delete(&former).await;
                 }
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {

@@ -1,17 +1,16 @@
-//! Table versions that are being read in this process: their files are not swept.
+//! Table versions being read in this process, whose files are not swept.
 //!
-//! Each list of live files registers its version for as long as the list exists. Meanwhile, sweeps keep the files that were live
-//! in that version, since an export may read them for hours.
+//! A list of live files registers its version while the list exists: an export may read for hours.
 
 use object_store::path::Path;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Versions that are being read, of all tables of a location.
+/// Versions being read, by table.
 #[derive(Debug, Default)]
 pub(crate) struct Readers(Mutex<HashMap<Path, BTreeMap<u64, usize>>>);
 
-/// Registration of a read of one version; ends when it is dropped.
+/// Registers a read of one version until dropped.
 #[derive(Debug)]
 pub(crate) struct Reading {
     readers: Arc<Readers>,
@@ -20,13 +19,12 @@ pub(crate) struct Reading {
 }
 
 impl Readers {
-    /// Registers a read of a version of the table in a folder.
     pub(crate) fn begin(self: &Arc<Self>, table: &Path, version: u64) -> Reading {
         *self.lock().entry(table.clone()).or_default().entry(version).or_default() += 1;
         Reading { readers: Arc::clone(self), table: table.clone(), version }
     }
 
-    /// The oldest version of a table that is being read.
+    /// Oldest version being read.
     pub(crate) fn oldest(&self, table: &Path) -> Option<u64> {
         self.lock().get(table)?.keys().next().copied()
     }

@@ -1,4 +1,4 @@
-//! A new object that is written part by part, so that no file is held in memory as a whole.
+//! A new object, written in parts, so that no file is held in memory as a whole.
 
 use super::Location;
 use crate::error::TableError;
@@ -7,23 +7,21 @@ use object_store::{MultipartUpload, ObjectStoreExt};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Size of a part: the minimum that S3 accepts for all but the last part.
+/// S3's minimum for all parts but the last.
 pub const PART_BYTES: usize = 5 << 20;
 
-/// Size of a part of a local file, where any size is possible: several files are open at a time, and each holds a part.
+/// Part of a local file. Several files are open at a time, and each holds a part.
 const LOCAL_PART_BYTES: usize = 256 << 10;
 
-/// Condition for committing a staged file, so that no commit names a file that was swept; see
-/// [`crate::delta::Sweeper`].
+/// Condition for committing a staged file; see [`crate::delta::Sweeper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staging {
-    /// Table version when the file was staged. If a sweep has run since, only a lease lets the file be committed.
+    /// Table version at staging. After a later sweep, only a lease permits the commit.
     pub(crate) since: u64,
-    /// Lease that covers the file.
     pub(crate) lease: Option<Arc<str>>,
 }
 
-/// A new object. It becomes visible when [`Upload::finish`] returns. If it is dropped before, the object never appears.
+/// A new object, visible once [`Upload::finish`] returns.
 #[derive(Debug)]
 pub struct Upload {
     location: Location,
@@ -44,23 +42,21 @@ impl Upload {
         Ok(Self { location, relative, path, staging, parts: None, part_bytes, buffer: Vec::new(), len: 0 })
     }
 
-    /// Path relative to the table.
+    /// Relative to the table.
     pub fn path(&self) -> &str {
         &self.relative
     }
 
-    /// Condition for committing the file.
     pub(crate) const fn staging(&self) -> &Staging {
         &self.staging
     }
 
-    /// Capacity of the buffer that collects a part: at most [`PART_BYTES`].
+    /// Capacity of the part's buffer: at most [`PART_BYTES`].
     pub fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Makes the object visible. An existing object of the same name is kept, and this call fails if the
-    /// store can detect it.
+    /// Makes the object visible. Fails if the store detects an existing object of the same name.
     pub fn finish(mut self) -> Result<u64, TableError> {
         let rest = std::mem::take(&mut self.buffer);
         let Some(mut parts) = self.parts.take() else {
@@ -100,7 +96,7 @@ impl Write for Upload {
         let taken = data.len().min(self.part_bytes - self.buffer.len());
         let (len, capacity) = (self.buffer.len() + taken, self.buffer.capacity());
         if len > capacity {
-            // doubled, but not beyond a part
+            // doubled, but at most a part
             let grown = len.max(2 * capacity).min(self.part_bytes);
             self.buffer.reserve_exact(grown - self.buffer.len());
         }
@@ -120,7 +116,7 @@ impl Write for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(mut parts) = self.parts.take() {
-            // if this fails, a sweep or the store's lifecycle rule for unfinished uploads removes the parts
+            // otherwise a sweep or the store's lifecycle rule removes the parts
             self.location.handle().spawn(async move { parts.abort().await });
         }
     }
@@ -132,7 +128,7 @@ mod tests {
     use object_store::memory::InMemory;
     use stdx::rng::Rng;
 
-    /// Whatever the sizes of the writes, the buffer holds at most a part, and the object is what was written.
+    /// The buffer holds at most a part, and the object has all bytes written.
     fn check(part_bytes: usize, write_bytes_max: usize, writes: usize, rng: &mut Rng) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let folder = tempfile::TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Ends a process at each named place of upkeep: the next process must find every sample once, and finish the work.
+//! Ends a process at each place of upkeep. The next process must find every sample once, and finish the work.
 
 use super::*;
 use crate::date::DAY_MS;
@@ -15,11 +15,11 @@ use crate::write::Stretch;
 use model::{Labels, Samples, SeriesKey, TimeRange};
 use std::path::Path;
 
-/// Start of the day of the samples; the day before expires.
+/// Day of the samples. The earlier day expires.
 const DAY: i64 = 20_000 * DAY_MS;
 const OLD: i64 = DAY - 5 * DAY_MS;
 
-/// Grace period. Time advances by as much between two rounds.
+/// Grace period, and time between two rounds.
 const GRACE_MS: i64 = 100;
 
 fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
@@ -27,7 +27,7 @@ fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
     Location::open(&url, [], runtime.handle().clone()).unwrap()
 }
 
-/// Stages a file with one sample of several series.
+/// Stages one sample of several series.
 fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     let upload = table.upload(Date::of(at_ms), &FileStem::imported(name, 0), 1).unwrap();
     let mut writer = FileWriter::new(&METRICS, Date::of(at_ms), upload, 1 << 20).unwrap();
@@ -45,8 +45,8 @@ fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     table.staged(summary, upload).unwrap()
 }
 
-/// Eight files of a day that is over, two of one that expires, and one that was never committed; with a checkpoint. A quarter
-/// of the series is deleted.
+/// Eight files of a past day, two of an expiring day, one not committed, and a checkpoint. A quarter of the series is
+/// deleted.
 fn fill(table: &Table) {
     for n in 0..10u64 {
         let at_ms = n as i64 + if n < 2 { OLD } else { DAY };
@@ -66,7 +66,7 @@ fn fill(table: &Table) {
     }
 }
 
-/// Number of samples that a scan finds from the remaining day on.
+/// Samples that a scan finds from the remaining day on.
 fn samples(table: &Table) -> usize {
     let cache = Arc::new(Cache::new(0));
     let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -88,12 +88,12 @@ fn policy() -> Policy {
         grace_ms: GRACE_MS,
         sweep_every_ms: 0,
         checkpoint_every: 2,
-        // entries have the time of the machine's clock, so all of them are old
+        // entries have the machine's time, so all are old
         log_keep_ms: i64::MIN / 2,
     }
 }
 
-/// Runs one life of a process: rounds of all due steps, until nothing changes any more.
+/// One life of a process: all due steps until nothing changes.
 fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
     let mut upkeep = Upkeep::new();
     for round in 0..8 {
@@ -112,7 +112,6 @@ fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
     Ok(())
 }
 
-/// Data files in the store.
 fn stored(folder: &Path) -> usize {
     let days = std::fs::read_dir(folder.join("t")).unwrap().flatten();
     let days = days.filter(|entry| entry.file_name().to_string_lossy().starts_with("date="));

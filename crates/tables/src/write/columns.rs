@@ -1,4 +1,4 @@
-//! Rows that wait for the encoder, column by column.
+//! Rows waiting for the encoder, by column.
 
 use super::stretch::{Form, Stretch};
 use crate::kind::{self, Type};
@@ -12,21 +12,20 @@ use arrow_schema::{DataType, SchemaRef};
 use model::labels::METRIC_NAME;
 use std::sync::Arc;
 
-/// Bound on mantissas and bases of chained rows, so that no sum overflows, here or in another engine. Rows with larger mantissas
-/// are stored unchanged, and a chain beyond the bound restarts at zero.
+/// Bound on mantissas and bases of chained rows, so that no sum overflows in any engine. Larger mantissas are stored
+/// unchanged, and a longer chain restarts at zero.
 const CHAIN_MAX: u64 = 1 << 60;
 
-/// Shifts each row's mantissas so that they continue where those of the previous row ended.
+/// Shifts each row's mantissas to continue the previous row's.
 ///
-/// The encoder stores the mantissas of all rows as one column of differences. A jump between the levels of two series would widen
-/// the 128 differences of its block, and a row has only a few hundred differences.
+/// The encoder stores one column of differences. A jump between two series would widen the 128 differences of a block.
 #[derive(Debug, Default)]
 struct Chain {
     last: i64,
 }
 
 impl Chain {
-    /// Shifts the mantissas of the next row. Returns the base, which restores them when it is added.
+    /// Shifts a row's mantissas. Returns the base, which restores them when added.
     fn link(&mut self, mantissas: &mut [i64]) -> i64 {
         let Some(first) = mantissas.first().copied() else { return 0 };
         if mantissas.iter().any(|m| m.unsigned_abs() > CHAIN_MAX) {
@@ -36,7 +35,7 @@ impl Chain {
         if self.last.unsigned_abs() > CHAIN_MAX {
             self.last = 0;
         }
-        // the step into the row equals the row's first step, so a straight line takes no bits
+        // the step into the row equals its first step: a straight line takes no bits
         let step = mantissas.get(1).map_or(0, |second| second - first);
         let base = first - self.last - step;
         mantissas.iter_mut().for_each(|m| *m -= base);
@@ -45,7 +44,6 @@ impl Chain {
     }
 }
 
-/// Rows that wait for the encoder.
 #[derive(Debug)]
 pub(super) struct Columns {
     schema: SchemaRef,
@@ -60,7 +58,7 @@ pub(super) struct Columns {
     exponent: Vec<Option<i8>>,
     base: Vec<Option<i64>>,
     chain: Chain,
-    /// The mantissas of all rows; [`super::stretch::rows`] appends the next row's mantissas here.
+    /// All rows' mantissas, appended by [`super::stretch::rows`].
     pub(super) mantissas: Vec<i64>,
     mantissas_ends: Vec<i32>,
     floats: Vec<f64>,
@@ -98,8 +96,7 @@ impl Columns {
         self.timestamps.len()
     }
 
-    /// Adds a row. `mantissas` holds the mantissas of all rows; those after the previous row's belong to this
-    /// row.
+    /// Adds a row. The mantissas after the previous row's belong to it.
     pub(super) fn finish_row(&mut self, name: &str, row: &Stretch<'_>, form: Form, mantissas: &mut [i64]) {
         let samples = row.timestamps.len();
         self.name.append_value(name);
@@ -130,7 +127,6 @@ impl Columns {
         self.floats_ends.push(length(self.floats.len()));
     }
 
-    /// Memory of the columns in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let longs = self.start.capacity() + self.end.capacity() + self.timestamps.capacity();
         8 * (longs + self.mantissas.capacity() + self.floats.capacity() + self.count.capacity())
@@ -138,7 +134,6 @@ impl Columns {
             + 64 * self.count.len()
     }
 
-    /// Takes all rows as a batch.
     pub(super) fn take_batch(&mut self) -> RecordBatch {
         use std::mem::take;
         let decimal: NullBuffer = self.exponent.iter().map(Option::is_some).collect();
@@ -175,13 +170,13 @@ impl Columns {
                 Some(floats),
             ),
         ];
-        // columns of later formats, which these rows do not have
+        // columns of later formats
         let added = self.schema.fields().iter().skip(columns.len());
         columns.extend(added.map(|field| new_null_array(field.data_type(), rows)).collect::<Vec<_>>());
         RecordBatch::try_new(Arc::clone(&self.schema), columns).expect("BUG: columns differ from the schema")
     }
 
-    /// Rebuilds the map of labels: the builder declares its values as nullable, unlike the schema.
+    /// The builder declares values as nullable, unlike the schema.
     fn take_labels(&mut self) -> MapArray {
         let (_, offsets, entries, nulls, ordered) = self.labels.finish().into_parts();
         let (_, columns, _) = entries.into_parts();
@@ -198,8 +193,7 @@ fn list(element: DataType, ends: &mut Vec<i32>, values: ArrayRef, valid: Option<
     Arc::new(ListArray::new(kind::element(element), offsets, values, valid))
 }
 
-/// Length in the file's type. A batch is cut long before it could overflow, and a stretch comes from a
-/// head that holds hours, not years.
+/// Length in the file's type. Batches are cut long before an overflow.
 fn length(n: usize) -> i32 {
     i32::try_from(n).expect("BUG: a batch holds 2^31 samples or more")
 }
@@ -220,7 +214,7 @@ mod tests {
             let mut stored = mantissas.clone();
             let before = chain.last;
             let base = chain.link(&mut stored);
-            // checked, because other engines check the addition
+            // other engines check the addition for overflow
             let back: Vec<i64> = stored.iter().map(|m| m.checked_add(base).expect("no overflow")).collect();
             assert_eq!(back, mantissas, "row {row}");
             if bits < 50 && before.unsigned_abs() < CHAIN_MAX && len > 1 {

@@ -1,8 +1,7 @@
 //! Stages a block of a partition's data as files, for a seal.
 //!
-//! A block may span any number of days, and each day needs a file of its own. So a block of many days is staged and committed in
-//! *passes*, from its first day to its last. A pass has as many days as may be open at a time, and no more files than fit into
-//! one commit.
+//! Each day needs its own file. So a block of many days is staged and committed in *passes*, from first to last day. A
+//! pass has no more open files than allowed, and no more files than one commit.
 
 use crate::date::Date;
 use crate::delta::{COMMIT_FILES_MAX, StagedFile, Table};
@@ -16,36 +15,33 @@ use std::sync::Arc;
 
 type NewFile = Box<dyn FnMut(Date) -> std::io::Result<Upload> + Send>;
 
-/// Writes a block's stretches into new files of a table. The files are not part of the table before [`Table::commit`]. If the
-/// stager is dropped or fails, it leaves only files that a sweep deletes.
+/// Writes a block's stretches into new files, which [`Table::commit`] adds to the table. A sweep deletes the files of a
+/// failed stager.
 #[derive(Debug)]
 pub struct BlockStager {
     table: Arc<Table>,
     writer: BlockWriter<Upload, NewFile>,
     staged: Vec<StagedFile>,
-    /// Last day that is already in the table.
+    /// Last day in the table.
     after: Option<Date>,
-    /// Days of this pass.
     days: BTreeSet<Date>,
     days_max: usize,
     files_max: usize,
-    /// Last day of this pass. It moves back if there are too many days before it.
+    /// Last day of this pass, moved back if there are too many days.
     through: Date,
-    /// True if samples after `through` were left out.
+    /// True if samples after `through` are left.
     is_cut: bool,
 }
 
-/// The files of one pass over a block.
+/// Files of one pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Staged {
-    /// Staged files, for [`crate::delta::StagedBlock::files`].
     pub files: Vec<StagedFile>,
-    /// Last day of the pass, for [`crate::delta::StagedBlock::through`]; `None` if the pass had all remaining days.
+    /// Last day of the pass; `None` if it had all remaining days.
     pub through: Option<Date>,
 }
 
-/// A pass whose files are encoded, but not all in the store yet. Another thread may put the rest into the
-/// store.
+/// A pass of encoded files, some not in the store yet. Another thread may put them.
 #[derive(Debug)]
 pub struct Encoded {
     table: Arc<Table>,
@@ -53,11 +49,10 @@ pub struct Encoded {
     rest: Vec<(FileSummary, Upload)>,
 }
 
-/// Memory of a file in addition to the buffer of its upload.
+/// Memory of a file beyond its upload buffer.
 const FILE_BYTES: usize = 1 << 10;
 
 impl Encoded {
-    /// Memory that the files hold.
     pub fn held_bytes(&self) -> usize {
         self.rest.iter().map(|(_, upload)| FILE_BYTES + upload.held_bytes()).sum()
     }
@@ -72,7 +67,7 @@ impl Encoded {
 }
 
 impl BlockStager {
-    /// Begins a pass over a block, from the day after `after` on. `stem` must be new for each attempt.
+    /// Begins a pass after the day `after`. `stem` must be new.
     pub fn new(table: &Arc<Table>, stem: FileStem, limits: WriteLimits, after: Option<Date>) -> Self {
         let (at, mut count) = (Arc::clone(table), 0);
         let new_file: NewFile = Box::new(move |date| {
@@ -92,8 +87,8 @@ impl BlockStager {
         }
     }
 
-    /// Adds a series' samples, and ignores those of other passes. Series must come in table order
-    /// ([`model::LabelsRef::cmp_in_tables`]), each once.
+    /// Adds a series' samples of this pass. Series must come in table order ([`model::LabelsRef::cmp_in_tables`]), each
+    /// once.
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
         let from = self.after.map_or(0, |day| stretch.timestamps.partition_point(|t| *t <= day.end_ms()));
         for (date, part) in stretch.slice(from..stretch.timestamps.len()).days() {
@@ -113,14 +108,14 @@ impl BlockStager {
         Ok(())
     }
 
-    /// Makes sure that a day can be added, and moves the end of the pass back if necessary.
+    /// Moves the end of the pass back if there is no room for a day.
     fn make_room(&mut self, date: Date) {
         if date <= self.through && self.days.insert(date) && self.days.len() > self.days_max {
             self.leave_last_day();
         }
     }
 
-    /// Leaves the last day, and all after it, to the next pass.
+    /// Leaves the last day to the next pass.
     fn leave_last_day(&mut self) {
         let Some(last) = self.days.pop_last() else { return };
         self.writer.abandon(last);
@@ -129,25 +124,23 @@ impl BlockStager {
         self.is_cut = true;
     }
 
-    /// True if a series whose first sample is at `first_ms` has nothing in this pass, so that it need not be read or pushed.
+    /// True if a series that begins at `first_ms` has nothing in this pass, and need not be pushed.
     pub fn is_behind(&mut self, first_ms: i64) -> bool {
         let is_behind = Date::of(first_ms) > self.through;
         self.is_cut |= is_behind;
         is_behind
     }
 
-    /// Memory in bytes that the stager holds now. The memory grows with the first samples of each day, up to
-    /// the [`WriteLimits`].
+    /// Present memory. Grows with each day, up to the [`WriteLimits`].
     pub fn held_bytes(&self) -> usize {
         self.writer.held_bytes()
     }
 
-    /// Finishes the files and puts them into the store.
     pub fn finish(self) -> Result<Staged, TableError> {
         self.encode()?.put()
     }
 
-    /// Finishes encoding the files. [`Encoded::put`] puts the remaining files into the store.
+    /// Finishes encoding. [`Encoded::put`] stores the remaining files.
     pub fn encode(mut self) -> Result<Encoded, TableError> {
         let rest = self.writer.end()?;
         let staged = Staged { files: self.staged, through: self.is_cut.then_some(self.through) };

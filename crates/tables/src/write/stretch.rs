@@ -1,7 +1,7 @@
-//! Stretches of series, which are the input of a table, and their division into rows.
+//! Stretches of series, a table's input, and their rows.
 //!
-//! A stretch is one series' samples over a period, as held by the head. A row is the part of a stretch that lies on one day and
-//! has one form of values: decimal, or floats. Most stretches are one row.
+//! A stretch is one series' samples over a period. A row is the part of a stretch on one day with values of one form:
+//! decimal, or floats.
 
 use crate::date::Date;
 use crate::decimal;
@@ -9,36 +9,33 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesKey};
 use std::ops::Range;
 
-/// Maximum number of rows that a day's values are cut into to keep most of them decimal. A row takes about 40 bytes, and a float
-/// takes four bytes more than a mantissa. So a stale marker at the end must not turn 500 counts into floats.
+/// Maximum rows of a day's values, to keep most of them decimal. A stale marker must not turn 500 counts into floats: a
+/// row takes 40 bytes, and a float four bytes more than a mantissa.
 const RUNS_MAX: usize = 3;
 
-/// One series' samples over a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch<'a> {
-    /// All labels, the metric name included.
+    /// With the metric name.
     pub labels: LabelsRef<'a>,
-    /// Series key, as in the head and the journal.
     pub key: SeriesKey,
-    /// Milliseconds since the Unix epoch, strictly ascending.
+    /// Milliseconds since the Unix epoch, ascending.
     pub timestamps: &'a [i64],
-    /// Values, parallel to `timestamps`.
+    /// Parallel to `timestamps`.
     pub values: &'a [f64],
 }
 
 impl<'a> Stretch<'a> {
-    /// The metric's name; empty if there is none.
+    /// Empty if absent.
     pub fn name(&self) -> &'a str {
         self.labels.get(METRIC_NAME).unwrap_or("")
     }
 
-    /// The part of the samples at `range`.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         Self { timestamps: &self.timestamps[range.clone()], values: &self.values[range], ..*self }
     }
 
-    /// The parts that lie on one day each, in order.
+    /// Parts on one day each, in order.
     pub fn days(&self) -> impl Iterator<Item = (Date, Self)> {
         let whole = *self;
         let mut at = 0;
@@ -51,17 +48,16 @@ impl<'a> Stretch<'a> {
     }
 }
 
-/// The values of a row.
+/// Form of a row's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Mantissas over `10^exponent`, appended to the output.
+    /// Mantissas over `10^exponent`.
     Decimal(u8),
-    /// Floats, unchanged.
     Floats,
 }
 
-/// Cuts a day's values into rows of one form each. Calls `row` with the range, the form, and `mantissas`, to
-/// which the mantissas of decimal rows are appended.
+/// Cuts a day's values into rows of one form. Calls `row` with range, form, and `mantissas`, to which decimal rows are
+/// appended.
 pub(crate) fn rows(
     values: &[f64],
     mantissas: &mut Vec<i64>,
@@ -80,7 +76,7 @@ pub(crate) fn rows(
     }
 }
 
-/// Runs of values with or without a decimal form; `None` if there are too many runs.
+/// Runs of one form; `None` if too many.
 fn runs(values: &[f64]) -> Option<impl Iterator<Item = Range<usize>>> {
     let mut cuts = [values.len(); RUNS_MAX + 1];
     cuts[0] = 0;

@@ -1,4 +1,4 @@
-//! Deletes: compares the samples that tombstones leave visible, and those left in files afterwards, with a plain map.
+//! Compares visible samples, and samples left in files, with a map.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, open, stage};
@@ -17,7 +17,7 @@ use tables::{
 };
 use tempfile::TempDir;
 
-/// Samples of a table: bits of values by series and time.
+/// Bits of values by series and time.
 type Contents = BTreeMap<(String, i64), u64>;
 
 fn contents(table: &Table, cache: &Arc<Cache>, bytes: usize) -> Contents {
@@ -36,7 +36,7 @@ fn contents(table: &Table, cache: &Arc<Cache>, bytes: usize) -> Contents {
     all
 }
 
-/// Series and times in the live files, regardless of tombstones: what another engine reads.
+/// Series and times in live files, as another engine reads them.
 fn in_files(table: &Table) -> BTreeSet<(String, i64)> {
     let mut all = BTreeSet::new();
     for live in table.files().unwrap().all() {
@@ -88,7 +88,7 @@ fn fleet() -> Vec<Labels> {
     all
 }
 
-/// Commits samples of some series, and adds them to the model.
+/// Commits samples, and adds them to the model.
 fn write(table: &Table, n: u64, rng: &mut Rng, model: &mut Contents) {
     let mut series = Vec::new();
     for labels in fleet() {
@@ -104,7 +104,7 @@ fn write(table: &Table, n: u64, rng: &mut Rng, model: &mut Contents) {
     if !series.is_empty() {
         let files = vec![stage(table, &format!("f{n}"), &series)];
         let block = StagedBlock { source: format!("j{n}"), after: None, upto: 1, through: None, files };
-        // results do not depend on a clock that jumps
+        // a clock that jumps
         table.commit(&[block], DAY + rng.below(100) as i64).unwrap();
     }
 }
@@ -128,7 +128,7 @@ fn policy(today_is_over: bool) -> (Now, Policy) {
     (Now { wall_ms, steady_ms: 0 }, Policy { compact: Some(limits), grace_ms: 0, ..Policy::default() })
 }
 
-/// Runs some of the steps that are due.
+/// Runs some due steps.
 fn keep(table: &Arc<Table>, upkeep: &mut Upkeep, rng: &mut Rng, most: usize, n: &mut u32) -> usize {
     let (now, policy) = policy(rng.chance(0.3));
     let steps = upkeep.plan(table, now, &policy).unwrap();
@@ -237,7 +237,7 @@ fn each_file_is_rewritten_once_for_all_deletes_and_untouched_ones_stay() {
     let table = open(&folder);
     fill(&table);
     let before: Vec<_> = table.files().unwrap().all().iter().map(|f| f.path.clone()).collect();
-    // samples in the first two files; then samples in no file, which only their rows show
+    // samples in two files, then samples that no file has
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p1")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p2")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "none")]], TimeRange::ALL), DAY).unwrap();
@@ -437,7 +437,6 @@ fn a_lost_list_of_deletes_is_an_error() {
     assert_eq!(contents(&open(&folder), &Arc::new(Cache::new(0)), 64 << 20).len(), 9 * 30);
 }
 
-/// Only in a rollup does the label `$rollup` mean a statistic.
 #[test]
 fn a_label_of_rollups_is_any_label_among_samples() {
     let folder = TempDir::new().unwrap();

@@ -1,5 +1,4 @@
-//! Tests with a store that fails before or after it has carried out a request: no sample may be lost or
-//! duplicated.
+//! A store that fails before or after it has carried out a request: no sample may be lost or duplicated.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, open, runtime, stage, try_stage};
@@ -19,7 +18,6 @@ use tables::delta::StagedBlock;
 use tables::{Location, Outcome, Table, TableError};
 use tempfile::TempDir;
 
-/// Outcome of a put.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Put {
     Done,
@@ -27,17 +25,14 @@ pub(crate) enum Put {
     AnswerLost,
 }
 
-/// Faults of a store.
 pub(crate) trait Faults: std::fmt::Debug + Send + Sync + 'static {
     fn put(&self, path: &Path, payload: &PutPayload, options: &PutOptions) -> Put;
 
-    /// False if requests get no answer.
     fn is_alive(&self) -> bool {
         true
     }
 }
 
-/// A store with injected faults.
 #[derive(Debug)]
 pub(crate) struct Failing<F> {
     pub(crate) store: Arc<DynObjectStore>,
@@ -107,7 +102,7 @@ impl<F: Faults> ObjectStore for Failing<F> {
     }
 }
 
-/// Fails one put; earlier and later puts succeed.
+/// Fails one put.
 #[derive(Debug)]
 struct Once {
     fate: Put,
@@ -120,7 +115,7 @@ impl Faults for Once {
     }
 }
 
-/// The table in `folder`, whose put number `turn` fails.
+/// The table in `folder`, whose put `turn` fails.
 fn failing(folder: &TempDir, fate: Put, turn: i64) -> Location {
     let faults = Once { fate, left: AtomicI64::new(turn) };
     location(folder).with_store(|store| Arc::new(Failing { store, faults }))
@@ -130,14 +125,14 @@ fn series(n: u64) -> [Series; 1] {
     [Series::new(&[("__name__", "m"), ("n", &n.to_string())], &[(DAY + n as i64, n as f64)])]
 }
 
-/// Seals three blocks one after the other through `table`. Retries until the table has each of them.
+/// Seals three blocks, with retries.
 fn seal_all(table: &Table) {
     let mut attempt = 0;
     for n in 0..3u64 {
         loop {
             attempt += 1;
             assert!(attempt < 50, "sealing does not succeed in 50 attempts");
-            // like a seal after a failure: reads the table's floodmark, and stages again
+            // as after a failed seal: read the floodmark, and stage again
             let Ok(floodmarks) = table.refresh().and_then(|_| table.floodmarks(["j"])) else { continue };
             if floodmarks.get("j").is_some_and(|at| *at >= n) {
                 break;
@@ -244,7 +239,7 @@ fn foreign_deletes_are_followed_and_foreign_changes_reported() {
     assert_eq!(error.kind(), model::ErrorKind::Unsupported);
 }
 
-/// A store of a process that dies while its first commit is in flight: the commit is held back, and all further requests fail.
+/// A process that dies during its first commit, which arrives later.
 #[derive(Debug, Clone, Default)]
 struct Dying {
     late: Arc<Mutex<Option<(Path, PutPayload, PutOptions)>>>,
@@ -264,7 +259,6 @@ impl Faults for Dying {
     }
 }
 
-/// Seals one block, and returns the outcome.
 fn seal(table: &Table, name: &str) -> std::result::Result<Outcome, TableError> {
     let file = stage(table, name, &series(7));
     let block = StagedBlock { source: "j".into(), after: None, upto: 1, through: None, files: vec![file] };
@@ -296,7 +290,7 @@ fn late_commits_of_a_dead_process_are_fenced() {
         );
         let (path, payload, options) = dying.late.lock().unwrap().take().expect("a commit was in flight");
         let arrived = runtime().block_on(shared.put_opts(&path, payload, options));
-        // without the fence, the late commit succeeds, although its samples are in a head again
+        // without the fence, the late commit duplicates samples of a head
         assert_eq!(arrived.is_ok(), !is_fenced, "{arrived:?}");
         table.refresh().unwrap();
         assert_eq!(table.floodmarks(["j"]).unwrap().contains_key("j"), !is_fenced);
@@ -307,7 +301,7 @@ fn late_commits_of_a_dead_process_are_fenced() {
     }
 }
 
-/// A store that accepts the condition of a put and ignores it.
+/// A store that ignores the condition of a put.
 #[derive(Debug)]
 struct Overwriting(Arc<DynObjectStore>);
 
@@ -363,7 +357,7 @@ fn a_store_that_overwrites_commits_gets_none() {
     };
     is_refused(Table::open_or_create(&METRICS, overwriting.clone()).err());
     is_refused(overwriting.check_exclusive_within(std::time::Duration::from_secs(60)).err());
-    // a table that was created when the store still worked
+    // created while the store still worked
     drop(open(&folder));
     let table = Table::open(&METRICS, overwriting).unwrap().unwrap();
     let files = vec![stage(&table, "f", &series(1))];
@@ -374,14 +368,14 @@ fn a_store_that_overwrites_commits_gets_none() {
     location(&folder).check_exclusive_within(std::time::Duration::from_secs(60)).unwrap();
 }
 
-/// The probe object lies next to the tenants' folders, and must not take the place of any.
+/// The probe object lies next to the tenants' folders.
 #[test]
 fn a_tenant_may_be_named_like_the_probe_object() {
     const NAME: &str = "_floodmark.probe";
     let folder = TempDir::new().unwrap();
-    // the probe object of an earlier version
+    // an earlier version's probe object
     std::fs::write(folder.path().join(NAME), NAME).unwrap();
-    // the second process finds the tenant's folder instead
+    // the second process finds the tenant's folder
     for life in 0..2u64 {
         let url = format!("file://{}", folder.path().display());
         let root = Location::open(&url, [], runtime().handle().clone()).unwrap();
@@ -391,7 +385,7 @@ fn a_tenant_may_be_named_like_the_probe_object() {
         let block = StagedBlock { source: format!("j{life}"), after: None, upto: 1, through: None, files };
         assert!(matches!(table.commit(&[block], DAY).unwrap()[..], [Outcome::Committed { .. }]));
         assert_eq!(root.folders(None, 10).unwrap(), [NAME], "the probe must not be listed as a tenant");
-        // the next process puts a new probe object
+        // the next process puts a new probe
         std::fs::remove_file(folder.path().join("_floodmark=probe")).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! One file: values are read back bit by bit, reads are pruned, and damage is reported.
+//! One file: exact values, pruned reads, reported damage.
 
 use crate::fleet::{DAY, Series, date, fleet};
 use bytes::Bytes;
@@ -31,15 +31,15 @@ struct Row {
     samples: Samples,
 }
 
-/// Decodes the rows in order, without a cache.
+/// Decodes rows in order, without a cache.
 fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
     read_from(file.clone(), select)
 }
 
-/// Reads twice with a cache, which is empty at first. The second read must fetch nothing.
+/// Reads twice with a cache. The second read must fetch nothing.
 fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
     let cached_file = FullyCachedFile::of(file.clone());
-    // the first read of a part of a row group builds no index, so the file is read once before
+    // an index is built for the second read only
     read_from(&cached_file, select)?;
     let (first, _) = read_from(&cached_file, select)?;
     let (second, stats) = read_from(&cached_file, select)?;
@@ -61,7 +61,7 @@ fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats
     Ok((rows, cursor.stats()))
 }
 
-/// Lists the labels of a file. Uses what earlier listings cached.
+/// Lists labels, with what earlier listings cached.
 fn list<R: Ranges>(file: R, select: &Select, what: LabelScan<'_>) -> BTreeSet<String> {
     let footer = Arc::new(Footer::read(&METRICS, &file).unwrap());
     let mut found = BTreeSet::new();
@@ -178,7 +178,7 @@ fn flipped_bytes_never_panic() {
     let (_, file) = write(&fleet(2, 10, 20), 1 << 20);
     for _ in 0..300 {
         let mut bytes = file.to_vec();
-        // half of the damage is in the footer
+        // half of the damage hits the footer
         let from = if rng.chance(0.5) { bytes.len() * 3 / 4 } else { 0 };
         let at = from + rng.below((bytes.len() - from) as u64) as usize;
         bytes[at] ^= 1 << rng.below(8);
@@ -217,7 +217,7 @@ fn a_block_is_cut_into_days_and_files() {
     assert_eq!(found, expected);
 }
 
-/// All selections return the same rows with and without cached data: long rows, many pages, both forms of values.
+/// Long rows, many pages, both forms of values.
 #[test]
 fn cached_indexes_and_pages_change_no_result() {
     let mut rng = stdx::rng::Rng::announced();
@@ -234,7 +234,7 @@ fn cached_indexes_and_pages_change_no_result() {
     }
     let (_, file) = write(&series, 200_000);
     assert!(Footer::read(&METRICS, &file).unwrap().row_groups() > 1);
-    // only the parts of pages that earlier reads needed are cached
+    // the cache has only parts of pages
     let kept_before = FullyCachedFile::of(file.clone());
     for round in 0..24 {
         let name = format!("metric_{:04}", rng.below(7));
@@ -256,9 +256,8 @@ fn cached_indexes_and_pages_change_no_result() {
     }
 }
 
-/// The series have labels before and after the metric's name, no other labels, one name with many values, and
-/// one value with many names. There are so many texts that the writer abandons the dictionary in the middle
-/// of the column.
+/// Labels on both sides of the metric's name, names with many values, and values with many names. The writer abandons
+/// the dictionary in mid-column.
 #[test]
 fn labels_are_the_same_with_and_without_an_index() {
     let mut rng = stdx::rng::Rng::new(7);
@@ -322,11 +321,10 @@ fn has_index(cached_file: &FullyCachedFile) -> bool {
     }
 }
 
-/// The first listing of labels needs no index, whether all rows of a row group or only a few have them.
 #[test]
 fn row_groups_are_indexed_on_second_read() {
     let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);
-    // enough rows for the names to take several pages
+    // several pages of names
     let (_, many) = write(&fleet(45, 1000, 1), 64 << 20);
     let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
     let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
@@ -346,7 +344,7 @@ fn row_groups_are_indexed_on_second_read() {
     assert!(has_index(&cached_file), "an index is needed to know which rows overlap");
 }
 
-/// A page that repeats one value has many rows, but is cached as the few bytes that encode it.
+/// A page that repeats one value is cached as a few bytes.
 #[test]
 fn floats_are_kept_as_they_are_encoded() {
     let mut series = fleet(10, 200, 300);
@@ -359,7 +357,7 @@ fn floats_are_kept_as_they_are_encoded() {
     let kept = cached_file.cache.borrow();
     let pages: Vec<_> = kept.values().filter(|kept| matches!(kept, Cached::Page(_))).collect();
     let bytes: usize = pages.iter().map(|kept| kept.memory_bytes()).sum();
-    // this includes the pages of timestamps
+    // with the pages of timestamps
     assert!(bytes < 4 * summary.samples as usize, "{bytes} bytes of {} samples", summary.samples);
 }
 

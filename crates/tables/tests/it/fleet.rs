@@ -3,7 +3,6 @@
 use model::{Labels, SeriesKey};
 use tables::{Date, FileStem, Stretch};
 
-/// A series and its samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     pub(crate) labels: Labels,
@@ -26,14 +25,14 @@ impl Series {
         Stretch { labels: self.labels.as_ref(), key, timestamps: &self.timestamps, values: &self.values }
     }
 
-    /// Labels, times and the bits of values, as they must be read back.
+    /// Labels, times and bits of values.
     pub(crate) fn bits(&self) -> Vec<(String, i64, u64)> {
         let label = self.labels.to_string();
         self.timestamps.iter().zip(&self.values).map(|(t, v)| (label.clone(), *t, v.to_bits())).collect()
     }
 }
 
-/// Common prefix of the names of files that differ only by `name`.
+/// Common prefix of file names.
 pub(crate) fn stem(name: &str) -> FileStem {
     FileStem::imported(name, 0)
 }
@@ -45,7 +44,7 @@ pub(crate) fn date() -> Date {
     Date::of(DAY)
 }
 
-/// `names` metrics with `pods` series each, in order, of `samples` samples.
+/// `names` metrics of `pods` series, in order.
 pub(crate) fn fleet(names: usize, pods: usize, samples: i64) -> Vec<Series> {
     let mut out = Vec::new();
     for name in 0..names {

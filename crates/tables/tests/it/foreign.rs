@@ -14,7 +14,7 @@ use tables::delta::StagedBlock;
 use tables::{Cache, Date, Scan, ScanLimits, Select, Table};
 use tempfile::TempDir;
 
-/// Prints each sample as `labels<TAB>ms<TAB>bits`, read by deltalake (and pyarrow), then by DuckDB.
+/// Prints each sample as `labels<TAB>ms<TAB>bits`, read by deltalake, then by DuckDB.
 const READER: &str = r#"
 import os, struct, sys
 import deltalake, duckdb
@@ -52,7 +52,7 @@ sys.stdout.flush()
 os._exit(0)  # threads of these libraries have been seen to abort in the usual ending
 "#;
 
-/// DuckDB's view as documented for users.
+/// DuckDB's view in the users' documentation.
 fn view() -> String {
     let text = include_str!("../../../../docs/sql.md");
     let (_, section) = text.split_once("## DuckDB").expect("docs/sql.md has a section on DuckDB");
@@ -60,7 +60,7 @@ fn view() -> String {
     code.split_once("```").expect("the SQL block is closed").0.into()
 }
 
-/// Path of a Python with the needed modules, if there is one.
+/// A Python with the needed modules.
 fn python() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/floodmark"));
     let cache = std::env::var_os("FLOODMARK_CACHE").map(PathBuf::from).or_else(home)?;
@@ -73,7 +73,7 @@ fn python() -> Option<PathBuf> {
     is_there.then_some(python)
 }
 
-/// Checks that each reader finds exactly these series in the table at version 2.
+/// Checks that each reader finds these series.
 fn check(python: &Path, folder: &TempDir, series: &[Series]) {
     let mut expected: Vec<String> = Vec::new();
     for one in series {
@@ -126,7 +126,7 @@ fn deltalake_and_duckdb_read_the_same_samples() {
     check(&python, &folder, &series);
 }
 
-/// A damaged checkpoint makes other engines fail, too, until it is renamed.
+/// A damaged checkpoint must be renamed for other engines too.
 #[test]
 fn deltalake_and_duckdb_read_a_repaired_table() {
     let Some(python) = python() else { return };
@@ -147,7 +147,6 @@ fn deltalake_and_duckdb_read_a_repaired_table() {
     check(&python, &folder, &series);
 }
 
-/// Changes that another engine makes to a table.
 const REWRITE: &str = r#"
 import os, sys
 import deltalake
@@ -164,15 +163,13 @@ sys.stdout.flush()
 os._exit(0)
 "#;
 
-/// Lets another engine rewrite the table.
 fn rewrite(python: &Path, folder: &TempDir, what: &str) {
     let path = folder.path().join("tenant");
     let output = Command::new(python).args(["-c", REWRITE]).arg(path).arg(what).output().unwrap();
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Writes blocks of the same series one after the other, then a late block. The late block overrides some
-/// samples, and lies between others.
+/// Writes blocks of the same series, then a late block, which overrides some samples.
 fn fill(table: &Table) -> Vec<Series> {
     let mut all = fleet(3, 20, 240);
     let part = |series: &[Series], samples: std::ops::Range<usize>| -> Vec<Series> {
@@ -217,7 +214,7 @@ fn a_table_that_another_engine_rewrote_has_every_sample() {
     }
 }
 
-/// Samples that were written twice with different values, in files that another engine then merges.
+/// Another engine merges files in which samples have two values.
 #[test]
 fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
     let Some(python) = python() else { return };
@@ -233,7 +230,7 @@ fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
     (0..3).for_each(|n| one(n, n as f64));
     rewrite(&python, &folder, "compact");
     table.refresh().unwrap();
-    // returns the value at `DAY`, the number of samples, and whether the scan reports a doubt
+    // value at `DAY`, number of samples, doubt
     let read = || {
         let cache = Arc::new(Cache::new(1 << 20));
         let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -244,10 +241,10 @@ fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
         (samples.values[0], samples.len(), scan.doubt().is_some())
     };
     assert_eq!(read(), (2.0, 4, true));
-    // a write after the merge, by a clock behind the other engine's clock
+    // a write after the merge, by a slower clock
     one(3, 3.0);
     assert_eq!(read(), (3.0, 5, true));
-    // a merge by Floodmark resolves the conflict
+    // Floodmark's merge resolves the conflict
     let limits = CompactLimits::default();
     let jobs =
         compact::plan(&METRICS, table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);

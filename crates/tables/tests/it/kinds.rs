@@ -1,4 +1,4 @@
-//! Table kinds: files of two format versions in one table, and tables whose rows are not series.
+//! Files of two format versions in one table, and rows that are not series.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{location, open, runtime, stage};
@@ -30,7 +30,7 @@ const NOTE: Column = Column {
     has_bounds: false,
 };
 
-/// A metrics table of the next format version, whose files have one more column.
+/// The next format version, with one more column.
 static LATER: Kind = Kind { version: NOTE.since, columns: &LATER_COLUMNS, ..METRICS };
 
 const LATER_COLUMNS: [Column; COLUMNS.len() + 1] = {
@@ -43,7 +43,7 @@ const LATER_COLUMNS: [Column; COLUMNS.len() + 1] = {
     columns
 };
 
-/// Writes a file of the later format whose rows have a note.
+/// Writes a file of the later format.
 fn stage_noted(table: &Table, name: &str, series: &[Series]) -> StagedFile {
     let mut writer = FileWriter::new(&LATER, date(), Vec::new(), 1 << 20).unwrap();
     series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
@@ -76,21 +76,19 @@ fn commit(table: &Table, n: u64, file: StagedFile) {
     table.commit(&[block], DAY).unwrap();
 }
 
-/// The fleet, `shift` samples later.
 fn shifted(shift: i64) -> Vec<Series> {
     let mut series = fleet(3, 4, 40);
     series.iter_mut().for_each(|one| one.timestamps.iter_mut().for_each(|t| *t += shift * 15_000));
     series
 }
 
-/// Names of a live file's columns.
 fn columns(folder: &TempDir, file: &LiveFile) -> Vec<String> {
     let bytes = fs::read(folder.path().join("tenant").join(&file.path)).unwrap();
     let file = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes)).unwrap();
     file.schema().fields().iter().map(|field| field.name().clone()).collect()
 }
 
-/// For each log entry with a schema, true if the schema has the new column.
+/// For each schema in the log, whether it has the new column.
 fn schemas(folder: &TempDir) -> Vec<bool> {
     let mut entries: Vec<_> = fs::read_dir(folder.path().join("tenant/_delta_log")).unwrap().collect();
     entries.sort_by_key(|entry| entry.as_ref().unwrap().path());
@@ -137,7 +135,7 @@ fn files_of_two_format_versions_read_merge_and_roll_up_as_one() {
 
     let rows = contents(&expected).unwrap();
     assert!(contents(&table).unwrap() == rows);
-    // cached indexes and pages give the same results as decoding
+    // cached data gives the same results
     let cache = Arc::new(Cache::new(16 << 20));
     for _ in 0..3 {
         let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -195,7 +193,7 @@ const fn required(name: &'static str, data_type: Type, encoding: Coding) -> Colu
     Column { name, data_type, is_nullable: false, since: FIRST_VERSION, encoding, has_bounds: true }
 }
 
-/// Log lines: rows of one time, without a series.
+/// Log lines: one time, and no series.
 static RECORDS: Kind = Kind {
     name: "records",
     version: FIRST_VERSION,

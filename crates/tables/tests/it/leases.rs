@@ -1,4 +1,4 @@
-//! Concurrent writers and sweepers: no commit names a deleted file, however long the commit took.
+//! Concurrent writers and sweepers: no commit names a deleted file.
 
 use crate::faults::{Failing, Faults, Put};
 use crate::fleet::{DAY, Series, date, fleet, stem};
@@ -36,12 +36,12 @@ fn exists(folder: &TempDir, file: &StagedFile) -> bool {
     folder.path().join("tenant").join(&file.path).exists()
 }
 
-/// Number of objects in the `_floodmark` folder.
+/// Objects in the `_floodmark` folder.
 fn beside(folder: &TempDir) -> usize {
     std::fs::read_dir(folder.path().join("tenant/_floodmark")).map_or(0, Iterator::count)
 }
 
-/// Deletes every file that may be swept now, like another process.
+/// Deletes all that may be swept, like another process.
 fn sweep_all(folder: &TempDir) -> u64 {
     let (table, mut sweeper) = (open(folder), Sweeper::default());
     let times = [0, GRACE_MS, LEASE_MS, LEASE_MS + GRACE_MS];
@@ -115,7 +115,7 @@ fn a_lease_without_a_pulse_is_broken_for_good() {
     }
     assert_eq!(sweeper.sweep(&server, LEASE_MS, GRACE_MS).unwrap().files, 1);
     assert_eq!(beside(&folder), 0);
-    // a pulse that is rewritten too late does not restore the lease
+    // a late pulse does not restore the lease
     lease.keep(i64::MAX).unwrap();
     let refused = table.commit(&[block(vec![file])], DAY);
     assert!(matches!(refused, Err(TableError::Lapsed { .. })), "{refused:?}");
@@ -125,7 +125,7 @@ fn a_lease_without_a_pulse_is_broken_for_good() {
     assert_eq!(beside(&folder), 0, "the late pulse must be deleted, too");
 }
 
-/// Runs a closure just before the first log entry is put.
+/// Runs a closure before the first log entry is put.
 struct BeforeCommit {
     done: AtomicBool,
     what: Mutex<Box<dyn FnMut() + Send>>,
@@ -141,14 +141,14 @@ impl Faults for BeforeCommit {
     fn put(&self, path: &Path, _: &PutPayload, _: &PutOptions) -> Put {
         let is_entry = path.as_ref().contains("_delta_log") && path.as_ref().ends_with(".json");
         if is_entry && !self.done.swap(true, Ordering::SeqCst) {
-            // the closure's own requests must wait on a thread outside of the runtime
+            // the closure's requests must wait outside of the runtime
             std::thread::scope(|threads| threads.spawn(|| (self.what.lock().unwrap())()).join().unwrap());
         }
         Put::Done
     }
 }
 
-/// A table that is swept after the writer has checked that it may commit, and before it commits.
+/// A table that is swept between the writer's check and its commit.
 fn swept_before_the_put(folder: &Arc<TempDir>) -> Table {
     drop(open(folder));
     let there = Arc::clone(folder);
@@ -174,7 +174,7 @@ fn a_sweep_between_check_and_commit_stops_the_commit() {
     }
 }
 
-/// Sweeps a table at a time of the monotonic clock, with a new sweeper or a continuing one.
+/// Sweeps a table at a monotonic time.
 fn sweep_at(sweeper: &mut Sweeper, folder: &TempDir, now_ms: i64) -> u64 {
     sweeper.sweep(&open(folder), now_ms, GRACE_MS).unwrap().files
 }
@@ -219,7 +219,7 @@ fn sweep_deletes_removed_files_of_other_engines() {
             )
             .unwrap();
         }
-        // a process that has never seen the file live
+        // a process that never saw the file live
         let mut sweeper = Sweeper::default();
         let swept: u64 =
             [0, GRACE_MS].into_iter().map(|now_ms| sweep_at(&mut sweeper, &folder, now_ms)).sum();
@@ -228,7 +228,7 @@ fn sweep_deletes_removed_files_of_other_engines() {
     }
 }
 
-/// A table with one file that is larger than a scan's window, and a scan that has begun.
+/// A file larger than a scan's window, and a running scan.
 fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
     let table = open(folder);
     let mut rng = Rng::new(3);
@@ -241,7 +241,7 @@ fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
     (table, scan, series.len() * 600)
 }
 
-/// Number of samples of the current and all further series.
+/// Samples of the current and all further series.
 fn rest(scan: &mut Scan) -> usize {
     let mut samples = Samples::default();
     scan.read(&mut samples).unwrap();
@@ -258,7 +258,7 @@ fn a_file_that_is_read_is_not_swept_however_long_it_takes() {
     assert_eq!(table.expire(i64::MAX).unwrap(), 1);
     let mut sweeper = Sweeper::default();
     for hour in 0..100 {
-        // another instance of the same table, as after the first one was closed because it was idle
+        // another instance of the table, as after idle closing
         let same = Table::open(&METRICS, table.location().clone()).unwrap().unwrap();
         let swept = sweeper.sweep(&same, hour * 3_600_000, GRACE_MS).unwrap();
         assert_eq!((swept.files, swept.waiting), (0, 1));

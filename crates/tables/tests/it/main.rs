@@ -1,5 +1,3 @@
-//! Integration tests of the crate.
-
 mod deletes;
 mod faults;
 mod files;

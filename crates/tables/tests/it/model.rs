@@ -1,4 +1,4 @@
-//! Compares a table with a map, under random writes, merges and scans.
+//! Compares a table with a map under random writes, merges and scans.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
@@ -20,7 +20,7 @@ type Truth = BTreeMap<(String, i64), u64>;
 
 const NAMES: [&str; 3] = ["a", "aa", "b"];
 
-/// Some series with samples over three days, in table order. Blocks have the same series repeatedly.
+/// Series with samples over three days, in table order.
 fn block(rng: &mut Rng) -> Vec<Series> {
     let mut series = BTreeMap::new();
     for _ in 0..1 + rng.below(12) {
@@ -61,7 +61,7 @@ fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
         .unwrap();
 }
 
-/// Merges with such small windows and files that all data is divided somewhere.
+/// Merges with small windows and files, so that data is divided everywhere.
 fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     let limits = CompactLimits {
         fan_in: 2 + rng.below(6) as usize,
@@ -82,11 +82,9 @@ fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     }
 }
 
-/// Maximum memory of overlapping rows of a series: at worst, the rows in all fourteen blocks of a day
-/// overlap, with 30 samples each.
+/// At worst, the rows in fourteen blocks of a day overlap, with 30 samples each.
 const OVERLAPPING_ROWS_BYTES_MAX: usize = 14 * 30 * 16;
 
-/// Result of a scan with a memory limit of `bytes`.
 fn scanned(table: &Table, cache: &Arc<Cache>, select: &Select, bytes: usize) -> Result<Truth, TableError> {
     let limits = ScanLimits { bytes, ..ScanLimits::default() };
     let mut scan = Scan::open(table, cache, select, &limits)?;
@@ -109,7 +107,7 @@ fn scanned(table: &Table, cache: &Arc<Cache>, select: &Select, bytes: usize) -> 
     Ok(found)
 }
 
-/// Runs a random query on the table and compares the result with the map.
+/// Compares a random query with the map.
 fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
     let from = DAY + rng.below(3 * 40) as i64 / 40 * DAY_MS + rng.below(40_000) as i64;
     let range = TimeRange::new(from, from + rng.below(2 * DAY_MS as u64) as i64);
@@ -122,8 +120,7 @@ fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
         Matcher::new("Zone", move |v| !zoned || v.is_empty()),
     ];
     let select = Select { names, matchers, range, ..Select::ALL };
-    // With little memory, files are closed in between. If it is too little for the overlapping rows of one series, the scan is
-    // refused, and succeeds with more memory.
+    // With little memory, files are closed in between, or the scan is refused.
     let most = [5_000, 50_000, 5_000_000][rng.below(3) as usize];
     let found = match scanned(table, cache, &select, 3_000 + rng.below(most) as usize) {
         Err(TableError::TooLarge { limit_bytes, .. }) if limit_bytes < OVERLAPPING_ROWS_BYTES_MAX => {
@@ -175,7 +172,7 @@ fn a_table_is_a_map() {
     for _ in 0..3 {
         let folder = TempDir::new().unwrap();
         let table = open(&folder);
-        // with much memory, indexes are built and cached
+        // with much memory, indexes are cached
         let room = [200_000, 20_000_000][rng.below(2) as usize];
         let cache = Arc::new(Cache::new(rng.below(room) as usize));
         let mut truth = Truth::new();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const DAYS: i64 = 365;
 
-/// A table with a file for each day of a year.
+/// A file for each day of a year.
 fn year(folder: &TempDir) -> (Arc<Table>, Vec<Series>) {
     let table = open(folder);
     let one = |n: i64| {
@@ -33,7 +33,7 @@ fn year(folder: &TempDir) -> (Arc<Table>, Vec<Series>) {
     (table, series)
 }
 
-/// Reads a table. Returns its rows and the peak memory of the scan.
+/// Returns rows and peak memory of a scan.
 fn read(table: &Table, cache: &Arc<Cache>, bytes: usize) -> (Vec<(String, i64, u64)>, usize) {
     let limits = ScanLimits::of(bytes);
     let mut scan = Scan::open(table, cache, &Select::ALL, &limits).unwrap();
@@ -77,7 +77,7 @@ fn more_files_than_can_be_named_are_refused() {
     assert!(refused.to_string().contains("365 files"), "{refused}");
 }
 
-/// Lists names, values and series, with duplicates.
+/// Names, values and series, with duplicates.
 fn listed(table: &Table, cache: &Arc<Cache>, select: &Select) -> [Vec<String>; 3] {
     let (mut names, mut values, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for (what, texts) in [(LabelScan::Names, &mut names), (LabelScan::Values("pod"), &mut values)] {
@@ -114,7 +114,7 @@ fn label_scan_reads_one_file_at_a_time() {
                 assert_eq!(values, days(&["pod-0", "pod-1"]));
                 assert_eq!(all, days(&labels));
             }
-            // if not all files fit, nothing is cached, because it would evict other entries
+            // nothing is cached if not all files fit
             assert_eq!(
                 cache.stats().held_bytes > 0,
                 cache_bytes == 64 << 20,

@@ -1,4 +1,4 @@
-//! Simulates another engine: its files have other names and another writer in their metadata, and it writes its own log entries.
+//! Simulates another engine, with its own file names, metadata and log entries.
 
 use serde_json::json;
 use std::fs;
@@ -10,10 +10,10 @@ fn root(folder: &TempDir) -> PathBuf {
     folder.path().join("tenant")
 }
 
-/// Stages a copy of a file under a name and writer of the other engine.
+/// Stages a copy of a file as the other engine's.
 pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveFile {
     let mut bytes = fs::read(root(folder).join(&file.path)).unwrap();
-    // the writer's name in the footer, preceded by its length
+    // the writer's name, after its length
     let maker =
         bytes.windows(10).rposition(|text| text == b"\x09floodmark").expect("the footer names the writer");
     bytes[maker + 1..maker + 10].copy_from_slice(b"deltalake");
@@ -22,7 +22,7 @@ pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveF
     LiveFile { path, is_early: true, ..file.clone() }
 }
 
-/// Commits `version`, which replaces `removed` with `added`, at `now_ms` by the other engine's clock.
+/// Commits `version`, which replaces `removed` with `added`, at the other engine's time.
 pub(crate) fn replace(folder: &TempDir, version: u64, removed: &LiveFile, added: &LiveFile, now_ms: i64) {
     let partition = json!({"date": added.date.to_string()});
     let (first, last) = added.names.as_ref().expect("the log has the bounds of the names");

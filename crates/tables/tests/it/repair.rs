@@ -1,5 +1,4 @@
-//! Logs with a damaged last checkpoint: the log's entries replace it if they suffice; otherwise nothing is
-//! changed.
+//! Logs with a damaged last checkpoint. Entries replace it if they suffice; otherwise nothing is changed.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, runtime, stage};
@@ -29,9 +28,9 @@ fn checkpoint(version: u64) -> String {
     format!("{version:020}.checkpoint.parquet")
 }
 
-/// A table, and access to the files of its log to damage them.
+/// A table whose log files can be damaged.
 struct Log {
-    /// Location of the table, opened without repairs.
+    /// Without repairs.
     location: Location,
     store: Arc<DynObjectStore>,
     folder: Path,
@@ -59,13 +58,12 @@ impl Log {
         Self { location, store, folder, repairs: Counter::default(), _dir: TempDir::new().unwrap() }
     }
 
-    /// Opens the table as a server does.
     fn open(&self) -> Result<Arc<Table>, TableError> {
         let location = self.location.clone().with_repairs(self.repairs.clone());
         Ok(Arc::new(Table::open(&METRICS, location)?.expect("the table exists")))
     }
 
-    /// Commits one sample for each version up to `versions`, and writes the given checkpoints.
+    /// Commits one sample for each version, and writes the given checkpoints.
     fn fill(&self, versions: u64, checkpoints: &[u64]) -> BTreeMap<(String, i64), u64> {
         let table = Table::open_or_create(&METRICS, self.location.clone()).unwrap();
         for n in 0..versions {
@@ -95,7 +93,6 @@ impl Log {
         runtime().block_on(self.store.delete(&self.folder.clone().join(name))).unwrap();
     }
 
-    /// Files of the log, with their contents.
     fn files(&self) -> BTreeMap<String, Bytes> {
         let listed = runtime().block_on(self.store.list(Some(&self.folder)).try_collect::<Vec<_>>());
         let name = |object: &object_store::ObjectMeta| object.location.filename().unwrap().to_string();
@@ -108,7 +105,7 @@ impl Log {
     }
 }
 
-/// Possible kinds of damage to a checkpoint; `None` for a missing file.
+/// Kinds of damage; `None` for a missing file.
 fn damages(sound: &[u8]) -> [Option<Vec<u8>>; 6] {
     let mut flipped = sound.to_vec();
     // the first page's header
@@ -132,7 +129,7 @@ fn damage(log: &Log, name: &str, with: Option<&Vec<u8>>) {
 
 #[test]
 fn log_entries_replace_a_damaged_checkpoint() {
-    // whether the log has a hint, and whether it has an earlier checkpoint
+    // (has a hint, has an earlier checkpoint)
     let all = &[(true, false), (false, false), (true, true), (false, true)][..];
     for (make, cases) in [(Log::local as fn() -> Log, &all[..1]), (Log::object_store, all)] {
         for n in 0..6 {
@@ -152,13 +149,13 @@ fn log_entries_replace_a_damaged_checkpoint() {
                 assert_eq!(contents(&table).unwrap(), expected, "{what}");
                 assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 7, "{what}");
                 assert_eq!(table.checkpointed(), if has_earlier { 3 } else { 0 }, "{what}");
-                // a missing checkpoint is damage only if the hint names it
+                // a missing checkpoint matters only if the hint names it
                 let is_noticed = damaged.is_some() || has_hint;
                 assert_eq!(log.repairs.get(), u64::from(is_noticed), "{what}");
                 let aside: Vec<Bytes> = damaged.into_iter().map(Bytes::from).collect();
                 assert_eq!(log.aside(), aside, "{what}: the damaged file is kept");
                 assert!(!log.files().contains_key(HINT) && !log.files().contains_key(&checkpoint(6)));
-                // the repair is counted once
+                // repairs are counted once
                 log.open().unwrap();
                 assert_eq!(log.repairs.get(), u64::from(is_noticed), "{what}");
                 renew(&log, &table);
@@ -169,7 +166,7 @@ fn log_entries_replace_a_damaged_checkpoint() {
     }
 }
 
-/// Runs an upkeep, which writes another checkpoint.
+/// Runs an upkeep, which writes a checkpoint.
 fn renew(log: &Log, table: &Arc<Table>) {
     let policy = Policy { checkpoint_every: 5, compact: None, ..Policy::default() };
     let (mut upkeep, now) = (Upkeep::new(), Now { wall_ms: DAY, steady_ms: 0 });
@@ -201,7 +198,6 @@ fn a_wrong_hint_is_dropped() {
     }
 }
 
-/// The Delta library panics on some kinds of damage.
 #[test]
 fn no_damage_to_a_checkpoint_is_a_panic() {
     let log = Log::object_store();
@@ -219,7 +215,6 @@ fn no_damage_to_a_checkpoint_is_a_panic() {
     assert!(log.repairs.get() > 20, "{} damaged checkpoints were noticed", log.repairs.get());
 }
 
-/// A checksum file only saves reading, so damage to it costs nothing else.
 #[test]
 fn a_damaged_checksum_costs_nothing() {
     for n in 0..6 {
@@ -286,7 +281,7 @@ fn open_table_recovers_from_a_damaged_log() {
     let expected = log.fill(8, &[6]);
     let table = log.open().unwrap();
     log.put(&checkpoint(6), &log.get(&checkpoint(6))[..99]);
-    // the log is read to find removed files
+    // reads the log to find removed files
     let live = table.files().unwrap().all().to_vec();
     let series: Vec<_> = (0..8).map(|n| (DAY + n, n as f64)).collect();
     let merged = stage(&table, "merged", &[Series::new(&[("__name__", "m")], &series)]);

@@ -1,4 +1,4 @@
-//! Rollups: each day is rolled up once, and again after late samples.
+//! Each day is rolled up once, and again after late samples.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{open, runtime, stage};
@@ -34,7 +34,6 @@ fn limits() -> RollupLimits {
     RollupLimits { window_bytes: 1 << 20, write: WriteLimits::default() }
 }
 
-/// Values of one statistic, over all series.
 fn column(table: &Table, of: Statistic) -> Vec<f64> {
     let select = Select { matchers: vec![rollup::matcher(of)], ..Select::ALL };
     let cache = Arc::new(Cache::new(1 << 20));
@@ -57,7 +56,7 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     };
     let due = |today| rollup::due(&metrics, &rollup, today, i64::MIN).unwrap();
     let mut series = fleet(2, 3, 40);
-    // label names that sort before and after the label of the statistic
+    // label names before and after the statistic's
     series.push(Series::new(&[("__name__", "z")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("!", "x")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("Zone", "x")], &[(DAY, 1.0)]));
@@ -72,7 +71,7 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     assert_eq!(complete(), [date()]);
     assert!(!run("b").committed, "the day is already rolled up");
     let before = contents(&rollup).unwrap();
-    // the first of the fleet's samples is the end of a bucket
+    // the fleet's first sample ends a bucket
     assert_eq!(before.len(), 7 * (6 * 3 + 3));
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 243.0);
     // the fleet's values are i * i / 8
@@ -92,13 +91,13 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 244.0);
     assert_eq!(column(&rollup, Statistic::Max).iter().filter(|v| **v == 9.0).count(), 1);
 
-    // samples expire, but their rollup is kept
+    // samples expire, their rollup stays
     metrics.expire(DAY + 2 * tables::DAY_MS).unwrap();
     assert_eq!((metrics.files().unwrap().all().len(), complete()), (0, vec![date()]));
     assert!(due(tomorrow).is_empty());
 }
 
-/// A rollup in another format is not used: its values may have another meaning, which the files do not show.
+/// Values in another format may have another meaning.
 #[test]
 fn a_rolled_up_day_in_another_format_is_ignored_and_rebuilt() {
     for floodmark in (0..=4).filter(|format| *format != 3).map(|format| format << 48 | (DAY + 99) as u64) {
@@ -142,7 +141,7 @@ fn a_rollup_works_in_little_memory_and_commits_nothing_if_stopped() {
     let files = rollup.files().unwrap().all().len();
     assert!(files > 7, "{files} files: the largest must be finished early");
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
-    // a past day is merged into one file, though all its files are from one commit
+    // a past day is merged, even if one commit wrote it
     let tomorrow = Date(date().0 + 1);
     let rollup = Arc::new(rollup);
     let jobs = || {
@@ -160,7 +159,7 @@ fn a_rollup_works_in_little_memory_and_commits_nothing_if_stopped() {
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
 }
 
-/// Expired samples cannot be rolled up again, so an existing rollup in another format is read only if its values mean the same.
+/// Expired samples cannot be rolled up again, so an old format is read if its values mean the same.
 #[test]
 fn a_day_in_another_format_without_samples_is_not_complete() {
     for (format, is_complete) in [(0u64, false), (1, false), (2, true), (3, true), (4, false)] {
@@ -210,7 +209,7 @@ fn a_rollup_says_what_it_leaves_out() {
     );
 }
 
-/// The rollup uses an instance of the metrics table that has not seen the delete.
+/// This instance of the metrics table has not seen the delete.
 #[test]
 fn a_day_rolled_up_after_a_delete_has_none_of_it() {
     let folders = (TempDir::new().unwrap(), TempDir::new().unwrap());

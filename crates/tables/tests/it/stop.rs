@@ -12,10 +12,9 @@ use tempfile::TempDir;
 const FILES: u64 = 3;
 const PODS: usize = 500;
 
-/// Maximum number of rows, or of short values, between two checks.
+/// Maximum rows or short values between checks.
 const BETWEEN_MAX: usize = 64;
 
-/// Files of `PODS` series each.
 fn table(folder: &TempDir) -> Arc<Table> {
     let table = open(folder);
     let series: Vec<Series> = fleet(1, PODS, 1);
@@ -25,14 +24,14 @@ fn table(folder: &TempDir) -> Arc<Table> {
     table
 }
 
-/// Counts the checks of a read's stop, and the values that it tested.
+/// Counts checks and tested values of a read.
 #[derive(Debug, Default)]
 struct Watch {
     asked: AtomicUsize,
-    /// Number of the check from which on the read is canceled.
+    /// The check that cancels.
     stop_at: usize,
     tested: AtomicUsize,
-    /// Number of values tested after the cancellation.
+    /// Values tested after the cancellation.
     after: AtomicUsize,
 }
 
@@ -47,7 +46,7 @@ impl Watch {
     }
 }
 
-/// A selection by a label whose values all pass or all fail, with samples if they pass.
+/// Values all pass or all fail.
 fn watched(stop_at: usize, passes: bool) -> (Arc<Watch>, Select) {
     let watch = Arc::new(Watch { stop_at, ..Watch::default() });
     let (of_test, of_stop) = (Arc::clone(&watch), Arc::clone(&watch));
@@ -90,7 +89,7 @@ fn texts_of(
     Ok(count)
 }
 
-/// Cancels a read at each of its checks in turn. The read must fail, and test no more values.
+/// Cancels a read at each of its checks. The read must fail, and test no more values.
 fn check(what: &str, passes: bool, read: &dyn Fn(&Select) -> Result<usize, TableError>) {
     let (whole, select) = watched(usize::MAX, passes);
     read(&select).unwrap();

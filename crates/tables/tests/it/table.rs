@@ -1,5 +1,4 @@
-//! Tests of the Delta log: each block is committed exactly once, whichever process commits it, and however
-//! often.
+//! Each block is committed exactly once, by whichever processes, however often.
 
 use crate::fleet::{Series, date, fleet, stem};
 use model::{ErrorKind, Samples};
@@ -39,7 +38,7 @@ fn log(folder: &TempDir, version: u64) -> PathBuf {
     folder.path().join(format!("tenant/_delta_log/{version:020}.json"))
 }
 
-/// A kill before the first entry has its name leaves the entry's unfinished file behind.
+/// The killed process leaves an unfinished file.
 #[test]
 fn a_table_whose_creation_was_killed_does_not_exist_and_can_be_created() {
     let folder = tempfile::tempdir().unwrap();
@@ -54,7 +53,7 @@ fn a_table_whose_creation_was_killed_does_not_exist_and_can_be_created() {
     assert!(error.contains("00000000000000000000.json is missing"), "{error}");
 }
 
-/// Stages `series` as a new file, which is not committed yet.
+/// Stages a file without a commit.
 pub(crate) fn try_stage(table: &Table, name: &str, series: &[Series]) -> Result<StagedFile, TableError> {
     let mut writer = FileWriter::new(table.kind(), date(), table.upload(date(), &stem(name), 1)?, 1 << 20)?;
     series.iter().try_for_each(|one| writer.push(&one.stretch()))?;
@@ -68,7 +67,7 @@ pub(crate) fn stage(table: &Table, name: &str, series: &[Series]) -> StagedFile 
 
 fn block(table: &Table, source: &str, after: Option<u64>, upto: u64) -> StagedBlock {
     let name = format!("{source}-{upto}-{:x}", stdx::rng::Rng::fresh_seed());
-    // each block has samples of its own
+    // each block has its own samples
     static BLOCKS: AtomicI64 = AtomicI64::new(0);
     let shift = BLOCKS.fetch_add(1, Ordering::Relaxed) % 500 * 150_000;
     let mut series = fleet(2, 3, 10);
@@ -77,7 +76,7 @@ fn block(table: &Table, source: &str, after: Option<u64>, upto: u64) -> StagedBl
     StagedBlock { source: source.into(), after, upto, through: None, files }
 }
 
-/// Number of samples that a scan finds; an error if the scan has warnings.
+/// Samples that a scan finds without warnings.
 fn samples(table: &Table) -> Result<u64, TableError> {
     let cache = Arc::new(Cache::new(1 << 20));
     let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default())?;
@@ -123,7 +122,7 @@ fn a_block_is_committed_once() {
     let (table, other) = (open(&folder), open(&folder));
     let one = block(&table, "j", None, 10);
     assert_eq!(table.commit(std::slice::from_ref(&one), NOW).unwrap(), [Outcome::Committed { version: 1 }]);
-    // by the same writer again, and by a writer that has not seen the commit
+    // the same writer, and one that has not seen the commit
     for table in [&table, &other] {
         assert_eq!(
             table.commit(std::slice::from_ref(&one), NOW).unwrap(),
@@ -178,7 +177,7 @@ fn commits_hold_at_most_a_thousand_files() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     let file = stage(&table, "one", &fleet(1, 1, 1));
-    // the log does not check that these files exist
+    // the log does not check that files exist
     let files = |from: usize, n: usize| -> Vec<StagedFile> {
         (from..from + n).map(|i| StagedFile { path: format!("{}-{i}", file.path), ..file.clone() }).collect()
     };
@@ -221,7 +220,7 @@ fn a_checkpoint_holds_files_and_floodmarks() {
     }
     table.checkpoint().unwrap();
     table.checkpoint().unwrap();
-    // the log before the checkpoint is no longer needed
+    // entries before the checkpoint are not needed
     for version in 0..5 {
         fs::remove_file(log(&folder, version)).unwrap();
     }
@@ -237,7 +236,7 @@ fn staged_files_that_were_never_committed_are_not_read() {
     let folder = TempDir::new().unwrap();
     {
         let table = open(&folder);
-        // the process dies here, between staging and commit
+        // the process dies between staging and commit
         block(&table, "j", None, 10);
     }
     let table = open(&folder);
@@ -315,7 +314,7 @@ fn damaged_log_is_reported() {
     check(1, &|path| fs::remove_file(path).unwrap());
 }
 
-/// Later series have earlier days, so that each one moves the end of the pass back.
+/// Later series have earlier days: each moves the end of the pass back.
 #[test]
 fn a_block_of_many_days_goes_in_passes() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of merging, expiring and sweeping, which change files, but no samples within the retention period.
+//! Merges, expiry and sweeps must not change samples within the retention period.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::other;
@@ -15,7 +15,6 @@ use tables::upkeep::{Done, Now, Policy, Upkeep};
 use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
 use tempfile::TempDir;
 
-/// Every sample of the table.
 pub(crate) fn contents(table: &Table) -> Result<BTreeMap<(String, i64), u64>, TableError> {
     let cache = Arc::new(Cache::new(1 << 20));
     let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default())?;
@@ -36,12 +35,12 @@ fn jobs(table: &Table, today: Date) -> Vec<Job> {
     compact::plan(&METRICS, table.files().unwrap().all(), today, &CompactLimits::default(), |_| false)
 }
 
-/// Runs a compaction job; false if one of its files is gone.
+/// Returns false if a file is gone.
 fn merge(table: &Arc<Table>, job: &Job, name: &str) -> bool {
     compact::run(table, job, &stem(name), CompactLimits::default(), |_| true).unwrap().is_some()
 }
 
-/// Commits a slice of every series' samples for each of `blocks`.
+/// Commits a slice of every series for each of `blocks`.
 fn fill(table: &Table, series: &[Series], blocks: usize) {
     (0..blocks).for_each(|n| fill_slice(table, series, blocks, n));
 }
@@ -77,7 +76,7 @@ fn a_merge_keeps_every_sample() {
     let large = live_bytes(&table);
     assert!(large < small / 2, "{large} of {small}");
     assert_eq!(contents(&open(&folder)).unwrap(), before);
-    // the repeated job finds that its files are gone
+    // the repeated job finds its files gone
     assert!(!merge(&table, &planned[0], "again"));
     assert_eq!(contents(&table).unwrap(), before);
 }
@@ -134,7 +133,7 @@ fn old_days_expire() {
     );
 }
 
-/// Runs all due steps, until none is due.
+/// Runs all due steps.
 fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now: Now, policy: &Policy) -> Vec<Done> {
     let mut all = Vec::new();
     for round in 0..10 {
@@ -161,13 +160,13 @@ fn upkeep_merges_sweeps_and_expires() {
     let before = contents(&table).unwrap();
     const HOUR: i64 = 3_600_000;
     let at = |wall_ms, steady_ms| Now { wall_ms, steady_ms };
-    // entries have the time of the machine's clock, which is far ahead, so they are old at once
+    // entries have the machine's time, far ahead, so they are old at once
     let policy = Policy { checkpoint_every: 3, log_keep_ms: -1_000_000_000_000, ..Policy::default() };
     let mut upkeep = Upkeep::new();
     let done = keep_up(&mut upkeep, &table, at(DAY + HOUR, 0), &policy);
     assert!(done.iter().any(|d| matches!(d, Done::Compacted(p) if p.samples == 720)), "{done:?}");
     assert!(done.contains(&Done::Checkpointed), "{done:?}");
-    // the wall clock was set a month ahead, which must not make anything old
+    // a wall clock a month ahead must not make anything old
     let jump = keep_up(&mut upkeep, &table, at(DAY + 720 * HOUR, HOUR / 4), &policy);
     let waits = [Done::Cleaned(Cleaned::default()), Done::Swept(Swept { files: 0, bytes: 0, waiting: 6 })];
     assert_eq!(jump, waits);
@@ -184,7 +183,6 @@ fn upkeep_merges_sweeps_and_expires() {
     assert!(contents(&open(&folder)).unwrap().is_empty());
 }
 
-/// Outcome of merges.
 #[derive(Debug, Default)]
 struct Merged {
     jobs: u64,
@@ -193,7 +191,7 @@ struct Merged {
     held_most: usize,
 }
 
-/// Merges until nothing is left to do. If `dies`, merges only once, and dies in the middle of the last job.
+/// Merges all. If `dies`, merges once, and dies in the last job.
 fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool, merged: &mut Merged) {
     for _ in 0..50 {
         let jobs = compact::plan(&METRICS, table.files().unwrap().all(), today, limits, |_| false);
@@ -219,7 +217,7 @@ fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool
     panic!("merging does not end");
 }
 
-/// A day of a large tenant, scaled down: files grow to 320 KiB, and no merge takes more than four of them.
+/// A scaled-down day of a large tenant: files of 320 KiB, and four files per merge.
 #[test]
 fn a_large_day_is_merged_in_pieces_and_what_is_done_stays_done() {
     let folder = TempDir::new().unwrap();
@@ -260,7 +258,6 @@ fn a_large_day_is_merged_in_pieces_and_what_is_done_stays_done() {
     assert!(merged.held_most <= limits.memory_bytes());
 }
 
-/// Number of samples that queries find.
 fn count(table: &Table) -> usize {
     let mut scan = Scan::open(table, &Arc::new(Cache::new(0)), &Select::ALL, &ScanLimits::default()).unwrap();
     let (mut found, mut samples) = (0, Samples::default());
@@ -278,9 +275,8 @@ fn live_bytes(table: &Table) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.bytes).sum()
 }
 
-/// Commits `rewritten` small files, each with a value of the same sample, then a large file that overrides it. Another
-/// engine's `DELETE` rewrites the small files, and four more small files are committed. Merges all files, and checks that no
-/// sample has changed.
+/// Small files with values of one sample, and a large file that overrides them. Another engine rewrites the small
+/// files, and four more are committed. Merges must change no sample.
 fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
@@ -377,7 +373,7 @@ fn a_clock_that_jumps_back_changes_nothing() {
         let files = vec![stage(&table, &format!("f{n}"), &series)];
         let block =
             StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
-        // by another process, which knows only the log
+        // another process, which knows only the log
         open(&folder).commit(&[block], now).unwrap();
         table.refresh().unwrap();
     }

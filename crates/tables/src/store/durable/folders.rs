@@ -1,9 +1,7 @@
-//! Tracks which folders are known to be durable, with all names in them.
+//! Tracks folders whose names are durable.
 //!
-//! A file that was linked into a folder is visible at once, but durable only when the folder is synced. If that sync fails, the
-//! file is in doubt: it is visible, but a power loss may remove it. The writer gets an error, and the folder is not listed again
-//! before it has been synced. So every log entry that a reader sees is durable, even after an unclear commit or in the next
-//! process.
+//! If the sync of a folder fails, its new files are visible, but may be lost. The writer gets an error, and the folder
+//! must be synced before it is listed again. So every log entry that a reader sees is durable.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -11,23 +9,21 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of folders that are remembered. A forgotten folder is synced once more.
+/// A forgotten folder is synced once more.
 const REMEMBERED_MAX: usize = 10_000;
 
 type Sync = Box<dyn Fn(&Path) -> io::Result<()> + Send + std::marker::Sync>;
 
-/// Folders that were created or listed.
 pub(super) struct Folders {
     sync: Sync,
     durable: Mutex<Durable>,
 }
 
-/// Names that are known to be durable.
 #[derive(Default)]
 struct Durable {
-    /// Folders whose names are durable, with the names of all their parents.
+    /// Folders that are durable with all their parents.
     named: HashSet<PathBuf>,
-    /// Folders in which the names of all entries are durable as well.
+    /// Folders whose entries are durable as well.
     settled: HashSet<PathBuf>,
 }
 
@@ -50,18 +46,17 @@ impl Folders {
         Self { sync: Box::new(sync), ..Self::default() }
     }
 
-    /// Creates a folder and its missing parents, each durable before anything is put into it.
+    /// Creates a folder and missing parents, each durable before the next.
     pub(super) fn create(&self, folder: &Path) -> io::Result<()> {
         if self.is_settled(folder) && folder.is_dir() {
             return Ok(());
         }
-        // a new folder is empty, so it need not be synced before the first file is put into it
+        // a new folder is empty and needs no sync
         if self.make(folder)? { Ok(()) } else { self.sync(folder) }
     }
 
-    /// Makes the names of a folder and of all its parents durable, even if they already exist: an earlier process may have died,
-    /// or an earlier attempt failed, after creating a folder and before syncing its parent. Returns true if the folder did not
-    /// exist before.
+    /// Makes a folder and its parents durable. Existing folders are synced too: the process that created them may have
+    /// died. Returns true if the folder is new.
     fn make(&self, folder: &Path) -> io::Result<bool> {
         let Some(above) = folder.parent() else { return Ok(false) };
         if self.lock().named.contains(folder) && folder.is_dir() {
@@ -80,7 +75,7 @@ impl Folders {
         Ok(is_new)
     }
 
-    /// Makes the names in a folder durable. After an error the names are in doubt.
+    /// Makes the names in a folder durable.
     pub(super) fn sync(&self, folder: &Path) -> io::Result<()> {
         self.lock().settled.remove(folder);
         (self.sync)(folder)?;
@@ -88,12 +83,11 @@ impl Folders {
         Ok(())
     }
 
-    /// True if everything in a folder is durable.
     pub(super) fn is_settled(&self, folder: &Path) -> bool {
         self.lock().settled.contains(folder)
     }
 
-    /// Syncs the folders that may not be durable, such as those made by a process that died. A missing folder needs no sync.
+    /// Syncs a folder that may not be durable. A missing folder needs no sync.
     pub(super) fn settle(&self, folder: &Path) -> io::Result<()> {
         if self.is_settled(folder) {
             return Ok(());
@@ -117,7 +111,7 @@ fn remember(folders: &mut HashSet<PathBuf>, folder: &Path) {
     folders.insert(folder.into());
 }
 
-/// True if a folder cannot be synced because this process could not create anything in it.
+/// True if this process cannot sync the folder, and cannot have created anything in it.
 fn is_foreign(error: &io::Error) -> bool {
     matches!(
         error.kind(),

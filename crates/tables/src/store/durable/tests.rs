@@ -65,10 +65,9 @@ fn a_commit_whose_folder_cannot_be_synced_is_in_doubt_until_it_can() {
     assert_eq!(table.commit(&block, 0).unwrap(), [Outcome::Already { floodmark: 9 }]);
 }
 
-/// Names in each synced folder at the time of its last sync.
+/// Names in each folder at its last sync.
 type Durable = Arc<Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>>;
 
-/// Files whose durable names are recorded.
 fn noted(durable: &Durable) -> DurableFiles {
     DurableFiles::with_sync(noting(durable))
 }
@@ -82,7 +81,7 @@ fn noting(durable: &Durable) -> impl Fn(&FilePath) -> io::Result<()> + Send + Sy
     }
 }
 
-/// Checks that a path, and all its parents up to `root`, would survive a power loss.
+/// Checks that a path and its parents survive a power loss.
 fn check(durable: &Durable, root: &FilePath, path: &FilePath) {
     let durable = durable.lock().unwrap();
     for path in path.ancestors().take_while(|path| *path != root) {
@@ -103,7 +102,7 @@ fn a_new_table_is_durable_with_all_folders_above_it() {
     check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000001.json"));
 }
 
-/// Each sync waits for the disk, and a flush of new tenants creates hundreds of tables.
+/// A flush of new tenants creates hundreds of tables, and each sync takes time.
 #[test]
 fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     let (dir, runtime, synced) = (TempDir::new().unwrap(), runtime(), Arc::new(Mutex::new(Vec::new())));
@@ -111,7 +110,7 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     let files = DurableFiles::with_sync(move |folder| {
         // a missing folder cannot be synced
         fs::metadata(folder)?;
-        // the root of the file system has no name
+        // the root has no name
         let name = folder.file_name().unwrap_or_default();
         note.lock().unwrap().push(name.to_string_lossy().into_owned());
         Ok(())
@@ -129,7 +128,7 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     assert_eq!(taken(), ["_delta_log"]);
 }
 
-/// Simulates a process that died after creating files and before syncing their folders.
+/// An earlier process died before it synced the folders.
 #[test]
 fn opening_a_table_syncs_what_it_reads() {
     let (dir, runtime) = (TempDir::new().unwrap(), runtime());
@@ -144,7 +143,6 @@ fn opening_a_table_syncs_what_it_reads() {
     check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000001.json"));
 }
 
-/// The next attempt finds the folder, and must not assume that it is durable.
 #[test]
 fn a_folder_above_that_could_not_be_synced_is_synced_by_the_next_attempt() {
     let runtime = runtime();
