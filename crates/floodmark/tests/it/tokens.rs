@@ -199,7 +199,7 @@ fn keys_are_fetched_and_stay_when_their_address_fails() {
     let path = dir.path().join("auth.toml");
     let options =
         Options::default().arg("--auth-file").arg(path.to_str().unwrap()).arg("--trusted-proxies").arg("[]");
-    let server = Server::start(options.allow("requests refused").allow("cannot fetch keys of tokens"));
+    let server = Server::start(options.allow("requests refused").allow("cannot fetch the keys of tokens"));
     let [one, two] = [&first, &second].map(|signer| signer.bearer(&claims(3600)));
     assert_eq!(ask(&server, &one, "a"), 204);
     assert_eq!(ask(&server, &two, "a"), 401);

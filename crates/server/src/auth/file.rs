@@ -122,7 +122,7 @@ fn credentials(text: &str, key_files: &KeyFiles) -> Result<Credentials, Fault> {
                 continue;
             }
             _ => {
-                let known = "unknown key: valid are [token.NAME], [user.NAME], [certificate.NAME], [jwt.NAME] and \
+                let known = "unknown key: valid keys are [token.NAME], [user.NAME], [certificate.NAME], [jwt.NAME] and \
                     [forward]";
                 return fault(at, known);
             }
@@ -195,7 +195,7 @@ fn entry(kind: Kind, name: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Res
             "sha256" => digest = Some(digest_of(value)?),
             "tenants" => tenants = Some(patterns_of(value)?),
             "roles" => roles = Some(roles_of(value)?),
-            _ => return fault(key.span().start, "unknown key: valid are sha256, tenants and roles"),
+            _ => return fault(key.span().start, "unknown key: valid keys are sha256, tenants and roles"),
         }
     }
     let (Some(digest), Some(roles)) = (digest, roles) else {

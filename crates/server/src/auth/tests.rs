@@ -257,7 +257,7 @@ fn errors_name_the_line_and_no_secret() {
         ("[certificate.a]\nroles = [\"admin\"]".into(), ":1: a certificate must have name and roles"),
         (
             format!("[certificate.a]\nsha256 = \"{digest}\"\nroles = [\"admin\"]"),
-            ":2: unknown key: valid are name",
+            ":2: unknown key: valid keys are name",
         ),
         ("[certificate.a]\nname = \"\"\nroles = [\"admin\"]".into(), ":2: name must be a DNS name"),
         (

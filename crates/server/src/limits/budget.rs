@@ -77,8 +77,8 @@ impl Budget {
         let mib = |bytes: u64| bytes >> 20;
         (self.total_bytes > most).then(|| {
             format!(
-                "memory = {} MiB is more than {LIMIT_PERCENT_MAX} % of {}, which is {} MiB; lower it to {} MiB: the executable's \
-                 pages, the page cache of the journal and the allocator's slack need memory outside of the budget",
+                "memory = {} MiB is more than {LIMIT_PERCENT_MAX} % of {}, which is {} MiB; lower it to {} MiB, \
+                 because the page cache and the allocator need memory outside of the budget",
                 mib(self.total_bytes),
                 memory.source,
                 mib(memory.bytes),

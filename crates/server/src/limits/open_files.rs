@@ -49,7 +49,7 @@ impl Files {
         let (may_hold, bytes) = (granted as u64 * each_bytes as u64, budget.connections_bytes());
         if is_given && may_hold > bytes {
             warnings.push(format!(
-                "connections = {granted} may hold {} MiB, {} KiB each; the memory budget has {} MiB for them",
+                "connections = {granted} may hold {} MiB, {} KiB each, but the memory budget has only {} MiB for them",
                 may_hold >> 20,
                 each_bytes >> 10,
                 bytes >> 20

@@ -30,7 +30,7 @@ fn of_clock(node: &Node) {
     for (doubt, name) in Doubt::ALL {
         let writes = Arc::clone(node.writes());
         let is_doubted = move || f64::from(writes.wall.doubt(&*writes.clock) == Some(doubt));
-        let help = "1 while the wall clock is not trusted for this reason; nothing expires then.";
+        let help = "1 while the wall clock is not trusted for this reason. Nothing expires during this time.";
         node.registry().gauge_fn("floodmark_clock_doubt", help, &[("doubt", name)], is_doubted);
     }
 }
@@ -69,12 +69,12 @@ fn of_waiting_series(node: &Node) {
     };
     gauge(
         "floodmark_write_new_series_waiting",
-        "New series left out for now, whose senders are expected to repeat the request.",
+        "New series left out for now. Their senders are expected to repeat the request.",
         |sum, waiting| sum + waiting.series as f64,
     );
     gauge(
         "floodmark_write_new_series_waiting_seconds",
-        "Time for which the oldest of the new series left out for now wait.",
+        "Waiting time of the oldest new series that was left out for now.",
         |longest, waiting| longest.max(waiting.longest.as_secs_f64()),
     );
 }

@@ -38,11 +38,11 @@ impl TableMetrics {
             deletes: r.counter("floodmark_deletes_total", "Deletes of samples that were committed to a table."),
             tombstones: r.gauge(
                 "floodmark_tombstones",
-                "Deletes whose samples are not removed from every file yet, in all tables at the last check.",
+                "Deletes whose samples are still in some files, in all tables at the last check.",
             ),
             left_out_files: r.counter(
                 "floodmark_query_left_out_files_total",
-                "Damaged files of tables that answers left out, counted for each answer.",
+                "Damaged table files that were left out of answers, counted for each answer.",
             ),
             merges: r.counter("floodmark_compact_merges_total", "Completed merges of files."),
             merged_files: r.counter("floodmark_compact_files_total", "Files that were merged into others."),

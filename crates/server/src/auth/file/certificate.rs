@@ -22,7 +22,7 @@ pub(super) fn add(
             "name" => known_by = Some(name_of(value)?),
             "tenants" => tenants = Some(patterns_of(value)?),
             "roles" => roles = Some(roles_of(value)?),
-            _ => return fault(key.span().start, "unknown key: valid are name, tenants and roles"),
+            _ => return fault(key.span().start, "unknown key: valid keys are name, tenants and roles"),
         }
     }
     let (Some(known_by), Some(roles)) = (known_by, roles) else {

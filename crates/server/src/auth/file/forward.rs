@@ -50,7 +50,7 @@ pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service
             "remember" => remember = duration_of(value, REMEMBER_MS_MAX, REMEMBER)?,
             "remember_refusals" => remember_refusals = duration_of(value, REMEMBER_MS_MAX, REMEMBER)?,
             _ => {
-                let known = "unknown key: valid are url, headers, tenant_header, roles_header, tenants, roles, timeout, \
+                let known = "unknown key: valid keys are url, headers, tenant_header, roles_header, tenants, roles, timeout, \
                     remember and remember_refusals";
                 return fault(key.span().start, known);
             }
@@ -82,7 +82,10 @@ fn uri_of(value: &Spanned<DeValue<'_>>) -> Result<Uri, Fault> {
 fn header_of(text: &str, at: usize) -> Result<HeaderName, Fault> {
     match HeaderName::try_from(text) {
         Ok(name) if !OWN.contains(&name) => Ok(name),
-        _ => fault(at, "must be the name of a header, but not of a header of the connection, such as Host"),
+        _ => fault(
+            at,
+            "must be the name of a header; headers of the connection, such as Host, are not allowed",
+        ),
     }
 }
 

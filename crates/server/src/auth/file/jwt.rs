@@ -86,7 +86,7 @@ fn issuer(
             "tenants_claim" => tenants_claim = Some(claim_of(value)?),
             "roles_claim" => roles_claim = Some(claim_of(value)?),
             _ => {
-                let known = "unknown key: valid are keys_file, keys_url, issuer, audience, leeway, tenants, roles, \
+                let known = "unknown key: valid keys are keys_file, keys_url, issuer, audience, leeway, tenants, roles, \
                     tenants_claim and roles_claim";
                 return fault(key_at, known);
             }

@@ -62,7 +62,7 @@ pub(crate) struct FetchMetrics {
 impl FetchMetrics {
     pub(crate) fn new(r: &Registry) -> Self {
         let counter = |result| {
-            let help = "Fetches of keys of tokens from the URLs in auth_file, by result.";
+            let help = "Fetches of token keys from the URLs in auth_file, by result.";
             r.counter_with("floodmark_auth_key_fetches_total", help, &[("result", result)])
         };
         Self { ok: counter("ok"), failed: counter("failed") }
@@ -152,12 +152,12 @@ impl KeyUrl {
                 *self.keys.write() = Arc::new(keys.replacing(&before));
                 *self.held.lock() = Some(memory);
                 self.shared.metrics.ok.inc();
-                tracing::debug!(url = shown(&self.uri), count, "fetched keys of tokens");
+                tracing::debug!(url = shown(&self.uri), count, "fetched the keys of tokens");
             }
             Err(error) => {
                 self.shared.metrics.failed.inc();
                 let kept = before.len();
-                tracing::warn!(url = shown(&self.uri), %error, kept, "cannot fetch keys of tokens; known keys stay in effect");
+                tracing::warn!(url = shown(&self.uri), %error, kept, "cannot fetch the keys of tokens; the earlier keys stay in effect");
             }
         }
         self.state.send_replace(if is_ok { State::Fresh } else { State::Failed });

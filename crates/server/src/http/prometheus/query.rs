@@ -171,8 +171,8 @@ pub(super) fn expression(params: &Params) -> &str {
 fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     match error {
         QueryError::TooLarge => QueryError::Execution(format!(
-            "{error}: one query may hold {} samples of 16 bytes; this limit grows with --memory and shrinks with \
-             query_concurrency, and a tenant may have less (settings query_memory, query_samples)",
+            "{error}: one query may hold {} samples; the limit depends on --memory and query_concurrency, and on the \
+             tenant's query_memory and query_samples",
             options.samples_max
         )),
         error => error,

@@ -202,7 +202,7 @@ pub(crate) fn crowded(what: &str, gate: &Gate, full: Full) -> ApiError {
     ApiError::unavailable(match full {
         Full::Share(Inside { requests, .. }) => {
             format!(
-                "too many {what}: {requests} of the tenant are already running or waiting, which is its share of {}",
+                "too many {what}: the tenant has {requests} running or waiting, which is its share of {}",
                 gate.limit()
             )
         }
