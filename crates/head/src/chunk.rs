@@ -6,23 +6,15 @@
 //!   control = time class (bits 7-6) · length n of the value part (bits 5-2) · variant (bits 1-0)
 //! ```
 //!
-//! A time is the change of the interval ("delta of deltas"), in 0, 1, 4 or 8 bytes for the time classes 0 to
-//! 3.
+//! - A time is the change of the interval, in 0, 1, 4 or 8 bytes for the time classes 0 to 3.
+//! - In a decimal chunk, a value is `mantissa / 10^exponent`, exact to the bit. A token has the change of the
+//!   mantissa (zigzag) in `n` bytes. A value without such a form is stored whole (variant 2).
+//! - In a float chunk (exponent [`FLOAT`]), a token has the XOR with the previous value's bits: `n` bytes,
+//!   without `variant` leading zero bytes and all trailing zero bytes.
+//! - `n = 0` with variant 1 is a run. The next byte counts further samples with the same value and interval.
 //!
-//! Most measured numbers are short decimals. So a chunk first tries `value = mantissa / 10^exponent`, exact
-//! to the bit, with one exponent for the whole chunk. A token then holds the change of the mantissa (zigzag)
-//! in `n` bytes. A value without such a form is stored whole (variant 2). If whole values prevail, the chunk
-//! is closed.
-//!
-//! A chunk whose first value has no decimal form is a float chunk (exponent [`FLOAT`]). Its tokens hold the
-//! XOR with the previous value's bits: `n` bytes remain after `variant` leading zero bytes and all trailing
-//! zero bytes are dropped.
-//!
-//! In both kinds, `n = 0` with variant 1 is a run. The next byte counts the further samples that repeat value
-//! and interval, so a constant takes almost no space.
-//!
-//! All parts are whole bytes. Compared with Gorilla's bits (Pelkonen et al., 2015), this is less dense on
-//! pure noise, denser on decimals, and several times faster to read.
+//! All parts are whole bytes. So a chunk is several times faster to read than Gorilla's bits (Pelkonen et
+//! al., 2015).
 
 mod decimal;
 mod histograms;
@@ -40,20 +32,19 @@ use model::{Samples, TimeRange};
 /// Maximum number of samples in a chunk: an hour at four a minute.
 pub const SAMPLES_MAX: u16 = 240;
 
-/// The exponent byte of a float chunk.
 const FLOAT: u8 = 0xff;
 
-/// The exponent byte of a chunk of native histograms; [`histograms`] describes the other bytes.
+/// The exponent byte of a chunk of native histograms ([`histograms`]).
 const HISTOGRAM: u8 = 0xfe;
 
 const HEADER_BYTES: usize = 17;
 const VARIANT_RUN: u8 = 1;
 const VARIANT_RAW: u8 = 2;
 
-/// Size of a finished chunk's footer: last timestamp (i64 LE) and number of samples (u16 LE).
+/// Footer of a finished chunk: last timestamp (i64 LE) and number of samples (u16 LE).
 const FOOTER_BYTES: usize = 10;
 
-/// A finished chunk: one allocation of exactly its size, footer included.
+/// A finished chunk: one allocation of its exact size.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     bytes: Box<[u8]>,
@@ -65,7 +56,6 @@ impl Chunk {
         u16::from_le_bytes([self.bytes[count], self.bytes[count + 1]])
     }
 
-    /// The range from the first to the last sample.
     pub fn range(&self) -> TimeRange {
         let footer = self.bytes.len() - FOOTER_BYTES;
         TimeRange::new(
@@ -74,17 +64,17 @@ impl Chunk {
         )
     }
 
-    /// Memory in bytes, including the handle.
+    /// Memory with the handle.
     pub const fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
 
-    /// Encoded size in bytes, without the footer.
+    /// Encoded size without the footer.
     pub const fn data_bytes(&self) -> usize {
         self.bytes.len() - FOOTER_BYTES
     }
 
-    /// Appends the samples inside `range` to `out`. `V` must be the kind of the chunk's values.
+    /// Appends the samples inside `range` to `out`. `V` must be the kind of the values.
     pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.range().overlaps(&range) {
             V::read(&self.bytes, self.count(), range, out);

@@ -11,7 +11,7 @@ pub struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Panics if the lengths differ. The values of all series must be of the kind of `values`.
+    /// Panics if the lengths differ. All series must have the kind of `values`.
     pub fn new(refs: &'a [SeriesRef], timestamps: &'a [i64], values: ValuesRef<'a>) -> Self {
         assert!(
             refs.len() == timestamps.len() && refs.len() == values.len(),
@@ -24,7 +24,6 @@ impl<'a> Columns<'a> {
         self.refs.is_empty()
     }
 
-    /// Series of each sample.
     pub const fn refs(self) -> &'a [SeriesRef] {
         self.refs
     }
@@ -37,13 +36,12 @@ impl<'a> Columns<'a> {
         self.values
     }
 
-    /// The first `most` samples, or all if there are fewer.
+    /// At most the first `most` samples.
     pub(crate) fn first(self, most: usize) -> Self {
         let len = self.refs.len().min(most);
         Self::new(&self.refs[..len], &self.timestamps[..len], self.values.slice(0..len))
     }
 
-    /// Drops the first `count` samples.
     pub(crate) fn skip(&mut self, count: usize) {
         let values = self.values.slice(count..self.values.len());
         *self = Self::new(&self.refs[count..], &self.timestamps[count..], values);

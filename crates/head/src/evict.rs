@@ -6,15 +6,12 @@
 //!     └── create, append ┘
 //! ```
 //!
-//! Readers and writers keep references to series from one short lock to the next. So a step begins only when
-//! all users that took their [`crate::Pin`] before the previous step are gone (see
-//! [`crate::Partition::evict_turn`]):
+//! Readers and writers keep references from one lock to the next. So a step begins only when no
+//! [`crate::Pin`] from before the previous step is left ([`crate::Partition::evict_turn`]).
 //!
-//! - *unlink*: lookups by key no longer find the series. A writer that found it before may still append to
-//!   it, and a writer that creates it again gets the same series. Either way the series is known again.
-//! - *unlist*: the series leaves all postings, and its key is forgotten. A reader that selected it before can
-//!   still read its labels.
-//! - *remove*: its labels are dropped, and so are label pairs that no other series has. Its number is reused for new series.
+//! - *unlink*: lookups by key no longer find the series. A late append or a create links it again.
+//! - *unlist*: the series leaves all postings and the index. Its labels stay.
+//! - *remove*: its labels are dropped, and label pairs without other series. Its number is free.
 
 use crate::index::Decision;
 use crate::series::{ACTIVE, GONE, Series, UNLINKED};
@@ -26,34 +23,31 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn, which takes about fifty microseconds: writers wait for it. A visit to one series is one
-/// step.
+/// Steps of a turn, about fifty microseconds. A visit to one series is one step.
 pub(crate) const TURN_STEPS: usize = 500;
-/// Steps to take a series with ten labels out of its postings or out of memory.
+/// Steps to unlist or remove a series with ten labels.
 const SERIES_STEPS: usize = 16;
-/// Steps to visit a page of the index, in addition to one step for each entry.
+/// Steps to visit a page of the index, besides one for each entry.
 const PAGE_STEPS: usize = 8;
 
-/// Thresholds for idle series: times at which they were last seen, in seconds of the clock that is passed to
-/// appends.
+/// Thresholds for idle series, in seconds of the clock of appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idle {
-    /// Series last seen before this time leave the active set. Their samples stay.
+    /// Series last seen earlier are no longer active. Their samples stay.
     pub retire_before_s: u32,
-    /// Series last seen before this time are evicted if they have no samples.
+    /// Series last seen earlier are evicted, if they have no samples.
     pub evict_before_s: u32,
 }
 
 impl Idle {
-    /// Uses one time for both thresholds.
     pub const fn before(seconds: u32) -> Self {
         Self { retire_before_s: seconds, evict_before_s: seconds }
     }
 }
 
 impl TenantHead {
-    /// Retires idle series, and unlinks idle series without samples. Adds the number of unlinked series to
-    /// `unlinked`. Returns true when all series have been visited.
+    /// Retires idle series, and unlinks those without samples. Adds their number to `unlinked`. True after
+    /// the last series.
     pub(crate) fn unlink_some(&mut self, idle: Idle, steps: &mut usize, unlinked: &mut u64) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -80,8 +74,7 @@ impl TenantHead {
         true
     }
 
-    /// Takes series that are still unlinked out of the index and the postings. Returns true when none is
-    /// left.
+    /// Takes unlinked series out of the index and the postings. True when none is left.
     pub(crate) fn unlist_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -91,7 +84,7 @@ impl TenantHead {
             self.drop_keys(steps);
             self.evicting.page += 1;
         }
-        // Ascending, because postings are made of runs, and removing from the middle of a run is expensive.
+        // ascending, because it is expensive to remove from the middle of a run
         for series in self.evicting.removing.range(self.evicting.unlisted..) {
             if *steps == 0 {
                 self.evicting.unlisted = series;
@@ -108,7 +101,7 @@ impl TenantHead {
         true
     }
 
-    /// Merges pages of the index that have become sparse. Returns true when none is left.
+    /// Merges sparse pages of the index. True when none is left.
     fn merge_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -120,7 +113,7 @@ impl TenantHead {
             self.evicting.merged |= moved > 0;
         }
         self.evicting.page = 0;
-        // pages that were moved may have been skipped
+        // a page that moved may have been skipped
         if std::mem::take(&mut self.evicting.merged) {
             return self.merge_some(steps);
         }
@@ -128,8 +121,7 @@ impl TenantHead {
         true
     }
 
-    /// Removes the keys of unlinked series from one page of the index. Links series again that were created
-    /// again or got samples meanwhile.
+    /// Removes the keys of unlinked series from a page. Links series that got samples or were created again.
     fn drop_keys(&mut self, steps: &mut usize) {
         let Self { index, series, evicting, active, .. } = self;
         index.review(evicting.page, |found, linked| {
@@ -147,7 +139,7 @@ impl TenantHead {
         });
     }
 
-    /// Removes unlisted series and reports their references to `freed`. Returns true when none is left.
+    /// Removes unlisted series, and reports their references to `freed`. True when none is left.
     pub(crate) fn remove_some(&mut self, steps: &mut usize, freed: &mut dyn FnMut(SeriesRef)) -> bool {
         // from the end, so that whole pages become empty
         while let Some(series) = self.evicting.removing.max().map(SeriesRef) {
@@ -166,14 +158,13 @@ impl TenantHead {
         self.merge_some(steps)
     }
 
-    /// True if any series holds samples. Visits all of them.
+    /// True if any series holds samples. Visits all series.
     pub(crate) fn holds_samples(&self) -> bool {
         (0..self.series.len()).filter_map(|i| self.series.find(i)).any(Series::holds_samples)
     }
 
-    /// True if the tenant may be removed: it has no series, and its metadata (if any) is not needed. Metadata
-    /// is not needed once a series of the tenant was evicted. Restored metadata stays until it is idle,
-    /// because replay itself evicts series.
+    /// True if the tenant may be removed: it has no series, and its metadata is not needed. Metadata restored
+    /// by replay is needed until it is idle.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);

@@ -1,19 +1,19 @@
-//! The newest exemplars of a tenant, in a ring: exemplars are examples, so old ones may be dropped.
+//! The newest exemplars of a tenant, in a ring.
 
 use model::{Exemplar, SeriesRef};
 use std::collections::VecDeque;
 
-/// Exemplars kept for one tenant in one partition.
+/// Exemplars of one tenant in one partition, at most.
 pub const EXEMPLARS_MAX: usize = 10_000;
 
-/// Fixed size of an exemplar, without the text of its labels.
+/// Size of an exemplar without its text.
 const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
 
 #[derive(Debug, Default)]
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
     label_bytes: usize,
-    /// Number of exemplars dropped so far, which is the number of the oldest one.
+    /// Number of dropped exemplars, which is the number of the oldest one.
     left: u64,
 }
 
@@ -26,14 +26,14 @@ impl Exemplars {
             self.drop_oldest();
         }
         if self.ring.len() == self.ring.capacity() {
-            // doubling would take memory that the bound on bytes leaves to other tenants
+            // in small steps, because doubling would take other tenants' memory
             self.ring.reserve_exact((self.ring.len() / 8).max(16));
         }
         self.label_bytes += exemplar.labels.as_bytes().len();
         self.ring.push_back((series, exemplar));
     }
 
-    /// Drops the oldest exemplars until the rest takes at most `bytes`; returns the number dropped.
+    /// Drops the oldest exemplars until the rest takes at most `bytes`. Returns their number.
     pub(crate) fn trim(&mut self, bytes: usize) -> u64 {
         let before = self.left;
         while self.ring.len() * ENTRY_BYTES + self.label_bytes > bytes {
@@ -45,7 +45,7 @@ impl Exemplars {
         self.left - before
     }
 
-    /// Takes all exemplars out. Later ones continue the numbers.
+    /// Takes all exemplars out. Later exemplars continue the numbers.
     pub(crate) fn take(&mut self) -> Self {
         let left = self.left + self.ring.len() as u64;
         std::mem::replace(self, Self { left, ..Self::default() })
@@ -58,7 +58,6 @@ impl Exemplars {
         }
     }
 
-    /// Keeps only the exemplars of series for which `keeps` is true.
     pub(crate) fn retain(&mut self, keeps: impl Fn(SeriesRef) -> bool) {
         let label_bytes = &mut self.label_bytes;
         self.ring.retain(|(series, exemplar)| {
@@ -75,8 +74,7 @@ impl Exemplars {
         self.ring.iter()
     }
 
-    /// Exemplars from the number `from` on, with their numbers. Numbers count from the first exemplar ever
-    /// pushed.
+    /// Exemplars from the number `from` on, with their numbers since the first push.
     pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
         let skipped =
             usize::try_from(from.saturating_sub(self.left)).unwrap_or(usize::MAX).min(self.ring.len());
@@ -84,7 +82,7 @@ impl Exemplars {
         self.ring.range(skipped..).zip(numbers).map(|((series, exemplar), number)| (number, series, exemplar))
     }
 
-    /// Memory in bytes. Takes constant time, because every write reads it.
+    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.capacity() * ENTRY_BYTES + self.label_bytes
     }

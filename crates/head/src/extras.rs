@@ -1,8 +1,5 @@
-//! Exemplars and metadata of a partition, each within a bound on its bytes.
-//!
-//! Neither is stored in a table, so sealing frees neither. When exemplars reach their bound, the oldest ones
-//! of the tenants that hold the most are dropped. Metadata is never dropped to make room: beyond its bound,
-//! new families are refused.
+//! Exemplars and metadata of a partition, each with a limit on bytes. Sealing does not free them. At the
+//! limit, the oldest exemplars of the largest tenants are dropped, and new metric families are refused.
 
 use crate::exemplars::Exemplars;
 use crate::partition::Partition;
@@ -13,38 +10,34 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Metric families whose metadata is kept for one tenant in one partition.
+/// Metric families of one tenant in one partition, at most.
 const METADATA_MAX: usize = 20_000;
 
-/// Fixed size of a metric family without its texts: its entry in a tree.
+/// Size of a metric family without its texts.
 const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 
-/// Bytes of exemplars after a trim, in quarters of the bound. The rest stays free, so that not every new
-/// exemplar causes another trim.
+/// Bytes of exemplars after a trim, in quarters of the limit. The rest delays the next trim.
 const TRIMMED_QUARTERS: usize = 3;
 
-/// Metadata and exemplars that were taken out of a head.
+/// Metadata and exemplars taken out of a head.
 #[derive(Debug, Default)]
 pub struct Extras {
     _metadata: BTreeMap<String, Metadata>,
     _exemplars: Exemplars,
 }
 
-/// Reason for refusing metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataRefusal {
-    /// The tenant has reached the maximum number of metric families.
+    /// The tenant has too many metric families.
     Families,
-    /// The bound on the bytes of all tenants is reached, or this tenant's share of it.
+    /// All tenants, or this tenant, have used their bytes.
     Bytes,
 }
 
-/// Part of the metadata budget that a tenant may use.
+/// Part of the metadata's bytes that a tenant may use.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// A tenant may hold at most as many bytes as stay free afterwards, so that no tenant can take
-    /// everything. Of two tenants that fill the budget at the same pace, each gets a third. Pending changes
-    /// count as the tenant's own.
+    /// A tenant may hold at most as many bytes as stay free. Pending changes count as its own.
     AsMuchAsIsFree {
         pending_bytes: usize,
     },
@@ -52,8 +45,8 @@ enum Share {
 }
 
 impl Partition {
-    /// Stores exemplars of a tenant's series, and marks each series as seen at `now_s`, as a sample does: a
-    /// series may have only exemplars. The caller must call [`Self::trim_exemplars`] afterwards.
+    /// Stores exemplars, and marks their series as seen at `now_s`. The caller must call
+    /// [`Self::trim_exemplars`] afterwards.
     pub fn put_exemplars(
         &mut self,
         tenant: &TenantId,
@@ -74,7 +67,6 @@ impl Partition {
         self.exemplar_bytes = self.exemplar_bytes + after - before;
     }
 
-    /// Sets the time at which series with exemplars were last seen.
     pub fn see_exemplars(&mut self, seen_s: u32) {
         for head in self.tenants.values_mut() {
             for (series, _) in head.exemplars.iter() {
@@ -83,8 +75,8 @@ impl Partition {
         }
     }
 
-    /// Drops the oldest exemplars of the tenants that hold the most, if all tenants together exceed
-    /// `limit_bytes`; returns the number dropped. A tenant below an equal share loses none.
+    /// If all tenants together exceed `limit_bytes`, drops the oldest exemplars of the largest tenants.
+    /// Returns their number.
     pub fn trim_exemplars(&mut self, limit_bytes: usize) -> u64 {
         if self.exemplar_bytes <= limit_bytes {
             return 0;
@@ -104,7 +96,7 @@ impl Partition {
         dropped
     }
 
-    /// Takes a tenant's metadata and exemplars out, so that they can be dropped without the lock.
+    /// Takes metadata and exemplars out, to drop them without the lock.
     pub fn take_extras(&mut self, tenant: &TenantId) -> Extras {
         let Some(head) = self.tenants.get_mut(tenant) else { return Extras::default() };
         let (before, exemplar_bytes) = (head.memory_bytes(), head.exemplars.memory_bytes());
@@ -117,14 +109,12 @@ impl Partition {
         extras
     }
 
-    /// Bytes that the exemplars of all tenants hold.
     pub const fn exemplar_bytes(&self) -> usize {
         self.exemplar_bytes
     }
 
-    /// Returns the bytes by which memory would grow if `metadata` were stored, or the reason for refusing it.
-    /// Metadata of all tenants may take `limit_bytes`; `pending_bytes` were approved before and are not
-    /// stored yet. A known family may always be replaced by an entry that is not larger.
+    /// Bytes by which memory would grow with `metadata`, or the reason to refuse it. All tenants together may
+    /// use `limit_bytes`; `pending_bytes` are approved, but not stored. An entry may replace a larger one.
     pub fn check_metadata(
         &self,
         tenant: &TenantId,
@@ -135,7 +125,7 @@ impl Partition {
         self.check(self.tenant(tenant), metadata, limit_bytes, Share::AsMuchAsIsFree { pending_bytes })
     }
 
-    /// Stores metadata of a metric family if [`Self::check_metadata`] allows it.
+    /// Stores metadata if [`Self::check_metadata`] allows it.
     pub fn put_metadata(
         &mut self,
         tenant: &TenantId,
@@ -147,9 +137,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Restores metadata from before a restart. The tenant's share does not apply, because the metadata
-    /// fitted before. If the tenant has no series, it is removed later as if its series were last seen at
-    /// `now_s`.
+    /// Restores metadata from before a restart, without a limit for the tenant. A tenant without series
+    /// counts as seen at `now_s`.
     pub fn restore_metadata(
         &mut self,
         tenant: &TenantId,
@@ -165,7 +154,6 @@ impl Partition {
         Ok(())
     }
 
-    /// Bytes that the metadata of all tenants holds.
     pub const fn metadata_bytes(&self) -> usize {
         self.metadata_bytes
     }
@@ -198,7 +186,7 @@ impl Partition {
 }
 
 impl TenantHead {
-    /// Stores metadata; returns the change of memory in bytes.
+    /// Stores metadata. Returns the change of memory in bytes.
     fn put(&mut self, metadata: Metadata) -> isize {
         let mut grown = bytes_of(&metadata) as isize;
         if let Some(known) = self.metadata.get_mut(&metadata.metric) {
@@ -216,8 +204,8 @@ const fn bytes_of(metadata: &Metadata) -> usize {
     2 * metadata.metric.len() + metadata.help.len() + metadata.unit.len() + FAMILY_BYTES
 }
 
-/// Max-min fair share: the most that each holder may keep so that all together keep at most `total`. Larger
-/// holders share what smaller ones do not use. `usize::MAX` if everything fits.
+/// Max-min fair share: the most that each holder may keep, so that all keep at most `total`. `usize::MAX` if
+/// everything fits.
 fn equal_share(mut held: Vec<usize>, total: usize) -> usize {
     held.sort_unstable();
     let (mut left, count) = (total, held.len());

@@ -1,15 +1,14 @@
-//! Removes samples from a head: they are frozen, read any number of times, and released once a table holds
-//! them.
+//! Removes samples from a head: they are frozen, read, and released once a table holds them.
 //!
 //! ```text
 //!   append ──▶ fresh ──freeze()──▶ frozen ──release_turn() …──▶ gone
 //!                                    └─ FrozenOrder, read_frozen(): any number of times
 //! ```
 //!
-//! Freezing touches no series. A freeze flips the head's epoch, and all samples of a series in the other epoch are
-//! frozen. The first append to such a series separates its frozen chunks. A release visits all series, a few
-//! in each turn, and brings them into the head's epoch. Only then can the next freeze begin. If a release is
-//! delayed for long, newer samples can join the outstanding freeze: [`TenantHead::freeze_rest_some`].
+//! A freeze flips the head's epoch and touches no series. Samples of a series in the other epoch are frozen.
+//! The first later append to the series separates its frozen chunks. A release visits all series in turns and
+//! brings them into the head's epoch. Then the next freeze can begin. Before the release,
+//! [`TenantHead::freeze_rest_some`] adds newer samples to the present freeze.
 
 use crate::late::{Late, enclosing_range};
 use crate::series::EPOCH;
@@ -22,17 +21,15 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-/// Series visited in a turn of a release. A turn takes about fifty microseconds, because writers wait for it.
+/// Series visited in a turn of a release, about fifty microseconds.
 pub(crate) const TURN_SERIES: usize = 400;
 
-/// Number of late samples that can be merged in the time of a visit to a series.
+/// Late samples that are merged in the time of a visit to a series.
 const LATE_PER_STEP: usize = 8;
 
 impl TenantHead {
-    /// Makes all samples immutable, in constant time; new samples are kept beside them. Returns the number of
-    /// frozen samples, or 0 if there are none. A sample that was sent twice may count twice.
-    ///
-    /// Only one freeze can be outstanding.
+    /// Makes all samples immutable, in constant time. Returns their number; a sample sent twice may count
+    /// twice. Only one freeze can be outstanding.
     pub(crate) fn freeze(&mut self) -> u64 {
         assert!(!self.is_frozen(), "BUG: earlier frozen samples are not released yet");
         let samples = std::mem::take(&mut self.samples_fresh);
@@ -44,13 +41,12 @@ impl TenantHead {
         samples
     }
 
-    /// Adds samples that arrived since the freeze to the frozen ones. Uses one of `steps` for each series,
-    /// and more to merge late samples. Returns true after the last turn. No writes may happen between turns,
-    /// and the release must not have begun.
+    /// Adds samples that arrived since the freeze to the frozen ones. True after the last turn. No writes may
+    /// happen between turns, and the release must not have begun.
     pub(crate) fn freeze_rest_some(&mut self, steps: &mut usize) -> bool {
         assert!(self.is_frozen() && self.frozen.released == 0, "BUG: no freeze, or its release has begun");
         self.frozen.samples += std::mem::take(&mut self.samples_fresh);
-        // eviction may have left fewer series than were visited
+        // eviction may have removed visited series
         let mut next = self.frozen.visited.min(self.series.len());
         while next < self.series.len() && *steps > 0 {
             let taken = 1 + self.freeze_rest(SeriesRef(next as u32)) / LATE_PER_STEP;
@@ -63,7 +59,7 @@ impl TenantHead {
         last
     }
 
-    /// Freezes all samples of a series; returns the number of late samples merged.
+    /// Freezes all samples of a series. Returns the number of late samples merged.
     fn freeze_rest(&mut self, series_ref: SeriesRef) -> usize {
         let epoch = self.frozen.epoch;
         let Some(series) = self.series.find_mut(series_ref.index()) else { return 0 };
@@ -88,8 +84,8 @@ impl TenantHead {
         merged
     }
 
-    /// Appends the frozen samples of a series to `out`, in ascending order. Each time occurs once: the last
-    /// write wins. `V` must be the kind of the series' values.
+    /// Appends the frozen samples of a series to `out`, in ascending order. At each time, the last write
+    /// wins. `V` must be the kind of the values.
     pub fn read_frozen<V: Value>(&self, series_ref: SeriesRef, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
@@ -100,7 +96,7 @@ impl TenantHead {
         }
     }
 
-    /// Time range of a series' frozen samples, without decoding them.
+    /// Time range of a series' frozen samples, found without decoding.
     pub fn frozen_range(&self, series_ref: SeriesRef) -> Option<TimeRange> {
         let series = self.series.get(series_ref.index());
         let in_order = series.frozen_range(self.frozen.is_whole(series));
@@ -108,13 +104,13 @@ impl TenantHead {
         [in_order, late].into_iter().flatten().reduce(enclosing_range)
     }
 
-    /// Releases frozen samples. Uses one of `steps` for each series. Returns true after the last turn, or if
-    /// nothing is frozen. Each series keeps its newest time.
+    /// Releases frozen samples, with one of `steps` for each series. True after the last turn. Each series
+    /// keeps its newest time.
     pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
         if !self.is_frozen() {
             return true;
         }
-        // eviction may have left fewer series than were released
+        // eviction may have removed released series
         let from = self.frozen.released.min(self.series.len());
         let to = self.series.len().min(from + *steps);
         (from..to).for_each(|i| self.release(SeriesRef(i as u32)));
@@ -141,7 +137,6 @@ impl TenantHead {
         }
     }
 
-    /// True if the series has frozen samples.
     pub(crate) fn has_frozen(&self, series_ref: SeriesRef) -> bool {
         let series = self.series.get(series_ref.index());
         match self.frozen.is_whole(series) {

@@ -1,17 +1,14 @@
 //! Finds the metrics and label pairs that got the most new series within the last hour, in bounded memory.
 //!
-//! Time is divided into buckets. Each bucket has a sketch of the metrics and a sketch of the other label
-//! pairs. A sketch is the *Space-Saving* algorithm of Metwally, Agrawal and El Abbadi (2005): it has a fixed
-//! number of counters. A pair without a counter takes over the smallest counter, and the count of that
-//! counter becomes the pair's error. After `n` additions to a sketch of `k` counters:
+//! Each bucket of time has two sketches, for metrics and for other label pairs. A sketch is the
+//! *Space-Saving* algorithm of Metwally, Agrawal and El Abbadi (2005). After `n` additions to a sketch of `k`
+//! counters:
 //!
 //! - A count is too high by at most its error, which is at most `n / k`, and never too low.
 //! - A pair without a counter was added at most `n / k` times.
 //!
-//! A counter identifies its pair by number while the bucket is current and the pair is in memory: this is the
-//! cheapest way to count when a series is created. Otherwise the counter identifies the pair by the hash of
-//! its text, because the number may be reused for another pair. So a pair that leaves memory and comes back
-//! keeps its count.
+//! A counter of the current bucket identifies its pair by number. When the bucket ends or the pair leaves
+//! memory, the counter changes to the hash of the pair's text, because numbers are reused.
 
 use crate::pair::PairId;
 use hashbrown::HashTable;
@@ -24,50 +21,45 @@ mod tests;
 /// Width of a bucket in seconds.
 const BUCKET_S: u32 = 600;
 
-/// Number of buckets kept: the six complete ones of an hour, and the current one.
+/// Number of buckets: the six complete ones of an hour, and the current one.
 const BUCKETS: u32 = 7;
 
 /// Number of counters of a sketch. A count is too high by at most 1/32 of the new series, or 1/64 of their
-/// pairs. All buckets together
-/// take some 20 KiB for each tenant that creates many series in a partition.
+/// pairs. All buckets of a tenant take some 20 KiB.
 const METRICS: usize = 32;
 const PAIRS: usize = 64;
 
-/// New series of the last hour, by metric and by label pair.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    /// Buckets in order of time.
     buckets: VecDeque<Bucket>,
 }
 
 #[derive(Debug)]
 struct Bucket {
-    /// Time of the bucket, in units of [`BUCKET_S`].
+    /// Time in units of [`BUCKET_S`].
     number: u32,
     created: u64,
     metrics: Sketch,
     pairs: Sketch,
 }
 
-/// Metrics and label pairs of a tenant that got the most new series within about an hour, in one partition.
+/// Metrics and label pairs that got the most new series within an hour, in one partition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gained<'a> {
-    /// Number of new series.
     pub created: u64,
     pub metrics: Gains<'a>,
-    /// Label pairs other than those of metric names.
+    /// Label pairs without metric names.
     pub pairs: Gains<'a>,
 }
 
-/// Gains of pairs of one kind that are still in memory, unsorted.
+/// Gains of pairs that are still in memory, unsorted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gains<'a> {
     pub gains: Vec<Gain<'a>>,
-    /// Upper bound on the new series of each pair that is not in `gains`.
+    /// Upper bound on the new series of each other pair.
     pub others_max: u64,
 }
 
-/// New series with a label pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gain<'a> {
     pub name: &'a str,
@@ -79,13 +71,13 @@ pub struct Gain<'a> {
 }
 
 impl Growth {
-    /// Start of the period that counts cover at `now_s`, in seconds of the same clock.
+    /// Start of the period that counts cover at `now_s`, in seconds.
     pub(crate) const fn since_s(now_s: u32) -> u32 {
         (now_s / BUCKET_S + 1).saturating_sub(BUCKETS) * BUCKET_S
     }
 
     /// Counts a new series with these pairs. The pair at `metric_at` is its metric name. `hash` computes
-    /// [`hash_of`] of a pair.
+    /// [`hash_of`].
     pub(crate) fn count(
         &mut self,
         ids: &[PairId],
@@ -103,7 +95,7 @@ impl Growth {
         }
     }
 
-    /// Notes that a pair leaves memory. `hash` is called if the pair has a counter.
+    /// Notes that a pair leaves memory.
     pub(crate) fn forget(&mut self, id: PairId, hash: impl Fn() -> u64) {
         if let Some(Bucket { metrics, pairs, .. }) = self.buckets.back_mut() {
             metrics.forget(id, &hash);
@@ -126,8 +118,8 @@ impl Growth {
         self.buckets.back_mut().expect("BUG: the bucket just added is missing")
     }
 
-    /// New series within about the last hour. `text` returns name and value of a pair that has series, and `hash`
-    /// computes [`hash_of`] of it.
+    /// New series of the last hour. `text` returns name and value of a pair with series. `hash` computes
+    /// [`hash_of`].
     pub(crate) fn gained<'a>(
         &self,
         now_s: u32,
@@ -143,19 +135,19 @@ impl Growth {
         }
     }
 
-    /// Bytes of memory, in constant time.
+    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         let sketches = self.buckets.iter().flat_map(|bucket| [&bucket.metrics, &bucket.pairs]);
         self.buckets.capacity() * size_of::<Bucket>() + sketches.map(Sketch::memory_bytes).sum::<usize>()
     }
 }
 
-/// Hash of a pair's text. The seed keeps strangers from choosing pairs that collide.
+/// Hash of a pair's text. The seed makes collisions unpredictable.
 pub(crate) fn hash_of(name: &str, value: &str, seed: u64) -> u64 {
     xxh3_64_with_seed(value.as_bytes(), xxh3_64_with_seed(name.as_bytes(), seed))
 }
 
-/// Sums of the sketches of several buckets, for pairs that are in memory.
+/// Sums over several buckets, for pairs in memory.
 fn gains<'a, 's>(
     sketches: impl Iterator<Item = &'s Sketch>,
     text: &impl Fn(PairId) -> Option<(&'a str, &'a str)>,
@@ -182,7 +174,7 @@ fn gains<'a, 's>(
     Gains { gains: sums.into_iter().filter_map(gain).collect(), others_max }
 }
 
-/// Sums of a pair's counts over the buckets in which it has a counter.
+/// Sums of a pair's counts over buckets with its counter.
 #[derive(Debug, Default)]
 struct Sum {
     most: u64,
@@ -196,29 +188,27 @@ struct Sum {
 #[derive(Debug, Default)]
 struct Sketch {
     counters: Vec<Counter>,
-    /// Positions of the counters that identify their pair by its number.
+    /// Positions of counters that identify their pair by number.
     positions: HashTable<u32>,
-    /// Number of counters that identify their pair by its hash.
+    /// Number of counters that identify their pair by hash.
     left: usize,
-    /// Lower bound of all counters: no pair without a counter was added more often. Zero until a counter is taken
-    /// over.
+    /// Lower bound of all counters. A pair without a counter was not added more often.
     floor: u32,
-    /// Position at which the search for a counter equal to the floor continues.
+    /// Position at which the search for the lowest counter continues.
     next: usize,
 }
 
 #[derive(Debug)]
 struct Counter {
-    /// Hash of the pair's text, if the counter identifies its pair by hash.
+    /// Hash of the pair's text, if it identifies the pair.
     hash: Option<u64>,
-    /// The pair's number; after the pair left memory, its latest number.
+    /// The pair's latest number.
     pair: PairId,
     count: u32,
     error: u32,
 }
 
 impl Sketch {
-    /// Counts a pair, with at most `MOST` counters.
     #[inline]
     fn add<const MOST: usize>(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) {
         match self.position(pair) {
@@ -230,7 +220,7 @@ impl Sketch {
         }
     }
 
-    /// The position of a pair's counter, if it identifies the pair by its number.
+    /// Position of a pair's counter that identifies it by number.
     #[inline]
     fn position(&self, pair: PairId) -> Option<usize> {
         let is_its = |i: &u32| self.counters[*i as usize].pair == pair;
@@ -254,8 +244,7 @@ impl Sketch {
         self.positions.insert_unique(spread(pair), position as u32, hash_at);
     }
 
-    /// Finds the counter of a pair that left memory and came back. The counter then identifies the pair by
-    /// number again.
+    /// Finds the counter of a pair that came back into memory. The counter then has the pair's number.
     fn back(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) -> Option<usize> {
         if self.left == 0 {
             return None;
@@ -268,9 +257,9 @@ impl Sketch {
         Some(position)
     }
 
-    /// Takes the lowest counter away from its pair. Returns its position and its count.
+    /// Takes the lowest counter away from its pair. Returns position and count.
     fn take_lowest(&mut self) -> (usize, u32) {
-        // the search finds none only if the lowest count has risen since the last search
+        // the search fails only if the lowest count has risen
         let is_lowest = |counter: &Counter| counter.count == self.floor;
         let (before, after) = self.counters.split_at(self.next);
         let found = after.iter().position(is_lowest).map(|i| self.next + i);
@@ -292,7 +281,7 @@ impl Sketch {
         entry.expect("BUG: the position of a counter is missing").remove();
     }
 
-    /// Notes that a pair leaves memory: its counter identifies it by its hash from now on.
+    /// A pair leaves memory, so its counter changes to the hash.
     fn forget(&mut self, pair: PairId, hash: &impl Fn() -> u64) {
         let Some(position) = self.position(pair) else { return };
         self.remove_position(pair, position);
@@ -300,7 +289,7 @@ impl Sketch {
         self.left += 1;
     }
 
-    /// Ends the bucket: all counters identify their pairs by hash from now on.
+    /// The bucket ends, so all counters change to hashes.
     fn close(&mut self, hash: &impl Fn(PairId) -> u64) {
         for counter in &mut self.counters {
             counter.hash.get_or_insert_with(|| hash(counter.pair));
@@ -314,7 +303,7 @@ impl Sketch {
     }
 }
 
-/// Hash of a pair's number for a table: Fibonacci hashing.
+/// Hash of a pair's number (Fibonacci hashing).
 const fn spread(pair: PairId) -> u64 {
     (pair.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,20 +1,14 @@
-//! Key → series: extendible hashing (Fagin et al., 1979) over small open-addressed pages.
-//!
-//! A growing hash table usually moves all its entries at once. Here, one page of a few hundred keys splits at
-//! a time. So new series delay lookups by a few microseconds at most, and memory never doubles. After
-//! removals, the two halves of a page are merged again.
-//!
-//! A key can be *unlinked*: lookups no longer find it, but the index keeps it. Linking the key again returns
-//! its old series.
+//! Key → series: extendible hashing (Fagin et al., 1979) over small pages. Growth splits one page at a time,
+//! so memory never doubles. Removals merge pages again. Lookups do not find an *unlinked* key, but the index
+//! keeps it until it is linked again.
 
 use model::{SeriesKey, SeriesRef};
 
 /// Slots of a page.
 const SLOTS: usize = 512;
-/// A page splits before it holds more keys than this: probes stay short.
+/// A page splits beyond this number of keys, to keep probes short.
 const FILL_MAX: usize = SLOTS * 7 / 8;
-/// Maximum number of keys of a merged page: a quarter less than [`FILL_MAX`], so that it does not split again
-/// soon.
+/// Maximum number of keys of a merged page, low enough to delay the next split.
 const MERGE_MAX: usize = FILL_MAX / 4 * 3;
 /// Marks a free slot.
 const FREE: u32 = u32::MAX;
@@ -24,7 +18,6 @@ const UNLINKED: u32 = 1 << 31;
 /// The most series an index can hold.
 pub(crate) const SERIES_MAX: usize = UNLINKED as usize - 1;
 
-/// Decision about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     Link,
@@ -32,7 +25,7 @@ pub(crate) enum Decision {
     Remove,
 }
 
-/// A key, as four words, and its series: 20 bytes without padding.
+/// A key, as four words, and its series: 20 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     key: [u32; 4],
@@ -53,15 +46,15 @@ impl Slot {
 struct Page {
     slots: Box<[Slot]>,
     used: usize,
-    /// Number of low bits that all keys of the page share; `bits` are these bits.
+    /// Number of low bits that all keys of the page share. `bits` are these bits.
     depth: u32,
     bits: u32,
 }
 
-/// A map from keys to series. The low bits of a key choose the page, higher ones the slot.
+/// A map from keys to series. Low bits of a key choose the page, higher bits the slot.
 #[derive(Debug)]
 pub struct Index {
-    /// Page for each value of the low bits. The number of entries is a power of two.
+    /// Page for each value of the low bits.
     directory: Vec<u32>,
     pages: Vec<Page>,
     len: usize,
@@ -78,7 +71,7 @@ impl Page {
         Self { slots: vec![Slot::FREE; SLOTS].into(), used: 0, depth, bits }
     }
 
-    /// Position of `key`, or of the free slot in which it belongs.
+    /// Position of `key`, or of the free slot for it.
     #[inline]
     fn find(&self, key: [u32; 4]) -> usize {
         let mut at = key[1] as usize % SLOTS;
@@ -98,7 +91,7 @@ impl Page {
         self.used += 1;
     }
 
-    /// Frees a slot, and moves later entries that lookups would no longer reach (Knuth's algorithm R).
+    /// Frees a slot, and moves later entries that lookups could not reach (Knuth's algorithm R).
     fn free(&mut self, at: usize) {
         let (mut hole, mut next) = (at, at);
         loop {
@@ -140,7 +133,7 @@ impl Index {
         (slot.series < UNLINKED).then_some(SeriesRef(slot.series))
     }
 
-    /// The series of a key, including an unlinked one.
+    /// Series of a key, even if unlinked.
     pub(crate) fn get_any(&self, key: SeriesKey) -> Option<SeriesRef> {
         let key = words(key);
         let page = &self.pages[self.page_of(key)];
@@ -148,7 +141,7 @@ impl Index {
         (!slot.is_free()).then_some(SeriesRef(slot.series & !UNLINKED))
     }
 
-    /// The series of a key. An unlinked key is linked again.
+    /// Series of a key. Links an unlinked key again.
     pub(crate) fn relink(&mut self, key: SeriesKey) -> Option<SeriesRef> {
         let key = words(key);
         let page = self.page_of(key);
@@ -161,12 +154,12 @@ impl Index {
         Some(SeriesRef(slot.series))
     }
 
-    /// Number of pages, for visiting each with [`Self::review`].
+    /// Number of pages for [`Self::review`].
     pub(crate) const fn page_count(&self) -> usize {
         self.pages.len()
     }
 
-    /// Calls `decide` for each key of a page, with its series and true if the key is linked. Applies the
+    /// Calls `decide` for each key of a page, with its series, and whether it is linked. Applies the
     /// decision.
     pub(crate) fn review(&mut self, page: usize, mut decide: impl FnMut(SeriesRef, bool) -> Decision) {
         let Some(page) = self.pages.get_mut(page) else { return };
@@ -186,8 +179,8 @@ impl Index {
         }
     }
 
-    /// Merges a page with its buddy as long as the result has at most [`MERGE_MAX`] keys; returns the number
-    /// of keys moved. The indices of other pages may change.
+    /// Merges a page with its buddy while at most [`MERGE_MAX`] keys result. Returns the number of moved
+    /// keys. The indices of other pages may change.
     pub(crate) fn merge(&mut self, page: usize) -> usize {
         let (mut page, mut moved) = (page, 0);
         while let Some(Page { depth: depth @ 1.., bits, used, .. }) = self.pages.get(page) {
@@ -217,7 +210,7 @@ impl Index {
         moved
     }
 
-    /// Halves the directory until it is as short as the deepest page allows.
+    /// Halves the directory as far as the deepest page allows.
     pub(crate) fn shrink(&mut self) {
         let depth = self.pages.iter().map(|page| page.depth).max().unwrap_or(0);
         if 1 << depth < self.directory.len() {
@@ -227,7 +220,7 @@ impl Index {
         }
     }
 
-    /// Points all entries of the directory with the low bits of a page at that page.
+    /// Points the directory's entries for a page at this page.
     fn point_at(&mut self, page: usize) {
         let Page { depth, bits, .. } = self.pages[page];
         for entry in self.directory.iter_mut().skip(bits as usize).step_by(1 << depth) {
@@ -235,7 +228,7 @@ impl Index {
         }
     }
 
-    /// Adds a key that the index does not have yet.
+    /// Adds a key that is not in the index.
     pub fn insert(&mut self, key: SeriesKey, series: SeriesRef) {
         assert!(series.0 < UNLINKED, "BUG: the highest bit of a series reference is set");
         let key = words(key);

@@ -7,44 +7,37 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::cmp::Ordering;
 
-/// The pairs of every series, in order of their names.
-///
-/// The series of a target differ only in their metric name, and those of a histogram also in `le`. So a label
-/// set is stored in eight bytes: a base, which many series share, and the one pair in which the set differs
-/// from its base. A base is dropped with the last series that shares it.
+/// The pairs of every series. Series of a target mostly differ in one pair. So a label set takes eight bytes:
+/// a base, which many series share, and one other pair. A base is dropped with its last series.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
-    /// Label sets, by series.
     sets: Paged<Set>,
     bases: Slab<Base>,
     /// Bytes of the pairs of all bases.
     pairs_bytes: usize,
-    /// Pairs of the base of the series created last, which the next series probably shares. Empty if there is
-    /// no base, or if it was dropped.
+    /// Pairs of the newest base, which the next series probably shares. Empty without a base.
     base: Vec<PairId>,
-    /// Number of the base with the pairs in `base`.
+    /// Number of this base.
     base_number: u32,
     scratch: Vec<PairId>,
-    /// Position of the metric name among the labels of the series inserted last; `usize::MAX` without one.
+    /// Position of the metric name in the newest series; `usize::MAX` without one.
     metric_at: usize,
 }
 
 #[derive(Debug, Default)]
 struct Set {
     base: u32,
-    /// The pair that replaces the base's pair of the same name.
+    /// The pair that replaces the base's pair of this name.
     own: PairId,
 }
 
 #[derive(Debug, Default)]
 struct Base {
     pairs: Box<[PairId]>,
-    /// Number of series that share the base.
     series: u32,
 }
 
 impl LabelSets {
-    /// Interns the labels of a new series.
     pub(crate) fn insert(&mut self, series: SeriesRef, labels: LabelsRef<'_>, pairs: &mut Pairs) {
         self.scratch.clear();
         self.metric_at = usize::MAX;
@@ -63,8 +56,7 @@ impl LabelSets {
         self.sets.put(series.index(), Set { base: self.base_number, own });
     }
 
-    /// The pairs of the series inserted last, and the position of its metric name in them (`usize::MAX`
-    /// without one).
+    /// The pairs of the newest series, and the position of its metric name (`usize::MAX` without one).
     pub(crate) fn inserted(&self) -> (&[PairId], usize) {
         (&self.scratch, self.metric_at)
     }
@@ -75,7 +67,7 @@ impl LabelSets {
         self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
     }
 
-    /// Drops the labels of an unlisted series. Drops its base and pairs, too, if no other series uses them.
+    /// Drops the labels of an unlisted series, with base and pairs that no other series uses.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());
         pairs.release(own);
@@ -91,7 +83,6 @@ impl LabelSets {
         }
     }
 
-    /// Puts a series' pairs into `scratch`.
     fn take_pairs(&mut self, series: SeriesRef, pairs: &Pairs) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -99,8 +90,8 @@ impl LabelSets {
         self.scratch = scratch;
     }
 
-    /// The only pair in which the new set differs from the base, or any pair if the sets are equal. `None` if more than one pair
-    /// differs, or if the two pairs have different label names.
+    /// The only pair in which the new set differs from the base, or any pair if none differs. `None` if there
+    /// are more, or label names differ.
     fn only_difference(&self, pairs: &Pairs) -> Option<PairId> {
         if self.scratch.len() != self.base.len() {
             return None;
@@ -111,8 +102,7 @@ impl LabelSets {
         (same_name && differences.next().is_none()).then_some(*own)
     }
 
-    /// Makes the new set a base. Returns one of its pairs: as the pair that differs from the base, it changes
-    /// nothing.
+    /// Makes the new set a base. Returns one of its pairs.
     fn start_base(&mut self, pairs: &mut Pairs) -> PairId {
         self.scratch.iter().for_each(|pair| pairs.acquire(*pair));
         self.pairs_bytes += size_of_val(&*self.scratch);
@@ -121,7 +111,7 @@ impl LabelSets {
         *self.base.first().expect("BUG: a series has no labels")
     }
 
-    /// The pairs of a series, in order of their names.
+    /// The pairs of a series, sorted by name.
     pub(crate) fn pairs<'a>(
         &'a self,
         series: SeriesRef,
@@ -133,10 +123,8 @@ impl LabelSets {
         base.map(move |pair| if pairs.name_number(pair) == own_name { set.own } else { pair })
     }
 
-    /// Compares two sets pair by pair, by name and then by value, without the metric names.
-    ///
-    /// Texts are read only from the first difference on, because sorting a million series consists of these
-    /// calls.
+    /// Compares two sets pair by pair, without metric names. Reads texts only from the first difference on,
+    /// for speed.
     pub(crate) fn compare<'a>(&'a self, a: SeriesRef, b: SeriesRef, pairs: &'a Pairs) -> Ordering {
         let (a, b) = (self.sets.get(a.index()), self.sets.get(b.index()));
         let (a_base, b_base) = (&*self.bases.get(a.base).pairs, &*self.bases.get(b.base).pairs);
@@ -152,7 +140,6 @@ impl LabelSets {
         others(a, a_base).cmp(others(b, b_base))
     }
 
-    /// Appends the canonical label bytes of a series.
     pub(crate) fn write(&self, series: SeriesRef, pairs: &Pairs, out: &mut Vec<u8>) {
         for pair in self.pairs(series, pairs) {
             let (name, value) = pairs.text(pair);

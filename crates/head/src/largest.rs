@@ -1,6 +1,5 @@
-//! Search for a tenant's largest label pairs, label values and label names, in turns of bounded length.
-//!
-//! No series is visited: each pair counts its series, and [`crate::ranks`] lists the pairs that have many.
+//! Search for a tenant's largest label pairs, values and names, in turns. No series is visited, because each
+//! pair counts its series.
 
 use crate::pair::{NameCount, PairId};
 use crate::ranks::Ranks;
@@ -9,21 +8,18 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Number of pairs or names visited in a turn of about a quarter of a millisecond.
+/// Pairs or names visited in a turn, a quarter of a millisecond.
 const TURN_STEPS: usize = 4_000;
 
-/// Maximum number of names that are visited, and of small pairs that are visited if there are too few large
-/// ones. A tenant with more small pairs also has large ones.
+/// Maximum number of names to visit, and of small pairs. A tenant with more small pairs also has large ones.
 const VISITED_MAX: usize = 100_000;
 
-/// A search for the largest entries of a tenant. Take a [`crate::Pin`] before the first turn.
+/// A search for the largest entries of a tenant. Take a [`crate::Pin`] first.
 #[derive(Debug)]
 pub struct Largest {
     step: Step,
-    /// Label whose values are sought.
     label: String,
-    /// The largest entries, in the order of the fields: pairs by series, pairs of `label` by series, names by
-    /// number of values, names by bytes of values.
+    /// The largest entries: pairs and values of `label` by series, names by number and by bytes of values.
     pairs: Top,
     values: Top,
     names: Top,
@@ -32,7 +28,7 @@ pub struct Largest {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Pairs of the classes below this one, the highest class first.
+    /// Pairs of lower classes, the highest class first.
     Ranked {
         classes: usize,
         from: u32,
@@ -54,20 +50,19 @@ enum Step {
 }
 
 impl Largest {
-    /// Bytes of memory of a search, for each unit of its `count`.
+    /// Memory of a search for each unit of its `count`.
     pub const BYTES: usize = 4 * 2 * size_of::<Reverse<(usize, u32)>>();
 
-    /// A search for the `count` largest of each kind: pairs, metrics and label names.
+    /// A search for the `count` largest pairs, metrics and label names.
     pub fn of_all(count: usize) -> Self {
         Self::new(METRIC_NAME, count, count, count)
     }
 
-    /// A search for the `count` values of a label that have the most series.
+    /// A search for the `count` values of a label with the most series.
     pub fn values_of(label: &str, count: usize) -> Self {
         Self::new(label, 0, count, 0)
     }
 
-    /// A search for the `count` largest label names.
     pub fn label_names(count: usize) -> Self {
         Self::new(METRIC_NAME, 0, 0, count)
     }
@@ -79,7 +74,7 @@ impl Largest {
         Self { step, label: label.to_owned(), pairs, values, names, name_bytes }
     }
 
-    /// Runs one turn. Returns true after the last turn.
+    /// Runs one turn. True after the last turn.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
         while steps > 0 {
@@ -167,20 +162,18 @@ impl Largest {
         if turn.end < end { Step::Names { from: turn.end } } else { Step::Done }
     }
 
-    /// Numbers of the label pairs and values found, for [`TenantHead::pair`]. A pair can occur twice: as a
-    /// pair and as a value.
+    /// Numbers of the pairs and values found, for [`TenantHead::pair`]. A pair can occur twice.
     pub fn pairs(&self) -> impl Iterator<Item = usize> {
         self.pairs.numbers().chain(self.values.numbers())
     }
 
-    /// Numbers of the label names found, for [`TenantHead::name`]. A name can occur twice: for the number of
-    /// its values and for their bytes.
+    /// Numbers of the names found, for [`TenantHead::name`]. A name can occur twice.
     pub fn names(&self) -> impl Iterator<Item = usize> {
         self.names.numbers().chain(self.name_bytes.numbers())
     }
 }
 
-/// The `count` largest of the offered entries.
+/// The `count` largest entries offered.
 #[derive(Debug)]
 struct Top {
     heap: BinaryHeap<Reverse<(usize, u32)>>,
@@ -234,7 +227,7 @@ mod tests {
         let mut head = TenantHead::new(1);
         let (mut sizes, mut values) = (BTreeMap::new(), BTreeMap::<_, BTreeSet<_>>::new());
         for series in 0..6_000_u32 {
-            // few metrics with many series, and many with a few
+            // few metrics have many series, and many have a few
             let metric = format!("m{}", 6_000 / (1 + rng.below(6_000)));
             let (job, id) = (format!("j{}", rng.below(3)), series.to_string());
             let labels = [("__name__", metric.as_str()), ("id", &id), ("job", &job)];

@@ -1,7 +1,5 @@
-//! Late samples: samples out of order, and samples at a known time with another value. They are stored apart
-//! and merged when read.
-//!
-//! A late sample was written after any sample that the series' chunks hold at the same time, so it wins.
+//! Late samples: out of order, or at a known time with another value. They are merged when read, and win over
+//! the series' chunks.
 //!
 //! ```text
 //!   recent   sorted, a few, uncompressed: all there is for most series
@@ -10,9 +8,9 @@
 //!                                    pending  sorted, a few, uncompressed, newer than the chunk
 //! ```
 //!
-//! A piece takes the samples from its bound up to the bound of the next piece. Its chunk is rewritten when
-//! enough samples are pending, and the piece is split when the chunk is full. So a sample costs a lookup and
-//! 1/32 of a rewrite, whatever the order and number of samples. The pieces are never merged as a whole.
+//! A piece takes the samples from its bound to the next piece's bound. Its chunk is rewritten when enough
+//! samples are pending, and a full chunk splits the piece. So a sample costs a lookup and 1/32 of a rewrite,
+//! in any order.
 
 use crate::chunk::{Chunk, ChunkValue, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;
@@ -22,26 +20,24 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Number of samples from which the first pieces are made. Until then, samples wait uncompressed.
+/// Number of samples from which pieces are made.
 const RECENT_MAX: usize = 64;
 
-/// Number of pending samples from which a piece is rewritten. They take 16 bytes each; a larger number would
-/// make rewrites rarer.
+/// Number of pending samples from which a piece is rewritten.
 const PENDING_MAX: usize = 32;
 
-/// Fixed size of a tree entry, without its chunk and pending samples: key, vector and unused slots.
+/// Size of a tree entry without chunk and pending samples.
 const ENTRY_BYTES: usize = 56;
 
-/// Smallest range that contains both.
 pub(crate) fn enclosing_range(a: TimeRange, b: TimeRange) -> TimeRange {
     TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
 }
 
-/// Late samples of a series, with values of its kind.
+/// Late samples of a series.
 #[derive(Debug)]
 pub enum Late {
     Floats(LateOf<f64>),
-    /// Boxed so that floats take no more memory.
+    /// Boxed, to save memory for floats.
     Histograms(Box<LateOf<Histogram>>),
 }
 
@@ -58,22 +54,19 @@ macro_rules! each {
 }
 
 impl Late {
-    /// See [`LateOf::samples_at_most`].
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         each!(self, late => late.samples_at_most(range))
     }
 
-    /// See [`LateOf::range`].
     pub(crate) fn range(&self) -> Option<TimeRange> {
         each!(self, late => late.range())
     }
 
-    /// See [`LateOf::has_samples`].
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
         each!(self, late => late.has_samples(range))
     }
 
-    /// Memory on the heap in bytes. Takes constant time, because it is read with every late sample.
+    /// Memory on the heap, in constant time.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Floats(late) => late.heap_bytes(),
@@ -81,8 +74,8 @@ impl Late {
         }
     }
 
-    /// Adds the samples of `later`, which must be of the same kind. They replace samples at the same times.
-    /// Returns their number.
+    /// Adds the samples of `later`, of the same kind, which replace samples at the same times. Returns their
+    /// number.
     pub(crate) fn absorb(&mut self, later: &Self) -> usize {
         match (self, later) {
             (Self::Floats(late), Self::Floats(later)) => late.absorb(later),
@@ -92,15 +85,13 @@ impl Late {
     }
 }
 
-/// Value of a sample that can be late.
+/// A value that can be late.
 pub trait LateValue: ChunkValue {
-    /// An empty store of late samples.
     fn no_late() -> Late;
 
-    /// The late samples as those of this kind of values. Panics if they are of another kind.
+    /// The late samples of this kind. Panics if they have another kind.
     fn late(late: &Late) -> &LateOf<Self>;
 
-    /// Mutable counterpart of [`Self::late`].
     fn late_mut(late: &mut Late) -> &mut LateOf<Self>;
 }
 
@@ -138,13 +129,12 @@ impl LateValue for Histogram {
     }
 }
 
-/// Late samples with values of one kind.
 #[derive(Debug)]
 pub struct LateOf<V> {
     recent: Vec<(i64, V)>,
-    /// Pieces by their bound, the least time that a piece takes. The bound of the first piece is `i64::MIN`.
+    /// Pieces by their bound, the least time of a piece. The first bound is `i64::MIN`.
     pieces: BTreeMap<i64, Piece<V>>,
-    /// Memory of the pieces, and heap memory of the values in `recent`.
+    /// Memory of the pieces, and of the values in `recent`.
     held_bytes: usize,
 }
 
@@ -160,17 +150,16 @@ struct Piece<V> {
     pending: Vec<(i64, V)>,
 }
 
-/// Cost of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// A lookup.
     Little,
-    /// A chunk was rewritten: a few microseconds.
+    /// A chunk was rewritten, in a few microseconds.
     Rewrite,
 }
 
 impl<V: ChunkValue> LateOf<V> {
-    /// Adds a sample, replacing one at the same time.
+    /// Adds a sample, or replaces the one at the same time.
     pub(crate) fn insert(&mut self, timestamp_ms: i64, value: V) -> Effort {
         let Some((&bound_ms, piece)) = self.pieces.range_mut(..=timestamp_ms).next_back() else {
             self.held_bytes += value.heap_bytes();
@@ -196,7 +185,7 @@ impl<V: ChunkValue> LateOf<V> {
         Effort::Rewrite
     }
 
-    /// Merges the late samples in `range` into `out`, which is sorted and unique from position `from` on.
+    /// Merges the late samples in `range` into `out`, which is sorted and unique from `from` on.
     pub(crate) fn merge_into(&self, range: TimeRange, out: &mut Samples<V>, from: usize) {
         let mut late = Samples::default();
         for piece in self.pieces(range) {
@@ -212,7 +201,7 @@ impl<V: ChunkValue> LateOf<V> {
         out.extend(all);
     }
 
-    /// Adds the samples of `later`, replacing those at the same times. Returns their number.
+    /// Adds the samples of `later`, which replace samples at the same times. Returns their number.
     fn absorb(&mut self, later: &Self) -> usize {
         let mut samples = Samples::default();
         later.merge_into(TimeRange::ALL, &mut samples, 0);
@@ -222,13 +211,12 @@ impl<V: ChunkValue> LateOf<V> {
         samples.len()
     }
 
-    /// Close upper bound of the number of samples that [`Self::merge_into`] adds, found without decoding them.
+    /// Close upper bound on the samples that [`Self::merge_into`] adds, found without decoding.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let in_piece = |piece: &Piece<V>| usize::from(piece.chunk.count()) + piece.pending.len();
         self.recent.len() + self.pieces(range).map(in_piece).sum::<usize>()
     }
 
-    /// Time range of the samples.
     pub(crate) fn range(&self) -> Option<TimeRange> {
         let recent = self.recent.first().zip(self.recent.last());
         let recent = recent.map(|((first, _), (last, _))| TimeRange::new(*first, *last));
@@ -237,31 +225,30 @@ impl<V: ChunkValue> LateOf<V> {
         [recent, pieces].into_iter().flatten().reduce(enclosing_range)
     }
 
-    /// True if there is a sample inside `range`.
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
         self.recent.iter().any(|(t, _)| range.contains(*t))
             || self.pieces(range).any(|piece| piece.has_samples(range))
     }
 
-    /// The pieces that can have samples inside `range`.
+    /// Pieces that may have samples inside `range`.
     fn pieces(&self, range: TimeRange) -> impl Iterator<Item = &Piece<V>> {
         let first = self.pieces.range(..=range.start_ms).next_back().map_or(range.start_ms, |(t, _)| *t);
         self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)
     }
 
-    /// Memory on the heap in bytes. Takes constant time, because it is read with every late sample.
+    /// Memory on the heap, in constant time.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.recent.capacity() * size_of::<(i64, V)>() + self.held_bytes
     }
 
-    /// Compresses the pending samples of a piece, and splits the piece if they do not fit.
+    /// Compresses the pending samples of a piece, and splits the piece if necessary.
     fn rewrite(&mut self, bound_ms: i64) {
         let piece = self.pieces.remove(&bound_ms).expect("BUG: the piece to be rewritten is missing");
         self.held_bytes -= piece.memory_bytes();
         let mut all = Samples::default();
         piece.read(TimeRange::ALL, &mut all);
         let all: Vec<_> = all.iter_from(0).collect();
-        // parts of equal size leave room for samples in between; a piece that grows at its end needs none
+        // equal parts leave room for samples in between; a piece that grows at its end needs none
         let most = usize::from(SAMPLES_MAX);
         let grows_at_the_end = piece.pending.first().is_some_and(|(t, _)| *t > piece.chunk.range().end_ms);
         let part = if grows_at_the_end { most } else { all.len().div_ceil(all.len().div_ceil(most)) };
@@ -272,7 +259,7 @@ impl<V: ChunkValue> LateOf<V> {
         }
     }
 
-    /// Adds samples as the piece at `bound_ms`, and as further pieces if they do not fit into one chunk.
+    /// Adds samples as the piece at `bound_ms`, and as more pieces if necessary.
     fn add_pieces(&mut self, mut bound_ms: i64, samples: &[(i64, V)]) {
         let mut open = OpenChunk::default();
         for (timestamp_ms, value) in samples {
@@ -295,14 +282,12 @@ impl<V: ChunkValue> LateOf<V> {
 }
 
 impl<V: ChunkValue> Piece<V> {
-    /// Time range of the samples.
     fn range(&self) -> TimeRange {
         let chunk = self.chunk.range();
         let pending = self.pending.first().zip(self.pending.last());
         pending.map_or(chunk, |((first, _), (last, _))| enclosing_range(chunk, TimeRange::new(*first, *last)))
     }
 
-    /// Appends the samples inside `range` to `out`.
     fn read(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.pending.is_empty() {
             return self.chunk.read(range, out);
@@ -313,7 +298,7 @@ impl<V: ChunkValue> Piece<V> {
         out.extend(overlay(old.iter_from(0), pending));
     }
 
-    /// True if there is a sample inside `range`. Decodes the chunk only if it spans the whole range.
+    /// True if there is a sample inside `range`. Decodes the chunk only if it spans the range.
     fn has_samples(&self, range: TimeRange) -> bool {
         let chunk = self.chunk.range();
         if range.contains(chunk.start_ms) || range.contains(chunk.end_ms) {
@@ -327,19 +312,19 @@ impl<V: ChunkValue> Piece<V> {
         !samples.is_empty()
     }
 
-    /// Memory in bytes, including the entry in the tree.
+    /// Memory with the entry in the tree.
     fn memory_bytes(&self) -> usize {
         let pending = self.pending.capacity() * size_of::<(i64, V)>() + values_bytes(&self.pending);
         self.chunk.memory_bytes() + pending + ENTRY_BYTES
     }
 }
 
-/// Bytes that values hold on the heap.
+/// Bytes of values on the heap.
 fn values_bytes<V: ChunkValue>(samples: &[(i64, V)]) -> usize {
     samples.iter().map(|(_, value)| value.heap_bytes()).sum()
 }
 
-/// Inserts a sample; returns the value that it replaces.
+/// Inserts a sample. Returns the replaced value.
 fn insert_sorted<V>(samples: &mut Vec<(i64, V)>, timestamp_ms: i64, value: V) -> Option<V> {
     match samples.binary_search_by_key(&timestamp_ms, |(t, _)| *t) {
         Ok(i) => Some(std::mem::replace(&mut samples[i].1, value)),

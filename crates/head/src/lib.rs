@@ -10,9 +10,8 @@
 //!          └─ late       samples that came out of order
 //! ```
 //!
-//! Appending touches the index once and the series' hot bytes once. Labels are needed only when a series is
-//! created or read. There are no locks, threads or clocks here: the caller wraps a [`Partition`] in a
-//! lock and decides on admission.
+//! There are no locks, threads or clocks. The caller wraps a [`Partition`] in a lock and decides on
+//! admission.
 
 mod chunk;
 mod columns;

@@ -1,10 +1,6 @@
-//! The frozen series in the order of the tables: by metric name, then label pair by label pair.
-//!
-//! Metric names are sorted first, then the series of each name in turn. The work is done in turns of bounded
-//! length, so that the head's lock is never held for long. The sort holds references of four bytes and a
-//! merge buffer of the same size: at most eight bytes for each series of the largest name (or for each name,
-//! if there are more). Series created meanwhile have no frozen samples, and series with frozen samples stay
-//! in place until the release. So the results of one turn still hold in the next.
+//! The frozen series in the order of the tables: by metric name, then label pair by label pair. The work is
+//! done in turns, so that the head's lock is never held for long. The sort takes up to eight bytes for each
+//! series of the largest name.
 
 use crate::pair::PairId;
 use crate::tenant::TenantHead;
@@ -15,22 +11,20 @@ use std::cmp::Ordering;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn, which takes about fifty microseconds: writers wait for it. A step is a comparison, or a
-/// visit to one series.
+/// Steps of a turn, about fifty microseconds. A step is a comparison, or a visit to one series.
 const TURN_STEPS: usize = 500;
 
-/// Maximum number of series handed out in a turn.
+/// Maximum number of series returned in a turn.
 const OUT_MAX: usize = 1024;
 
-/// Length of a run sorted at once. Sorting it takes about [`RUN_STEPS`] comparisons per series.
+/// Length of a run sorted at once, with about [`RUN_STEPS`] comparisons per series.
 const RUN: usize = 64;
 const RUN_STEPS: usize = 6;
 
-/// Resumable sort of the frozen series of one tenant. It can be repeated any number of times until the
-/// release.
+/// Sort of one tenant's frozen series, in turns. It can be repeated until the release.
 #[derive(Debug, Default)]
 pub struct FrozenOrder {
-    /// Series without frozen samples at or after this time are left out.
+    /// Series without frozen samples from this time on are left out.
     since_ms: i64,
     stage: Stage,
     names: Sort,
@@ -41,24 +35,23 @@ pub struct FrozenOrder {
 enum Stage {
     #[default]
     Start,
-    /// Looking for names that have frozen series: the pair number of the next name, and the next of its series.
+    /// Finding names with frozen series: the next name's pair, and its next series.
     FindNames(u32, u32),
     SortNames,
-    /// Looking for frozen series of a name: its position, and the next series.
+    /// Finding frozen series of a name: its position, and the next series.
     FindSeries(usize, u32),
     SortSeries(usize),
-    /// Handing out series: the position of the name, and the position of the next series.
+    /// Returning series: the positions of the name and of the next series.
     HandOut(usize, usize),
     Done,
 }
 
 impl FrozenOrder {
-    /// Sorts all series with frozen samples.
     pub fn new() -> Self {
         Self::since(i64::MIN)
     }
 
-    /// Sorts the series that have frozen samples at or after `since_ms`.
+    /// Sorts the series with frozen samples from `since_ms` on.
     pub fn since(since_ms: i64) -> Self {
         Self { since_ms, ..Self::default() }
     }
@@ -69,8 +62,8 @@ impl FrozenOrder {
                 || head.frozen_range(series).is_some_and(|range| range.end_ms >= self.since_ms))
     }
 
-    /// Runs one turn: appends at most 1,024 series to `out`, or none if all steps were needed for
-    /// sorting. Returns true after the last turn. All turns must get the same head.
+    /// Runs one turn, and appends at most 1,024 series to `out`. True after the last turn. All turns must get
+    /// the same head.
     pub fn turn(&mut self, head: &TenantHead, out: &mut Vec<SeriesRef>) -> bool {
         let (mut steps, mut room) = (TURN_STEPS, OUT_MAX);
         while steps > 0 && room > 0 {
@@ -115,7 +108,7 @@ impl FrozenOrder {
     fn find_names(&mut self, head: &TenantHead, name: u32, from: u32, steps: &mut usize) -> Stage {
         let mut from = from;
         for pair in head.pairs().of_name(METRIC_NAME, name) {
-            // the pair's number may have been reused since
+            // the pair's number may have been reused
             let from = if pair.0 == name { std::mem::take(&mut from) } else { 0 };
             for series in head.pairs().postings(pair).iter_from(from) {
                 if *steps == 0 {
@@ -162,17 +155,16 @@ fn by_value(head: &TenantHead, a: u32, b: u32) -> Ordering {
 struct Sort {
     items: Vec<u32>,
     merged: Vec<u32>,
-    /// Length of the sorted runs; 0 while the initial runs are being sorted.
+    /// Length of the sorted runs; 0 during the initial runs.
     width: usize,
-    /// Number of items whose initial runs are sorted.
+    /// Number of items in sorted initial runs.
     sorted: usize,
-    /// Next positions in the left and right run being merged.
+    /// Next positions in the runs to merge.
     left: usize,
     right: usize,
 }
 
 impl Sort {
-    /// Clears the sort and makes room for `count` items.
     fn restart(&mut self, count: usize) {
         let mut items = std::mem::take(&mut self.items);
         items.clear();
@@ -182,7 +174,7 @@ impl Sort {
         *self = Self { items, merged, ..Self::default() };
     }
 
-    /// Continues the sort. Returns true once it is complete, and false if `steps` ran out before.
+    /// Continues the sort. True once complete, false if `steps` ran out.
     fn advance(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         while self.width == 0 {
             if *steps == 0 {
@@ -208,12 +200,12 @@ impl Sort {
         true
     }
 
-    /// Merges runs in pairs into `merged`. Returns true once all are merged.
+    /// Merges pairs of runs into `merged`. True once all are merged.
     fn merge(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         let count = self.items.len();
         self.merged.reserve_exact(count - self.merged.len());
         while self.merged.len() < count {
-            // start of the pair of runs being merged
+            // start of the present pair of runs
             let start = self.merged.len() / (2 * self.width) * 2 * self.width;
             let (middle, end) = (count.min(start + self.width), count.min(start + 2 * self.width));
             while self.merged.len() < end {

@@ -1,22 +1,19 @@
-//! A vector that grows page by page: no element ever moves and growth never doubles memory.
-//!
-//! Elements can be taken out. Their places are reused, lowest first, so that the highest pages become empty.
-//! The memory of an empty page is freed at once.
+//! A vector that grows page by page, so that no element moves. Free places are reused, lowest first. The
+//! memory of an empty page is freed at once.
 
 use roaring::RoaringBitmap;
 
-/// Elements in a page. A page of any element type in use stays below 14 KiB, the size above which the
-/// allocator pads.
+/// Elements in a page. Pages stay below 14 KiB, above which the allocator pads.
 const PAGE: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
-    /// Pages of elements; an empty page has no memory.
+    /// An empty page has no memory.
     pages: Vec<Vec<T>>,
-    /// Number of elements in each page that were not taken out.
+    /// Number of present elements in each page.
     used: Vec<u16>,
     len: usize,
-    /// Number of places in pages without memory.
+    /// Number of places without memory.
     dropped: usize,
 }
 
@@ -27,14 +24,13 @@ impl<T> Default for Paged<T> {
 }
 
 impl<T: Default> Paged<T> {
-    /// One more than the largest index.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
     pub(crate) fn push(&mut self, value: T) {
         if self.len.is_multiple_of(PAGE) {
-            // the first page grows with a small tenant; later ones are allocated whole
+            // the first page grows with a small tenant; later pages are allocated whole
             let capacity = if self.len == 0 { 0 } else { PAGE };
             self.pages.push(Vec::with_capacity(capacity));
             self.used.push(0);
@@ -44,7 +40,7 @@ impl<T: Default> Paged<T> {
         self.len += 1;
     }
 
-    /// Puts an element in a place whose element was taken out, or after the last element.
+    /// Puts an element in a free place, or at the end.
     pub(crate) fn put(&mut self, index: usize, value: T) {
         if index == self.len {
             return self.push(value);
@@ -64,7 +60,7 @@ impl<T: Default> Paged<T> {
         let page = index / PAGE;
         let value = std::mem::take(&mut self.pages[page][index % PAGE]);
         self.used[page] -= 1;
-        // keep the last page, which may still be growing
+        // keep the last page, which may still grow
         if self.used[page] == 0 && page + 1 < self.pages.len() {
             self.pages[page] = Vec::new();
             self.dropped += PAGE;
@@ -72,7 +68,7 @@ impl<T: Default> Paged<T> {
         value
     }
 
-    /// Drops the places from `len` on, whose elements must all have been taken out.
+    /// Drops the places from `len` on, which must be free.
     fn truncate(&mut self, len: usize) {
         while self.len > len {
             let page = self.pages.last_mut().expect("BUG: there is no page, although there are elements");
@@ -102,12 +98,11 @@ impl<T: Default> Paged<T> {
         &mut self.pages[index / PAGE][index % PAGE]
     }
 
-    /// The element, or a default value if the element was taken out. `None` if the place has no memory.
+    /// The element, or a default value in a free place. `None` if the place has no memory.
     pub(crate) fn find(&self, index: usize) -> Option<&T> {
         self.pages.get(index / PAGE)?.get(index % PAGE)
     }
 
-    /// Mutable form of [`Self::find`].
     pub(crate) fn find_mut(&mut self, index: usize) -> Option<&mut T> {
         self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
     }
@@ -122,7 +117,6 @@ impl<T: Default> Paged<T> {
     }
 }
 
-/// Free numbers, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Free {
     set: RoaringBitmap,
@@ -130,7 +124,7 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// Takes the lowest free number, or returns `len` (the next new number) if none is free.
+    /// Takes the lowest free number, or else `len`.
     pub(crate) fn pop(&mut self, len: usize) -> u32 {
         let Some(lowest) = self.set.min() else { return len as u32 };
         self.set.remove(lowest);
@@ -138,7 +132,7 @@ impl Free {
         lowest
     }
 
-    /// Frees a number for reuse. Free numbers at the end of `paged` are dropped with their places.
+    /// Frees a number. Free numbers at the end of `paged` are dropped.
     pub(crate) fn push<T: Default>(&mut self, number: u32, paged: &mut Paged<T>) {
         self.set.insert(number);
         self.count += 1;
@@ -161,8 +155,8 @@ impl Free {
         &self.set
     }
 
-    /// Upper bound of the memory in bytes, in constant time: two bytes per free number, but no more than one
-    /// bit for each of `len` numbers.
+    /// Upper bound on memory, in constant time: two bytes per free number, and at most one bit for each of
+    /// `len` numbers.
     pub(crate) fn memory_bytes(&self, len: usize) -> usize {
         (2 * self.count).min(len / 8 + 16)
     }
@@ -182,14 +176,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
-    /// Adds an element and returns its number.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let number = self.free.pop(self.paged.len());
         self.paged.put(number as usize, value);
         number
     }
 
-    /// Removes an element and frees its number.
     pub(crate) fn remove(&mut self, number: u32) -> T {
         let value = self.paged.take(number as usize);
         self.free.push(number, &mut self.paged);
@@ -205,12 +197,11 @@ impl<T: Default> Slab<T> {
         self.paged.get_mut(number as usize)
     }
 
-    /// As [`Paged::find`], by number.
+    /// [`Paged::find`] by number.
     pub(crate) fn find(&self, number: usize) -> Option<&T> {
         self.paged.find(number)
     }
 
-    /// One more than the largest number.
     pub(crate) const fn end(&self) -> usize {
         self.paged.len
     }

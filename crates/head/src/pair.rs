@@ -1,10 +1,9 @@
 //! Label pairs and label names of a tenant, by number.
 
-/// ID of a label pair of one tenant. The number is reused once no label set has the pair.
+/// ID of a label pair of one tenant, reused once no label set has the pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PairId(pub(crate) u32);
 
-/// A label pair, and the number of its series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairCount<'a> {
     pub name: &'a str,
@@ -12,7 +11,6 @@ pub struct PairCount<'a> {
     pub series: usize,
 }
 
-/// A label name, the number of its values, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameCount<'a> {
     pub name: &'a str,

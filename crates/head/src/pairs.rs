@@ -12,8 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 #[derive(Debug, Default)]
 struct Pair {
     name: u32,
-    /// Number of label sets with the pair: bases, and series in which it replaces a base's pair (see
-    /// [`crate::labels`]).
+    /// Number of label sets with the pair ([`crate::labels`]).
     holders: u32,
     value: Box<str>,
     postings: Postings,
@@ -23,11 +22,9 @@ const _: () = assert!(size_of::<Pair>() == 64);
 
 #[derive(Debug, Default)]
 struct Name {
-    /// Text of the name. Empty only if no pair has the name.
+    /// Text of the name; empty if no pair has it.
     text: Box<str>,
-    /// IDs of the pairs with this name.
     pairs: Postings,
-    /// Total bytes of the values of these pairs.
     value_bytes: usize,
 }
 
@@ -39,8 +36,7 @@ pub(crate) struct Pairs {
     pair_of: HashTable<u32>,
     seed: u64,
     text_bytes: usize,
-    /// Memory of all postings. A running count, because there can be millions of pairs and every write reads
-    /// the sum.
+    /// Memory of all postings, counted at each change, because every write reads it.
     postings_bytes: isize,
     ranks: Ranks,
     growth: Growth,
@@ -51,7 +47,7 @@ impl Pairs {
         Self { seed, ..Self::default() }
     }
 
-    /// ID of the pair, which is created if it is new.
+    /// ID of the pair, created if new.
     pub(crate) fn intern(&mut self, name: &str, value: &str) -> PairId {
         let name = self.intern_name(name);
         let hash = self.pair_hash(name, value);
@@ -81,13 +77,12 @@ impl Pairs {
         number
     }
 
-    /// Adds a holder: one more label set has the pair.
+    /// Adds a label set with the pair.
     pub(crate) fn acquire(&mut self, id: PairId) {
         self.pairs.get_mut(id.0).holders += 1;
     }
 
-    /// Removes a holder. The last one also drops the pair, and the pair's name if no other pair has that
-    /// name.
+    /// Removes a label set with the pair. Drops unused pairs and names.
     pub(crate) fn release(&mut self, id: PairId) {
         let pair = self.pairs.get_mut(id.0);
         pair.holders -= 1;
@@ -134,7 +129,7 @@ impl Pairs {
         self.growth.count(ids, metric_at, now_s, |id| text_hash(names, pairs, seed, id));
     }
 
-    /// Pairs that got the most new series within about the last hour.
+    /// Pairs that got the most new series within the last hour.
     pub(crate) fn gained(&self, now_s: u32) -> Gained<'_> {
         let text = |id: PairId| self.pair_count(id.0 as usize).map(|pair| (pair.name, pair.value));
         self.growth.gained(now_s, text, |id| text_hash(&self.names, &self.pairs, self.seed, id))
@@ -157,7 +152,7 @@ impl Pairs {
         self.pair_of.find(hash, same).map(|i| PairId(*i))
     }
 
-    /// The number of a name; `None` if no pair has that name.
+    /// Number of a name; `None` if no pair has it.
     pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
         let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
         self.name_of.find(hash, |i| &*self.names.get(*i).text == name).copied()
@@ -168,7 +163,6 @@ impl Pairs {
         (&self.names.get(pair.name).text, &pair.value)
     }
 
-    /// The number of a pair's name.
     #[inline]
     pub(crate) fn name_number(&self, id: PairId) -> u32 {
         self.pairs.get(id.0).name
@@ -196,7 +190,6 @@ impl Pairs {
         name.into_iter().flat_map(move |name| name.pairs.iter_from(from)).map(PairId)
     }
 
-    /// Number of pairs with a name.
     pub(crate) fn count_of_name(&self, name: &str) -> usize {
         self.number_of(name).map_or(0, |number| self.names.get(number).pairs.len())
     }
@@ -206,27 +199,25 @@ impl Pairs {
         self.find_pair(self.pair_hash(name, value), name, value)
     }
 
-    /// The series of a pair.
     pub(crate) fn postings(&self, id: PairId) -> &Postings {
         &self.pairs.get(id.0).postings
     }
 
-    /// The pair at a position among the pairs of a name, which are in the order of their numbers.
+    /// The pair at a position among a name's pairs, sorted by number.
     pub(crate) fn nth_of_name(&self, name: &str, position: usize) -> Option<PairId> {
         self.names.get(self.number_of(name)?).pairs.nth(position).map(PairId)
     }
 
-    /// Pairs that have many series.
     pub(crate) const fn ranks(&self) -> &Ranks {
         &self.ranks
     }
 
-    /// Number of series of the pair with this number; 0 if the number is free.
+    /// Number of series of a pair; 0 if the number is free.
     pub(crate) fn series_of(&self, number: usize) -> usize {
         self.pairs.find(number).map_or(0, |pair| pair.postings.len())
     }
 
-    /// The pair with this number; `None` if it has no series.
+    /// The pair with this number; `None` without series.
     pub(crate) fn pair_count(&self, number: usize) -> Option<PairCount<'_>> {
         let pair = self.pairs.find(number).filter(|pair| !pair.postings.is_empty())?;
         Some(PairCount {
@@ -236,7 +227,7 @@ impl Pairs {
         })
     }
 
-    /// The name with this number; `None` if the number is free.
+    /// The name with this number; `None` if it is free.
     pub(crate) fn name_count(&self, number: usize) -> Option<NameCount<'_>> {
         let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
@@ -247,23 +238,22 @@ impl Pairs {
         (self.name_of.len(), self.names.end())
     }
 
-    /// Number of pairs.
     pub(crate) fn count(&self) -> usize {
         self.pair_of.len()
     }
 
-    /// One more than the largest number of a name, and one more than the largest number of a pair.
+    /// One more than the largest numbers of a name and of a pair.
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
     }
 
-    /// The name with this number, and its pairs from the number `from` on; `None` if the number is free.
+    /// The name with this number, and its pairs from the number `from` on; `None` if free.
     pub(crate) fn name(&self, number: usize, from: u32) -> Option<(&str, impl Iterator<Item = PairId> + '_)> {
         let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
         Some((&*name.text, name.pairs.iter_from(from).map(PairId)))
     }
 
-    /// Bytes of memory, in constant time.
+    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pairs.memory_bytes()
             + self.names.memory_bytes()
@@ -282,7 +272,7 @@ impl Pair {
     }
 }
 
-/// True if a table has more than four times the capacity that it needs.
+/// True if a table has more than four times the needed capacity.
 fn is_roomy(table: &HashTable<u32>) -> bool {
     table.capacity() > 256 && table.len() * 4 < table.capacity()
 }

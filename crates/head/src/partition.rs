@@ -1,7 +1,5 @@
-//! All tenants' heads in one partition.
-//!
-//! Long operations run in turns of about fifty microseconds, however many tenants there are: each keeps a list of the tenants
-//! it has yet to visit.
+//! All tenants' heads in one partition. Long operations run in turns of about fifty microseconds, for any
+//! number of tenants.
 
 use crate::evict::{self, Idle};
 use crate::freeze::TURN_SERIES;
@@ -10,10 +8,9 @@ use crate::tenant::TenantHead;
 use hashbrown::HashMap;
 use model::{SeriesRef, TenantId};
 
-/// Cost of switching to another tenant, in steps of a turn.
+/// Cost of another tenant, in steps of a turn.
 const TENANT_STEPS: usize = 8;
 
-/// The head of one partition.
 #[derive(Debug)]
 pub struct Partition {
     pub(crate) tenants: HashMap<TenantId, TenantHead>,
@@ -22,23 +19,19 @@ pub struct Partition {
     eviction: Eviction,
     /// Tenants with frozen samples.
     frozen: Vec<TenantId>,
-    /// Change of memory by turns and removals since the last [`Self::take_change`], in bytes.
+    /// Change of memory since the last [`Self::take_change`], in bytes.
     pub(crate) change_bytes: isize,
-    /// Memory of all tenants' exemplars.
     pub(crate) exemplar_bytes: usize,
-    /// Memory of all tenants' metadata.
     pub(crate) metadata_bytes: usize,
 }
 
-/// Progress of an eviction.
 #[derive(Debug, Default)]
 struct Eviction {
     step: Step,
-    /// Tenants that the step has yet to visit. The last one is next.
+    /// Tenants left to visit, the next one last.
     waiting: Vec<TenantId>,
     /// Tenants with unlinked series.
     removing: Vec<TenantId>,
-    /// Number of series removed.
     removed: u64,
 }
 
@@ -51,19 +44,17 @@ enum Step {
     Remove,
 }
 
-/// Result of one turn of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evicted {
-    /// There is more to do.
     More,
-    /// The eviction can continue once every [`Pin`] taken before this turn is dropped.
+    /// The eviction can continue once all earlier [`Pin`]s are dropped.
     WaitsForPins,
-    /// The eviction is complete, with the number of series evicted. The next turn begins a new one.
+    /// The eviction is complete, with the number of evicted series.
     Done(u64),
 }
 
 impl Partition {
-    /// An empty partition. `seed` is a secret of the node, for hashes.
+    /// An empty partition. `seed` is a secret for hashes.
     pub fn new(seed: u64) -> Self {
         Self {
             tenants: HashMap::new(),
@@ -81,7 +72,7 @@ impl Partition {
         self.tenants.get(tenant)
     }
 
-    /// A tenant's head, which is created if the tenant has none.
+    /// A tenant's head, created if absent.
     pub fn tenant_mut(&mut self, tenant: &TenantId) -> &mut TenantHead {
         if !self.tenants.contains_key(tenant) {
             self.tenants.insert(tenant.clone(), TenantHead::new(self.seed));
@@ -93,7 +84,7 @@ impl Partition {
         self.tenants.iter()
     }
 
-    /// Sum of [`TenantHead::late_bytes`] over all wanted tenants.
+    /// Sum of [`TenantHead::late_bytes`] over wanted tenants.
     pub fn late_bytes(&self, wanted: impl Fn(&TenantId) -> bool) -> usize {
         self.tenants.iter().filter(|(tenant, _)| wanted(tenant)).map(|(_, head)| head.late_bytes()).sum()
     }
@@ -102,8 +93,8 @@ impl Partition {
         self.tenants.len()
     }
 
-    /// Freezes the samples of each wanted tenant that has no frozen samples yet, in constant time for each (see
-    /// [`crate::freeze`]). Returns the number of samples.
+    /// Freezes the samples of each wanted tenant without frozen samples, in constant time each
+    /// ([`crate::freeze`]). Returns the number of samples.
     pub fn freeze(&mut self, wanted: impl Fn(&TenantId) -> bool) -> u64 {
         let mut samples = 0;
         for (tenant, head) in self.tenants.iter_mut().filter(|(t, head)| !head.is_frozen() && wanted(t)) {
@@ -115,8 +106,8 @@ impl Partition {
         samples
     }
 
-    /// Freezes the samples of a tenant that are not frozen yet, a few hundred series in each turn. Returns
-    /// true after the last turn. The tenant must not be written to between turns.
+    /// Freezes a tenant's other samples, a few hundred series in each turn. True after the last turn. The
+    /// tenant must not be written to between turns.
     pub fn freeze_all_turn(&mut self, tenant: &TenantId) -> bool {
         let Some(head) = self.tenants.get_mut(tenant) else { return true };
         if !head.is_frozen() {
@@ -129,8 +120,8 @@ impl Partition {
         done
     }
 
-    /// Releases the frozen samples of wanted tenants, a few hundred series in each turn. Returns true after
-    /// the last turn.
+    /// Releases the frozen samples of wanted tenants, a few hundred series in each turn. True after the last
+    /// turn.
     pub fn release_turn(&mut self, wanted: impl Fn(&TenantId) -> bool) -> bool {
         let (mut steps, mut next) = (TURN_SERIES, self.frozen.len());
         while next > 0 {
@@ -152,28 +143,25 @@ impl Partition {
                 return false;
             }
             steps = steps.saturating_sub(TENANT_STEPS);
-            // the tenant moved into its place was visited before
+            // the tenant moved to this place was visited before
             self.frozen.swap_remove(next);
         }
         true
     }
 
-    /// Guard to be held while references to series, a [`crate::Selection`] or a [`crate::Walk`] are kept from one lock to the
-    /// next. Take it before the first read, under the same lock.
+    /// Guard to hold while references, a [`crate::Selection`] or a [`crate::Walk`] are kept from one lock to
+    /// the next. Take it before the first read, under the same lock.
     pub fn pin(&self) -> Pin {
         self.pins.pin()
     }
 
-    /// Retires idle series, and evicts idle series without samples, a few in each turn. `freed` is called
-    /// with each freed reference; new series will reuse it.
-    ///
-    /// Series may be created, written and read between two turns. A tenant whose series are all gone can be
-    /// removed ([`Self::remove_empty`]).
+    /// Retires idle series, and evicts those without samples, in turns. `freed` is called with each freed
+    /// reference. All other operations may run between turns.
     pub fn evict_turn(&mut self, idle: Idle, freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
         self.evict_turn_of(idle, |_| true, freed)
     }
 
-    /// As [`Self::evict_turn`], for the tenants that are wanted when the eviction begins.
+    /// [`Self::evict_turn`] for tenants that are wanted when the eviction begins.
     pub fn evict_turn_of(
         &mut self,
         idle: Idle,
@@ -237,13 +225,13 @@ impl Partition {
         Evicted::WaitsForPins
     }
 
-    /// Removes tenants without series whose metadata is not needed, and calls `removed` with each. The next
-    /// write of such a tenant adds it again.
+    /// Removes tenants without series and needed metadata, and calls `removed` with each. A later write adds
+    /// the tenant again.
     pub fn remove_empty(&mut self, idle: Idle, removed: impl FnMut(&TenantId)) {
         self.remove_empty_of(idle, |_| true, removed);
     }
 
-    /// As [`Self::remove_empty`], for wanted tenants.
+    /// [`Self::remove_empty`] for wanted tenants.
     pub fn remove_empty_of(
         &mut self,
         idle: Idle,
@@ -265,9 +253,8 @@ impl Partition {
         }
     }
 
-    /// Takes a tenant's series, samples and exemplars out, so that they can be dropped without the lock.
-    /// Metadata stays. `None` if the tenant is unknown or has frozen samples. Nobody may hold references to
-    /// its series.
+    /// Takes a tenant's series, samples and exemplars out, without the metadata. `None` if the tenant is
+    /// unknown or has frozen samples. Nobody may hold references to its series.
     pub fn take_series(&mut self, tenant: &TenantId) -> Option<TenantHead> {
         let head = self.tenants.get_mut(tenant).filter(|head| !head.is_frozen())?;
         let mut taken = std::mem::replace(head, TenantHead::new(self.seed));
@@ -280,8 +267,8 @@ impl Partition {
         Some(taken)
     }
 
-    /// Removes a tenant that has no samples, with its series, metadata and exemplars. Visits all its series. False if it has samples,
-    /// or is not there. No references to its series may be held.
+    /// Removes a tenant without samples, with its series, metadata and exemplars. False if it has samples or
+    /// is unknown. Nobody may hold references to its series.
     pub fn remove_without_samples(&mut self, tenant: &TenantId) -> bool {
         let Some(head) = self.tenants.get(tenant) else { return false };
         if head.is_frozen() || self.frozen.contains(tenant) || head.holds_samples() {
@@ -294,13 +281,12 @@ impl Partition {
         true
     }
 
-    /// Change of memory in bytes since the last call, by turns of releases, evictions and trims, and by
-    /// removal of tenants. Adding up the bytes of all tenants would take longer than a turn.
+    /// Change of memory since the last call, by releases, evictions, trims and removals of tenants.
     pub const fn take_change(&mut self) -> isize {
         std::mem::replace(&mut self.change_bytes, 0)
     }
 
-    /// Time of the newest sample, if there is any. Visits all series.
+    /// Time of the newest sample. Visits all series.
     pub fn newest_ms(&self) -> Option<i64> {
         self.tenants.values().filter_map(TenantHead::newest_of_all_ms).max()
     }

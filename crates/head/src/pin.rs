@@ -1,16 +1,16 @@
-//! Generations of pins: they show whether a reader may still hold references from an earlier generation.
+//! Generations of pins show whether a reader may hold old references.
 
 use std::sync::Arc;
 
-/// Guard that keeps references to series valid (see [`crate::Partition::pin`]).
+/// Guard that keeps references to series valid ([`crate::Partition::pin`]).
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Pin {
     _generation: Arc<()>,
 }
 
-/// The pins of a partition. All pins of a generation are clones of one `Arc`, whose count shows when they are
-/// gone. There are never more than two generations.
+/// The pins of a partition. All pins of a generation are clones of one `Arc`. There are at most two
+/// generations.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     now: Arc<()>,
@@ -22,15 +22,15 @@ impl Pins {
         Pin { _generation: Arc::clone(&self.now) }
     }
 
-    /// Begins a generation. All pins of the generation before the current one must be gone.
+    /// Begins a generation. All pins before the current one must be gone.
     pub(crate) fn turn_over(&mut self) {
         assert!(self.are_gone(), "BUG: pins of an earlier generation are still held");
         std::mem::swap(&mut self.now, &mut self.before);
     }
 
-    /// True if all pins from before the last [`Self::turn_over`] are gone.
+    /// True if all pins before the last [`Self::turn_over`] are gone.
     pub(crate) fn are_gone(&self) -> bool {
-        // new pins of that generation can only be cloned from existing ones
+        // new pins of that generation are only clones of others
         Arc::strong_count(&self.before) == 1
     }
 }

@@ -3,25 +3,22 @@
 use roaring::RoaringBitmap;
 use std::ops::Range;
 
-/// Maximum length of a plain list of references: most pairs of churning labels have one or a few.
+/// Maximum length of a plain list of references.
 const LIST_MAX: usize = 32;
-/// Runs shorter than this are kept as single references.
+/// Shorter runs are kept as single references.
 const RUN_MIN: u32 = 8;
-/// Memory in bytes that a new bitmap takes in addition to the list that it replaces.
+/// Memory of a new bitmap beyond that of the list that it replaces.
 const BITMAP_BYTES: usize = 96;
 
-/// A set of numbers, mostly the references of one pair.
-///
-/// Scrapes come target by target, so most pairs belong to series that were created one after the other. The
-/// newest such run is a range stored in place, so adding one more series does not touch the heap.
+/// A set of numbers, mostly the series of one pair. Series of a pair are mostly created one after the other,
+/// so the newest run is a range without heap memory.
 #[derive(Debug, Default)]
 pub(crate) struct Postings {
-    /// References below `run`.
     kept: Kept,
     /// Run of the largest references; may be empty.
     run: Range<u32>,
     len: u32,
-    /// Estimated heap memory of `kept` in bytes.
+    /// Estimated heap memory of `kept`.
     bytes: u32,
 }
 
@@ -38,7 +35,7 @@ impl Default for Kept {
 }
 
 impl Postings {
-    /// Adds a reference that is not in the set. Returns the change of memory in bytes.
+    /// Adds a new reference. Returns the change of memory in bytes.
     #[inline]
     pub(crate) fn insert(&mut self, reference: u32) -> isize {
         self.len += 1;
@@ -62,13 +59,13 @@ impl Postings {
             self.run = reference..reference + 1;
             return 0;
         }
-        // below the run: a reused reference
+        // a reused reference below the run
         let estimate = self.bytes;
         self.bytes = self.bytes.saturating_add(self.kept.insert(reference) as u32);
         self.bytes as isize - estimate as isize
     }
 
-    /// Removes a reference if it is in the set. Returns the change of memory in bytes.
+    /// Removes a reference, if present. Returns the change of memory in bytes.
     pub(crate) fn remove(&mut self, reference: u32) -> isize {
         if self.run.contains(&reference) {
             self.len -= 1;
@@ -81,7 +78,7 @@ impl Postings {
         self.len -= 1;
         let estimate = self.bytes;
         let kept = self.kept_len();
-        // at each halving, so that in total, shrinking takes no longer than the removals
+        // only when the number halves, because shrinking takes long
         if kept == 0 || kept.ilog2() != before.ilog2() {
             self.bytes = self.kept.shrink() as u32;
         }
@@ -98,7 +95,7 @@ impl Postings {
         if before.is_empty() { 0 } else { self.keep(before) }
     }
 
-    /// Estimated bytes on the heap.
+    /// Estimated heap memory.
     pub(crate) const fn bytes(&self) -> isize {
         self.bytes as isize
     }
@@ -116,8 +113,7 @@ impl Postings {
         let estimate = self.bytes;
         let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
-        // A bitmap changes its representation only in `optimize`, which also measures its size. `optimize`
-        // runs at each doubling, so that in total it takes no longer than the insertions.
+        // `optimize` runs only when the number doubles, because it takes long
         if let Kept::Bitmap(bitmap) = &mut self.kept
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()
@@ -139,7 +135,6 @@ impl Postings {
         out.insert_range(self.run.clone());
     }
 
-    /// The references from `from` on, ascending.
     pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
         let (list, bitmap) = match &self.kept {
             Kept::List(list) => (Some(&list[list.partition_point(|r| *r < from)..]), None),
@@ -149,7 +144,7 @@ impl Postings {
         kept.chain(self.run.start.max(from)..self.run.end)
     }
 
-    /// The reference at a position, in ascending order.
+    /// The reference at a position, ascending.
     pub(crate) fn nth(&self, position: usize) -> Option<u32> {
         let kept = self.kept_len() as usize;
         if position >= kept {
@@ -181,8 +176,7 @@ impl Postings {
 }
 
 impl Kept {
-    /// Adds references larger than all others. Returns the growth of memory in bytes, which is an estimate
-    /// for a bitmap.
+    /// Adds references larger than all others. Returns the growth in bytes, estimated for a bitmap.
     fn extend(&mut self, run: Range<u32>) -> usize {
         match self {
             Self::List(list) if list.len() + run.len() <= LIST_MAX => {
@@ -203,7 +197,7 @@ impl Kept {
         }
     }
 
-    /// Adds a reference at any position. Returns the growth of memory in bytes.
+    /// Adds a reference anywhere. Returns the growth in bytes.
     fn insert(&mut self, reference: u32) -> usize {
         match self {
             Self::List(list) if list.len() < LIST_MAX => {
@@ -228,7 +222,7 @@ impl Kept {
         }
     }
 
-    /// Removes a reference; true if it was in the set.
+    /// Removes a reference. True if it was present.
     fn remove(&mut self, reference: u32) -> bool {
         match self {
             Self::List(list) => list.binary_search(&reference).is_ok_and(|at| list.remove(at) == reference),
@@ -236,7 +230,7 @@ impl Kept {
         }
     }
 
-    /// Frees unused memory. Returns the bytes still held.
+    /// Frees unused memory. Returns the remaining bytes.
     fn shrink(&mut self) -> usize {
         match self {
             Self::List(list) => {
@@ -250,7 +244,7 @@ impl Kept {
                 bytes
             }
             Self::Bitmap(bitmap) => {
-                // the containers of a bitmap keep their memory when they shrink, so build a new one
+                // a new bitmap, because containers keep their memory
                 **bitmap = bitmap.iter().collect();
                 optimize(bitmap)
             }
@@ -265,14 +259,14 @@ impl Kept {
     }
 }
 
-/// Chooses the best representation of a bitmap. Returns its approximate memory in bytes.
+/// Chooses the best representation of a bitmap. Returns its memory in bytes.
 fn optimize(bitmap: &mut RoaringBitmap) -> usize {
     bitmap.optimize();
     BITMAP_BYTES + bitmap.serialized_size() * 5 / 4
 }
 
-/// Adds a run. Returns the estimated growth in bytes: five for a long run, otherwise three for each reference
-/// (two bytes and unused capacity).
+/// Adds a run. Returns the estimated growth in bytes: five for a long run, otherwise three for each
+/// reference.
 fn put(bitmap: &mut RoaringBitmap, run: Range<u32>) -> usize {
     if run.len() >= RUN_MIN as usize {
         bitmap.insert_range(run);
@@ -291,7 +285,7 @@ mod tests {
     use super::*;
     use stdx::rng::Rng;
 
-    /// Checks postings of runs of up to `run_max` references, which are up to `gap_max` apart.
+    /// Checks postings of runs up to `run_max` long and `gap_max` apart.
     fn check(rng: &mut Rng, count: usize, run_max: u64, gap_max: u64) -> (Postings, isize) {
         let (mut postings, mut expected, mut bytes) = (Postings::default(), RoaringBitmap::new(), 0);
         let mut next = rng.below(3) as u32;

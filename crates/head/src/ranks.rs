@@ -1,14 +1,10 @@
-//! Label pairs by their number of series, kept up to date as series come and go.
-//!
-//! The class of a pair is the binary logarithm of its number of series. A pair changes its class only when
-//! that number doubles or halves, so the classes cost almost nothing when series are created. The largest
-//! pairs are found without visiting the others.
+//! Label pairs by their number of series. The class of a pair is the binary logarithm of this number, and so
+//! changes rarely. The largest pairs are found without visiting others.
 
 use crate::postings::Postings;
 
-/// Binary logarithm of the least number of series of a ranked pair. There may be as many smaller pairs as
-/// series, but of series with ten labels, at most one ranked pair for each thirteen series. Pairs that only
-/// one target of fewer than 128 series has are not ranked.
+/// Binary logarithm of the least number of series of a ranked pair. Smaller pairs are too many: there may be
+/// as many as series.
 const LEAST: u32 = 7;
 
 #[derive(Debug, Default)]
@@ -19,17 +15,16 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// Notes that a pair got a series, and now has `series` of them.
+    /// A pair got a series, and now has `series`.
     #[inline]
     pub(crate) fn grown(&mut self, pair: u32, series: usize) {
-        // this runs for each label of a new series: the first test already excludes most pairs, which are
-        // small
+        // for speed, the first test excludes most pairs
         if series >= 1 << LEAST && series & (series - 1) == 0 {
             self.rise((series.ilog2() - LEAST) as usize, pair);
         }
     }
 
-    /// Notes that a pair lost a series, and now has `series` of them.
+    /// A pair lost a series, and now has `series`.
     #[inline]
     pub(crate) fn shrunk(&mut self, pair: u32, series: usize) {
         if series + 1 >= 1 << LEAST && series & (series + 1) == 0 {
@@ -62,17 +57,16 @@ impl Ranks {
         self.classes.len()
     }
 
-    /// The pairs of a class from the number `from` on, ascending.
     pub(crate) fn class(&self, class: usize, from: u32) -> impl Iterator<Item = u32> + '_ {
         self.classes.get(class).into_iter().flat_map(move |pairs| pairs.iter_from(from))
     }
 
-    /// True if pairs with this many series are ranked.
+    /// True if pairs with this number of series are ranked.
     pub(crate) const fn has(series: usize) -> bool {
         series >= 1 << LEAST
     }
 
-    /// Bytes of memory, in constant time.
+    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.classes.capacity() * size_of::<Postings>() + self.postings_bytes.max(0) as usize
     }

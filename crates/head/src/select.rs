@@ -1,17 +1,13 @@
-//! Selection of series by filters on label pairs, in turns of bounded length.
+//! Selection of series by filters on label pairs, in turns.
 //!
 //! ```text
 //!   with the lock     advance: look values up, or copy a batch of them ──▶ ... ──▶ take the series of those that match
 //!   without it                                            test: run a pattern over the batch
 //! ```
 //!
-//! The head's lock must not be held for long, so the work is done in turns of bounded length: the caller of a
-//! [`Selection`] or a walk releases the lock between two turns. A client's regular expression may run arbitrarily long,
-//! so it never runs under the lock.
-//!
-//! Changes between turns do no harm while the caller holds a [`crate::Pin`] from before the first turn: the number of a
-//! series or pair that existed then is not reused before the pin is dropped. A selection sees the series that existed
-//! at its first turn.
+//! The caller releases the head's lock between two turns. A pattern may run long, so it never runs under the
+//! lock. The caller holds a [`crate::Pin`] from before the first turn, so that no number is reused. A
+//! selection sees the series that existed at its first turn.
 
 use crate::tenant::{ExistingSeries, TenantHead};
 use roaring::RoaringBitmap;
@@ -25,23 +21,20 @@ pub(crate) mod walk;
 use filter::Filter;
 use search::Search;
 
-/// Steps of a turn, which takes about a millisecond. A visit to a pair takes at least one step, and a test of
-/// its value [`TEST_STEPS`] or more.
+/// Steps of a turn, about a millisecond. A pair takes at least one step, and a test of its value
+/// [`TEST_STEPS`].
 const TURN_STEPS: usize = 8_000;
 
-/// Resumable search for the series that pass all filters.
-///
-/// A selection holds bitmaps of series (one bit for each existing series) and one batch of values.
+/// Search for the series that pass all filters. It holds bitmaps of series and one batch of values.
 #[derive(Debug)]
 pub struct Selection<'f> {
-    /// Filters that a missing label does not pass. They need only the postings of matching values. Filters
-    /// whose values can be looked up come first.
+    /// Filters that a missing label does not pass. Filters with listed values come first.
     strict: Vec<Search<'f>>,
-    /// Filters that a missing label passes. Series whose value does not match are removed at the end.
+    /// Filters that a missing label passes. Series with other values are removed at the end.
     lenient: Vec<Search<'f>>,
-    /// Number of filters applied, first of `strict`, then of `lenient`.
+    /// Number of applied filters, first of `strict`, then of `lenient`.
     applied: usize,
-    /// True once listed values are looked up and the strict searches are sorted.
+    /// True once listed values are looked up and `strict` is sorted.
     ordered: bool,
     /// Series that existed at the first turn.
     all: Option<ExistingSeries>,
@@ -49,7 +42,6 @@ pub struct Selection<'f> {
 }
 
 impl<'f> Selection<'f> {
-    /// Starts a selection, without looking at any series yet.
     pub fn new(filters: &'f [Filter<'f>]) -> Self {
         let (lenient, strict): (Vec<_>, Vec<_>) = filters.iter().partition(|f| f.kind.matches(""));
         Self {
@@ -62,8 +54,8 @@ impl<'f> Selection<'f> {
         }
     }
 
-    /// Runs one turn. Returns true after the last turn. All turns must get the same head. Between two turns,
-    /// the caller must call [`Self::test`] without the lock.
+    /// Runs one turn. True after the last turn. All turns must get the same head. Between two turns, the
+    /// caller must call [`Self::test`] without the lock.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
         let all = self.all.get_or_insert_with(|| head.existing_series());
@@ -72,7 +64,7 @@ impl<'f> Selection<'f> {
             if !self.strict.iter_mut().all(|search| search.look_up(pairs, &mut steps)) {
                 return false;
             }
-            // few series first; walks over values come last, because the selection may be empty before them
+            // few series first, walks over values last
             self.strict.sort_by_key(|search| (!search.is_lookup(), search.references));
             self.ordered = true;
         }
@@ -97,14 +89,14 @@ impl<'f> Selection<'f> {
             self.applied += 1;
             *selected -= these;
         }
-        // drop references that did not exist at the first turn
+        // drop references from after the first turn
         selected.remove_range(all.end..);
         *selected -= &all.absent;
         true
     }
 
-    /// Tests the values that the last turn copied, if any. Call this without the lock. `go_on` is called
-    /// before each value; the test ends when it returns false.
+    /// Tests the values that the last turn copied. Call it without the lock. The test ends when `go_on` is
+    /// false.
     pub fn test(&mut self, go_on: impl FnMut() -> bool) {
         if self.ordered
             && let Some(search) = self.strict.iter_mut().chain(&mut self.lenient).nth(self.applied)
@@ -113,14 +105,14 @@ impl<'f> Selection<'f> {
         }
     }
 
-    /// Selected series, in ascending order. Valid after the last turn.
+    /// Selected series, ascending. Valid after the last turn.
     pub fn into_series(self) -> RoaringBitmap {
         self.selected.unwrap_or_default()
     }
 }
 
 impl TenantHead {
-    /// The series that pass all filters, ascending. A [`Selection`] does the same in turns.
+    /// The series that pass all filters, ascending. A [`Selection`] does this in turns.
     pub fn select(&self, filters: &[Filter<'_>]) -> RoaringBitmap {
         let mut selection = Selection::new(filters);
         while !selection.advance(self) {

@@ -3,38 +3,37 @@
 use crate::chunk::{Chunk, ChunkValue, OpenChunk};
 use model::{Histogram, Samples, TimeRange, ValueKind};
 
-/// State that an append touches besides the chunk's own bytes: 64 bytes, one cache line.
+/// State that an append touches besides the chunk's bytes: 64 bytes, one cache line.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) open: OpenChunk,
-    /// Boxed, because most series of a churning fleet have no sealed chunks.
+    /// Boxed, because most series have no sealed chunks.
     sealed: Option<Box<Sealed>>,
-    /// Time of arrival of the last sample, in seconds of the caller's clock.
+    /// Arrival of the last sample, in seconds of the caller's clock.
     pub(crate) seen_s: u32,
-    /// [`ACTIVE`] and the other flags, in one byte, so that an append compares all of them at once.
+    /// [`ACTIVE`] and other flags, which an append compares at once.
     pub(crate) state: u8,
-    /// True if the series has samples in the late store.
+    /// True if the series has late samples.
     pub(crate) late: bool,
-    /// True if the series has samples in the store of late samples from before the last freeze.
+    /// True if the series has late samples from before the last freeze.
     pub(crate) frozen_late: bool,
 }
 
 const _: () = assert!(size_of::<Series>() == 64);
 
-/// Counted among the tenant's active series.
+/// Counted as active.
 pub(crate) const ACTIVE: u8 = 1;
-/// Flips at each freeze. If it differs from the head's epoch, the series got no sample since the last freeze,
-/// and all its samples are frozen.
+/// Flips at each freeze. If it differs from the head's epoch, all samples of the series are frozen.
 pub(crate) const EPOCH: u8 = 2;
 
-/// Lookups by key no longer find the series (see [`crate::evict`]).
+/// Lookups by key do not find the series ([`crate::evict`]).
 pub(crate) const UNLINKED: u8 = 4;
-/// The series is removed, or about to be, and its number becomes free.
+/// The series is removed, or about to be.
 pub(crate) const GONE: u8 = 8;
 /// The series' values are native histograms.
 pub(crate) const HISTOGRAM: u8 = 16;
 
-/// Bits of the state that stand for a kind of values.
+/// Bits of the state for a kind of values.
 pub(crate) const fn state_of(kind: ValueKind) -> u8 {
     match kind {
         ValueKind::Float => 0,
@@ -42,7 +41,7 @@ pub(crate) const fn state_of(kind: ValueKind) -> u8 {
     }
 }
 
-/// Tombstone of a removed series.
+/// A removed series.
 impl Default for Series {
     fn default() -> Self {
         Self {
@@ -56,17 +55,15 @@ impl Default for Series {
     }
 }
 
-/// Chunks that no longer grow.
 #[derive(Debug, Default)]
 struct Sealed {
     /// Oldest first.
     chunks: Vec<Chunk>,
-    /// Number of chunks that are frozen, from the oldest on.
+    /// Number of frozen chunks, from the oldest on.
     frozen: u32,
 }
 
 impl Series {
-    /// A series without samples in a head of this [`EPOCH`].
     pub(crate) fn new(epoch: u8, kind: ValueKind) -> Self {
         Self { state: epoch | state_of(kind), ..Self::default() }
     }
@@ -96,7 +93,6 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// Moves the open chunk to the sealed ones.
     fn seal(&mut self) {
         let Some(chunk) = self.open.seal() else { return };
         let chunks = &mut self.sealed.get_or_insert_default().chunks;
@@ -106,8 +102,7 @@ impl Series {
         chunks.push(chunk);
     }
 
-    /// Prepares a series for samples after a pause or a freeze, and sets its state to `awake`. Returns the
-    /// change of memory in bytes.
+    /// Prepares a series for samples after a pause or a freeze. Returns the change of memory in bytes.
     #[cold]
     pub(crate) fn wake(&mut self, awake: u8) -> isize {
         assert!(self.state & GONE == 0, "BUG: a sample for an evicted series; its writer held no pin");
@@ -117,7 +112,7 @@ impl Series {
         changed
     }
 
-    /// Separates the present samples, which are frozen, from later ones. Returns the change of memory in bytes.
+    /// Separates the frozen samples from later ones. Returns the change of memory in bytes.
     fn set_apart(&mut self) -> isize {
         let before = self.heap_bytes();
         let newest = self.newest();
@@ -131,8 +126,8 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// Releases the frozen samples; all are frozen if `whole`. Returns the change of memory in bytes. The
-    /// newest value is forgotten too: after the release, only the table knows if the sample still exists.
+    /// Releases the frozen samples (all samples, if `whole`) and forgets the newest value. Returns the change
+    /// of memory in bytes.
     pub(crate) fn release(&mut self, whole: bool) -> isize {
         let before = self.heap_bytes();
         if whole {
@@ -153,23 +148,22 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// True if the series holds no samples and its newest known time is `timestamp_ms`. A sample at this time
-    /// is stored like a newer one.
+    /// True if the series holds no samples, and `timestamp_ms` is its newest known time. A sample at this
+    /// time counts as newer.
     pub(crate) const fn is_newest_released(&self, timestamp_ms: i64) -> bool {
         timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
     }
 
-    /// Fingerprint of the newest value. `None` if a late sample may have replaced it.
+    /// Fingerprint of the newest value; `None` if a late sample may have replaced it.
     fn newest(&self) -> Option<u64> {
         if self.late { None } else { self.open.newest() }
     }
 
-    /// True if the series holds no in-order samples.
     pub(crate) const fn is_empty(&self) -> bool {
         self.open.count() == 0 && self.sealed.is_none()
     }
 
-    /// True if the series has frozen chunks, separated from newer ones.
+    /// True if frozen chunks are separated from newer ones.
     pub(crate) fn has_frozen_chunks(&self) -> bool {
         self.sealed.as_ref().is_some_and(|sealed| sealed.frozen > 0)
     }
@@ -183,13 +177,12 @@ impl Series {
         self.open.heap_bytes() + sealed
     }
 
-    /// Appends the in-order samples in `range` to `out`.
     pub(crate) fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         self.sealed_in(range).iter().for_each(|chunk| chunk.read(range, out));
         self.open.read(range, out);
     }
 
-    /// Appends the frozen in-order samples to `out`; all are frozen if `whole`.
+    /// Appends the frozen in-order samples to `out` (all samples, if `whole`).
     pub(crate) fn read_frozen<V: ChunkValue>(&self, whole: bool, out: &mut Samples<V>) {
         self.frozen(whole).iter().for_each(|chunk| chunk.read(TimeRange::ALL, out));
         if whole {
@@ -197,14 +190,13 @@ impl Series {
         }
     }
 
-    /// Close upper bound of the number of samples that [`Self::read`] appends, found without decoding them.
+    /// Close upper bound on the samples that [`Self::read`] appends, found without decoding.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let sealed = self.sealed_in(range).iter().map(|chunk| usize::from(chunk.count()));
         sealed.sum::<usize>() + usize::from(self.open.count())
     }
 
-    /// True if there is an in-order sample inside `range`. Decodes at most one sealed chunk, and the open
-    /// one.
+    /// True if there is an in-order sample inside `range`. Decodes at most two chunks.
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
         let sealed = self.sealed_in(range);
         let ends_inside = |c: &Chunk| {
@@ -214,7 +206,7 @@ impl Series {
         if sealed.iter().any(ends_inside) || (self.open.count() > 0 && range.contains(self.open.last_ms())) {
             return true;
         }
-        // a remaining sealed chunk spans the whole range, so there is at most one
+        // at most one chunk, which spans the whole range
         let chunk = sealed.first();
         match self.kind() {
             ValueKind::Float => self.has_in::<f64>(chunk, range),
@@ -222,7 +214,6 @@ impl Series {
         }
     }
 
-    /// True if there is a sample inside `range` in this sealed chunk or in the open one.
     fn has_in<V: ChunkValue>(&self, chunk: Option<&Chunk>, range: TimeRange) -> bool {
         let mut samples = Samples::<V>::default();
         chunk.into_iter().for_each(|chunk| chunk.read(range, &mut samples));
@@ -230,7 +221,7 @@ impl Series {
         !samples.is_empty()
     }
 
-    /// Time range of the frozen in-order samples; all are frozen if `whole`.
+    /// Time range of the frozen in-order samples (all samples, if `whole`).
     pub(crate) fn frozen_range(&self, whole: bool) -> Option<TimeRange> {
         let open = (whole && self.open.count() > 0)
             .then(|| TimeRange::new(self.open.first_ms(), self.open.last_ms()));
@@ -244,9 +235,8 @@ impl Series {
         self.sealed.as_ref().map_or(&[], |sealed| &sealed.chunks)
     }
 
-    /// The sealed chunks that overlap `range`.
     fn sealed_in(&self, range: TimeRange) -> &[Chunk] {
-        // sealed chunks end before the open one begins
+        // sealed chunks end before the open one
         match self.open.count() > 0 && self.open.first_ms() <= range.start_ms {
             true => &[],
             false => overlapping(self.sealed(), range),
@@ -259,8 +249,8 @@ impl Series {
     }
 }
 
-/// The chunks that overlap `range`. Most queries read the newest samples, and each visit to a chunk may be a
-/// cache miss. So the search goes back from the newest chunk, and visits only one chunk more than it returns.
+/// The chunks that overlap `range`. Searches from the newest chunk back, because most queries read the newest
+/// samples.
 fn overlapping(chunks: &[Chunk], range: TimeRange) -> &[Chunk] {
     let upto = match chunks.last() {
         Some(last) if last.range().start_ms > range.end_ms => {

@@ -1,4 +1,4 @@
-//! All of one tenant's series in one partition.
+//! One tenant's series in one partition.
 
 use crate::columns::Columns;
 use crate::evict::state::EvictionState;
@@ -28,27 +28,25 @@ use std::ops::Bound;
 #[cfg(test)]
 mod tests;
 
-/// Number of samples stored in a turn, if all are in order. A turn takes about fifty microseconds, because
-/// readers wait meanwhile.
+/// In-order samples stored in a turn, about fifty microseconds.
 const TURN_SAMPLES: usize = 2048;
 
-/// Cost of a late sample that is only inserted, as a number of in-order samples.
+/// Cost of a late sample, as a number of in-order samples.
 const LATE_STEPS: usize = 8;
-/// Cost of a late sample that causes a chunk to be rewritten, as a number of in-order samples.
+/// Cost of a late sample that rewrites a chunk.
 const REWRITE_STEPS: usize = 200;
 
-/// Memory of a tenant in a partition before its first series, in bytes. Its entry counts twice, because the
-/// table doubles when it is full. 512 bytes are for its name, here and in the owner's maps.
+/// Memory of a tenant without series. Its entry counts twice, because the table doubles. Its name takes 512
+/// bytes.
 const TENANT_BYTES: usize = 2 * size_of::<TenantHead>() + 512;
 
-/// One tenant's share of a partition's head.
 #[derive(Debug)]
 pub struct TenantHead {
     pub(crate) index: Index,
     pub(crate) pairs: Pairs,
     pub(crate) labels: LabelSets,
     pub(crate) series: Paged<Series>,
-    /// Numbers of evicted series, for reuse.
+    /// Free numbers of evicted series.
     pub(crate) free: Free,
     pub(crate) evicting: EvictionState,
     pub(crate) late: HashMap<SeriesRef, Late>,
@@ -59,33 +57,29 @@ pub struct TenantHead {
     pub(crate) exemplars: Exemplars,
     pub(crate) active: usize,
     pub(crate) chunk_bytes: usize,
-    /// Heap bytes of the entries of `late` and `frozen_late`.
     pub(crate) late_bytes: usize,
     pub(crate) samples_fresh: u64,
-    /// Number of series evicted since the start.
     pub(crate) evicted: u64,
-    /// Time at which replay last restored metadata, in seconds of the clock passed to `append`. The tenant
-    /// may have no series.
+    /// Time at which replay last restored metadata, in seconds of the clock of appends.
     pub(crate) restored_s: Option<u32>,
 }
 
-/// Bitmap of the existing series.
+/// The existing series.
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
-    /// References below this one exist, except those in `absent`.
+    /// Smaller references exist, except those in `absent`.
     pub(crate) end: u32,
     /// References below `end` without a series.
     pub(crate) absent: RoaringBitmap,
 }
 
-/// Outcome of an append.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AppendStats {
     /// Samples newer than all others of their series.
     pub in_order: u64,
     /// Samples out of order, or at a known time with another value.
     pub late: u64,
-    /// Repetitions of a sample that the head still holds; nothing was stored.
+    /// Repetitions of a sample that the head holds, which are not stored.
     pub duplicates: u64,
 }
 
@@ -98,7 +92,7 @@ impl AppendStats {
 }
 
 impl TenantHead {
-    /// An empty head. The secret `seed` keeps clients from choosing keys that collide.
+    /// An empty head. The secret `seed` makes collisions unpredictable.
     pub fn new(seed: u64) -> Self {
         Self {
             index: Index::default(),
@@ -122,25 +116,23 @@ impl TenantHead {
         }
     }
 
-    /// The series of a key, for appending. A series that is about to be evicted is not found;
-    /// [`Self::create`] brings it back.
+    /// The series of a key, for appending. Does not find a series about to be evicted; [`Self::create`] does.
     #[inline]
     pub fn resolve(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get(key)
     }
 
-    /// The series of a key, for reading. A series that is about to be evicted is found too, because a writer
-    /// that knew it may still have appended samples.
+    /// The series of a key, for reading. Also finds a series about to be evicted, which may get more samples.
     pub fn find(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get_any(key)
     }
 
-    /// Finds or creates a series of floats. `labels` are canonical and `key` is their hash.
+    /// Finds or creates a series of floats. `key` is the hash of the canonical `labels`.
     pub fn create(&mut self, key: SeriesKey, labels: LabelsRef<'_>) -> SeriesRef {
         self.create_of(ValueKind::Float, key, labels)
     }
 
-    /// Finds or creates a series with values of `kind`. `labels` are canonical and `key` is their hash for any kind.
+    /// Finds or creates a series with values of `kind`. `key` is the hash of the canonical `labels`.
     pub fn create_of(&mut self, kind: ValueKind, key: SeriesKey, labels: LabelsRef<'_>) -> SeriesRef {
         let key = key.of_kind(kind);
         if let Some(known) = self.index.relink(key) {
@@ -155,8 +147,7 @@ impl TenantHead {
         series
     }
 
-    /// As [`Self::create_of`], for a series that a client sent at `now_s`. Counts the series if it is new.
-    /// Series that replay restores are not new.
+    /// [`Self::create_of`] for a series sent at `now_s`, which is counted if it is new.
     pub fn create_sent(
         &mut self,
         kind: ValueKind,
@@ -173,7 +164,7 @@ impl TenantHead {
         series
     }
 
-    /// Metrics and label pairs that got the most new series from [`Self::growth_since_s`] to `now_s`.
+    /// Metrics and label pairs with the most new series from [`Self::growth_since_s`] to `now_s`.
     pub fn gained(&self, now_s: u32) -> Gained<'_> {
         self.pairs.gained(now_s)
     }
@@ -183,7 +174,7 @@ impl TenantHead {
         self.pairs.growth_bytes()
     }
 
-    /// Start of the period that [`Self::gained`] covers: between an hour and seventy minutes before `now_s`.
+    /// Start of the period of [`Self::gained`]: an hour to seventy minutes before `now_s`.
     pub const fn growth_since_s(now_s: u32) -> u32 {
         Growth::since_s(now_s)
     }
@@ -194,16 +185,13 @@ impl TenantHead {
         self.series.get(series.index()).open.last_ms()
     }
 
-    /// The time of the newest sample of all series, if there is any.
     pub(crate) fn newest_of_all_ms(&self) -> Option<i64> {
         let known = (0..self.series.len()).filter_map(|i| self.series.find(i));
         let newest_ms = known.map(|series| series.open.last_ms()).max();
         newest_ms.filter(|newest_ms| *newest_ms != i64::MIN)
     }
 
-    /// Stores samples. Never fails: admission was decided before.
-    ///
-    /// `now_s` is the time of arrival, which decides if a series is active.
+    /// Stores admitted samples, which arrived at `now_s`. Never fails.
     pub fn append<'a>(
         &mut self,
         refs: &'a [SeriesRef],
@@ -219,8 +207,7 @@ impl TenantHead {
         stats
     }
 
-    /// Stores the first samples of `columns`, about fifty microseconds' worth, and removes them from
-    /// `columns`.
+    /// Moves samples from the front of `columns` into the head, for about fifty microseconds.
     pub fn append_some(&mut self, columns: &mut Columns<'_>, now_s: u32) -> AppendStats {
         let turn = columns.first(TURN_SAMPLES);
         let (done, stats) = match turn.values {
@@ -231,7 +218,7 @@ impl TenantHead {
         stats
     }
 
-    /// Stores samples until a turn is used up. Returns the number of samples stored, and the outcome.
+    /// Stores samples in one turn. Returns their number, and the outcome.
     fn append_turn<V: Value>(
         &mut self,
         refs: &[SeriesRef],
@@ -288,19 +275,16 @@ impl TenantHead {
         }
     }
 
-    /// Sets the time at which a series was last seen, for series without a new sample. Eviction depends on
-    /// it.
+    /// Sets the time at which a series was last seen, for eviction.
     pub fn set_seen(&mut self, series: SeriesRef, seen_s: u32) {
         self.series.get_mut(series.index()).seen_s = seen_s;
     }
 
-    /// All metadata, unsorted.
     pub fn metadata(&self) -> impl Iterator<Item = &Metadata> {
         self.metadata.values()
     }
 
-    /// Metadata of the metric families after this one in the order of their names, for callers that take
-    /// turns.
+    /// Metadata after this metric family, sorted by name, for callers that take turns.
     pub fn metadata_after<'a>(
         &'a self,
         metric: Option<&str>,
@@ -309,18 +293,17 @@ impl TenantHead {
         self.metadata.range::<str, _>((after, Bound::Unbounded)).map(|(_, metadata)| metadata)
     }
 
-    /// The metadata of one metric family.
     pub fn metadata_of(&self, metric: &str) -> Option<&Metadata> {
         self.metadata.get(metric)
     }
 
-    /// The exemplars kept, oldest first.
+    /// The exemplars, oldest first.
     pub fn exemplars(&self) -> impl Iterator<Item = &(SeriesRef, Exemplar)> {
         self.exemplars.iter()
     }
 
-    /// Exemplars from the number `from` on, with their numbers, for callers that take turns. The number of an
-    /// exemplar changes only when series are evicted.
+    /// Exemplars from the number `from` on, for callers that take turns. Numbers change only when series are
+    /// evicted.
     pub fn exemplars_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
         self.exemplars.iter_from(from)
     }
@@ -329,8 +312,8 @@ impl TenantHead {
         self.series.get(series.index()).kind()
     }
 
-    /// Appends a series' samples inside `range` to `out`, in ascending order. Each time occurs once: the last
-    /// write wins. `V` must be the kind of the series' values.
+    /// Appends a series' samples inside `range` to `out`, in ascending order. At each time, the last write
+    /// wins. `V` must be the kind of the values.
     pub fn read<V: Value>(&self, series_ref: SeriesRef, range: TimeRange, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
@@ -339,7 +322,7 @@ impl TenantHead {
         self.all_late_of(series, series_ref).for_each(|late| V::late(late).merge_into(range, out, from));
     }
 
-    /// As [`Self::read`], for a series of either kind. Clears `out` first.
+    /// [`Self::read`] for a series of any kind. Clears `out` first.
     pub fn read_any(&self, series: SeriesRef, range: TimeRange, out: &mut SeriesSamples) {
         out.clear_for(self.kind(series));
         match out {
@@ -348,22 +331,19 @@ impl TenantHead {
         }
     }
 
-    /// Close upper bound of the number of samples that [`Self::read`] appends, found without decoding them.
-    /// Callers with a limit on samples check this bound first.
+    /// Close upper bound on the samples that [`Self::read`] appends, found without decoding.
     pub fn samples_at_most(&self, series_ref: SeriesRef, range: TimeRange) -> usize {
         let series = self.series.get(series_ref.index());
         let late = self.all_late_of(series, series_ref).map(|late| late.samples_at_most(range));
         series.samples_at_most(range) + late.sum::<usize>()
     }
 
-    /// True if a series has a sample inside `range`.
     pub fn has_samples(&self, series_ref: SeriesRef, range: TimeRange) -> bool {
         let series = self.series.get(series_ref.index());
         series.has_samples(range) || self.all_late_of(series, series_ref).any(|l| l.has_samples(range))
     }
 
-    /// Late samples in order of writing: of two samples at the same time, the later write wins. Samples
-    /// appended in order since a freeze are newer than all samples that were late before the freeze.
+    /// Late samples in order of writing, because the later write wins.
     fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
         let fresh =
@@ -376,20 +356,18 @@ impl TenantHead {
         if has { self.frozen_late.get(&series_ref) } else { None }
     }
 
-    /// Appends a series' canonical label bytes to `out`.
     pub fn write_labels(&self, series: SeriesRef, out: &mut Vec<u8>) {
         self.labels.write(series, &self.pairs, out);
     }
 
-    /// Label names, unsorted; with `among`, only the names that these series have. A [`crate::Walk`] does the
-    /// same in turns.
+    /// Label names, unsorted, of `among` or of all series. A [`crate::Walk`] does this in turns.
     pub fn label_names<'a>(&'a self, among: Option<&'a RoaringBitmap>) -> impl Iterator<Item = &'a str> {
         let used = move |id| is_among(self.pairs.postings(id), among);
         let names = (0..self.pairs.ends().0).filter_map(|number| self.pairs.name(number, 0));
         names.filter_map(move |(name, mut all)| all.any(used).then_some(name))
     }
 
-    /// Values of a label, unsorted; with `among`, only the values that these series have.
+    /// Values of a label, unsorted, of `among` or of all series.
     pub fn label_values<'a>(
         &'a self,
         name: &str,
@@ -399,8 +377,7 @@ impl TenantHead {
         self.pairs.of_name(name, 0).filter(used).map(|id| self.pairs.text(id).1)
     }
 
-    /// Compares the labels of two series in table order, without the metric name: pair by pair, by name and
-    /// then by value.
+    /// Compares the labels of two series in table order, without the metric name.
     pub(crate) fn compare_labels(&self, a: SeriesRef, b: SeriesRef) -> Ordering {
         self.labels.compare(a, b, &self.pairs)
     }
@@ -409,27 +386,25 @@ impl TenantHead {
         &self.pairs
     }
 
-    /// Number of series that have a label pair, in constant time.
+    /// Number of series with a label pair, in constant time.
     pub fn series_with(&self, name: &str, value: &str) -> usize {
         self.pairs.find(name, value).map_or(0, |id| self.pairs.postings(id).len())
     }
 
-    /// The values of a label from the number `from` on: the number of each value, ascending, and its number of series.
+    /// The values of a label from the number `from` on: numbers, ascending, and numbers of series.
     pub fn values_from(&self, name: &str, from: u32) -> impl Iterator<Item = (u32, usize)> {
         self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
     }
 
-    /// True if a label has this value in some label set.
+    /// True if any series has this label value.
     pub fn has_value(&self, name: &str, value: &str) -> bool {
         self.pairs.find(name, value).is_some()
     }
 
-    /// The label name with this number, if there is one.
     pub fn name(&self, number: usize) -> Option<NameCount<'_>> {
         self.pairs.name_count(number)
     }
 
-    /// Number and bytes of a label's values.
     pub fn name_count(&self, name: &str) -> Option<NameCount<'_>> {
         self.pairs.name_count(self.pairs.number_of(name)? as usize)
     }
@@ -439,17 +414,16 @@ impl TenantHead {
         self.pairs.names_count()
     }
 
-    /// True if a series got a sample lately (see [`crate::Idle::retire_before_s`]).
+    /// True if a series got a sample lately ([`crate::Idle::retire_before_s`]).
     pub fn is_active(&self, series: SeriesRef) -> bool {
         self.series.get(series.index()).state & ACTIVE != 0
     }
 
-    /// A value of a label by its position among [`NameCount::values`].
+    /// A label value by its position among [`NameCount::values`].
     pub fn nth_value(&self, name: &str, position: usize) -> Option<&str> {
         self.pairs.nth_of_name(name, position).map(|id| self.pairs.text(id).1)
     }
 
-    /// Number of label pairs.
     pub fn pair_count(&self) -> usize {
         self.pairs.count()
     }
@@ -464,38 +438,37 @@ impl TenantHead {
         self.pairs.ends().1
     }
 
-    /// Number of series in memory, including those being evicted.
+    /// Number of series in memory, with those being evicted.
     pub const fn series_count(&self) -> usize {
         self.series.len() - self.free.len()
     }
 
-    /// One more than the largest series reference.
     pub const fn series_end(&self) -> usize {
         self.series.len()
     }
 
-    /// Snapshot of the existing series, for callers that visit them in turns.
+    /// The existing series, for callers that visit them in turns.
     pub(crate) fn existing_series(&self) -> ExistingSeries {
         let absent = self.free.set() | &self.evicting.removing;
         ExistingSeries { end: self.series.len() as u32, absent }
     }
 
-    /// True from a freeze to the last turn of the release.
+    /// True from a freeze to the end of the release.
     pub const fn is_frozen(&self) -> bool {
         self.frozen.samples > 0
     }
 
-    /// Number of series that got a sample lately (see [`crate::Idle::retire_before_s`]).
+    /// Number of series with a recent sample ([`crate::Idle::retire_before_s`]).
     pub const fn active_count(&self) -> usize {
         self.active
     }
 
-    /// Memory of the structures in bytes, without the allocator's own overhead.
+    /// Memory of the structures, without the allocator's overhead.
     pub fn memory_bytes(&self) -> usize {
         self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes held by late samples, including those being sealed.
+    /// Bytes of late samples, with those being sealed.
     pub fn late_bytes(&self) -> usize {
         self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes
     }
@@ -525,7 +498,7 @@ fn repeats_newest<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bo
         && series.open.newest().is_some_and(|newest| newest == value.fingerprint())
 }
 
-/// True if one of the series is in `among`, or if there is any series when `among` is `None`.
+/// True if a series is in `among`, or any series if it is `None`.
 fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
     match among {
         Some(set) => postings.intersects(set),

@@ -22,7 +22,7 @@ use cases::{Case, Size, build_fleet, build_tenants, compare_formats, freeze_and_
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The allocator of the `floodmark` binary, so that memory is counted in its size classes.
+/// The allocator of the `floodmark` binary.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -40,7 +40,7 @@ fn main() {
     } else if has("--leaving") {
         run_freeze_and_evict(word.parse().unwrap_or(1_000_000));
     } else {
-        // an exact name selects only that case, even if longer names contain it
+        // an exact name selects only its case
         let exact = Case::all().any(|c| c.name == word);
         let cases = Case::all().filter(|c| if exact { c.name == word } else { c.name.contains(&word) });
         match (has("--instructions"), has("--once")) {
@@ -76,14 +76,13 @@ fn times<'a>(cases: impl Iterator<Item = &'a Case>, json: bool) {
     }
 }
 
-/// Runs a case once, for a profiler.
 fn once(case: &Case) {
     let mut prepared = case.prepare(Size::FULL);
     let checksum = prepared.run();
     println!("{} {} {checksum:x}", case.name, prepared.units);
 }
 
-/// Runs this program again under callgrind, for one case.
+/// Runs this program under callgrind, for one case.
 fn instructions(case: &Case, json: bool) {
     let exe = std::env::current_exe().expect("this program has a path");
     let output = Command::new("valgrind")
@@ -132,7 +131,7 @@ fn formats(json: bool) {
 }
 
 fn memory(series: usize) {
-    // baseline: memory in use before, including what a first small head allocates
+    // memory in use before, with the allocations of a first small head
     drop(build_fleet(10, 1));
     let (resident_before, allocated_before) = (resident_bytes(), allocated_bytes());
     let report = build_fleet(series, 4);
@@ -162,7 +161,7 @@ fn run_freeze_and_evict(series: usize) {
     }
 }
 
-/// Resident memory of the process by the kernel's count; 0 without procfs.
+/// Resident memory of the process; 0 without procfs.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|n| n.parse::<usize>().ok()).map_or(0, |pages| pages * 4096)

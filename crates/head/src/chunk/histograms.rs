@@ -8,8 +8,8 @@
 //!         | WHOLE (u8) · varint length, histogram
 //! ```
 //!
-//! An open chunk ends with the newest histogram and its length (u32 LE): the next histogram is encoded as a
-//! change of the newest one. Sealing the chunk cuts both off.
+//! An open chunk ends with the newest histogram and its length (u32 LE), the base of the next change. Sealing
+//! the chunk cuts both off.
 
 use super::open::Full;
 use super::{HISTOGRAM, OpenChunk, SAMPLES_MAX, array};
@@ -18,8 +18,7 @@ use model::{Histogram, Samples, TimeRange};
 use stdx::varint::{self, unzigzag, zigzag};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Size in bytes from which an open chunk accepts no more histograms: to read one sample, the whole chunk is
-/// decoded.
+/// Size from which an open chunk takes no more histograms, because a read decodes the whole chunk.
 const OPEN_BYTES_MAX: usize = 32 << 10;
 
 /// Bytes before the first histogram.
@@ -29,17 +28,16 @@ const SAME: u8 = 0;
 const COUNTS: u8 = 1;
 const WHOLE: u8 = 5;
 
-/// Size of the newest histogram's length at the end of an open chunk.
+/// Size of the length at the end of an open chunk.
 const LENGTH_BYTES: usize = 4;
 
-/// Fingerprint of the newest value, for comparisons.
 pub(super) fn fingerprint(histogram: &Histogram) -> u64 {
     xxh3_64(histogram.as_bytes())
 }
 
 impl OpenChunk {
-    /// Appends a histogram. Its time must meet the conditions of [`Self::append`]. A chunk holds either
-    /// histograms or floats.
+    /// Appends a histogram, under the conditions of [`Self::append`]. A chunk holds either histograms or
+    /// floats.
     pub fn append_histogram(&mut self, timestamp_ms: i64, value: &Histogram) -> Result<(), Full> {
         let mut token = Vec::new();
         if self.count() == 0 {
@@ -64,7 +62,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Position after the last token of a chunk of histograms.
+    /// Position after the last token.
     pub(super) fn tokens_end(&self) -> usize {
         let at = self.bytes.len() - LENGTH_BYTES;
         let len = u32::from_le_bytes(self.bytes[at..].try_into().expect("BUG: not four bytes"));
@@ -96,7 +94,6 @@ fn put_body(out: &mut Vec<u8>, newest: &[u8], value: &Histogram) {
     }
 }
 
-/// Appends the chunk's histograms inside `range` to `out`.
 pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Histogram>) {
     let mut reader = Reader { rest: &bytes[HISTOGRAM_HEADER_BYTES..] };
     let mut timestamp_ms = i64::from_le_bytes(array(&bytes[..8]));
@@ -138,7 +135,7 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// Decodes the histogram that follows `newest`.
+    /// Decodes the histogram after `newest`.
     fn body(&mut self, newest: Histogram) -> Histogram {
         let reset = match self.take(1)[0] {
             SAME => return newest,

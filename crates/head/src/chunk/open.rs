@@ -8,29 +8,29 @@ use super::{
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// A chunk that still grows. It takes 48 bytes, so that the hot state of a series fits a cache line.
+/// A chunk that still grows. Its 48 bytes let a series' hot state fit a cache line.
 #[derive(Debug, Clone)]
 pub struct OpenChunk {
     pub(super) bytes: Vec<u8>,
     last_ms: i64,
-    /// - Decimal chunk: mantissa of the newest value that is not stored whole.
+    /// - Decimal chunk: mantissa of the newest value that is not whole.
     /// - Float chunk: bits of the newest value.
     /// - Chunk of histograms: fingerprint of the newest histogram.
     /// - Empty chunk: fingerprint of the newest value, if `last_delta` is [`REMEMBERS`].
     last_value: u64,
-    /// The last interval in milliseconds, or `u32::MAX` if it was longer.
+    /// The last interval in milliseconds, at most `u32::MAX`.
     last_delta: u32,
     count: u16,
-    /// Number of values stored whole in a decimal chunk.
+    /// Values stored whole in a decimal chunk.
     raw_count: u8,
-    /// True if the last token is a run and can still grow.
+    /// True if the last token is a run that can grow.
     in_run: bool,
 }
 
-/// Value of `last_delta` in an empty chunk that still knows the newest value.
+/// Value of `last_delta` in an empty chunk that knows the newest value.
 const REMEMBERS: u32 = 1;
 
-/// The chunk is full, or too many of its values have no decimal form: seal it and append to a new one.
+/// The chunk is full, or has too many whole values. Seal it and append to a new one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -53,12 +53,12 @@ impl OpenChunk {
         self.count
     }
 
-    /// The time of the newest sample, also after [`Self::seal`]; `i64::MIN` before the first.
+    /// Time of the newest sample, also after [`Self::seal`]; `i64::MIN` before the first.
     pub const fn last_ms(&self) -> i64 {
         self.last_ms
     }
 
-    /// The time of the first sample. Panics if the chunk is empty.
+    /// Time of the first sample. Panics if the chunk is empty.
     pub fn first_ms(&self) -> i64 {
         i64::from_le_bytes(array(&self.bytes[..8]))
     }
@@ -67,8 +67,8 @@ impl OpenChunk {
         self.bytes.capacity()
     }
 
-    /// Fingerprint of the newest value: the bits of a float, a hash of a histogram. An empty chunk has it
-    /// only after [`Self::remember`].
+    /// Fingerprint of the newest value: the bits of a float, a hash of a histogram. Empty chunks may have
+    /// none.
     pub fn newest(&self) -> Option<u64> {
         if self.count == 0 {
             return (self.last_delta == REMEMBERS).then_some(self.last_value);
@@ -78,7 +78,7 @@ impl OpenChunk {
             return Some(self.last_value);
         }
         if self.raw_count > 0 {
-            // rare: the last token may have been a raw value, which last_value does not hold
+            // rare: the last token may be a whole value, which last_value does not hold
             let mut all = Samples::<f64>::default();
             self.read(TimeRange::new(self.last_ms, self.last_ms), &mut all);
             return all.values.last().copied().map(f64::to_bits);
@@ -86,14 +86,14 @@ impl OpenChunk {
         Some(decimal(self.last_value as i64, exponent).to_bits())
     }
 
-    /// Appends the samples inside `range` to `out`. `V` must be the kind of the chunk's values.
+    /// Appends the samples inside `range` to `out`. `V` must be the kind of the values.
     pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.count > 0 && range.start_ms <= self.last_ms {
             V::read(&self.bytes, self.count, range, out);
         }
     }
 
-    /// Takes the samples as a finished chunk. The open chunk is then empty but keeps its newest time.
+    /// Takes the samples as a finished chunk. The open chunk keeps its newest time.
     pub fn seal(&mut self) -> Option<Chunk> {
         if self.count == 0 {
             return None;
@@ -108,19 +108,17 @@ impl OpenChunk {
         Some(Chunk { bytes: bytes.into_boxed_slice() })
     }
 
-    /// Drops the samples and keeps the newest time.
     pub(crate) fn clear(&mut self) {
         *self = Self { last_ms: self.last_ms, ..Self::default() };
     }
 
-    /// Gives an empty chunk the fingerprint of the series' newest value, so that a repetition is recognised.
-    /// The value itself is in another chunk.
+    /// Gives an empty chunk the fingerprint of the series' newest value, which detects repetitions.
     pub(crate) fn set_newest_fingerprint(&mut self, fingerprint: u64) {
         assert!(self.count == 0, "BUG: the chunk already holds samples");
         (self.last_value, self.last_delta) = (fingerprint, REMEMBERS);
     }
 
-    /// Prepares an empty chunk for its first histogram, at `timestamp_ms`.
+    /// Prepares an empty chunk for its first histogram.
     pub(super) fn start_of(&mut self, timestamp_ms: i64) {
         *self = Self {
             bytes: std::mem::take(&mut self.bytes),
@@ -130,7 +128,7 @@ impl OpenChunk {
         };
     }
 
-    /// Counts another histogram, at `timestamp_ms`. Returns the change of the interval.
+    /// Counts another histogram. Returns the change of the interval.
     pub(super) fn advance(&mut self, timestamp_ms: i64) -> i64 {
         let delta = timestamp_ms.wrapping_sub(self.last_ms);
         let change = delta.wrapping_sub(i64::from(self.last_delta));
@@ -148,8 +146,7 @@ impl OpenChunk {
         self.bytes[8]
     }
 
-    /// Appends a sample. Its time must be greater than the newest time; an empty chunk also accepts an equal
-    /// time.
+    /// Appends a sample. Its time must be greater than the newest time, or equal if the chunk is empty.
     #[inline]
     pub fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
         let is_repeated = self.count == 0 && timestamp_ms == self.last_ms;
@@ -184,7 +181,7 @@ impl OpenChunk {
             Some((e, mantissa)) => (e, mantissa as u64),
             None => (FLOAT, value.to_bits()),
         };
-        // room for a few tokens; 32 is also the allocator's next size class
+        // room for a few tokens, and the allocator's next size class
         self.bytes.reserve_exact(32);
         self.bytes.extend_from_slice(&timestamp_ms.to_le_bytes());
         self.bytes.push(exponent);
@@ -209,7 +206,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Stores a value that the chunk's exponent cannot hold: with a larger exponent, or whole.
+    /// Stores a value that needs a larger exponent, or is stored whole.
     #[cold]
     fn put_odd(&mut self, change: i64, value: f64, exponent: u8) -> Result<(), Full> {
         if let Some((larger, _)) = decimal_form(value, exponent + 1)
@@ -225,7 +222,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Rewrites the chunk with a larger exponent. Returns false if a mantissa would become too large.
+    /// Rewrites the chunk with a larger exponent. False if a mantissa would be too large.
     fn rescale(&mut self, exponent: u8) -> bool {
         let mut all = Samples::<f64>::default();
         self.read(TimeRange::ALL, &mut all);
@@ -290,7 +287,7 @@ impl OpenChunk {
         self.extend(&token[..1 + time_bytes + n]);
     }
 
-    /// Writes a sample with the value and the interval of the previous sample.
+    /// Writes a sample with the previous value and interval.
     fn put_repeat(&mut self) {
         if self.in_run
             && let Some(run) = self.bytes.last_mut()
@@ -303,8 +300,7 @@ impl OpenChunk {
         self.extend(&[VARIANT_RUN, 1]);
     }
 
-    /// Appends a token. The buffer grows by a quarter (16 to 256 bytes) and is not doubled, because each
-    /// series has one.
+    /// Appends a token. The buffer grows by a quarter, to save memory.
     #[inline]
     pub(super) fn extend(&mut self, token: &[u8]) {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());

@@ -5,8 +5,7 @@ use super::{FLOAT, HEADER_BYTES, VARIANT_RAW, VARIANT_RUN, array};
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// Appends the chunk's samples inside `range` to `out`. Most chunks lie wholly inside the range, so all
-/// samples are unpacked first and those outside are cut off afterwards.
+/// Appends the chunk's samples inside `range` to `out`. Unpacks all samples, then cuts off those outside.
 pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples) {
     let from = out.timestamps.len();
     out.timestamps.resize(from + count as usize, 0);
@@ -31,10 +30,7 @@ pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples
     out.values.drain(from..from + before);
 }
 
-/// Walks the tokens of a chunk.
-///
-/// The small methods are always inlined, so that the reader stays in registers. The start of a token is known
-/// only after the previous token is decoded: this chain of dependencies dominates the time of a scan.
+/// Walks the tokens of a chunk. Its methods are always inlined, so that the reader stays in registers.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -43,7 +39,6 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Unpacks as many samples as there are `times` and `values`.
     #[inline]
     fn decimals(mut self, first: i64, times: &mut [i64], values: &mut [f64], value: impl Fn(i64) -> f64) {
         let values = &mut values[..times.len()];
@@ -58,7 +53,7 @@ impl Reader<'_> {
                     i += self.run(now, &mut times[i..], &mut values[i..]);
                     continue;
                 }
-                // a run after a raw value repeats the last value that is not raw, so `now` stays
+                // `now` stays, because a run repeats the last value that is not whole
                 VARIANT_RAW => values[i] = f64::from_bits(self.take(8)),
                 _ => {
                     let n = (control >> 2 & 0xf) as usize;
@@ -74,7 +69,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Unpacks as many samples as there are `times` and `values`.
     fn floats(mut self, first: u64, times: &mut [i64], values: &mut [f64]) {
         let values = &mut values[..times.len()];
         let mut bits = first;
@@ -96,7 +90,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a control byte and its time part. Advances the time, unless the token is a run.
+    /// Reads a control byte and its time part. Advances the time, except in a run.
     #[inline(always)]
     fn control(&mut self) -> u8 {
         let control = self.bytes[self.at];
@@ -112,13 +106,13 @@ impl Reader<'_> {
         }
         if control != VARIANT_RUN {
             self.timestamp_ms = self.timestamp_ms.wrapping_add(self.delta);
-            // the writer, too, keeps longer intervals as u32::MAX
+            // as in the writer
             self.delta = self.delta.min(i64::from(u32::MAX));
         }
         control
     }
 
-    /// Reads a run, in which value and interval stay constant. Returns its length.
+    /// Reads a run. Returns its length.
     #[inline(always)]
     fn run(&mut self, value: f64, times: &mut [i64], values: &mut [f64]) -> usize {
         let length = self.bytes[self.at] as usize;
@@ -131,7 +125,7 @@ impl Reader<'_> {
         length
     }
 
-    /// The next `n` (1 to 8) bytes as a little-endian number.
+    /// The next 1 to 8 bytes as a little-endian number.
     #[inline(always)]
     fn take(&mut self, n: usize) -> u64 {
         let from = self.at;

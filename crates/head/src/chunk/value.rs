@@ -3,17 +3,14 @@
 use super::{Full, OpenChunk, histograms, reader};
 use model::{Histogram, Samples, TimeRange};
 
-/// A value that chunks can hold. Generic code is compiled once for each kind, so that floats are as fast as
-/// without histograms.
+/// A value that chunks can hold. Generic code is compiled for each kind, for speed.
 pub trait ChunkValue: model::Value {
-    /// Appends the value to a chunk of its kind.
     fn append(&self, chunk: &mut OpenChunk, timestamp_ms: i64) -> Result<(), Full>;
 
-    /// Appends the samples inside `range` of a chunk's bytes to `out`.
+    /// Appends the samples inside `range` of a chunk to `out`.
     fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Self>);
 
-    /// Number that is compared with [`OpenChunk::newest`] to recognise a repetition: the bits of a float, or
-    /// a 64-bit hash of a histogram.
+    /// Number for comparison with [`OpenChunk::newest`]: the bits of a float, or a hash of a histogram.
     fn fingerprint(&self) -> u64;
 }
 

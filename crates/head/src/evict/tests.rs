@@ -4,7 +4,7 @@ use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stdx::rng::Rng;
 
-/// Labels of series `i` of a generation. The pods are new in each generation, the other values repeat.
+/// Labels of series `i`. The pods are new in each generation.
 fn labels_of(i: u64, generation: u64) -> Labels {
     let (metric, pod, zone) =
         (format!("m{}", i % 5), format!("pod-{generation}-{}", i / 5), format!("z{}", i % 3));
@@ -30,7 +30,7 @@ fn text(head: &TenantHead, series: SeriesRef) -> Labels {
     LabelsRef::from_canonical(&bytes).to_owned()
 }
 
-/// Runs an eviction to its end, without pins. Returns the number of evicted series.
+/// Runs a whole eviction, without pins. Returns the number of evicted series.
 fn evict(partition: &mut Partition, idle_before_s: u32) -> u64 {
     loop {
         let before = partition.memory_bytes() as isize;
@@ -48,12 +48,12 @@ fn release(partition: &mut Partition) {
     while !partition.release_turn(|_| true) {}
 }
 
-/// A user that keeps references to series from an earlier lock.
+/// A user of references from an earlier lock.
 struct Holder {
     _pin: Pin,
-    /// Resolved or selected series, with their labels at that time.
+    /// Known series, with their labels at that time.
     known: Vec<(SeriesRef, Labels)>,
-    /// True if the holder appends to its series later, as a submission does.
+    /// True if the holder appends to its series later.
     writes: bool,
 }
 
@@ -70,7 +70,7 @@ fn one_life(rng: &mut Rng) {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let mut holders: Vec<Holder> = Vec::new();
-    // samples that the head must hold, by the labels of series that were written and not evicted
+    // samples that the head must hold, by labels
     let mut model: HashMap<Labels, BTreeMap<i64, f64>> = HashMap::new();
     let mut owners: HashMap<SeriesRef, Labels> = HashMap::new();
     let (mut now_s, mut evicted, mut reused, mut done) = (10u32, 0, 0, 0);
@@ -110,7 +110,7 @@ fn one_life(rng: &mut Rng) {
                 let turn = partition.evict_turn(Idle::before(now_s.saturating_sub(15)), |_, series| {
                     evicted += 1;
                     let labels = owners.remove(&series).expect("a series is freed once");
-                    // a newer series may have the same labels by now
+                    // a newer series may have the same labels
                     let again = owners.values().any(|l| *l == labels);
                     assert!(again || model.get(&labels).is_none_or(BTreeMap::is_empty), "{labels}");
                 });
@@ -138,7 +138,7 @@ fn append(
     model.entry(labels.clone()).or_default().insert(t, v);
 }
 
-/// Pins the head and takes references as a query or a submission does.
+/// Pins the head and takes references, like a query or a submission.
 fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
     let pin = partition.pin();
     let mut known = Vec::new();
@@ -147,7 +147,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
         let zone = format!("z{}", rng.below(3));
         for series in head.select(&[Filter { name: "zone", kind: FilterKind::Equal(&zone) }]) {
             let labels = text(head, SeriesRef(series));
-            // writers find series by key, and unlinked series are not found
+            // writers find series by key, but no unlinked series
             if !writes || head.resolve(key_of(&labels)) == Some(SeriesRef(series)) {
                 known.push((SeriesRef(series), labels));
             }
@@ -156,7 +156,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
     Holder { _pin: pin, known, writes }
 }
 
-/// Checks that the head holds the model's samples, and that each kind of lookup finds the series.
+/// Checks that the head holds the model's samples, and that each lookup finds the series.
 fn check(partition: &Partition, tenant: &TenantId, model: &HashMap<Labels, BTreeMap<i64, f64>>) {
     let Some(head) = partition.tenant(tenant) else { return };
     let mut names = BTreeSet::new();
@@ -194,7 +194,7 @@ fn evicting_churned_series_frees_their_memory() {
         live(&mut partition, &tenant, 10, 10);
         partition.memory_bytes()
     };
-    // first, each generation is evicted after the next one is created; then, all at once
+    // first, each generation is evicted after the next one; then, all at once
     for at_once in [false, true] {
         let mut partition = Partition::new(1);
         for generation in 0..=10 {
@@ -278,7 +278,7 @@ fn turns_are_short_however_many_tenants_there_are() {
     while !partition.release_turn(|tenant| *tenant != except) {
         turns += 1;
     }
-    // only two series are released: all other steps go into finding them
+    // only two series are released; all other steps search for them
     assert!(turns > TENANTS / 50, "{turns} turns");
     let left = |p: &Partition| p.tenants().filter(|(_, head)| head.is_frozen()).count();
     assert_eq!(left(&partition), 1);
@@ -327,7 +327,7 @@ fn a_series_used_during_eviction_is_kept() {
     assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::WaitsForPins);
     let head = partition.tenant_mut(&tenant);
     assert!(refs.iter().zip(&all).all(|(_, labels)| head.resolve(key_of(labels)).is_none()));
-    // series 1 is created again; a writer that found series 2 before appends to it
+    // series 1 is created again; a writer appends to series 2, which it found before
     assert_eq!(create(head, &all[1]), refs[1]);
     assert_eq!(head.resolve(key_of(&all[1])), Some(refs[1]));
     head.append(&[refs[2]], &[1], &[1.0], 9);
@@ -365,7 +365,7 @@ fn exemplars_go_with_their_series() {
     };
     partition.put_exemplars(&tenant, refs.iter().map(|series| (*series, exemplar("x"))), 1);
     partition.tenant_mut(&tenant).append(&refs[..50], &[1; 50], &[1.0; 50], 9);
-    // an exemplar marks its series as seen, as a sample does; this series has no sample
+    // an exemplar marks its series as seen; this series has no sample
     partition.put_exemplars(&tenant, [(refs[50], exemplar("y"))].into_iter(), 9);
     evict(&mut partition, 9);
     let held = partition.tenant(&tenant).unwrap().exemplars.memory_bytes();
@@ -397,7 +397,7 @@ fn searches_in_turns_are_correct_during_churn() {
             head.append(&[series], &[1], &[1.0], 9);
         }
     }
-    // the first step of an eviction, unlinking, is complete before the first turns of the searches
+    // the first step of an eviction ends before the searches begin
     while partition.evict_turn(Idle::before(9), |_, _| {}) == Evicted::More {}
     let pin = partition.pin();
     let (mut walk, mut values, mut turns) = (Walk::new(), Vec::new(), 0);

@@ -11,7 +11,7 @@ fn series(partition: &mut Partition, tenant: &TenantId) -> SeriesRef {
     partition.tenant_mut(tenant).create(key, LabelsRef::from_canonical(labels.as_bytes()))
 }
 
-/// `count` exemplars numbered from `first`; all take the same memory.
+/// `count` exemplars numbered from `first`, each of the same size.
 fn exemplars(series: SeriesRef, first: u32, count: u32) -> impl Iterator<Item = (SeriesRef, Exemplar)> {
     (first..first + count).map(move |i| {
         let labels = Labels::from_pairs(&[("trace_id", &format!("{i:0100}"))]);
@@ -71,7 +71,7 @@ fn metadata(metric: &str, help_bytes: usize) -> Metadata {
     Metadata { metric: metric.into(), kind: MetricKind::Gauge, help, unit: String::new() }
 }
 
-/// Puts metadata of new families until it is refused; returns how many were kept.
+/// Puts metadata of new families until it is refused. Returns their number.
 fn fill(partition: &mut Partition, tenant: &TenantId, limit: usize) -> usize {
     let mut count = 0;
     let put = |i: usize| metadata(&format!("m{i}"), 1000);

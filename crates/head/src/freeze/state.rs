@@ -2,21 +2,20 @@
 
 use crate::series::{EPOCH, Series};
 
-/// State between a freeze and the end of the release.
 #[derive(Debug, Default)]
 pub(crate) struct FreezeState {
-    /// The [`EPOCH`] bit of series that got samples since the last freeze.
+    /// The [`EPOCH`] bit of series with samples since the last freeze.
     pub(crate) epoch: u8,
-    /// Upper bound of the number of frozen samples; 0 if no freeze is outstanding.
+    /// Upper bound on the frozen samples; 0 without a freeze.
     pub(crate) samples: u64,
-    /// Series before this one are released.
+    /// Smaller series are released.
     pub(crate) released: usize,
-    /// Series before this one were visited by the pass that adds newer samples.
+    /// Smaller series were visited by `freeze_rest_some`.
     pub(crate) visited: usize,
 }
 
 impl FreezeState {
-    /// True if the series got no sample since the freeze, so that all its samples are frozen.
+    /// True if all samples of the series are frozen.
     pub(crate) const fn is_whole(&self, series: &Series) -> bool {
         series.state & EPOCH != self.epoch
     }

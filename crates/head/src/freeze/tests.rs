@@ -24,7 +24,7 @@ fn put(head: &mut TenantHead, series: SeriesRef, timestamp_ms: i64, value: f64) 
     }
 }
 
-/// Times and values of floats, or sums of histograms, as bits.
+/// Times and bits of floats, or of histograms' sums.
 fn bits(samples: SeriesSamples) -> Vec<(i64, u64)> {
     match samples {
         SeriesSamples::Floats(s) => s.iter_from(0).map(|(t, v)| (t, v.to_bits())).collect(),
@@ -76,7 +76,7 @@ impl Model {
     }
 }
 
-/// Checks the running count of memory against the actual sum.
+/// Compares the running count of memory with the actual sum.
 fn check_bytes(head: &TenantHead) {
     let chunks: usize = (0..head.series.len()).map(|i| head.series.get(i).heap_bytes()).sum();
     assert_eq!(head.chunk_bytes, chunks);
@@ -162,7 +162,7 @@ fn one_life(rng: &mut Rng) {
             series.sort_unstable();
             let expected: Vec<_> = refs.iter().zip(&model).filter(|(_, m)| !m.frozen.is_empty()).collect();
             assert_eq!(series, expected.into_iter().map(|(s, _)| *s).collect::<Vec<_>>());
-            // writes may happen between two turns
+            // writes between two turns
             while !head.release_some(&mut { 1 + rng.below(4) as usize }) {
                 let (i, v) = (rng.below(12) as usize, rng.below(3) as f64);
                 now += 1;
@@ -190,13 +190,13 @@ fn a_repeated_sample_is_dropped_only_while_the_first_one_is_held() {
     assert_eq!(put(&mut head, c, 1.0 / 3.0), dropped, "the frozen chunk still holds the first one");
     while !release_turn(&mut head) {}
     assert_eq!([a, b, c].map(|s| head.newest_ms(s)), [10, 10, 10]);
-    // the head cannot know whether the table still has the released samples
+    // the head cannot know whether the table still has the samples
     for (series, value) in [(a, 1.5), (b, 1.0), (c, 1.0 / 3.0)] {
         assert_eq!(put(&mut head, series, value), stored);
         assert_eq!(put(&mut head, series, value), dropped);
         assert_eq!(read(&head, series, TimeRange::ALL), [(10, value.to_bits())]);
     }
-    // another value at the same time is a late sample, as always
+    // another value at the same time is late
     assert_eq!(put(&mut head, a, 2.5).late, 1);
     assert_eq!(read(&head, a, TimeRange::ALL), [(10, 2.5f64.to_bits())]);
     assert_eq!(head.freeze(), 4);

@@ -6,10 +6,10 @@ use model::{Labels, SeriesKey, TenantId, ValueKind};
 use std::collections::BTreeSet;
 use stdx::rng::Rng;
 
-/// An exact count, by bucket and pair.
+/// Exact counts by bucket and pair.
 type Exact = BTreeMap<(u32, String, String), u64>;
 
-/// Checks the bounds against an exact count of the same series.
+/// Compares the bounds with exact counts.
 fn check(gained: &Gained<'_>, exact: &Exact, now_s: u32) {
     let wanted = Growth::since_s(now_s) / BUCKET_S..=now_s / BUCKET_S;
     for (is_metric, Gains { gains, others_max }, counters) in
@@ -40,7 +40,7 @@ fn check(gained: &Gained<'_>, exact: &Exact, now_s: u32) {
     }
 }
 
-/// Labels of a skewed distribution: a few values are in many series, and many values in a few.
+/// A few values are in many series, and many values in a few.
 fn labels(rng: &mut Rng, number: u64) -> Labels {
     let mut skewed = |most: u64| most / (1 + rng.below(most));
     let (metric, pod) = (format!("m{}", skewed(2_000)), format!("p{}", skewed(500)));
@@ -81,7 +81,7 @@ fn churned_series_are_counted_and_removed_pairs_are_not_named() {
     let (mut partition, tenant, mut exact) = (Partition::new(1), TenantId::anonymous(), Exact::new());
     for round in 1..30 {
         for number in 0..200 {
-            // the metrics repeat; each round has other pods, whose pairs reuse the numbers of removed ones
+            // each round has the same metrics, but other pods with reused numbers
             let (metric, pod) = (format!("m{}", number % 10), format!("p{round}-{}", number % 7));
             let id = number.to_string();
             let labels = Labels::from_pairs(&[("__name__", &metric), ("pod", &pod), ("id", &id)]);

@@ -14,7 +14,7 @@ fn all_in_order(head: &TenantHead) -> Vec<SeriesRef> {
     }
 }
 
-/// Reference implementation of the order: metric name, then the other pairs as strings.
+/// Reference implementation: metric name, then the other pairs as strings.
 fn definition(head: &TenantHead, series: SeriesRef) -> (String, Vec<(String, String)>) {
     let mut bytes = Vec::new();
     head.write_labels(series, &mut bytes);

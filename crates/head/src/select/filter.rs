@@ -1,11 +1,10 @@
 //! Filters on the labels of a series.
 
-/// Predicate on one label of a series. The caller translates a query's matchers into filters.
+/// Predicate on one label, translated from a query's matcher.
 #[derive(Debug)]
 pub struct Filter<'a> {
-    /// The label's name.
     pub name: &'a str,
-    /// Predicate on the value; a missing label counts as the empty value.
+    /// A missing label has the empty value.
     pub kind: FilterKind<'a>,
 }
 
@@ -14,13 +13,10 @@ pub struct Filter<'a> {
 pub enum FilterKind<'a> {
     /// Exactly this value.
     Equal(&'a str),
-    /// Any of these values, which are sorted.
     OneOf(&'a [String]),
-    /// All values for which the function is true. It is called with the head locked, so it may take no longer
-    /// than a few comparisons of the value.
+    /// All values for which the function is true. It runs under the head's lock, so it must be quick.
     Predicate(&'a dyn Fn(&str) -> bool),
-    /// All values for which the function is true. It may take long, so it is never called with the head
-    /// locked.
+    /// All values for which the function is true. It may take long, so it never runs under the lock.
     Pattern(&'a dyn Fn(&str) -> bool),
 }
 

@@ -5,40 +5,37 @@ use crate::pair::PairId;
 use crate::pairs::Pairs;
 use roaring::RoaringBitmap;
 
-/// Bytes of text from which a batch is full.
+/// Bytes of text in a full batch.
 const BATCH_BYTES: usize = 16 << 10;
 
 const BATCH_VALUES: usize = 1_000;
 
-/// Steps to compare a value, or to copy it for a pattern, in addition to one step for each [`STEP_BYTES`].
+/// Steps to compare or copy a value, besides one for each [`STEP_BYTES`].
 pub(super) const TEST_STEPS: usize = 4;
 
-/// Bytes of a value that take one more step.
+/// Bytes of a value for each more step.
 pub(super) const STEP_BYTES: usize = 64;
 
-/// References added to a set in one step.
 pub(super) const STEP_REFERENCES: usize = 64;
 
-/// The pairs whose value passes a filter (or does not, if `passing` is false), and the union of their series.
+/// The pairs whose value passes a filter (or does not, without `passing`), and their series.
 #[derive(Debug)]
 pub(super) struct Search<'f> {
     filter: &'f Filter<'f>,
     passing: bool,
-    /// Matching pairs whose series are not in `union` yet: at most one for each listed value, or those of a
-    /// batch.
+    /// Matching pairs whose series are not in `union` yet.
     found: Vec<PairId>,
-    /// Total number of references of the pairs that were looked up.
+    /// Sum of references of the pairs looked up.
     pub(super) references: usize,
     /// The next listed value, or the next pair of the label.
     next: usize,
-    /// End of the walk, fixed at its first turn: pairs with larger numbers have no series that existed then.
+    /// End of the walk. Larger pairs are newer than the first turn.
     end: Option<usize>,
-    /// Values to be tested by a pattern without the head's lock.
+    /// Values for a pattern to test without the lock.
     batch: Batch,
     union: RoaringBitmap,
 }
 
-/// Values of some pairs, copied one after the other.
 #[derive(Debug, Default)]
 struct Batch {
     text: String,
@@ -71,12 +68,12 @@ impl<'f> Search<'f> {
         }
     }
 
-    /// True if the filter lists its values, so that no others need to be visited.
+    /// True if the filter lists its values.
     pub(super) const fn is_lookup(&self) -> bool {
         self.passing && matches!(self.filter.kind, FilterKind::Equal(_) | FilterKind::OneOf(_))
     }
 
-    /// Looks up listed values. Returns true once all are looked up, or if none are listed.
+    /// Looks up listed values. True once done.
     pub(super) fn look_up(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
         let Filter { name, kind } = self.filter;
         match kind {
@@ -103,7 +100,7 @@ impl<'f> Search<'f> {
         true
     }
 
-    /// Series of the search; `None` if the turn ends before they are known.
+    /// Series of the search; `None` if the turn ends first.
     pub(super) fn series(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<RoaringBitmap> {
         if let ([one], true) = (self.found.as_slice(), self.is_lookup() && self.union.is_empty()) {
             return Some(pairs.postings(*one).to_bitmap());
@@ -116,7 +113,6 @@ impl<'f> Search<'f> {
         }
     }
 
-    /// Adds the series of the found pairs to `union`.
     fn unite(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<()> {
         while let Some(id) = self.found.last() {
             if *steps == 0 {
@@ -130,8 +126,8 @@ impl<'f> Search<'f> {
         Some(())
     }
 
-    /// Continues the walk over the label's values. Returns true at the end, and false if the found pairs must
-    /// be united first. `None` if the turn is over, or if a pattern must run first.
+    /// Continues the walk over the label's values. True at the end; false if found pairs must be united
+    /// first; `None` if the turn ends or a pattern must run.
     fn walk(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<bool> {
         let Filter { name, kind } = self.filter;
         if !self.batch.ends.is_empty() {
@@ -147,7 +143,7 @@ impl<'f> Search<'f> {
                 return Some(false);
             }
             self.next += 1;
-            // a pair without series may be dropped before its postings are read
+            // a pair without series may be dropped between turns
             if pairs.postings(id).is_empty() {
                 *steps = steps.saturating_sub(1);
                 continue;
@@ -167,7 +163,6 @@ impl<'f> Search<'f> {
         }
     }
 
-    /// Runs the pattern over the batch.
     pub(super) fn test(&mut self, mut go_on: impl FnMut() -> bool) {
         let mut start = 0;
         for (id, end) in self.batch.ends.drain(..) {

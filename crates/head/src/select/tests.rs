@@ -11,7 +11,7 @@ fn add(head: &mut TenantHead, pairs: &[(&str, &str)]) {
     head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());
 }
 
-/// A head with many more values than a turn visits.
+/// A head with more values than a turn visits.
 fn many(count: usize) -> TenantHead {
     let mut head = TenantHead::new(1);
     for i in 0..count {
@@ -52,7 +52,7 @@ fn long_selections_take_turns_and_see_the_series_of_the_first_turn() {
         selection.test(|| true);
         turns += 1;
         assert!(tested.replace(0) <= TURN_STEPS / TEST_STEPS + 1);
-        // series created between turns are not seen, and do no harm
+        // series created between turns are not seen
         let i = format!("late{turns}7");
         add(&mut head, &[("__name__", "m"), ("i", &i), ("parity", "odd")]);
     }
@@ -99,8 +99,7 @@ fn walks_take_turns() {
     }
 }
 
-/// Only the last of many series that share a value has a sample in the range, so that finding it takes many
-/// turns.
+/// Only the last series of a value has a sample in the range, so the search takes many turns.
 #[test]
 fn walks_find_values_with_samples_in_a_range() {
     const SERIES: u32 = 3 * (TURN_STEPS / SAMPLES_STEPS) as u32;
@@ -128,7 +127,7 @@ fn walks_find_values_with_samples_in_a_range() {
     }
 }
 
-/// Each kind of filter, alone and combined, compared with a scan of every series.
+/// All kinds of filters, compared with a scan of every series.
 #[test]
 fn filters_agree_with_a_scan_of_every_series() {
     let head = many(3_000);

@@ -1,4 +1,4 @@
-//! Walk over the names of labels, or the values of one, in turns of bounded length.
+//! Walk over label names, or the values of one, in turns.
 
 use super::search::{STEP_REFERENCES, TEST_STEPS};
 use crate::pair::PairId;
@@ -6,43 +6,36 @@ use crate::tenant::TenantHead;
 use model::{SeriesRef, TimeRange};
 use roaring::RoaringBitmap;
 
-/// Steps of a turn, which takes about a millisecond. A label pair takes one step, or more if many of its series are
-/// visited.
+/// Steps of a turn, about a millisecond. A label pair takes one step, or more.
 const TURN_STEPS: usize = 8_000;
 
-/// Steps to check whether a series has samples in a range.
+/// Steps to search a series for samples.
 pub(super) const SAMPLES_STEPS: usize = 8;
 
-/// Series considered by a walk.
 #[derive(Debug, Clone, Copy)]
 pub enum Among<'a> {
-    /// All series.
     All,
-    /// These series.
     Series(&'a RoaringBitmap),
-    /// Series that have a sample in the range. The walk leaves a pair at its first such series. If most
-    /// series have a sample in the range, the walk visits far fewer series than exist.
+    /// Series with a sample in the range. The walk leaves a pair at its first such series.
     Range(TimeRange),
 }
 
-/// Position of a walk over label names or values. The position consists of numbers, which names and values
-/// keep as long as they exist.
+/// Position of a walk over label names or values.
 #[derive(Debug, Default)]
 pub struct Walk {
     name: usize,
     pair: u32,
-    /// First series of `pair` that was not visited yet.
+    /// First series of `pair` left to visit.
     series: u32,
 }
 
 impl Walk {
-    /// Starts at the beginning.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Runs one turn over the values of a label: calls `take` with each value that a series in `among` has.
-    /// Returns true after the last turn.
+    /// Runs one turn over the values of a label, and calls `take` with each value of a series in `among`.
+    /// True after the last turn.
     pub fn values(
         &mut self,
         head: &TenantHead,
@@ -61,11 +54,11 @@ impl Walk {
         true
     }
 
-    /// As [`Self::values`], over the names of labels.
+    /// [`Self::values`] for the names of labels.
     pub fn names(&mut self, head: &TenantHead, among: Among<'_>, mut take: impl FnMut(&str)) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         while self.name < pairs.ends().0 {
-            // the number may be free: unused, or no longer used
+            // the number may be free
             if steps == 0 {
                 return false;
             }
@@ -86,7 +79,7 @@ impl Walk {
         true
     }
 
-    /// True if a series in `among` has the pair; `None` if the turn ends before that is known.
+    /// True if a series in `among` has the pair; `None` if the turn ends first.
     fn is_used(
         &mut self,
         head: &TenantHead,

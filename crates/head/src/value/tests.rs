@@ -5,7 +5,7 @@ use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
 use model::{Labels, Samples, SeriesKey, SeriesSamples, TimeRange, ValueKind, Values};
 use proptest::prelude::*;
 
-/// A histogram with this sum; the other parts depend on it.
+/// A histogram with this sum.
 pub(crate) fn histogram_of(sum: f64) -> Histogram {
     let seed = sum.to_bits() >> 48;
     let length = (seed % 5) as u32;
@@ -19,7 +19,7 @@ pub(crate) fn histogram_of(sum: f64) -> Histogram {
     Histogram::new(&HistogramParts { reset: CounterReset::No, layout, counts, sum }).unwrap()
 }
 
-/// Histograms of a series that is scraped: mostly of one layout, with growing counts.
+/// Histograms of a series: mostly of one layout, with growing counts.
 fn histograms() -> impl Strategy<Value = Vec<Histogram>> {
     let step = (0u32..40, prop::collection::vec(0u64..1000, 8), any::<f64>());
     prop::collection::vec(step, 0..400).prop_map(|steps| {
@@ -52,7 +52,7 @@ fn histograms() -> impl Strategy<Value = Vec<Histogram>> {
     })
 }
 
-/// Appends as a series does, sealing full chunks.
+/// Appends samples and seals full chunks, like a series.
 fn pack(samples: &Samples<Histogram>) -> (Vec<Chunk>, OpenChunk) {
     let (mut sealed, mut open) = (Vec::new(), OpenChunk::default());
     for (timestamp_ms, value) in samples.iter_from(0) {

@@ -36,7 +36,6 @@ pub(super) const CASES: &[Case] = &[
 const CHUNKS: usize = 1000;
 const SAMPLES: usize = SAMPLES_MAX as usize;
 
-/// Packs samples into chunks as a series does.
 pub(super) fn pack(samples: &Samples) -> Vec<Chunk> {
     let (mut open, mut sealed) = (OpenChunk::default(), Vec::new());
     for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
@@ -59,14 +58,14 @@ fn append_hot(size: Size, shape: Shape) -> Prepared {
         .with_bytes(bytes)
 }
 
-/// Appends one more scrape of all series in each run, in requests of 2,000 samples.
+/// Appends a scrape of all series in each run, in requests of 2,000 samples.
 fn append_scrape(size: Size, shape: Shape) -> Prepared {
     let series = size.of(200_000);
     let (mut head, refs) = fleet::head(series);
     let mut values: Vec<_> = (0..series as u64).map(|i| shapes::Values::new(shape, i)).collect();
-    // enough scrapes for the chunks to have grown a few times and to lie scattered in memory
+    // after this number of scrapes, the chunks have grown and lie scattered in memory
     let prepared = 32;
-    // values of the measured scrapes, computed beforehand: eight scrapes, used in turn
+    // values of eight measured scrapes, used in turn
     let mut columns = Vec::new();
     for scrape in 0..prepared + 8 {
         let column: Vec<f64> = values.iter_mut().map(shapes::Values::next).collect();
@@ -103,7 +102,7 @@ fn scan(size: Size, shape: Shape) -> Prepared {
     })
 }
 
-/// Reads the newest five minutes of each chunk, as an instant query does.
+/// Reads the newest five minutes of each chunk, like an instant query.
 fn scan_newest(size: Size) -> Prepared {
     let chunks: Vec<_> =
         (0..size.of(CHUNKS) as u64).flat_map(|i| pack(&shapes::samples(Shape::Mix, i, SAMPLES, 0))).collect();
@@ -119,7 +118,7 @@ fn scan_newest(size: Size) -> Prepared {
     })
 }
 
-/// Reads twenty samples of each of many series, as an instant query over open chunks does.
+/// Reads twenty samples of each of many series, like an instant query.
 fn read_series(size: Size) -> Prepared {
     let series = size.of(200_000);
     let (mut head, refs) = fleet::head(series);

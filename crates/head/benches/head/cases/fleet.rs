@@ -1,14 +1,12 @@
-//! Labels of a fleet of targets that all expose the same metrics. A series has ten labels, with about 218
-//! bytes of text.
+//! Labels of a fleet of targets with the same metrics. A series has ten labels, with about 218 bytes of text.
 
 use head::TenantHead;
 use model::labels::put_label;
 use model::{LabelsRef, SeriesKey, SeriesRef};
 use stdx::rng::mix;
 
-/// Number of metrics that each target exposes.
+/// Number of metrics of each target.
 pub(super) const METRICS: usize = 2000;
-/// Seed of series keys; a real node keeps it secret.
 pub(super) const SEED: u64 = 7;
 
 const APPS: [&str; 8] = [
@@ -22,7 +20,7 @@ const APPS: [&str; 8] = [
     "pump-supervisor",
 ];
 
-/// Canonical label bytes of a target without the metric name, which sorts before all of these labels.
+/// Canonical label bytes of a target without the metric name, which comes first.
 fn target_labels(target: usize) -> Vec<u8> {
     let app = APPS[target % APPS.len()];
     let (a, b) = (target / 250 % 250, target % 250 + 1);
@@ -44,7 +42,7 @@ fn target_labels(target: usize) -> Vec<u8> {
     bytes
 }
 
-/// Calls `f` with the number and the labels of each series: target by target, in the order of scrapes.
+/// Calls `f` with the number and the labels of each series, target by target.
 pub(super) fn each_series(series: usize, mut f: impl FnMut(usize, LabelsRef<'_>)) {
     let mut labels = Vec::new();
     let mut rest = Vec::new();
@@ -59,14 +57,12 @@ pub(super) fn each_series(series: usize, mut f: impl FnMut(usize, LabelsRef<'_>)
     }
 }
 
-/// The keys of the first `series` series.
 pub(super) fn keys(series: usize) -> Vec<SeriesKey> {
     let mut keys = Vec::with_capacity(series);
     each_series(series, |_, labels| keys.push(SeriesKey::of(labels.as_bytes(), SEED)));
     keys
 }
 
-/// A head with `series` series and no samples, and their references.
 pub(super) fn head(series: usize) -> (TenantHead, Vec<SeriesRef>) {
     let mut head = TenantHead::new(SEED);
     let mut refs = Vec::with_capacity(series);

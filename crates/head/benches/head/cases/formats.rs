@@ -1,4 +1,4 @@
-//! Compares the head's chunk format with bit-packed XOR chunks: the evidence for ADR 0004.
+//! Compares the head's chunk format with bit-packed XOR chunks, for ADR 0004.
 
 use super::chunks::pack;
 use super::gorilla::XorChunk;
@@ -8,18 +8,16 @@ use head::SAMPLES_MAX;
 use model::{Samples, TimeRange};
 use std::time::Instant;
 
-/// Results of one format on one kind of data.
 #[derive(Debug, Clone)]
 pub(crate) struct FormatRow {
-    /// Shape of the samples.
     pub(crate) data: &'static str,
     /// `floodmark` or `xor`.
     pub(crate) format: &'static str,
-    /// Encoded bytes, headers included.
+    /// Encoded bytes with headers.
     pub(crate) bytes_per_sample: f64,
-    /// Time to append a sample, in nanoseconds: the best of several rounds.
+    /// Best time to append a sample, in nanoseconds.
     pub(crate) append_ns: f64,
-    /// Time to read a sample, in nanoseconds: the best of several rounds.
+    /// Best time to read a sample, in nanoseconds.
     pub(crate) scan_ns: f64,
 }
 
@@ -33,7 +31,7 @@ const DATA: [(&str, Shape, u64); 7] = [
     ("mix, ±8 ms", Shape::Mix, 8),
 ];
 
-/// Packs and reads each kind of data in both formats, as `series` series of `count` samples.
+/// Packs and reads `series` series of `count` samples in both formats.
 pub(crate) fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec<FormatRow> {
     let mut rows = Vec::new();
     for (data, shape, jitter_ms) in DATA {
@@ -58,7 +56,7 @@ pub(crate) fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec
     rows
 }
 
-/// Best times of packing and of reading, in nanoseconds per sample.
+/// Best times to pack and to read, in nanoseconds per sample.
 fn time<C>(
     rounds: usize,
     units: f64,

@@ -1,4 +1,4 @@
-//! Costs of freezing samples, reading them in table order, releasing them, and evicting series.
+//! Costs of freezing, reading, releasing and evicting.
 
 use super::fleet;
 use super::shapes::{self, Shape, Values};
@@ -6,21 +6,18 @@ use head::{Evicted, FrozenOrder, Idle, Partition};
 use model::{Samples, SeriesKey, SeriesRef, TenantId};
 use std::time::Instant;
 
-/// Cost of one stage in the life of a head.
 #[derive(Debug)]
 pub(crate) struct FreezeAndEvictRow {
-    /// Name of the stage.
     pub(crate) stage: &'static str,
     /// Duration in nanoseconds per series.
     pub(crate) ns: f64,
-    /// 99th percentile of the duration of a turn, in microseconds.
+    /// 99th percentile of a turn's duration, in microseconds.
     pub turn_us_p99: f64,
     /// Head size afterwards, in bytes per series.
     pub(crate) bytes: f64,
 }
 
-/// Measures the stages of a head of `series` series with `scrapes` samples each, up to the eviction of the
-/// series.
+/// Measures the stages of a head with `series` series of `scrapes` samples each.
 pub(crate) fn freeze_and_evict(series: usize, scrapes: usize) -> Vec<FreezeAndEvictRow> {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(fleet::SEED);

@@ -1,10 +1,10 @@
-//! The comparison for ADR 0004: a bit-packed XOR chunk as described in section 4.1 of Pelkonen et al.,
-//! "Gorilla: a fast, scalable, in-memory time series database" (VLDB 2015), with milliseconds.
+//! The comparison for ADR 0004: a bit-packed XOR chunk with milliseconds. Source: Pelkonen et al., "Gorilla:
+//! a fast, scalable, in-memory time series database" (VLDB 2015), section 4.1.
 //!
-//! A time is the change of the interval, in one of these forms: `0` (no change); `10` + 7 bits; `110` + 9;
-//! `1110` + 12; `1111` + 64.
-//! A value is the XOR with the previous value, in one of these forms: `0` (equal); `10` + the bits inside the
-//! previous window; `11` + 5 bits of leading zeros + 6 bits of length + the bits.
+//! - A time is the change of the interval: `0` (no change); `10` + 7 bits; `110` + 9; `1110` + 12; `1111` +
+//!   64.
+//! - A value is the XOR with the previous value: `0` (equal); `10` + the bits inside the previous window;
+//!   `11` + 5 bits of leading zeros + 6 bits of length + the bits.
 
 use model::Samples;
 
@@ -12,12 +12,12 @@ use model::Samples;
 #[derive(Debug, Default)]
 struct BitWriter {
     words: Vec<u64>,
-    /// Number of unused bits in the last word.
+    /// Unused bits of the last word.
     free: u32,
 }
 
 impl BitWriter {
-    /// Appends the low `n` bits (1 to 64) of `bits`.
+    /// Appends the low `n` bits (1 to 64).
     #[inline]
     fn put(&mut self, bits: u64, n: u32) {
         let bits = bits & (u64::MAX >> (64 - n));
@@ -46,7 +46,7 @@ struct BitReader<'a> {
 }
 
 impl BitReader<'_> {
-    /// Returns the next 64 bits without consuming them; zeros follow the end.
+    /// The next 64 bits, which are not consumed. Zeros follow the end.
     #[inline]
     fn peek(&self) -> u64 {
         let (word, shift) = (self.at / 64, self.at % 64);
@@ -79,7 +79,7 @@ pub(crate) struct XorChunk {
     last_delta: i64,
     last_value: u64,
     leading: u32,
-    /// Number of significant bits in the window; 0 before the first window.
+    /// Significant bits in the window; 0 before the first window.
     length: u32,
 }
 

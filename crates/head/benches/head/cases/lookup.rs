@@ -1,4 +1,4 @@
-//! Finding known series by their keys, and creating new ones.
+//! Finding known series by key, and creating new ones.
 
 use super::{Case, Prepared, fleet};
 use head::{Index, TenantHead};
@@ -41,8 +41,7 @@ fn index(series: usize) -> Prepared {
     .with_bytes(bytes)
 }
 
-/// Looks up keys in scrape order. Hashing makes this a random order in the index; the series are read in
-/// sequence.
+/// Looks up keys in scrape order, which is random in the index.
 fn resolve(series: usize) -> Prepared {
     let (head, _) = fleet::head(series);
     let keys = fleet::keys(series);

@@ -5,18 +5,15 @@ use super::shapes::{self, Shape, Values};
 use head::{Partition, TenantHead};
 use model::{SeriesKey, SeriesRef, TenantId};
 
-/// Breakdown of a head's memory.
 #[derive(Debug)]
 pub(crate) struct MemoryReport {
-    /// Series in the head.
     pub(crate) series: usize,
-    /// Parts that the head reports, with their bytes.
     pub(crate) parts: Vec<(&'static str, usize)>,
-    /// The head, kept alive so that the memory of the process can be measured.
+    /// Kept alive, to measure the memory of the process.
     pub(crate) head: Box<TenantHead>,
 }
 
-/// Makes a head of `series` series of ten labels, with `scrapes` samples each.
+/// Makes a head of `series` series with `scrapes` samples each.
 pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     let mut head = Box::new(TenantHead::new(fleet::SEED));
     fleet::each_series(series, |_, labels| {
@@ -24,8 +21,7 @@ pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     });
     let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
     for scrape in 0..scrapes {
-        // values are computed when needed: the freed memory of stored values would count as resident for a
-        // while
+        // values are computed here, because freed memory of stored values would count for a while
         let value = |s: &SeriesRef| Values::new(Shape::Mix, s.0.into()).nth(scrape);
         for refs in refs.chunks(fleet::METRICS) {
             let values: Vec<f64> = refs.iter().map(value).collect();
@@ -35,7 +31,7 @@ pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     MemoryReport { series, parts: head.memory_parts().to_vec(), head }
 }
 
-/// Makes a partition of `count` tenants with one series of ten labels and one sample each.
+/// Makes a partition of `count` tenants with one series and one sample each.
 pub(crate) fn build_tenants(count: usize) -> Partition {
     let mut partition = Partition::new(fleet::SEED);
     for number in 0..count {

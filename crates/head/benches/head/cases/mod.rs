@@ -1,8 +1,5 @@
-//! Bodies of the micro-benchmarks. `tests/benches.rs` runs them with small inputs, so that they keep working.
-//!
-//! `cargo bench -p head` runs all of them (see `main.rs` for its arguments). A case is prepared outside of
-//! the measurement and can then run any number of times. A measurement is one call of [`measured`], the only
-//! function in which `callgrind` counts.
+//! Bodies of the benchmarks. `tests/benches.rs` runs them with small inputs. A case is prepared once and can
+//! run many times. `callgrind` counts only in [`measured`].
 
 mod chunks;
 mod fleet;
@@ -21,14 +18,14 @@ pub(crate) use memory::{build_fleet, build_tenants};
 /// Amount of work of a case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Divisor of the size in the name of a case. The quotient is raised to at least 16.
+    /// Divisor of the size in a case's name. The quotient is at least 16.
     pub(crate) scale_down: usize,
 }
 
 impl Size {
-    /// The sizes in the names of the cases.
+    /// The sizes in the cases' names.
     pub(crate) const FULL: Self = Self { scale_down: 1 };
-    /// Small enough for a test in debug.
+    /// Small enough for a debug build.
     pub(crate) const SMALL: Self = Self { scale_down: 1000 };
 
     const fn of(self, full: usize) -> usize {
@@ -37,7 +34,6 @@ impl Size {
     }
 }
 
-/// A benchmark case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     /// Operation, data and size, separated by slashes.
@@ -47,11 +43,10 @@ pub(crate) struct Case {
     prepare: fn(Size) -> Prepared,
 }
 
-/// A case that is ready to run.
 pub(crate) struct Prepared {
     /// Units in one run.
     pub(crate) units: u64,
-    /// Bytes of memory that all units take together, for cases that report it.
+    /// Memory of all units, for cases that report it.
     pub(crate) bytes: Option<usize>,
     run: Box<dyn FnMut() -> u64>,
 }
@@ -65,7 +60,7 @@ impl Prepared {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Runs the case once and returns a checksum of its results.
+    /// Runs the case once. Returns a checksum of its results.
     pub(crate) fn run(&mut self) -> u64 {
         measured(&mut self.run)
     }
@@ -81,7 +76,7 @@ impl Case {
     }
 }
 
-/// The only region in which `callgrind` counts. It is never inlined, so that `--toggle-collect` finds it.
+/// The only code that `callgrind` counts. It is never inlined, so that `--toggle-collect` finds it.
 #[inline(never)]
 fn measured(run: &mut dyn FnMut() -> u64) -> u64 {
     run()

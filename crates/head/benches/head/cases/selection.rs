@@ -41,7 +41,7 @@ fn name_and_job(head: &TenantHead) -> u64 {
     count(head, &[("__name__", FilterKind::Equal("metric_7")), ("job", job)])
 }
 
-/// Selects a tenth of the metrics, as the regular expression `metric_.*7` does.
+/// Selects a tenth of the metrics, like the pattern `metric_.*7`.
 fn name_predicate(head: &TenantHead) -> u64 {
     count(head, &[("__name__", FilterKind::Predicate(&|name| name.ends_with('7')))])
 }

@@ -7,28 +7,23 @@ use stdx::rng::Rng;
 pub(crate) const INTERVAL_MS: i64 = 15_000;
 const START_MS: i64 = 1_795_284_000_000;
 
-/// Pattern of a series' values over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Grows by whole numbers.
     Counter,
     /// Random walk, rounded to two decimals.
     Gauge,
-    /// Stays constant.
     Constant,
     /// Random walk with all digits of a double.
     Walk,
-    /// By number of the series, in turn: two counters, a gauge with two or three decimals, a value that
-    /// rarely changes.
+    /// In turn, by number of the series: two counters, a gauge with decimals, a value that rarely changes.
     Mix,
 }
 
-/// The values of one series.
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
     shape: Shape,
     value: f64,
-    /// Counters: maximum growth in an interval; gauges: width of a step.
+    /// Maximum growth of a counter in an interval, or width of a gauge's step.
     step: f64,
     /// 10 to the power of the number of decimals.
     power: f64,
@@ -36,7 +31,6 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// The values of the series with this number.
     pub(crate) fn new(shape: Shape, series: u64) -> Self {
         let mut rng = Rng::new(series.wrapping_mul(0x5851_f42d));
         let magnitude = 10f64.powi(rng.below(5) as i32);
@@ -80,7 +74,7 @@ impl Values {
 }
 
 impl Values {
-    /// The value with this number, counted from 0.
+    /// The value with this number, from 0.
     pub(crate) fn nth(mut self, n: usize) -> f64 {
         (0..n).for_each(|_| {
             self.next();
@@ -89,7 +83,7 @@ impl Values {
     }
 }
 
-/// `count` samples of one series, each up to `jitter_ms` off its scheduled time.
+/// `count` samples of one series, each up to `jitter_ms` off schedule.
 pub(crate) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -> Samples {
     let mut values = Values::new(shape, series);
     let mut rng = Rng::new(series);
