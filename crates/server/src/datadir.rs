@@ -29,7 +29,6 @@ pub(crate) struct DataDir {
     _lock: Box<dyn DiskFile>,
 }
 
-/// Properties fixed when a data directory is created.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {
@@ -43,10 +42,8 @@ pub(crate) struct Identity {
 /// Errors of opening a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// The directory is in use by another process.
     #[error("data directory {} is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// An operation of the file system failed.
     #[error("data directory: cannot use {}: {source}", path.display())]
     Io {
         /// The file or directory.

@@ -23,8 +23,7 @@ use std::sync::Arc;
 use tables::rollup::{self, Resolution};
 use tables::{Delete, Table, TableError};
 
-/// Deletes samples of a tenant. After an error, the samples may be deleted now, later, or not at all: repeat the
-/// request.
+/// Deletes samples of a tenant. After an error, some may be deleted nevertheless: repeat the request.
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
     delete.check().map_err(refused)?;
     flush_tenant(node, &tenant).await?;
@@ -36,7 +35,7 @@ pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete)
 }
 
 /// Waits until the heads hold no samples of a tenant that are already in its table. Otherwise, a sample that is sent
-/// again after the delete would count as a duplicate.
+/// again after the delete would be discarded as a duplicate.
 async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let is_frozen = |partition: &PartitionShared| {
         partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)
@@ -92,7 +91,7 @@ pub(crate) fn apply_to_rollups(
     samples: &Table,
     now_ms: i64,
 ) -> Result<Passed, TableError> {
-    // deletes that arrive after this line are left to the next call
+    // later deletes are left to the next call
     let files = samples.files()?;
     let mut passed = Passed { upto: files.tombstones().last, failed: None };
     if files.tombstones().list.is_empty() {

@@ -112,12 +112,10 @@ pub(crate) struct Owner {
     partition: Arc<PartitionShared>,
     journal: Box<dyn Journal>,
     commands: Receiver<Command>,
-    /// Submissions for the next group.
     group: Vec<Submission>,
     /// Submissions of known series that wait for a group.
     known: FairQueue,
     creating: FairQueue,
-    /// Submissions that are too large for one group.
     slicing: Slicing,
     dictionary: Dictionary,
     encoder: RecordEncoder,
@@ -129,7 +127,6 @@ pub(crate) struct Owner {
     incoming: Incoming,
     /// Unsealed bytes of replayed records. The journal counts the bytes appended later.
     unsealed_bytes: u64,
-    /// Time of the last request of known series.
     known_at: Instant,
     create_at: Instant,
     stopping: bool,
@@ -169,7 +166,7 @@ impl Owner {
         }
     }
 
-    /// Runs the owner: replays the journal, then commits groups until the node stops and every submission is answered.
+    /// Runs the owner until the node stops and every submission is answered.
     pub(crate) fn run(mut self) {
         match self.begin() {
             Ok(true) => {}
@@ -309,7 +306,6 @@ impl Owner {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Creates the next slice of series if it is due.
     fn create_slice(&mut self) {
         let began = self.context.clock.instant();
         if self.creating.is_empty() || (began < self.create_at && !self.stopping) {

@@ -55,7 +55,7 @@ struct HeadSet<'a> {
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
-    /// Limit on the samples of a series: the rest of the query's share.
+    /// Limit on the samples of a series: the query's remaining share.
     samples_max: u64,
     /// The query's whole share.
     unpack_max: u64,
@@ -187,7 +187,7 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// Takes one turn under the lock. Returns true if it was the last, or if the tenant is not in this partition.
+    /// Takes one turn under the lock. Returns true after the last turn, or if the tenant is not in this partition.
     pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Canceled> {
         if self.canceled.is_set() {
             return Err(Canceled);
@@ -196,7 +196,6 @@ impl<'a> Turns<'a> {
         Ok(head.tenant(self.tenant).is_none_or(turn))
     }
 
-    /// Series that pass all matchers.
     pub(crate) fn select(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, Canceled> {
         with_filters(matchers, |filters| {
             let mut selection = Selection::new(filters);

@@ -139,7 +139,7 @@ impl Lake {
         })
     }
 
-    /// Fails if the store lacks put-if-absent. A store that does not answer is checked again before the first commit.
+    /// Fails if the store lacks put-if-absent. If the store does not answer, it is checked before the first commit.
     pub(crate) fn check_store(&self) -> Result<(), LakeError> {
         Ok(self.tables.check_store()?)
     }
@@ -188,14 +188,14 @@ impl Lake {
         Ok(manifest.settle(TABLE, partition, marks.swap_remove(partition))?)
     }
 
-    /// True if the marks account for a table's floodmark. Otherwise, it comes from another journal of the same name.
+    /// True if the marks account for a table's floodmark. Otherwise, the floodmark is of another journal with the same
+    /// name.
     pub(crate) fn is_known(&self, partition: usize, own: &TenantMark, floodmark: &Floodmark) -> bool {
         let known = own.upto.max(own.passes.unwrap_or(0));
         floodmark.end() <= known.max(self.trusted[partition].load(Ordering::Relaxed))
             || own.attempt == Some(floodmark.end())
     }
 
-    /// Notes floodmarks read from tables in a replay up to `end`.
     pub(crate) fn settle<'a>(
         &self,
         partition: usize,
@@ -227,14 +227,13 @@ impl Lake {
         }
     }
 
-    /// Closes a tenant because its table's floodmark cannot be read.
     pub(crate) fn close(&self, partition: usize, tenant: &TenantId, why: String, since_ms: i64) {
         self.closed.add(tenant, partition, why);
         self.blocked.add(tenant, since_ms);
     }
 
-    /// Marks commits of a partition's closed tenants as in doubt, up to their attempts or to the journal's `end`. The
-    /// journal keeps the unsealed samples of these tenants.
+    /// Marks commits of closed tenants as in doubt, up to their attempts or to the journal's `end`. The journal keeps
+    /// the unsealed samples of these tenants.
     pub(crate) fn keep_in_doubt(&self, partition: usize, end: u64) {
         let closed = self.closed.of(partition);
         if closed.is_empty() {
@@ -262,7 +261,7 @@ impl Lake {
         let mut manifest = self.manifest.lock();
         let mut mark = manifest.marks(TABLE)[partition].clone();
         let own = mark.of(tenant);
-        // a floodmark beyond the end is from another journal of this name; the next round detects it
+        // a floodmark beyond the end is of another journal with this name; the next round detects this
         let upto = own.upto.max(floodmark.upto.min(end));
         let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
         mark.tenants.insert(tenant.as_str().into(), TenantMark { upto, attempt: None, passes, ..own });

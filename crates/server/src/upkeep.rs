@@ -60,7 +60,6 @@ pub(crate) struct Compacted {
     pub(crate) merges: u64,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Days rolled up.
     pub(crate) rollups: u64,
     /// Tables with a failed job, which is retried later.
     pub(crate) failures: u64,
@@ -184,7 +183,6 @@ impl Upkeep {
         }
     }
 
-    /// Checks the tables and does what is due.
     pub(crate) fn check_all(&mut self) {
         self.maintain_all(false);
     }
@@ -411,7 +409,6 @@ fn count(metrics: &TableMetrics, (tenant, kind): &Key, done: &Done) {
     }
 }
 
-/// Requests compaction and waits until nothing is left to do.
 pub(crate) async fn compact(node: &crate::Node) -> Result<Compacted, Refusal> {
     let (answer, compacted) = oneshot::channel();
     node.upkeep().try_send(Message::Compact(answer)).map_err(|error| match error {

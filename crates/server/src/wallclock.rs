@@ -1,7 +1,7 @@
 //! Trust in the wall clock.
 //!
-//! With a wrong clock, retention could delete all samples, and writes could be refused for good. Both first check
-//! whether the clock is trusted:
+//! With a wrong clock, retention could delete all samples, and writes could be refused for good. Retention and writes
+//! first check whether the clock is trusted:
 //!
 //! ```text
 //!   before the start:  time of the last trusted clock (memory) ────────┐

@@ -93,14 +93,14 @@ pub(crate) async fn write_batch(
     store_within(context, tenant, known, resolved).await
 }
 
-/// Stores a resolved request. `known` is its pass through the gate of known series.
+/// Stores a resolved request. `known` is the request's pass through the gate of known series.
 async fn store_within(
     context: &Arc<Context>,
     tenant: &TenantId,
     known: Pass,
     resolved: Resolved,
 ) -> Result<Outcome, Unwritten> {
-    // a request that creates series may wait long, so it leaves the gate of known series
+    // a request that creates series may wait long and leaves the gate of known series
     let _pass = if resolved.prepared.creates {
         drop(known);
         let settings = context.overrides.current();

@@ -29,7 +29,7 @@ pub(crate) struct Removed {
     pub(crate) bytes: u64,
 }
 
-/// Longest wait for queries that keep series of a deleted tenant in the heads. An export may run for hours.
+/// Longest wait for queries that keep series of a deleted tenant in the heads.
 const QUERIES_WAIT: Duration = Duration::from_secs(20);
 
 /// Deletes everything of a tenant. After an error, the samples may be deleted nevertheless: repeat the request.
@@ -59,7 +59,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     Ok(removed)
 }
 
-/// Drops metadata, exemplars and series without samples of a tenant in all partitions. Fails after `most`.
+/// Drops metadata, exemplars and empty series of a tenant in all partitions. Fails after `most`.
 async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
     let mut answers = Vec::new();
     for commands in &node.writes().commands {

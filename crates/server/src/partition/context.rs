@@ -58,7 +58,6 @@ impl Context {
     }
 }
 
-/// Seconds of the monotonic clock of a node that started at `started`.
 pub(crate) fn steady_s(clock: &dyn Clock, started: Instant) -> u32 {
     let since = clock.instant().saturating_duration_since(started);
     u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))

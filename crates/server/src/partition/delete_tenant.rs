@@ -25,7 +25,7 @@ pub(crate) struct DeleteTenant {
 }
 
 impl Owner {
-    /// Begins to drop the tenant's data. Called between two groups.
+    /// Drops the tenant's data. Called between two groups.
     pub(super) fn delete_tenant(&mut self, request: DeleteTenant) {
         if self.evicting.is_full() {
             let message = "too many tenants are being deleted; repeat the delete later";

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     id: Option<DictionaryId>,
-    /// Size of the definitions in the journal.
     bytes: u64,
     definitions: u64,
     /// Number of definitions whose series have left memory.
@@ -15,7 +14,6 @@ pub(crate) struct Dictionary {
     defined: HashMap<TenantId, Bits>,
 }
 
-/// A set of series references.
 #[derive(Debug, Default)]
 pub(crate) struct Bits(Vec<u64>);
 

@@ -24,7 +24,6 @@ const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks
 /// Idle time allowed to series, in seconds, if there are almost too many tenants.
 const CROWDED_S: u32 = 60;
 
-/// Limit on deleted tenants that wait for an eviction.
 const DELETED_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -32,7 +31,7 @@ pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
     /// Idle times of the eviction in progress; `None` between evictions.
     idle: Option<Idle>,
-    /// Deleted tenant whose series are evicted; `None` if all tenants' series are.
+    /// Deleted tenant whose series are evicted; `None` in an eviction for all tenants.
     deleted: Option<DeleteTenant>,
     /// Deleted tenants that wait for an eviction, at most [`DELETED_MAX`].
     waiting: VecDeque<DeleteTenant>,
@@ -60,7 +59,7 @@ impl Evicting {
         self.time_share.suspend(now);
     }
 
-    /// Series to evict. When an eviction begins, deleted tenants come first; without any, `all` decides.
+    /// Idle times of the series to evict. A new eviction is for a deleted tenant if one waits; otherwise `all` decides.
     fn idle(&mut self, all: impl FnOnce() -> Idle) -> Idle {
         *self.idle.get_or_insert_with(|| {
             self.deleted = self.waiting.pop_front();
@@ -132,8 +131,8 @@ impl Owner {
         }
     }
 
-    /// Idle time allowed to series, in seconds; true if it is shortened because the head has too many series or
-    /// tenants.
+    /// Idle time allowed to series, in seconds. Also returns true if this time is shortened because the head has too
+    /// many series or tenants.
     fn idle_s(&self) -> (u32, bool) {
         let idle_s = self.context.settings.series_idle_s;
         let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.context.heads.is_filled_to(*percent));

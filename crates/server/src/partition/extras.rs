@@ -15,7 +15,6 @@ const MENTION_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Incoming {
     /// Memory granted since the last group.
     pending_bytes: usize,
-    /// Time of the last log line about discarded metadata.
     mentioned: Option<Instant>,
 }
 

@@ -5,7 +5,7 @@ use model::TenantId;
 use std::collections::{HashMap, VecDeque};
 
 /// Deficit round robin (Shreedhar and Varghese, 1995). In each round, a tenant may cause work that costs `quantum`
-/// times its weight. Work is charged once it is done, so a tenant with debt misses rounds.
+/// times its weight. Work is charged afterwards, so a tenant with debt misses rounds.
 ///
 /// The limit on requests in progress bounds the queue's length.
 #[derive(Debug)]

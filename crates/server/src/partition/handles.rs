@@ -15,7 +15,6 @@ pub(crate) trait Owners {
     /// Freezes a partition's head, except the tenants `except`.
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen>;
 
-    /// Releases a partition's samples that are durable in tables.
     fn release(&mut self, number: usize, what: SealedSamples) -> Option<()>;
 
     /// Opens a reader of a partition's journal at the beginning of the dictionary of the record at `from`.
@@ -26,13 +25,11 @@ pub(crate) trait Owners {
     /// Removes and returns the samples of a closed tenant in a partition's head, if there are any.
     fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>>;
 
-    /// Rewrites tenants' samples at the end of a partition's journal.
     fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated>;
 
     fn truncate(&mut self, number: usize) -> Option<()>;
 }
 
-/// Owners on separate threads.
 impl Owners for Vec<Commands> {
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen> {
         let (reply, answer) = sync_channel(1);

@@ -1,6 +1,4 @@
 //! Rate limit of log lines while groups cannot be made durable, for example on a full disk.
-//!
-//! The log gets a line at the first failure, one line per minute, and a line at the end.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +16,7 @@ struct Failures {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutageMessage {
-    /// Failed groups, including this group.
     pub(super) groups: u64,
-    /// Time since the first failure.
     pub(super) lasted: Duration,
 }
 

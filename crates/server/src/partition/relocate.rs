@@ -1,4 +1,4 @@
-//! Relocation: samples of tenants that cannot be sealed are rewritten at the journal's end, so that the journal can be
+//! Relocation: rewrites samples of tenants that cannot be sealed at the journal's end, so that the journal can be
 //! truncated.
 //!
 //! ```text
@@ -6,9 +6,8 @@
 //!             └── retained because of T ────────┘ └─ live
 //! ```
 //!
-//! The tenant's samples are frozen first, and its writes are refused until the copy ends. The frozen block may be
-//! committed up to the end of the copy, even if the copy is incomplete. A replay that finds both copies loads each
-//! sample once ([`super::replay`]).
+//! The tenant's samples are frozen first. The tenant's writes are refused until the copy ends. If replay finds both
+//! copies, it loads each sample once.
 
 use super::Owner;
 use crate::refusal::Refusal;
@@ -43,7 +42,7 @@ pub(crate) struct Relocated {
 pub(super) struct Relocating {
     request: Relocate,
     step: Step,
-    /// Tenants still to be processed in this step, the next one last.
+    /// Tenants still to be processed in this step, the next tenant last.
     waiting: Vec<TenantId>,
     due: Instant,
 }

@@ -7,9 +7,9 @@
 //!     between records     commands of the sealer; wait for room       (pace)
 //! ```
 //!
-//! Samples below the floodmark are in tables and are skipped. A definition below it becomes a series only if later data
-//! needs it. Metadata and exemplars are restored from all records, because tables do not contain them. Replay needs
-//! about as much memory as the heads had before.
+//! Samples below the floodmark are in tables and are skipped. A definition below the floodmark becomes a series only if
+//! later data needs the series. Metadata and exemplars are restored from all records, because tables do not contain
+//! them.
 
 mod apply;
 mod buffers;
@@ -228,7 +228,6 @@ fn report(partition: usize, damage: &Damage) {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     Complete,
-    /// The node is stopping.
     Stopped,
 }
 

@@ -14,14 +14,14 @@ use std::time::Instant;
 /// too.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// Size of definitions, in bytes, up to which writing them again is cheap.
+/// Size of definitions, in bytes, that may always be written again.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
 /// Size of carried-over records that are synced together.
 const CARRIED_BYTES: usize = 4 << 20;
 
-/// True if a dictionary of `bytes` is worth ending. The definitions of series in memory (`live_bytes`) must then be
-/// written again. `all` is true if the journal is to be emptied.
+/// True if a dictionary of `bytes` is worth ending. Definitions of series in memory (`live_bytes`) must then be written
+/// again. `all` is true if the journal is to be emptied.
 fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     let is_cheap = live_bytes <= DEFINITION_BYTES_FREE;
     let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
@@ -45,7 +45,6 @@ pub(crate) struct Frozen {
     pub(crate) samples: u64,
 }
 
-/// Message that samples are durable in tables.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) what: SealedSamples,
@@ -72,12 +71,11 @@ impl SealedSamples {
 
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
-    /// Freeze to be done after the group.
     pub(super) requested: Option<Freeze>,
     /// The last freeze, until it is released.
     frozen: Option<Frozen>,
     releasing: Option<(Sealed, TimeShare)>,
-    /// Metadata and exemplars below this offset were written again beyond it.
+    /// Metadata and exemplars below this offset were written again at a later offset.
     carried: Offset,
     /// Bytes that the last freeze appended to the journal.
     pub(super) appended_bytes: u64,
@@ -92,7 +90,7 @@ impl Sealing {
 }
 
 impl Owner {
-    /// Does work for sealing between two groups: a requested freeze, and slices of a release.
+    /// Does work for sealing between two groups.
     pub(super) fn seal_turn(&mut self) {
         if let Some(freeze) = self.sealing.requested.take() {
             let frozen = self.freeze(freeze.all, &freeze.except);

@@ -47,7 +47,6 @@ impl PartitionShared {
         }
     }
 
-    /// Adds a change of the head's memory.
     pub(super) fn grew(&self, bytes: isize) {
         self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // a negative change wraps
     }
@@ -67,12 +66,10 @@ impl Partitions {
         Self((0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect())
     }
 
-    /// True if all partitions are replayed.
     pub(crate) fn is_ready(&self) -> bool {
         self.iter().all(|p| p.ready.load(Ordering::Acquire))
     }
 
-    /// True if all partitions can be frozen.
     pub(crate) fn can_freeze(&self) -> bool {
         self.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
     }

@@ -82,7 +82,6 @@ impl Owner {
         cost.total
     }
 
-    /// Adds the next slice to the group if one is due.
     pub(super) fn take_slice(&mut self) {
         let now = self.context.clock.instant();
         if now < self.slicing.due && !self.stopping {
@@ -102,7 +101,6 @@ impl Owner {
         self.group.push(submission);
     }
 
-    /// Schedules the next slice after a commit.
     pub(super) fn slice_done(&mut self) {
         let Some(began) = self.slicing.began.take() else { return };
         let now = self.context.clock.instant();
@@ -173,7 +171,6 @@ fn leave_out_late(
     left_out
 }
 
-/// Estimated cost of samples, in in-order samples.
 #[derive(Debug, Default)]
 struct Cost {
     total: usize,

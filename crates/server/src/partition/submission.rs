@@ -30,7 +30,6 @@ pub(crate) struct Submission {
     /// Samples of new series, indexed by [`NewSeries::samples`].
     pub(crate) new_timestamps: Vec<i64>,
     pub(crate) new_values: Values,
-    /// Number of created series in `new`.
     pub(crate) created: usize,
     /// Samples for the next group. Earlier samples are stored.
     pub(crate) slice: Range<usize>,
@@ -57,7 +56,6 @@ pub(crate) struct NewSeries {
 pub struct Outcome {
     /// Durable samples, including identical duplicates.
     pub samples: u64,
-    /// Exemplars that are stored.
     pub exemplars: u64,
     pub refused_samples: u64,
     /// Refused exemplars do not fail the request.
@@ -75,7 +73,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Maximum length of `errors`.
     pub(crate) const ERRORS_MAX: usize = 5;
 
     pub(crate) fn refuse(&mut self, error: SeriesRefusal, samples: u64, series: impl FnOnce() -> String) {
@@ -103,7 +100,6 @@ impl Outcome {
         self.errors.first().map(|(_, series)| series.as_str())
     }
 
-    /// Text about stored and refused parts.
     pub(crate) fn report(&self) -> String {
         let mut text = format!(
             "partial write: {} samples stored; {} samples of {} series refused\n",
@@ -175,7 +171,6 @@ impl Submission {
         self.slice.end == self.refs.len()
     }
 
-    /// Refuses the series that are not created yet.
     pub(crate) fn refuse_new(&mut self, error: &SeriesRefusal, now: Instant) {
         if postponed(error).kind() == ErrorKind::Unavailable {
             self.note_left_out(now);

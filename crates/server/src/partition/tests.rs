@@ -219,7 +219,6 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
     assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, vec![]));
 }
 
-/// A journal with `count` records of one new series each.
 fn journal_of(count: u32) -> journal::Memory {
     let mut journal = journal::Memory::new(JournalId::default(), 1000);
     let mut encoder = RecordEncoder::new();

@@ -27,7 +27,6 @@ impl<'a> Across<'a> {
         Self(tenants.iter().map(source).collect())
     }
 
-    /// Warnings about missing data of all tenants.
     pub(crate) fn left_out(&self) -> Vec<String> {
         let texts: BTreeSet<_> = self.0.iter().flat_map(|(_, source)| source.left_out()).collect();
         texts.into_iter().take(super::union::LEFT_OUT_MAX).collect()
@@ -52,7 +51,6 @@ impl SeriesSource for Across<'_> {
     }
 }
 
-/// Iterator over the series, tenant after tenant.
 struct AcrossSet<'a> {
     /// Tenants still to be read, in reverse order.
     left: Vec<&'a (TenantId, Source<'a>)>,
@@ -99,7 +97,6 @@ impl SeriesSet for AcrossSet<'_> {
         LabelsRef::from_canonical(&self.labels)
     }
 
-    /// Estimate for the current tenant.
     fn len_hint(&self) -> usize {
         self.current.as_ref().map_or(0, |(_, set)| set.len_hint())
     }

@@ -15,7 +15,6 @@ use stdx::clock::Clock;
 pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
-    /// Seed of series keys.
     pub(crate) seed: u64,
     pub(crate) lake: Arc<Lake>,
     pub(crate) partitions: Arc<Partitions>,

@@ -32,9 +32,8 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) tenant: &'a TenantId,
     pub(crate) canceled: Arc<dyn Interrupt>,
-    /// Memory limit of an answer before it is encoded.
+    /// Memory limit of an answer before encoding.
     pub(crate) memory_bytes: u64,
-    /// Records the query's memory.
     pub(crate) usage: &'a Usage,
 }
 
@@ -110,7 +109,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds a text. If memory is full, drops texts beyond the limit if they are more than half.
+    /// Adds a text. If memory is full, drops the texts beyond the limit, provided that they are more than half.
     fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
         let mut added = self.texts.insert(text);
         if added.is_err() && self.texts.len() / 2 > self.limit {
@@ -179,7 +178,6 @@ impl LabelQueries<'_> {
         Ok(found.answer(left_out))
     }
 
-    /// Lists values of a label.
     pub(crate) fn label_values(&self, name: &str, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, Ord::cmp);
         let left_out = self.add_values(&mut found, name, request)?;
@@ -223,7 +221,8 @@ impl LabelQueries<'_> {
     ) -> Result<Vec<String>, Refusal> {
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
-            // a series has one value of a label but many names, so only walks over names check the time range first
+            // a series has one value of a label but many names, so only walks over names check the time range
+            // beforehand
             let series = match (turns.select_any(request.selectors)?, sealed) {
                 (None, LabelScan::Values(_)) => None,
                 (selected, _) => in_range(&turns, selected, request.range)?,
@@ -318,7 +317,6 @@ impl LabelQueries<'_> {
         Ok(())
     }
 
-    /// Metadata by metric name, optionally of one metric.
     pub(crate) fn metadata(
         &self,
         metric: Option<&str>,
@@ -395,7 +393,7 @@ fn in_label_order(a: &[u8], b: &[u8]) -> Ordering {
     LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b))
 }
 
-/// The selectors, or a selector of all series if there are none.
+/// The selectors, or one selector of all series.
 const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
     const ALL: &[Vec<Matcher>] = &[Vec::new()];
     if selectors.is_empty() { ALL } else { selectors }

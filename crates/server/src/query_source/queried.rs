@@ -1,8 +1,8 @@
 //! Records which metrics queries have selected since the start, and when.
 //!
-//! Metrics are identified by hashes. If memory is full, the names with the oldest queries are forgotten. Unknown names
-//! then count as queried at the latest of these queries, `forgotten_s`. So a queried metric is never reported as
-//! unqueried.
+//! Metrics are identified by hashes. If memory is full, the names with the oldest queries are forgotten. An unknown
+//! name counts as queried at `forgotten_s`, the time of the latest forgotten query. So a queried metric is never
+//! reported as unqueried.
 
 use model::{SeriesKey, TenantId};
 use parking_lot::{Mutex, RwLock};
@@ -126,7 +126,6 @@ impl Names {
     }
 }
 
-/// A tenant's recorded queries.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     all: &'a QueriedMetrics,
@@ -137,7 +136,7 @@ impl View<'_> {
     /// True if a metric was, or may have been, queried since `since_s`.
     pub(crate) fn is_queried_since(&self, name: &str, since_s: u32) -> bool {
         let (names, hash) = (self.all.of(self.tenant), self.all.hash(name));
-        // one lock for both, because a name may be forgotten at any moment
+        // one lock, because the name may be forgotten at any moment
         let names = names.as_ref().map(|names| names.lock());
         let known_s = names.as_ref().and_then(|names| names.last_s.get(&hash).copied());
         known_s.unwrap_or_else(|| self.all.forgotten_s(names.as_deref())) >= since_s

@@ -1,7 +1,7 @@
 //! The label that names the tenant in a query over several tenants, as in Cortex and Mimir.
 //!
-//! The label is not stored. Series get it when they are read, and matchers on it select tenants. A stored label with
-//! this name is renamed.
+//! The label is not stored. Series get the label when they are read, and matchers on the label select tenants. A stored
+//! label with this name is renamed.
 
 use model::labels::put_label;
 use model::{LabelsRef, TenantId};
@@ -12,7 +12,7 @@ pub(crate) const TENANT_LABEL: &str = "__tenant_id__";
 /// New name of a stored label called [`TENANT_LABEL`].
 pub(crate) const ORIGINAL_LABEL: &str = "original___tenant_id__";
 
-/// Translates a query's matchers for one tenant; `None` if they do not select it.
+/// Translates a query's matchers for one tenant; `None` if the matchers exclude the tenant.
 pub(crate) fn matchers_for(tenant: &TenantId, matchers: &[Matcher]) -> Option<Vec<Matcher>> {
     let (of_tenants, of_series): (Vec<_>, Vec<_>) =
         matchers.iter().partition(|matcher| matcher.name == TENANT_LABEL);
@@ -27,12 +27,11 @@ pub(crate) fn matchers_for(tenant: &TenantId, matchers: &[Matcher]) -> Option<Ve
     is_wanted.then(|| of_series.into_iter().map(stored).collect())
 }
 
-/// Name under which a query sees a stored label.
 pub(crate) fn shown_name(stored: &str) -> &str {
     if stored == TENANT_LABEL { ORIGINAL_LABEL } else { stored }
 }
 
-/// Writes a series' labels as a query sees them to `out`, in canonical form.
+/// Writes a series' labels to `out` as a query sees them.
 pub(crate) fn put_labels(labels: LabelsRef<'_>, tenant: &TenantId, out: &mut Vec<u8>) {
     let own = labels.get(TENANT_LABEL).map(|value| (ORIGINAL_LABEL, value));
     let others =

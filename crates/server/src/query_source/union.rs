@@ -1,7 +1,7 @@
 //! Heads and tables as one source of series.
 //!
-//! Series of heads are selected before files of tables. Samples committed in between are in both, and the heads'
-//! samples win. A pin keeps sealed samples in the heads. If it expires, the query restarts.
+//! Series of heads are selected before files of tables. Samples committed between these steps are in both; the heads'
+//! samples win. A pin keeps sealed samples in the heads. If the pin expires, the query restarts.
 
 mod recording;
 mod rolled;
@@ -59,13 +59,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Allows answers from rollups, as far as `detail` permits.
     pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
         self.detail = detail;
         self
     }
 
-    /// Records selected metrics as queried.
     pub(crate) const fn recording(mut self) -> Self {
         self.is_noted = true;
         self
@@ -113,7 +111,6 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Adds a scan's new warnings.
     pub(crate) fn note(&self, scan: &Scan, context: &Context) {
         self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
         self.add(scan.warnings().chain(scan.doubt()), context);

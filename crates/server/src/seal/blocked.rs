@@ -33,8 +33,7 @@ impl BlockedTenants {
         self.others_are_sealed.store(are_sealed, Ordering::Relaxed);
     }
 
-    /// Fill level of the head, in percent, from which writes of a blocked tenant are refused; `None` if it is not
-    /// blocked.
+    /// Fill level of the head, in percent, from which a blocked tenant's writes are refused.
     pub(crate) fn head_percent(&self, tenant: &TenantId) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 || !self.since_ms.lock().contains_key(tenant) {
             return None;

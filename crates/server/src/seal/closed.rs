@@ -38,7 +38,7 @@ impl Closed {
         self.count.store(tenants.len(), Ordering::Release);
     }
 
-    /// Reopens a tenant for one partition. Returns true if it was the last closed partition.
+    /// Reopens a tenant for one partition. Returns true if no partition is closed any more.
     pub(super) fn remove(&self, tenant: &TenantId, partition: usize) -> bool {
         let mut tenants = self.tenants.lock();
         let Some(closed) = tenants.get_mut(tenant) else { return false };
@@ -52,7 +52,6 @@ impl Closed {
         is_open
     }
 
-    /// Changes the reason given in refusals.
     pub(super) fn explain(&self, tenant: &TenantId, why: String) {
         if let Some(closed) = self.tenants.lock().get_mut(tenant) {
             closed.why = why;
@@ -71,7 +70,7 @@ impl Closed {
         replayed
     }
 
-    /// If the heads had no room for some of these tenants, keeps only the tenant that lacked room least often.
+    /// If the heads had no room for some of the tenants, keeps only the tenant that lacked room least often.
     pub(super) fn keep_one_that_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
         let tenants = self.tenants.lock();
         let no_room_count = |tenant: &TenantId| tenants.get(tenant).map_or(0, |closed| closed.no_room_count);

@@ -11,7 +11,6 @@ pub(crate) struct Flushed {
     pub(crate) rows: u64,
     pub(crate) samples: u64,
     pub(crate) bytes: u64,
-    /// Tenants that are not sealed yet.
     pub(crate) blocked: u64,
 }
 

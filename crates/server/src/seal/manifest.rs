@@ -7,8 +7,8 @@
 //!     "check": "crc32c of tables" }
 //! ```
 //!
-//! The mark of a partition holds for all tenants except those under `tenants`, which were sealed alone or not at all.
-//! Version 1 had only the marks of the metrics table, in the field `marks`.
+//! The mark of a partition holds for all tenants that are not listed under `tenants`. Version 1 had only the marks of
+//! the metrics table, in the field `marks`.
 //!
 //! The file is a cache of the floodmarks in tables. It also records offsets without samples, and interrupted commits.
 //! If the file is lost or damaged, replay has to read tables.
@@ -66,8 +66,8 @@ impl TenantMark {
         self.attempt.is_some() || self.passes.is_some()
     }
 
-    /// Mark of a tenant whose table cannot be read. The table may have any record below `attempt`, or below the
-    /// journal's `end` if the attempt's end is unknown.
+    /// Mark of a tenant whose table cannot be read. The table may have any record below `attempt`, or below `end` if
+    /// the attempt is unknown.
     pub(crate) fn in_doubt(self, end: u64) -> Self {
         let known = self.attempt.max(self.passes).filter(|attempt| *attempt != UNKNOWN);
         Self { attempt: Some(known.unwrap_or(end)), passes: None, ..self }
@@ -77,7 +77,6 @@ impl TenantMark {
 const UNKNOWN: u64 = u64::MAX;
 
 impl Mark {
-    /// Mark of a journal without a recorded mark.
     fn unknown(source: &str) -> Self {
         Self { source: source.into(), upto: 0, attempt: Some(UNKNOWN), tenants: BTreeMap::new() }
     }
@@ -109,7 +108,7 @@ impl Mark {
         }
     }
 
-    /// Tables may know offsets below this one. The journal must not assign them again.
+    /// Tables may know offsets below this offset. The journal must not assign these offsets again.
     pub(crate) fn floor(&self) -> u64 {
         let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt, own.passes]);
         let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();

@@ -1,7 +1,7 @@
 //! Epochs of queries: sealed samples stay in the head while queries need them.
 //!
 //! A query that chose its files before a commit finds the committed samples only in the head. After a time limit, such
-//! queries are expired and restart.
+//! a query expires and restarts.
 //!
 //! A *generation* ends with each commit. A query's [`Pin`] belongs to the generation in which the query began.
 
@@ -22,7 +22,6 @@ pub(crate) struct Pins {
 #[derive(Debug, Default)]
 struct Inner {
     generation: u64,
-    /// Number of pins by generation.
     held: BTreeMap<u64, usize>,
 }
 
@@ -33,7 +32,6 @@ pub(crate) struct Pin {
     generation: u64,
 }
 
-/// A generation that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ended(u64);
 

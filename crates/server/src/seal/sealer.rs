@@ -47,7 +47,6 @@ pub(crate) struct Sealer<O> {
     owners: O,
     messages: Receiver<Message>,
     stopping: Arc<AtomicBool>,
-    /// Yields to write requests.
     pacer: Pacer,
     workers: Workers,
     sealing: Sealing,

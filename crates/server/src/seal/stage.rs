@@ -1,7 +1,6 @@
-//! Writes one partition's frozen series to files, which are invisible until they are committed.
+//! Writes one partition's frozen series to files. The files are invisible until they are committed.
 //!
-//! Series are decoded one by one under a short lock, and written in the table's order. The thread yields to requests in
-//! between.
+//! Series are decoded one by one under a short lock, and written in the table's order.
 
 use super::error::SealError;
 use crate::partition::shared::PartitionShared;
@@ -16,7 +15,7 @@ use tables::{BlockStager, Date, FileStem, Stretch, Table, WriteLimits};
 /// Size limit of sealed files.
 const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Memory for staging one partition, and limits that fit into it.
+/// Memory for staging one partition, and limits that fit into this memory.
 #[derive(Debug)]
 pub(super) struct Workspace {
     limits: WriteLimits,
@@ -90,7 +89,6 @@ pub(super) fn encode_tenant(
     Ok(stager.encode()?)
 }
 
-/// Reads a tenant's head, which must exist.
 fn with_head<R>(
     partition: &PartitionShared,
     tenant: &TenantId,

@@ -41,7 +41,7 @@ const TICK: Duration = Duration::from_millis(200);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Heads that stay filled are sealed again after growing by this share of their limit, or after this pause.
+/// Filled heads are sealed again after they have grown by this share of their limit, or after this pause.
 const PRESSURE_STEP_PERCENT: u64 = 10;
 const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
 
@@ -265,11 +265,12 @@ impl Sealing {
         self.relocate_from(view, 0);
     }
 
-    /// Answers flushes that wait for the round's commit, and flushes that wait for the release if it `is_released`.
+    /// Answers flushes that wait for the round's commit. If the round `is_released`, also answers flushes that wait for
+    /// the release.
     fn answer_round(&mut self, view: &View, is_released: bool) {
         let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
         let closed = view.closed.len() as u64;
-        // a tenant that the round left out may be unblocked by now, but its new samples are not sealed
+        // the round left out new samples of tenants that are unblocked by now
         let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
         let leaves_out = |tenant: &TenantId| round.leaves_out().any(|other| other == tenant);
         let mut answers = self.flushes.commit_round(&round.flushed, is_partial, closed);

@@ -26,7 +26,6 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) use usage::Usage;
 use usage::Usages;
 
-/// Threads for requests to the object store.
 const STORE_THREADS: usize = 2;
 
 /// Limit on threads for local files.
@@ -38,7 +37,7 @@ const STORE_WAIT: Duration = Duration::from_secs(2);
 /// Limit on absent tables in the cache. Clients can name any number of tenants.
 const ABSENT_MAX: usize = 10_000;
 
-/// Time for which the absence of a table of samples is cached. Another process may create it.
+/// Time for which the absence of a table of samples is cached. Another process may create the table.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 
 /// Time without use after which a table is closed.
@@ -46,7 +45,6 @@ const IDLE: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum TenantTable {
-    /// Raw samples.
     Samples,
     /// Aggregates per time bucket.
     Rollup(Resolution),
@@ -64,7 +62,6 @@ impl TenantTable {
         }
     }
 
-    /// Position in [`Self::ALL`].
     const fn position(self) -> usize {
         match self {
             Self::Samples => 0,
@@ -89,7 +86,6 @@ pub(crate) struct TenantTables {
     clock: Arc<dyn Clock>,
     /// Runtime for the object store; taken on drop.
     runtime: Option<Runtime>,
-    /// Open tables.
     open: Mutex<OpenTables>,
     /// Tables being opened or created, each by one thread.
     opening: Mutex<BTreeSet<Key>>,
@@ -177,7 +173,7 @@ impl TenantTables {
             return Ok(None);
         }
         let _claim = self.claim(&key);
-        // another thread may have opened it meanwhile
+        // another thread may have opened the table meanwhile
         if let Some(open) = self.is_open(&key, true) {
             return Ok(Some(open));
         }
@@ -263,7 +259,7 @@ impl TenantTables {
         table
     }
 
-    /// Shows commits made through `table` to readers. If a reader reopened an older version, `table` replaces it.
+    /// Shows commits made through `table` to readers. `table` replaces an older version that a reader has opened.
     pub(crate) fn publish_commits(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         self.measure(tenant, kind, table);
         let key = (tenant.clone(), kind);
@@ -274,7 +270,6 @@ impl TenantTables {
         }
     }
 
-    /// Notes a table's current size.
     pub(crate) fn measure(&self, tenant: &TenantId, kind: TenantTable, table: &Table) {
         let bytes = table.data_bytes();
         self.usages.lock().note(&(tenant.clone(), kind), Some(bytes));
@@ -302,7 +297,7 @@ impl TenantTables {
         (open.len(), open.bytes())
     }
 
-    /// Lists the next tenants in the store, including inactive ones.
+    /// Lists the next tenants in the store.
     pub(crate) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
         let (after, max) = self.known.lock().next_page();
@@ -335,7 +330,6 @@ impl TenantTables {
     }
 }
 
-/// Exclusive right to open or create a table.
 #[derive(Debug)]
 struct Claim<'t> {
     tables: &'t TenantTables,

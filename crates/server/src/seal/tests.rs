@@ -415,7 +415,6 @@ async fn a_series_about_to_be_evicted_comes_once_and_whole() {
         let key = SeriesKey::of(labels.as_bytes(), there.reads().seed);
         let number = key.partition(there.reads().partitions.len());
         let mut partition = there.reads().partitions[number].head.write();
-        // a pin delays the eviction
         let _pin = partition.pin();
         let series = partition.tenant_mut(&TenantId::anonymous()).find(key).unwrap();
         while partition.tenant(&TenantId::anonymous()).unwrap().resolve(key).is_some() {
@@ -589,7 +588,6 @@ async fn samples_of_any_number_of_days_are_sealed() {
     };
     tokio::task::spawn_blocking(check).await.unwrap();
     stop(node).await;
-    // nothing of the journal is needed any more
     let node = start(dir.path()).await;
     assert_eq!(node.writes().metrics.replayed_samples.get(), 0);
     stop(node).await;

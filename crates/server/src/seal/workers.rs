@@ -39,7 +39,6 @@ struct Threads {
     queue: Arc<Mutex<Receiver<Job<()>>>>,
     /// Number of threads started so far.
     started: usize,
-    /// Tenants with a job.
     busy: Arc<Mutex<BTreeSet<TenantId>>>,
 }
 
@@ -72,7 +71,7 @@ impl Threads {
             // ingest and queries have priority
             let _ = rustix::process::nice(5);
             loop {
-                // idle threads wait with the lock held; jobs run without it
+                // idle threads wait with the lock held; jobs run without the lock
                 let job = queue.lock().recv();
                 match job {
                     Ok(job) => job(),
@@ -98,7 +97,6 @@ pub(super) struct Batch<R> {
 }
 
 impl<R: Send + 'static> Batch<R> {
-    /// A job that takes longer than `patience` is overdue.
     pub(super) fn new(tenants: impl IntoIterator<Item = TenantId>, patience: Duration) -> Self {
         let (send, ended) = channel();
         let todo = tenants.into_iter().collect();

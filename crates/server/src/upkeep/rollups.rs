@@ -1,7 +1,7 @@
 //! Schedule of rollups: days and tenants.
 //!
-//! A day is rolled up when it is over, its samples are sealed, and the usual delay of senders has passed. Later samples
-//! make it due again, at most once an hour.
+//! A day is rolled up when it is over, its samples are sealed, and most late samples have arrived. Later samples make
+//! the day due again, at most once an hour.
 
 use super::{Compacted, LOG_EVERY, TableState, Upkeep, UpkeepError};
 use crate::seal::tenant_tables::TenantTable;
@@ -82,7 +82,6 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Days due for a rollup.
     fn days_due(
         &self,
         tenant: &TenantId,
@@ -176,7 +175,6 @@ impl Upkeep {
     }
 }
 
-/// Limits whose memory fits into `bytes`.
 fn limits(bytes: usize) -> RollupLimits {
     // seven files are open, and an encoder holds up to three times its row group
     let row_group_bytes = (bytes / 48).clamp(64 << 10, 4 << 20);

@@ -268,7 +268,6 @@ async fn damage_of_one_tenant_does_not_affect_others() {
     stop(node).await;
 }
 
-/// A table whose log cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
     let dir = tempfile::tempdir().unwrap();

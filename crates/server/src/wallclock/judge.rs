@@ -7,7 +7,6 @@ use tables::upkeep::Now;
 /// Record of the last trusted time before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastTrusted {
-    /// There is no record.
     Unknown,
     /// No clock was ever trusted.
     Never,
@@ -37,8 +36,7 @@ const DOWN_MS: i64 = 24 * HOUR_MS;
 /// Time after which a consistent clock is trusted, without evidence from samples.
 const HELD_MS: i64 = 24 * HOUR_MS;
 
-/// Like [`HELD_MS`], for a clock that is ahead and that samples agree with. Not zero, because the sender may run on the
-/// same machine.
+/// Like [`HELD_MS`], for a clock that is ahead and that samples agree with. The sender may have the same wrong clock.
 const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 
 /// Like [`HELD_MS`], for a clock that is ahead and that samples disagree with.
@@ -65,7 +63,6 @@ pub(super) struct Judge {
 #[derive(Debug, Clone, Copy)]
 struct ImplausibleOffset {
     doubt: Doubt,
-    /// The first implausible offset.
     offset_ms: i64,
     /// Start of the doubt, by the monotonic clock.
     since_ms: i64,
@@ -107,7 +104,6 @@ impl Judge {
         }
     }
 
-    /// Reason not to trust the clock.
     pub(super) fn doubt(&mut self, now: Now, evidence: Evidence) -> Option<Doubt> {
         let offset_ms = now.wall_ms.saturating_sub(now.steady_ms);
         let agrees_with = |offset_ms: i64| {

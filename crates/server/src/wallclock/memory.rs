@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `null` means that no clock was trusted yet in this data directory. If the file is missing or damaged, the node uses
-//! dates of commits for one run. These may be wrong, because a wrong clock may have written them.
+//! dates of commits for one run.
 
 use super::judge::LastTrusted;
 use journal::Disk;
@@ -34,7 +34,7 @@ struct Text {
 }
 
 impl Memory {
-    /// Reads the file, or creates it if it is absent or damaged.
+    /// Reads the file. Creates the file if it is absent or damaged.
     pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, LastTrusted) {
         let memory = Self { disk, path: data_dir.join(NAME) };
         match disk::read(&*memory.disk, &memory.path) {

@@ -18,7 +18,7 @@ const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 /// Memory of a body until it is stored, as a multiple of its decoded length.
 const NEED_FACTOR: u64 = 2;
 
-/// Assumed ratio of decoded to encoded length, if a body does not declare it.
+/// Assumed ratio of decoded to encoded length for bodies without a declared length.
 const INFLATION: usize = 8;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Encoded<D: Decoder> {
 }
 
 impl<D: Decoder> Encoded<D> {
-    /// True if the body is large or has no declared length. It is then decoded on a blocking thread.
+    /// True if the body is large or has no declared length. Such a body is decoded on a blocking thread.
     pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
         let decoded_max = match self.encoding {
             Encoding::Snappy => INLINE_BYTES_MAX,
@@ -42,7 +42,7 @@ impl<D: Decoder> Encoded<D> {
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
     }
 
-    /// Reserves the memory that a large body will probably need. Without it, many requests could start and none
+    /// Reserves the memory that a large body will probably need. Otherwise, many requests could start and none
     /// complete.
     ///
     /// Reserves nothing if the estimate exceeds the account, because the body may need less.
@@ -61,7 +61,7 @@ impl<D: Decoder> Encoded<D> {
 
 /// Idle decoders of one protocol.
 ///
-/// Their memory has a separate account, so a request pays only for the growth that it causes.
+/// Their memory has a separate account. A request pays only for the growth that it causes.
 #[derive(Debug)]
 pub(crate) struct Decoders<D> {
     seed: u64,
@@ -78,7 +78,6 @@ struct Workspace<D> {
     decoder: D,
     batch: Batch,
     labels: LabelsBuilder,
-    /// Memory of the idle workspace.
     kept: Reservation,
 }
 
@@ -110,7 +109,6 @@ impl<D: Decoder> Decoders<D> {
         routed?.finish(request.memory)
     }
 
-    /// Takes an idle decoder, or creates one.
     fn take(&self) -> Workspace<D> {
         let idle = self.idle.lock().expect("BUG: a decoder panicked").pop();
         idle.unwrap_or_else(|| Workspace {

@@ -47,7 +47,7 @@ impl Gates {
         Self { known, creating, decoding: FairPermits::new(cores) }
     }
 
-    /// Enters the gate of known series. Every request enters it first.
+    /// Enters the gate of known series, which every request enters first.
     pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
         let limit = self.known.limit();
         self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
@@ -76,17 +76,16 @@ impl Gates {
         })
     }
 
-    /// Waits until a large body of a tenant may be decoded.
     pub(super) async fn decoding_permit(&self, tenant: &TenantId) -> Permit<TenantId> {
         self.decoding.acquire(tenant).await
     }
 
-    /// A tenant's write requests in progress, and those that create series.
+    /// The tenant's requests in both gates: known series, new series.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> (Inside, Inside) {
         (self.known.inside_of(tenant), self.creating.inside_of(tenant))
     }
 
-    /// The gates of known series and of requests that create series.
+    /// The gate of known series, and the gate of requests that create series.
     pub(crate) const fn both(&self) -> (&Gate, &Gate) {
         (&self.known, &self.creating)
     }

@@ -5,7 +5,7 @@
 //!                                                        └─▶ not elected: left out, but acknowledged as stored
 //! ```
 //!
-//! Each series is decided on by its own labels. Series without both labels are accepted unchanged.
+//! The labels of each series decide. A series that lacks one of the two labels is accepted unchanged.
 
 use super::Context;
 use crate::limits::tenant_state::TenantState;
@@ -58,12 +58,10 @@ struct Run {
     cluster: String,
     replica: String,
     decision: Result<Vote, SeriesRefusal>,
-    /// Time of the newest accepted sample.
     newest_ms: i64,
 }
 
 enum Decision {
-    /// The series is stored unchanged.
     Untouched,
     /// Samples after this time are stored.
     After(i64),
@@ -146,7 +144,7 @@ impl Deduplicator<'_> {
         })
     }
 
-    /// Begins a run and decides on it.
+    /// Begins a run, and decides on its series.
     fn begin_run(&mut self, cluster: String, replica: String) {
         self.end_run();
         let Self { context, state, own, arrival, .. } = *self;
@@ -233,7 +231,6 @@ fn keep_samples<V: Value>(
     start as u32..*kept as u32
 }
 
-/// Numbers of exemplars read and kept.
 #[derive(Default)]
 struct Exemplars {
     read: usize,
@@ -241,8 +238,8 @@ struct Exemplars {
 }
 
 impl Exemplars {
-    /// Moves the accepted exemplars of the series at `position` to `new_position`. Returns the number of other
-    /// exemplars.
+    /// Moves the accepted exemplars of the series at `position` to `new_position`. Returns the number of exemplars that
+    /// are not accepted.
     fn keep(
         &mut self,
         all: &mut [(u32, Exemplar)],

@@ -23,7 +23,6 @@ pub(crate) struct Prepared {
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,
-    /// Memory of the submissions.
     pub(crate) bytes: u64,
 }
 
@@ -34,12 +33,11 @@ pub(super) struct Routed {
     parts: Vec<Vec<Part>>,
     outcome: Outcome,
     creates: bool,
-    /// Memory of `parts`.
     bytes: u64,
 }
 
 impl Routed {
-    /// The submissions that are not empty. They share the request's memory until it is answered.
+    /// The submissions that are not empty. They share the request's memory until the answer.
     pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
         let Self { parts, outcome, creates, bytes } = self;
         memory.resize(bytes.min(memory.bytes()))?;
@@ -98,7 +96,6 @@ fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {
     batch.exemplars.iter().map(|(_, exemplar)| exemplar.labels.as_bytes().len()).sum()
 }
 
-/// Empty submissions for each partition, with room for samples.
 fn parts<V: Value>(
     context: &Arc<Context>,
     state: &Arc<TenantState>,
@@ -215,12 +212,10 @@ struct Routing<'a> {
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,
     outcome: Outcome,
-    /// True if there are new series.
     creates: bool,
 }
 
 impl Routing<'_> {
-    /// Divides series of one kind.
     fn series<V: Value>(
         &mut self,
         batch: &mut SeriesBatch<V>,
@@ -236,7 +231,7 @@ impl Routing<'_> {
         Ok(parts)
     }
 
-    /// Looks up a series with an unknown key by its labels, and adds it to its partition's submission.
+    /// Looks up a series with an unknown key by its labels, and adds the series to its partition's submission.
     fn resolve<V: Value>(
         &mut self,
         batch: &SeriesBatch<V>,
@@ -363,7 +358,7 @@ fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exempla
     &exemplars[from..from + count]
 }
 
-/// Adds new metadata to the partition to which the metric's name hashes. Known metadata is durable and dropped.
+/// Adds new metadata to the partition to which the metric's name hashes. Drops known metadata, which is durable.
 fn route_metadata(
     context: &Arc<Context>,
     tenant: &TenantId,

@@ -15,7 +15,6 @@ use stdx::budget::Exhausted;
 
 #[derive(Debug)]
 pub(super) struct Replay {
-    /// Last-seen time of restored series.
     pub(super) seen_s: u32,
     pub(super) seed: u64,
     pub(super) marks: Marks,
@@ -32,7 +31,6 @@ pub(super) struct Replay {
     pub(super) sealed: u64,
     /// Samples whose series' definition was lost.
     pub(super) nameless: u64,
-    /// Time of the last eviction of unneeded series.
     pub(super) looked_at: Option<Instant>,
 }
 
@@ -58,7 +56,7 @@ impl Replay {
     }
 
     /// Applies a record that says that its tenant was deleted: drops metadata, exemplars, and the series if no series
-    /// has samples. Returns the change of the head's memory, which is negative.
+    /// has samples. Returns the change of the head's memory.
     pub(super) fn forget(&mut self, partition: &mut Partition) -> isize {
         let tenant = &self.buffers.record.tenant;
         drop(partition.take_extras(tenant));

@@ -6,7 +6,7 @@ use stdx::budget::Reservation;
 /// Size above which a record's memory is freed immediately, because all partitions replay in parallel.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Upper bound on the memory of an entry of metadata or exemplars. [`Record::memory_bytes`] does not count them.
+/// Upper bound on the memory of an entry of metadata or exemplars.
 const EXTRA_BYTES: usize = 128;
 
 #[derive(Debug)]
@@ -15,7 +15,6 @@ pub(super) struct Buffers {
     memory: Reservation,
 }
 
-/// Grows a reservation before each allocation.
 pub(super) struct ReservedMemory<'a>(pub(super) &'a mut Reservation);
 
 impl DecodeMemory for ReservedMemory<'_> {

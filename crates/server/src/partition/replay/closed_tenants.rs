@@ -10,7 +10,7 @@
 //! After a failure, the replay starts from the beginning. The head discards samples that it already has.
 //!
 //! If labels exceed the memory limit, a dictionary is read in *passes*. Each pass loads the next definitions that fit,
-//! and their samples.
+//! and the samples of these series.
 
 use super::Halt;
 use super::buffers::Buffers;
@@ -66,14 +66,12 @@ pub(crate) enum ClosedReplayError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClosedTurn {
-    /// There is more to read.
     More,
     /// The heads are full. The caller must abandon this replay, free its memory, and restart it later.
     NoRoom,
     Done,
 }
 
-/// Replay for the closed tenants of one partition.
 #[derive(Debug)]
 pub(crate) struct ClosedReplay {
     pub(crate) number: usize,
@@ -94,10 +92,8 @@ pub(crate) struct ClosedReplay {
 struct Dictionary {
     id: journal::DictionaryId,
     begin: Offset,
-    /// Records read so far in this pass.
     number: u32,
     references: References,
-    /// Definitions of this pass.
     labels: HashMap<TenantId, HashMap<SeriesRef, Labels>>,
     /// Limit on `labels` in bytes: half of the account, or less if decoding needs more.
     labels_max: u64,
@@ -146,7 +142,7 @@ impl ClosedReplay {
             if heads.is_filled_to(watermarks::REFUSE_CLOSED) {
                 return Ok(ClosedTurn::NoRoom);
             }
-            // the replay of the other tenants reported any damage
+            // the partition's own replay reported any damage
             let Item::Entry(entry) = item else { continue };
             read_bytes += entry.payload.len();
             let known = match dictionary.take() {

@@ -1,7 +1,6 @@
 //! Removes samples that the head already has.
 //!
 //! A crash during a relocation ([`crate::partition::relocate`]) leaves two copies of a tenant's samples in the journal.
-//! The head would hold both.
 
 use head::TenantHead;
 use journal::Record;
@@ -17,7 +16,7 @@ pub(super) fn ascends(record: &Record) -> bool {
     places.is_sorted_by(|a, b| a < b)
 }
 
-/// Removes samples that the head already has. The record's references must be references of the head.
+/// Removes samples that the head already has. The record must use references of the head.
 pub(super) fn leave_out(head: &TenantHead, record: &mut Record) {
     let Record { refs, timestamps, values, .. } = record;
     match values {

@@ -55,8 +55,8 @@ impl Owner {
 
     /// Records the floodmarks of the tables that were read.
     ///
-    /// A table may have offsets that this journal never assigned, if this journal is an old copy. The journal then
-    /// continues under a new identity. Otherwise, new records would count as sealed.
+    /// If this journal is an old copy, tables may have offsets that this journal never assigned. The journal then gets
+    /// a new identity, because new records would otherwise count as sealed.
     pub(super) fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
@@ -83,7 +83,6 @@ impl Owner {
 
 #[derive(Debug)]
 pub(super) struct Marks {
-    /// Mark of the partition when replay began.
     pub(super) noted: Mark,
     /// Floodmarks read from tables.
     pub(super) asked: HashMap<TenantId, Arc<Floodmark>>,
@@ -112,7 +111,7 @@ impl Marks {
 #[derive(Debug)]
 pub(super) enum Sealed {
     None,
-    /// Samples of some days.
+    /// The samples of some days.
     Days(Arc<Floodmark>),
     All,
     /// Unknown, because the tenant is closed. Its samples are replayed later ([`super::closed_tenants`]).

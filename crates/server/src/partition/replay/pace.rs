@@ -83,8 +83,8 @@ impl Owner {
         )
     }
 
-    /// True if replay may fill the heads further. Sealing begins when all partitions can freeze. Until then, partitions
-    /// that can freeze leave memory to the others.
+    /// True if replay may fill the heads further. Before sealing can begin, partitions that can freeze leave memory to
+    /// the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
             if replay.can_freeze && !self.context.partitions.can_freeze() { watermarks::SEAL } else { 100 };
@@ -116,7 +116,6 @@ impl Owner {
         Ok(())
     }
 
-    /// Releases sealed samples, and series that are not needed any more.
     pub(super) fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
         self.release(sealed);
         self.evict_rest(replay, next)

@@ -1,7 +1,6 @@
 //! References of the dictionary being replayed.
 //!
-//! A definition becomes a series only if [`super::demand`] finds that it is needed. The state of a reference takes 4
-//! bytes.
+//! A definition becomes a series only if [`super::demand`] finds that the series is needed.
 
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
@@ -17,11 +16,11 @@ pub(super) struct References {
     memory: Reservation,
 }
 
-/// One tenant's references. A table is smaller than a map, because references are dense.
+/// One tenant's references. A vector is smaller than a map, because references are dense.
 #[derive(Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 
-/// State of a reference: its series, or the last definition in tables and whether it is needed.
+/// State of a reference: its series in the head, or its last definition in tables.
 ///
 /// ```text
 ///   0 series (31 bits)                            the series in the head
@@ -116,7 +115,6 @@ impl Slots {
         Ok(())
     }
 
-    /// Removes references for which `keeps` is false.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(SeriesRef, SeriesRef) -> bool) {
         for (given, slot) in self.0.iter_mut().enumerate() {
             if let Some(series) = slot.series()
@@ -143,13 +141,11 @@ impl Slots {
         Ok(())
     }
 
-    /// Notes a definition in an unsealed record.
     pub(super) fn note_fresh(&mut self, given: SeriesRef, memory: &mut Reservation) -> Result<(), Exhausted> {
         self.slot(given, memory)?.0 |= FRESH;
         Ok(())
     }
 
-    /// Notes a use by unsealed data.
     pub(super) fn note_use(&mut self, given: SeriesRef, memory: &mut Reservation) -> Result<(), Exhausted> {
         let slot = self.slot(given, memory)?;
         slot.0 |= if slot.0 & FRESH == 0 { NEEDED } else { 0 };

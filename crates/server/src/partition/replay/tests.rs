@@ -24,7 +24,6 @@ impl Writer {
         Self { journal, encoder: RecordEncoder::new(), tenant: TenantId::anonymous() }
     }
 
-    /// Appends a record and returns the offset after it.
     fn record(&mut self, fill: impl FnOnce(&mut RecordEncoder)) -> u64 {
         self.encoder.begin(&self.tenant);
         fill(&mut self.encoder);
@@ -151,7 +150,7 @@ fn what_a_tenant_had_before_it_was_deleted_does_not_come_back() {
     for in_next_dictionary in [false, true] {
         check_deleted(false, in_next_dictionary, &[("new", 2)]);
     }
-    // samples that came during the delete stay, with their series
+    // samples sent during the delete stay, with their series
     check_deleted(true, false, &[("new", 2), ("old", 1)]);
     // a series that only a dropped exemplar needed stays until it is evicted
     check_deleted(true, true, &[("new", 2), ("old", 1), ("older", 0)]);
@@ -315,7 +314,6 @@ fn sealing_during_replay_keeps_exemplars_and_metadata() {
     writer.new_series(0, "with an exemplar", 1000);
     writer.record(|encoder| {
         encoder.exemplar(SeriesRef(0), &Exemplar { labels: labels("trace"), timestamp_ms: 5, value: 1.0 });
-        // a series without samples
         encoder.define(SeriesRef(1), labels("without").as_ref());
     });
     writer.tenant = only_metadata.clone();

@@ -9,7 +9,6 @@ use model::{LabelsRef, TenantId};
 use query::Matcher;
 use std::collections::BTreeSet;
 
-/// Conversion of a stored text for the answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'a> {
     AsStored,
@@ -79,7 +78,6 @@ impl LabelsAcross<'_> {
         })
     }
 
-    /// Collects what `add` finds for each tenant that matches the selectors.
     fn answer(
         &self,
         request: &LabelRequest<'_>,

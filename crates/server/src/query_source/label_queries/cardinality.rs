@@ -33,9 +33,7 @@ pub(crate) struct Cardinality {
     pub(crate) series: u64,
     pub(crate) label_pairs: u64,
     pub(crate) series_by_metric: Counts,
-    /// Number of series by `name=value`.
     pub(crate) series_by_pair: Counts,
-    /// Number of distinct values by label name.
     pub(crate) values_by_name: Counts,
     /// Memory of the values by label name, in bytes, over all partitions.
     pub(crate) value_bytes_by_name: Counts,
@@ -73,7 +71,6 @@ pub(crate) struct LabelNames {
 pub(crate) struct LabelValues {
     pub(crate) name: String,
     pub(crate) values: u64,
-    /// Number of series that have the label.
     pub(crate) series: u64,
     pub(crate) series_by_value: Counts,
 }
@@ -240,7 +237,6 @@ pub(super) fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> R
     Ok(sum)
 }
 
-/// A sampled label pair or name.
 #[derive(Debug, Default)]
 struct Sampled {
     name: String,
@@ -256,7 +252,7 @@ impl Sampled {
 }
 
 /// Estimates the number of distinct items. `count` returns a partition's number of items and of positions. `copy`
-/// copies the item at a position. `has` is true if a partition has an item.
+/// copies the item at a position. `has` looks an item up in a partition.
 fn distinct(
     all: &[Turns<'_>],
     samples: usize,

@@ -14,13 +14,12 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a text beyond its bytes: its length, 17 for the growing hash table, and 4 for its position in the order.
+/// Memory of a text beyond its bytes: its length, 17 for the growing hash table, 4 for its position in the final order.
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// Set of texts with a memory limit.
 #[derive(Debug)]
 pub(super) struct Distinct {
     texts: Texts,
@@ -41,7 +40,6 @@ impl Distinct {
         }
     }
 
-    /// Memory of texts and entries.
     pub(super) const fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -66,7 +64,7 @@ impl Distinct {
         Ok(())
     }
 
-    /// Keeps only the first `count` texts in `order`. Copies them, so both sets exist for a moment.
+    /// Keeps only the first `count` texts in `order`. The old and the new set exist together for a moment.
     pub(super) fn keep_first(&mut self, count: usize, order: impl Fn(&[u8], &[u8]) -> Ordering) {
         if self.len() <= count {
             return;
@@ -109,12 +107,10 @@ impl std::fmt::Debug for Ordered {
     }
 }
 
-/// Texts, each preceded by its length.
 #[derive(Debug, Default)]
 struct Texts(Vec<Vec<u8>>);
 
 impl Texts {
-    /// Appends a text and returns its position.
     fn push(&mut self, text: &[u8]) -> Result<u32, Full> {
         let bytes = LENGTH_BYTES + text.len();
         if self.0.last().is_none_or(|chunk| chunk.len() + bytes > CHUNK_BYTES) {

@@ -1,7 +1,6 @@
 //! Metrics and label pairs of a tenant with the most new series in about the last hour. No series is visited.
 //!
-//! Each partition counts some pairs ([`TenantHead::gained`]) and bounds the new series of all others. Bounds of
-//! partitions are added.
+//! Each partition counts some pairs ([`TenantHead::gained`]) and has a bound on the new series of all other pairs.
 
 use super::{ENTRY_BYTES, LabelQueries, Room};
 use crate::refusal::Refusal;
@@ -34,7 +33,6 @@ pub(crate) struct Grown {
     /// Bounds on the number of new series.
     pub(crate) least: u64,
     pub(crate) most: u64,
-    /// Number of series in memory.
     pub(crate) series: u64,
 }
 

@@ -13,7 +13,7 @@ use query::MatchOp;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
 
-/// Runs `list` on a blocking thread, and checks that it keeps the memory limit.
+/// Runs `list` on a blocking thread, and checks its memory limit.
 async fn listed<R: Send + 'static>(
     node: &Node,
     memory_bytes: u64,
@@ -112,7 +112,7 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
     stop(node).await;
 }
 
-/// Writes series of a metric, each with its own value of the label `own` and one of three zones.
+/// Writes series of a metric with distinct values of the label `own` and three zones.
 async fn write_metric(node: &Node, metric: &str, own: &str, count: usize) {
     let mut encoder = V1Encoder::new();
     for i in 0..count {

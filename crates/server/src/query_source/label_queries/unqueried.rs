@@ -7,7 +7,6 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// Names examined in a turn.
 const TURN_NAMES: usize = 1_000;
 
 #[derive(Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Records which metrics a query selects.
 //!
-//! For selectors that name no metric, such as `{job="a"}`, the names of the series are recorded as they are read.
+//! If a selector names no metric, such as `{job="a"}`, the names of its series are recorded when they are read.
 
 use super::{Source, names_of};
 use crate::query_source::QueriedMetrics;
@@ -13,7 +13,7 @@ struct Notes<'a> {
     queried: &'a QueriedMetrics,
     tenant: &'a TenantId,
     now_s: u32,
-    /// False for unknown tenants, for which nothing is recorded, to save memory.
+    /// False for unknown tenants. Nothing is recorded for these tenants, to save memory.
     is_present: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// Records the metrics that a selector names. Returns false if it names none.
+    /// Records the metrics that a selector names. Returns false if there are none.
     fn named(self, matchers: &[Matcher]) -> bool {
         let Some(names) = names_of(matchers) else { return false };
         names.iter().for_each(|name| self.note(name));
@@ -44,7 +44,7 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// Records a selector's metrics: at once if it names them, otherwise as the series of `set` are read.
+/// Records the metrics that a selector names, or else the metrics of the series read from `set`.
 pub(super) fn series<'a>(
     source: &'a Source<'_>,
     matchers: &[Matcher],

@@ -1,6 +1,6 @@
 //! Answers windows that consist of whole buckets from daily rollups.
 //!
-//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Each statistic of a
+//! A rollup is used for days that it covers completely, if the heads have no samples of these days. Each statistic of a
 //! series is a separate series of the rollup. The statistics are read side by side, as in a merge join.
 
 use super::{Source, canceled, stop, tables_select, unreadable};
@@ -43,7 +43,7 @@ fn select_from<'a>(
     if !source.canceled.may_wait() {
         return Err(canceled());
     }
-    // heads before files: samples sealed in between are in both
+    // heads before files: samples sealed between these steps are in both
     let heads = source.select_heads(ask.matchers)?;
     let metrics = lake.existing(tenant).map_err(unreadable)?;
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
@@ -104,7 +104,7 @@ fn select_from<'a>(
     Ok(Some(Rolled { set: Box::new(set), complete, resolution: name(resolution) }))
 }
 
-/// True if the rollup of a day in `range` may lack series with one of the selected metric names.
+/// True if the rollup of a day in `range` may lack series of a selected metric.
 fn leaves_out(
     source: &Source<'_>,
     ask: &RolledSelect<'_>,
@@ -159,7 +159,6 @@ struct RolledSet<'a> {
     labels: Labels,
 }
 
-/// One statistic of all series, in order.
 struct Column {
     statistic: Statistic,
     scan: Scan,

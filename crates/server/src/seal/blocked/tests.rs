@@ -188,7 +188,6 @@ async fn a_restart_while_one_cannot_be_sealed_loses_and_doubles_nothing() {
         wait_for(&node, &format!("floodmark_seal_rounds_total {}", round + 1)).await;
     }
     stop(node).await;
-    // the table is still broken after a restart
     let node = node_with(dir.path(), |_| ()).await;
     check(&node, "b", 3 * 50, &b).await;
     let _waits = ask(&node);
@@ -229,7 +228,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |_| ()).await;
     let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
-    // two rounds are in tables, the next two only in the journal; records of two tenants alternate
+    // two rounds are in tables, the next two only in the journal
     for round in 0..4 {
         a.extend(write_of(&node, &tenant("a"), base_ms + round).await);
         b.extend(write_of(&node, &tenant("b"), base_ms + round).await);
@@ -239,7 +238,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     }
     stop(node).await;
     let broken = Broken::new(dir.path(), "a");
-    // the tenant stays closed over restarts with and without floodmarks.json, while the other tenant is sealed
+    // the tenant stays closed over restarts with and without floodmarks.json
     for (restart, loses_marks) in [true, false, true].into_iter().enumerate() {
         if loses_marks {
             std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
@@ -291,7 +290,6 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
     node.readiness().wait_for_replay().await;
-    // the next read of the table hangs
     let (hangs, hanging) = sync_channel::<()>(1);
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {

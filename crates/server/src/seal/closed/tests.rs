@@ -26,7 +26,7 @@ fn is_closed(node: &Simulated, name: &str) -> bool {
     node.node().node.reads().lake.closed.check(&tenant(name)).is_err()
 }
 
-/// Runs turns of the sealer until `is_over`. The clock advances in between.
+/// Runs turns of the sealer until `is_over`, with time in between.
 fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simulated) -> bool) {
     for _ in 0..100 {
         if is_over(node) {
@@ -253,7 +253,7 @@ fn a_tenant_that_does_not_fit_leaves_others_their_room() {
 
 #[test]
 fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
-    // decoding a record takes 100 KiB: less or more than half of the memory for reading
+    // decoding a record takes 100 KiB, less or more than half of the memory for reading
     for (flush_bytes, is_narrowed) in [(512 << 10, false), (256 << 10, true)] {
         check_many_labels(flush_bytes, is_narrowed);
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tables::delta::Floodmark;
 
-/// Floodmarks of one journal, by tenant; `None` for tables without its samples.
+/// Floodmarks of one journal, by tenant; `None` for tables without samples of this journal.
 type Floodmarks = BTreeMap<TenantId, Result<Option<Floodmark>, SealError>>;
 
 impl<O: Owners> Sealer<O> {
@@ -37,7 +37,7 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Done)
     }
 
-    /// Tenants that retain the journal; `None` if one of them cannot be relocated, or if there are none.
+    /// Tenants that retain the journal; `None` if there are none, or if a tenant cannot be relocated.
     fn retaining(
         &mut self,
         partition: usize,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::{Outcome, StagedBlock, TableError};
 
-/// Time for one step of a table. Other tables then continue without it.
+/// Time for one step of a table. Then other tables continue without this table.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl<O: Owners> Sealer<O> {
@@ -151,7 +151,7 @@ fn commit_blocks(
             Outcome::Committed { .. } => flushed.add_block(block),
             // an earlier attempt was committed, but its answer was lost
             Outcome::Already { floodmark } if floodmark == block.upto => flushed.add_block(block),
-            // another writer uses the journal's name; the next check detects it
+            // another writer uses the journal's name; the next check detects this
             Outcome::Already { .. } | Outcome::FloodmarkMismatch { .. } => {
                 return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
             }

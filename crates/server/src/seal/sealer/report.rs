@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 /// Limit on tenants that the log names at once.
 const NAMED_MAX: usize = 10;
 
-/// Time spent on the current round.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     staging: Duration,

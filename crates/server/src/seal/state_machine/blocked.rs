@@ -2,7 +2,7 @@
 //!
 //! A *blocked* tenant's table fails, or its samples need several passes. The tenant gets its own round, which is
 //! retried. The tenant's frozen samples retain the journal. If the journal gets long, these samples are relocated to
-//! its end, unless a commit of the tenant is in doubt.
+//! the journal's end.
 //!
 //! A *closed* tenant's table could not be read at the start. Once the table can be read, the journal is replayed for
 //! the tenant.

@@ -31,7 +31,7 @@ pub(super) struct Flushes {
     pace: FlushPace,
     /// Requests for the next round.
     waiting: Vec<Waiter>,
-    /// Requests for the commit of the current round, or for its release if they name a tenant.
+    /// Requests that wait for the commit of the current round. Requests for one tenant wait for the round's release.
     in_round: Vec<Waiter>,
     /// Requests that wait for blocked tenants.
     held: Vec<Waiter>,
@@ -54,12 +54,12 @@ impl Flushes {
         }
     }
 
-    /// Time until a round for the requests may begin; `None` without requests.
+    /// Time until a round for the requests may begin.
     pub(super) fn due_in(&self, now: Instant) -> Option<Duration> {
         (!self.waiting.is_empty()).then(|| self.pace.wait(now))
     }
 
-    /// Begins a round. Returns true if it answers a request.
+    /// Begins a round. Returns true if a request waits for this round.
     pub(super) fn begin_round(&mut self, now: Instant) -> bool {
         self.in_round = std::mem::take(&mut self.waiting);
         let is_requested = !self.in_round.is_empty();
@@ -118,7 +118,7 @@ impl Flushes {
     }
 }
 
-/// Token bucket of rounds for flush requests. Each such round commits small files to every table.
+/// Token bucket of rounds for flush requests. Each such round writes small files to every table.
 #[derive(Debug)]
 struct FlushPace {
     /// Interval at which tokens are added.

@@ -55,8 +55,8 @@ pub(crate) enum Command {
         partition: usize,
         what: SealedSamples,
     },
-    /// Rewrite samples at a journal's end, if all tenants that retain it are in `movable` and have no commit in doubt.
-    /// Answered by [`Event::Relocated`].
+    /// Rewrite samples at a journal's end, if all tenants that retain the journal are in `movable` without a commit in
+    /// doubt. Answered by [`Event::Relocated`].
     Relocate {
         partition: usize,
         movable: BTreeSet<TenantId>,
@@ -111,7 +111,6 @@ pub(crate) enum Event {
     Failed(SealError),
 }
 
-/// Results by tenant.
 #[derive(Debug)]
 pub(crate) struct PerTenant<T> {
     pub(crate) results: BTreeMap<TenantId, Result<T, SealError>>,
@@ -119,7 +118,6 @@ pub(crate) struct PerTenant<T> {
     pub(crate) cut_short: Option<SealError>,
 }
 
-/// One partition's staged files of a tenant.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) partition: usize,
@@ -171,11 +169,11 @@ pub(crate) enum Report {
     Failed { error: SealError, failures: u32 },
     /// A round or a pass is committed.
     Committed,
-    /// A round has ended. `has_failed` is true if it needed several attempts.
+    /// A round has ended. `has_failed` is true if attempts at the round failed before.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
     /// True if the last round with tenants to seal has sealed any.
     OthersAreSealed(bool),
-    /// A tenant is blocked, the `number`th of `count` in this round. Without an error, it has passes left.
+    /// A tenant is blocked, the `number`th of `count` in this round. Without an error, the tenant has passes left.
     Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },
     /// A retry of a blocked tenant failed.
     StillBlocked { tenant: TenantId, error: SealError, failures: u32 },

@@ -9,7 +9,6 @@ use tables::stage::Staged;
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) frozen: Option<Frozen>,
-    /// Tenants with frozen samples.
     pub(super) tenants: BTreeSet<TenantId>,
     pub(super) staged: BTreeMap<TenantId, Staged>,
     /// Tenants whose table already has all of this part.
@@ -41,7 +40,7 @@ impl Part {
         }
     }
 
-    /// Notes a commit of a tenant's staged files. The next pass begins after them.
+    /// Notes that a tenant's staged files are committed. The next pass begins after these files.
     pub(super) fn end_pass(&mut self, tenant: &TenantId) {
         match self.staged.get(tenant).map(|staged| staged.through) {
             Some(Some(through)) if !self.known.contains(tenant) => {

@@ -43,7 +43,6 @@ pub(super) struct Round {
     all: bool,
     step: Step,
     parts: Vec<Part>,
-    /// Tenants whose commit is done.
     committed: BTreeMap<TenantId, Flushed>,
     /// Tenants whose table failed in this attempt.
     failed: BTreeMap<TenantId, SealError>,
@@ -81,12 +80,10 @@ pub(super) enum Next {
     Do(Command),
     /// Another pass is left, or queries still read the committed samples.
     Later,
-    /// The step failed and will be retried.
     Failed(SealError),
     Ended,
 }
 
-/// A tenant that becomes blocked.
 #[derive(Debug)]
 pub(super) struct Blocking {
     pub(super) tenant: TenantId,
@@ -248,7 +245,6 @@ impl Round {
         self.next()
     }
 
-    /// Next command of the first step for a partition, if any.
     fn stage(&self, partition: usize) -> Option<Command> {
         let part = &self.parts[partition];
         if part.frozen.is_none() {
@@ -346,7 +342,6 @@ impl Round {
         Some(blocked.into_iter().map(split).collect())
     }
 
-    /// Counts committed samples and prepares the next pass.
     fn end_pass(&mut self, passing: &BTreeSet<TenantId>) {
         for flushed in self.committed.values() {
             self.flushed.add(flushed);
@@ -367,7 +362,6 @@ impl Round {
         Some(Command::Release { partition, what })
     }
 
-    /// Tenants with files to commit.
     fn pending(&self) -> BTreeSet<TenantId> {
         let is_done =
             |tenant: &TenantId| self.committed.contains_key(tenant) || self.failed.contains_key(tenant);

@@ -52,7 +52,6 @@ fn view(partitions: usize) -> View {
     }
 }
 
-/// A file staged by a real table.
 fn staged_file() -> StagedFile {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let location = Location::open("memory:///t/", [], runtime.handle().clone()).unwrap();
@@ -207,7 +206,6 @@ impl Script {
         self.expect(Event::Done, &["commit a b"]);
     }
 
-    /// Runs a round that blocks `a`.
     fn block_a(&mut self) {
         self.view.unsealed_bytes = 1000;
         self.view.unsealed_since_ms = Some(self.view.now_ms);
@@ -218,7 +216,7 @@ impl Script {
         self.expect(self.readers(true), &["release 0 except a"]);
     }
 
-    /// Begins the own round of `a`, up to the attempt of its commit.
+    /// Begins the separate round of `a`, up to the attempt of its commit.
     fn retry_a(&mut self) {
         self.expect(Event::Tick, &["check a"]);
         self.expect(Self::checked(&["a"]), &["note own attempt a"]);
@@ -365,7 +363,7 @@ fn blocked_tenant_delays_nobody_and_is_retried_alone() {
     script.block_a();
     script.expect(Event::Done, &["ended"]);
     assert!(script.sealing.is_unfinished() && script.sealing.samples_frozen() == 0);
-    // rounds of the others leave it out
+    // rounds of the others leave `a` out
     script.flush(2);
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&["a"]), &["note commit, blocked:"]);
@@ -382,7 +380,7 @@ fn blocked_tenant_delays_nobody_and_is_retried_alone() {
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 of a"]);
     script.expect(Event::Done, &["unblocked a"]);
-    // flushes get a round of all before they are answered
+    // a round of all tenants precedes the answers
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);

@@ -35,7 +35,6 @@ pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
 }
 
 impl Known {
-    /// A window of at most `bytes`.
     pub(super) fn within(bytes: usize) -> Self {
         Self::with_pages_of((names_at_most(bytes).0 / 2).max(1))
     }

@@ -11,14 +11,13 @@ const ABSENT: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Bytes of live files.
     pub(crate) bytes: u64,
     /// Most bytes since the start.
     pub(crate) bytes_peak: u64,
     pub(crate) tables: usize,
 }
 
-/// Tables of all tenants that have any. If there are too many tenants, those with small tables are left out.
+/// Tables of all tenants that have any. If there are too many tenants, tenants with small tables are left out.
 #[derive(Debug)]
 pub(super) struct Usages {
     tenants_max: usize,
@@ -47,7 +46,7 @@ impl Usages {
         Self { tenants_max: tenants_max.max(2), all: HashMap::new() }
     }
 
-    /// Notes the size of a table; `None` if it does not exist.
+    /// Notes the size of a table; `None` if the table does not exist.
     pub(super) fn note(&mut self, (tenant, kind): &Key, bytes: Option<u64>) {
         if !self.all.contains_key(tenant) {
             if bytes.is_none() {

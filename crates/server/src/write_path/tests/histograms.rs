@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use stdx::budget::IncrementalReservation;
 
-/// Decodes pairs `name time`. Each becomes a series with a float and a series with a histogram.
+/// Decodes pairs `name time`. Each pair becomes a float series and a histogram series.
 #[derive(Debug)]
 struct Both(SeriesHasher);
 
@@ -79,7 +79,6 @@ async fn write_both(node: &Node, text: &str) -> Result<Outcome, Unwritten> {
     super::super::write(node.writes(), &Arc::new(decoders), request(node, text)).await
 }
 
-/// Floats and histograms by name.
 fn read(node: &Node) -> BTreeMap<String, Vec<SeriesSamples>> {
     tokio::task::block_in_place(|| read_blocking(node))
 }

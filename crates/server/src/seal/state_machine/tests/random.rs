@@ -112,7 +112,6 @@ impl World {
         self.view.now_ms += ms as i64;
     }
 
-    /// Runs a random external event, between turns or during a command.
     fn happen(&mut self) {
         match self.rng.below(8) {
             0..3 => {
