@@ -200,7 +200,7 @@ pub struct Flush(oneshot::Receiver<crate::seal::flushed::Flushed>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushAnswer {
     pub samples: u64,
-    /// Tenants that are not sealed, and for which the flush no longer waits.
+    /// Tenants that the flush left unsealed.
     pub blocked: u64,
 }
 

@@ -107,7 +107,7 @@ impl Budget {
         self.query_bytes - self.evaluation_bytes() - self.cache_bytes() - self.exports_bytes()
     }
 
-    /// Limit on each of `concurrency` queries, and on one small query.
+    /// Limit on the memory of one query. `concurrency` queries and a small one may run at once.
     pub const fn query_share_bytes(&self, concurrency: usize) -> u64 {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }

@@ -40,7 +40,7 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Number of open files, without the folder that lists them.
+/// Number of open files. The folder that lists them does not count.
 fn open_files() -> f64 {
     std::fs::read_dir("/proc/self/fd").map_or(f64::NAN, |files| files.count().saturating_sub(1) as f64)
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 #[derive(Debug)]
 pub(in crate::auth) struct KeyUrls {
-    /// Their number is limited by the number of issuers.
+    /// At most one for each issuer.
     urls: RwLock<BTreeMap<Arc<str>, Arc<KeyUrl>>>,
     changed: Notify,
     shared: Shared,

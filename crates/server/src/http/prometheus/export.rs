@@ -7,8 +7,8 @@
 //!
 //! A failure before the first piece has an HTTP status. A later failure aborts the connection.
 //!
-//! Files that an export reads are not swept. Missing data of damaged files is reported in [`WARNING`] headers
-//! or trailers.
+//! Files that an export reads are not swept. [`WARNING`] headers or trailers report data that is missing
+//! because of damaged files.
 
 mod format;
 mod pieces;
@@ -189,7 +189,7 @@ mod tests {
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
-    /// Of a long line, at most one piece is in memory. Its memory is reserved.
+    /// At most one piece of a long line is in memory, and its memory is reserved.
     #[test]
     fn long_lines_go_out_in_small_pieces() {
         let account = Account::new("answers", 10_000);

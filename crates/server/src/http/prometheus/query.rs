@@ -116,7 +116,7 @@ impl QueryRequest {
         query: impl Fn(&Expr, &dyn SeriesSource, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
         wait_for_series_of_all(app, &self.tenants).await?;
-        // equal for each refresh of a dashboard
+        // the fingerprint is the same for each refresh of a dashboard
         let fingerprint = app.queries.fingerprint(&(&self.tenants, &self.text, self.lookback_ms, steps));
         let answer = within(app, description, self.timeout, Some(fingerprint), move |app, turn| {
             let mut parsed = allowance(turn);

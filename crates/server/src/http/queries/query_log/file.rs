@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use stdx::telemetry::Counter;
 
-/// Limit on the bytes of lines that wait for the disk, and again of lines being written.
+/// Limit on the bytes of lines that wait for the disk, and separately of lines that are being written.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// A log file. Dropping it writes the lines that wait.
