@@ -4,7 +4,6 @@
 mod cases;
 
 fn main() {
-    // `cargo test` runs benchmarks too
     let size = if std::env::args().any(|a| a == "--bench") { cases::Size::LARGE } else { cases::Size::SMALL };
     for line in cases::run_all(size) {
         println!("{line}");

@@ -60,7 +60,6 @@ impl std::str::FromStr for Resource {
     }
 }
 
-/// One run of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub value: f64,
@@ -72,7 +71,6 @@ pub struct Trial {
     pub unmeasured: Vec<String>,
 }
 
-/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Name of the searched parameter, such as `rate`.
@@ -81,11 +79,9 @@ pub struct Found {
     /// Rules that broke at the lowest load that failed.
     pub breaks_first: Vec<String>,
     pub trials: Vec<Trial>,
-    /// True if the search was stopped early.
     pub partial: bool,
     /// The trial whose rules could not all be measured, with the reasons. It ended the search.
     pub undecided: Option<String>,
-    /// The result of the last run that passed.
     pub best: Option<RunResult>,
 }
 
@@ -188,9 +184,9 @@ async fn find(
                 let (failed, unmeasured) = (broken_rules(&result), unmeasured_rules(&result));
                 (Some(result), failed, unmeasured)
             }
-            // the easiest trial cannot run, so its size is not the cause
+            // the size is not the cause: even the easiest trial cannot run
             Err(why) if found.trials.is_empty() => return Err(why),
-            // counts as a failed trial: the target may be too small to start
+            // the target may be too small to start
             Err(why) => (None, vec![format!("{why:#}")], Vec::new()),
         };
         let passed = failed.is_empty() && unmeasured.is_empty();
@@ -290,17 +286,14 @@ pub struct Race {
     pub missing: Vec<(usize, String)>,
     /// Comparison of the targets, figure by figure.
     pub ratios: Vec<Ratio>,
-    /// True if the race was stopped early.
     pub partial: bool,
 }
 
-/// One figure, compared across all targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     pub figure: String,
     /// Median of each target's runs, in the order of the targets.
     pub medians: Vec<Option<f64>>,
-    /// The first target's median divided by each target's median.
     pub first_to: Vec<Option<f64>>,
 }
 
@@ -338,7 +331,7 @@ pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn O
             match run_once(&scenario, &options, observer).await {
                 Ok(result) => race.laps.push((number, result)),
                 Err(why) if lap == 0 => return Err(why),
-                // the target worked in the first lap, so its other figures are useful
+                // figures of the other runs are still useful
                 Err(why) => race.missing.push((number, format!("{why:#}"))),
             }
             if options.stop.is_set() {

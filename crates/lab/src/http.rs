@@ -24,10 +24,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 /// Default time limit of a request. After a timeout, the request's outcome is unknown.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Maximum size of an answer's body.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Time limit for a connection to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A resolved `http://` or `https://` address.
@@ -161,7 +159,6 @@ pub fn headers(pairs: &[(String, String)]) -> Result<HeaderMap> {
     Ok(map)
 }
 
-/// Client with one connection, which is opened when needed.
 #[derive(Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -191,12 +188,10 @@ impl Client {
         Self { endpoint, headers, timeout, open: None }
     }
 
-    /// Headers of all further requests.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.headers
     }
 
-    /// Opens the connection if it is closed.
     pub async fn connect(&mut self) -> Result<(), Failure> {
         if self.open.as_ref().is_some_and(|c| c.sender.is_closed()) {
             self.open = None;
@@ -212,7 +207,6 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a request to `path` and waits for the whole answer.
     pub async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Failure> {
         self.connect().await?;
         let mut request = Request::new(Full::new(body));
@@ -274,7 +268,6 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
 /// Percent-encoded characters: all except the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Percent-encodes a query parameter's value.
 pub fn percent(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }

@@ -37,19 +37,17 @@ use scrape::Scrape;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Further events of the target are not reported individually.
+/// Maximum number of the target's events that are reported individually.
 const EVENTS_MAX: usize = 100;
 
 /// Sources of observation, all optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObserveOptions {
-    /// The target's process on this machine.
     pub pid: Option<u32>,
     /// Directory under `/sys/fs/cgroup`. By default, the group of the target's process.
     pub cgroup: Option<std::path::PathBuf>,
     /// URL of the target's own metrics, such as `http://127.0.0.1:9009/metrics`.
     pub metrics_url: Option<String>,
-    /// Headers for `metrics_url`.
     pub headers: Vec<(String, String)>,
     pub access: Access,
     /// Data directory of the target, whose disk is observed.
@@ -74,7 +72,6 @@ pub struct Observation {
     peaks: BTreeMap<String, f64>,
 }
 
-/// Observations of one second.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     values: Vec<(String, &'static str, SeriesKind, f64)>,

@@ -36,45 +36,37 @@ pub const FORMAT: u32 = 1;
 
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// Result of one run of a scenario against a target.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunResult {
-    /// [`FORMAT`] of the program that wrote the result.
+    /// [`FORMAT`] of the writing program.
     pub format: u32,
     pub name: String,
-    /// Text of the scenario, without secrets.
+    /// Without secrets.
     pub scenario: String,
-    /// Settings changed on the command line, as `key = value`.
+    /// As `key = value`.
     pub overrides: Vec<String>,
     pub seed: u64,
-    /// Name or address, without credentials.
+    /// Without credentials.
     pub target: String,
-    /// Versions of the lab and, if known, of the target.
+    /// Of the lab and, if known, of the target.
     pub versions: BTreeMap<String, String>,
     pub machine: Machine,
-    /// Part of the fleet in this result, and number of parts.
+    /// Part of the fleet, and number of parts.
     pub part: (u32, u32),
     pub begun_ms: i64,
     pub wall_s: f64,
-    /// True if the run ended early. Then the verdict is not about the whole scenario.
+    /// The run ended early, so the verdict is not about the whole scenario.
     pub partial: bool,
     pub events: Vec<Event>,
     pub timeline: Timeline,
-    /// Phases of constant target load, such as the steps of a ladder.
     pub steps: Vec<Step>,
     pub totals: Totals,
-    /// By mix.
     pub reads: Vec<ReadTotals>,
-    /// Result of the read-back, for all tenants.
     pub verify: Option<VerifyReport>,
-    /// Why the read-back failed.
     pub unverified: Option<String>,
-    /// Rules and their outcomes.
     pub verdict: Vec<Judgement>,
-    /// Published figures that the scenario reproduces.
     pub account: Vec<AccountFigure>,
-    /// The resource that was exhausted first.
     pub saturated: Option<Saturation>,
     /// Figures of the observation that are not in the timeline.
     pub observed: BTreeMap<String, f64>,
@@ -88,15 +80,13 @@ pub struct RunResult {
 #[serde(default)]
 pub struct Step {
     pub name: String,
-    /// In seconds since the start of the load.
+    /// From the start of the load to the start of the phase.
     pub from_s: f64,
-    /// Exclusive.
+    /// From the start of the load to the end of the phase.
     pub to_s: f64,
     /// Multiple of the scenario's base load.
     pub factor: f64,
-    /// Scheduled.
     pub offered_samples_per_s: f64,
-    /// Acknowledged.
     pub samples_per_s: f64,
     pub latency: Quantiles,
     /// Attempts without success.
@@ -115,32 +105,27 @@ pub struct Totals {
     /// With retries.
     pub attempts: u64,
     pub succeeded: u64,
-    /// Bytes of compressed bodies, with retries.
     pub bytes: u64,
-    /// Attempts by outcome: a status such as `204`, or `connect`, `broken`, `timeout`.
+    /// By outcome: a status such as `204`, or `connect`, `broken`, `timeout`.
     pub by_reason: BTreeMap<String, u64>,
-    /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
     /// Retryable refusals without `Retry-After`.
     pub without_retry_after: u64,
-    /// Requests refused for good.
     pub rejected: u64,
-    /// Requests given up after retries.
     pub given_up: u64,
     /// Scheduled requests that were never sent.
     pub unsent: u64,
-    /// Successful requests of which the target reported fewer samples as written.
+    /// Requests with success, although the target reported fewer samples as written.
     pub short: u64,
     /// Maximum number of series at the same time.
     pub series_active: u64,
-    /// Different series that were sent.
     pub series_distinct: u64,
     pub latency: Quantiles,
-    /// Latency of requests with at least one new series.
+    /// Requests with at least one new series.
     pub latency_new: Quantiles,
-    /// Latency of requests with known series only.
+    /// Requests with known series only.
     pub latency_known: Quantiles,
-    /// Latency of single successful attempts.
+    /// Single attempts with success.
     pub service: Quantiles,
     pub refusal: Quantiles,
     /// Time from the acknowledgement of a sample until queries return it.
@@ -149,30 +134,23 @@ pub struct Totals {
     pub invisible: u64,
     /// Generator lag: time from when a request could be sent until it was sent.
     pub lag: Quantiles,
-    /// CPU time of the generator.
     pub generator_cpu_s: Option<f64>,
     pub restarts: u64,
     /// Longest time without any success.
     pub silence_s: f64,
 }
 
-/// Outcome of one mix of queries.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReadTotals {
     pub name: String,
     pub queries: u64,
     pub succeeded: u64,
-    /// Successful answers without a result.
     pub empty: u64,
-    /// Successful.
     pub queries_per_s: f64,
-    /// Queries by outcome.
     pub by_reason: BTreeMap<String, u64>,
     pub said: BTreeMap<String, String>,
-    /// From the scheduled start of a successful query to the end of its answer.
     pub latency: Quantiles,
-    /// Of answers.
     pub bytes: u64,
 }
 
@@ -188,26 +166,21 @@ pub struct Judgement {
     pub measured: String,
     /// True if there is no measured value. The rule is then neither kept nor broken.
     pub unmeasured: bool,
-    /// False for an unmeasured rule.
+    /// False also for an unmeasured rule.
     pub pass: bool,
 }
 
-/// A published figure that a scenario reproduces.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccountFigure {
-    /// Such as `samples a second`.
     pub what: String,
-    /// As published.
     pub value: f64,
     pub unit: String,
     /// Name of the measured figure: see [`RunResult::figure`].
     pub ours: Option<String>,
-    /// Status and conditions of the figure.
     pub note: String,
 }
 
-/// A resource that was exhausted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saturation {
@@ -272,7 +245,6 @@ impl RunResult {
         files::replace(path, self.to_json()?).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Reads a file that [`Self::save`] wrote.
     pub fn load(path: &Path) -> Result<Self> {
         let context = || format!("cannot read {}", path.display());
         let bytes = std::fs::metadata(path).with_context(context)?.len();
@@ -282,7 +254,6 @@ impl RunResult {
 }
 
 impl Judgement {
-    /// Outcome as one word.
     pub fn outcome(&self) -> &'static str {
         match (self.pass, self.unmeasured) {
             (true, _) => "kept",

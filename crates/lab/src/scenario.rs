@@ -38,7 +38,6 @@ use crate::result::AccountFigure;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Maximum size of a scenario file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Description of a run, independent of machine and time.
@@ -49,39 +48,33 @@ pub struct Scenario {
     pub about: String,
     /// A different seed gives different series.
     pub seed: u64,
-    /// Duration of the load.
     pub duration: Span,
     /// Factor for the size of the load. 1 is the load as written.
     pub scale: f64,
-    /// What the factor multiplies.
+    /// Dimension that `scale` multiplies.
     pub scales: Scales,
     /// Divides the duration and all times of the shape and the faults, but not the intervals of series.
     pub compress: f64,
     pub target: TargetSpec,
     pub load: Load,
-    /// Recorded traffic, which replaces generated samples.
     pub replay: Option<ReplaySpec>,
     pub shape: Shape,
     pub reads: Vec<ReadMix>,
     pub fault: Vec<FaultSpec>,
     pub verdict: Rules,
-    /// Settings of the read-back.
     pub verify: VerifySpec,
     pub limits: RunLimits,
-    /// Published figures that the scenario reproduces.
     pub account: Vec<AccountFigure>,
     pub notes: Vec<String>,
 }
 
-/// What [`Scenario::scale`] multiplies.
+/// Dimension that [`Scenario::scale`] multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scales {
-    /// Series of each metric.
     #[default]
     Series,
     Metrics,
-    /// Writers of each tenant.
     Writers,
     Tenants,
 }
@@ -90,31 +83,23 @@ pub enum Scales {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// Each tenant has its own series.
     pub tenants: u32,
-    /// Senders of each tenant. Each has its own series.
     pub writers: u32,
-    /// Of each writer.
     pub connections: u32,
-    /// Of each scrape target.
     pub metrics: Count,
-    /// For each writer: the number of scrape targets.
+    /// Number of scrape targets of each writer.
     pub series_per_metric: Count,
-    /// Labels of a series with the name.
+    /// Includes the name.
     pub labels: usize,
-    /// Metric names are padded to this length.
     pub metric_name_bytes: Option<usize>,
     /// Names of labels beyond the tenth are padded to this length.
     pub label_name_bytes: Option<usize>,
-    /// Label values are padded to this length.
     pub label_value_bytes: Option<usize>,
     /// Labels whose values repeat across the targets: name to number of values.
     pub cycles: BTreeMap<String, u64>,
     /// Share of series in classic histograms (`_bucket` with `le`, `_count`, `_sum`).
     pub histograms: f64,
-    /// Of each histogram, with `+Inf`.
     pub histogram_buckets: u32,
-    /// Except in histograms.
     pub values: ValueModel,
     /// Sampling interval. By default, it follows from `rate`, or is at most 15 s.
     pub interval: Option<Span>,
@@ -125,11 +110,9 @@ pub struct Load {
     /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. By default, the last samples end with the
     /// load.
     pub start: Option<String>,
-    /// Generators that load one target without a common scenario use different numbers.
+    /// Generators of one target need different numbers.
     pub first_writer: u32,
-    /// Interval between changes of a value. By default, each sample changes.
     pub value_interval: Option<Span>,
-    /// Interval after which new series replace all series.
     pub series_interval: Option<Span>,
     pub metric_interval: Option<Span>,
     /// Spreads the replacement of series over this share of the interval, from 0 to 1.
@@ -143,11 +126,8 @@ pub struct Load {
     /// By default, the interval of the load.
     pub history_interval: Option<Span>,
     pub backoff_min: Span,
-    /// Longest pause between retries.
     pub backoff_max: Span,
-    /// Longest `Retry-After` that is respected.
     pub retry_after_max: Span,
-    /// A request is retried for this time.
     pub give_up_after: Span,
 }
 
@@ -172,14 +152,12 @@ pub struct VerifySpec {
     pub invisible_after: Span,
     /// Time from the start of the read-back in which late samples may appear.
     pub patience: Span,
-    /// Approximate number of samples in an answer.
     pub page: Count,
     pub connections: usize,
     /// Maximum relative difference of a rounded value. Above, the value is wrong.
     pub tolerance: f64,
 }
 
-/// Limits of the run itself.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunLimits {
@@ -307,13 +285,11 @@ impl Scenario {
         Self::parse(&changed).map_err(|error| error.after(&overrides.join(", ")))
     }
 
-    /// Protocol of the writers.
     pub fn version(&self) -> Version {
         self.target.protocol
     }
 }
 
-/// Applies a change `a.b.c=value`.
 fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     let (path, value) =
         change.split_once('=').ok_or_else(|| format!("{change:?} is not a change of the form scale=0.1"))?;
@@ -329,7 +305,6 @@ fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     put(root, &keys, value).map_err(|why| format!("{change:?}: {why}"))
 }
 
-/// Sets the value at the path `keys` below `at`.
 fn put(at: &mut toml::Value, keys: &[&str], value: toml::Value) -> Result<(), String> {
     let Some((key, rest)) = keys.split_first() else {
         *at = value;

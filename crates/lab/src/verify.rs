@@ -32,26 +32,19 @@ pub use check::{Example, Fault};
 pub struct VerifyOptions {
     /// URL prefix of `/api/v1/query`, such as `http://127.0.0.1:9009`.
     pub read_url: String,
-    /// Headers of each request.
     pub headers: Vec<(String, String)>,
-    /// Permitted hosts, and TLS files.
     pub access: Access,
     /// Time from the start in which samples may appear. Some targets make acknowledged samples visible late.
     pub patience: Duration,
-    /// Approximate number of samples in an answer.
     pub page_samples: u64,
-    /// Number of concurrent queries.
     pub connections: usize,
-    /// Maximum time to wait for an answer.
     pub timeout: Duration,
-    /// Maximum number of examples of each fault.
     pub examples_max: usize,
     /// Maximum relative difference of a rounded value. 0 compares bit by bit.
     pub tolerance: f64,
 }
 
 impl VerifyOptions {
-    /// Default settings for the base URL `read_url`.
     pub fn new(read_url: impl Into<String>) -> Self {
         Self {
             read_url: read_url.into(),
@@ -88,7 +81,6 @@ pub fn read_url_for(write_url: &str) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VerifyReport {
-    /// Samples that the target acknowledged.
     pub acknowledged: u64,
     /// Acknowledged samples that were found, with any value.
     pub read_back: u64,
@@ -104,13 +96,11 @@ pub struct VerifyReport {
     pub unexpected: u64,
     /// Samples found although they were not acknowledged. This is allowed, because an answer may be lost.
     pub unacknowledged: u64,
-    /// Samples found only by a repeated query.
     pub late: u64,
     /// Series of other runs with the same metric names.
     pub foreign_series: u64,
     pub queries: u64,
     pub wall_s: f64,
-    /// The first examples of each fault.
     pub examples: Vec<Example>,
 }
 
@@ -202,7 +192,6 @@ pub async fn verify(
     Ok(report)
 }
 
-/// State shared by the readers.
 struct Job {
     options: VerifyOptions,
     ledger: Ledger,
@@ -215,7 +204,6 @@ struct Job {
     report: Mutex<VerifyReport>,
 }
 
-/// Pause between queries for late samples.
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Maximum number of halvings. If a 256th of a query gets no answer, the size is not the cause.

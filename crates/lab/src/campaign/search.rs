@@ -8,18 +8,16 @@
 //!
 //! This module does no I/O: the caller runs each trial and reports its outcome.
 
-/// Default precision: greatest factor between the best passing and the nearest failing value at the end.
+/// Greatest factor between the best passing and the nearest failing value at the end.
 pub const PRECISION_DEFAULT: f64 = 1.1;
 
-/// Maximum number of trials of a search.
 const RUNS_MAX: usize = 60;
 
-/// Factor for the largest load when its confirmation fails. A smallest size is divided by it.
+/// If a confirmation fails, the largest load is multiplied by this factor. A smallest size is divided by it.
 const STEP_BACK: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
-    /// Run with this value.
     Try {
         value: f64,
         /// True if this run confirms a value that has passed.
@@ -27,7 +25,6 @@ pub enum Next {
     },
     /// Best value that passed and was confirmed.
     Found(f64),
-    /// No value within the bounds passes.
     Nothing,
 }
 
@@ -107,7 +104,6 @@ impl Search {
             return Next::Try { value: good, confirming: true };
         }
         let value = match self.bad {
-            // the geometric mean
             Some(bad) => (good * bad).sqrt(),
             None => self.clamp(if self.largest { good * 2.0 } else { good / 2.0 }),
         };

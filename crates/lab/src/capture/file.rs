@@ -21,13 +21,11 @@ pub use writer::{Appended, Writer};
 
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
-/// As in `docs/formats/recording.md`.
+/// Version of the format in `docs/formats/recording.md`.
 const VERSION: u16 = 1;
 
-/// Length of the file's header.
 const HEADER_BYTES: usize = 32;
 
-/// Length of a block's header.
 const BLOCK_HEADER_BYTES: usize = 12;
 
 /// Uncompressed size at which a block is closed.
@@ -36,10 +34,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Maximum uncompressed size of a block: [`BLOCK_BYTES`], and room for the largest entry.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum number of samples in an item.
 const ITEM_SAMPLES_MAX: usize = 4_096;
 
-/// Maximum number of native histograms in an item.
 const ITEM_HISTOGRAMS_MAX: usize = 16;
 
 /// Maximum encoded size of a native histogram. Longer histograms are left out.
@@ -66,9 +62,7 @@ const _: () = assert!(
 mod kind {
     /// Empties the dictionary.
     pub(super) const FORGET: u64 = 0;
-    /// Defines the next stream.
     pub(super) const STREAM: u64 = 1;
-    /// Defines the next series.
     pub(super) const SERIES: u64 = 2;
     pub(super) const REQUEST: u64 = 3;
     /// Requests that are missing from the file.
@@ -76,11 +70,8 @@ mod kind {
 }
 
 mod flag {
-    /// Label values are hashes.
     pub(super) const VALUES: u16 = 1;
-    /// Metric names are hashes.
     pub(super) const METRICS: u16 = 2;
-    /// Label names are hashes.
     pub(super) const LABELS: u16 = 4;
 }
 

@@ -34,7 +34,6 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use writer_thread::{RecordingFile, WriterThread};
 
-/// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Time for requests in progress when the recording ends.
@@ -46,20 +45,17 @@ pub struct RecordOptions {
     pub listen: SocketAddr,
     /// URL of the backend. The path of each request is appended.
     pub backend: String,
-    /// Permitted targets.
     pub access: Access,
     /// New file for the recording.
     pub file: PathBuf,
     pub conceal: Conceal,
     /// File with the key for concealing. Without a file, the key is random and not stored.
     pub key_file: Option<PathBuf>,
-    /// Duration of the recording and of the proxy.
     pub duration: Option<Duration>,
     /// Maximum size of the file. Afterwards, traffic passes without being recorded.
     pub file_bytes_max: u64,
     /// Maximum total size of bodies that wait to be recorded.
     pub queue_bytes_max: u64,
-    /// Ends the recording early.
     pub stop: Stop,
 }
 
@@ -90,15 +86,11 @@ impl RecordOptions {
 pub struct RecordReport {
     pub file: PathBuf,
     pub backend: String,
-    /// Duration of the recording, in seconds.
     pub wall_s: f64,
-    /// All requests that were passed on.
     pub requests: u64,
     /// Answers by status. `no answer` counts requests without an answer; their senders got a 502.
     pub statuses: BTreeMap<String, u64>,
-    /// Contents of the file.
     pub kept: Contents,
-    /// Requests missing from the file, by reason.
     pub missing: BTreeMap<&'static str, u64>,
 }
 
@@ -108,7 +100,6 @@ impl RecordReport {
         self.missing.is_empty()
     }
 
-    /// Formats the report as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
@@ -151,7 +142,6 @@ pub struct Recorder {
     writer: WriterThread,
 }
 
-/// Records until the duration ends or the run is stopped.
 pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<RecordReport> {
     let recorder = Recorder::bind(options).await?;
     observer.note(&format!(
@@ -193,12 +183,10 @@ impl Recorder {
         Ok(Self { options, listener, proxy, writer })
     }
 
-    /// Address that the recorder listens on.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().context("cannot determine the address listened on")
     }
 
-    /// Passes traffic on until the duration ends or the run is stopped.
     pub async fn run(self, observer: &dyn Observer) -> Result<RecordReport> {
         let Self { options, listener, proxy, writer } = self;
         let begun = Instant::now();
@@ -243,7 +231,7 @@ fn progress(
         part: options.duration.map_or(0.0, |d| elapsed.as_secs_f64() / d.as_secs_f64()),
         elapsed,
         samples: contents.samples,
-        // an average: a sender that sends every five seconds would often show zero
+        // an average, because a sender may send only every few seconds
         samples_per_s: contents.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
         refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),

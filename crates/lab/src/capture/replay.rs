@@ -54,13 +54,11 @@ pub(crate) struct Replay {
     path: PathBuf,
     summary: RecordingSummary,
     writers: usize,
-    /// Approximate number of samples in a request.
     batch: usize,
     queues: Vec<mpsc::Sender<Batch>>,
 }
 
 impl Replay {
-    /// Reads the recording once, to summarise it.
     pub(crate) async fn open(spec: &ReplaySpec, scenario: &Scenario, options: &RunOptions) -> Result<Self> {
         let path = options.folder.join(&spec.file);
         let (file, stop) = (path.clone(), options.stop.clone());
@@ -104,7 +102,6 @@ impl Replay {
         Ok(senders)
     }
 
-    /// Reads the recording on a thread and gives its requests to the connections.
     pub(crate) fn distribute(
         &mut self,
         times: Times,

@@ -8,12 +8,11 @@ use anyhow::Result;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::time::Duration;
 
-/// Addresses of a scenario's target, resolved once.
+/// Addresses of a target, resolved once.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// By tenant. The tenant's writers take the endpoints in turn.
+    /// By tenant. Writers take the endpoints in turn.
     write: Vec<Vec<Endpoint>>,
-    /// By tenant.
     read: Vec<Endpoint>,
     version: Version,
     pub(crate) timeout: Duration,

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Write rate of a slowed disk.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
 /// Injects the scenario's faults, each in a task. When the load or the run ends, the task reverts the fault and ends.
@@ -185,7 +184,6 @@ impl Cut {
         Ok(())
     }
 
-    /// Restores the links and the routes.
     fn restore(&self) -> Result<()> {
         self.links("up")?;
         for route in self.routes.lines() {
@@ -202,7 +200,6 @@ impl Drop for Cut {
     }
 }
 
-/// Runs `ip` in a network namespace and returns the output.
 fn ip(namespace: &str, words: &[&str]) -> Result<String> {
     let said = Command::new("ip").args(["-n", namespace]).args(words).output().context("cannot run ip")?;
     ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr).trim());

@@ -4,7 +4,6 @@ use crate::result::{Event, EventKind};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Events in order of time.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub(crate) begin: Instant,

@@ -55,7 +55,6 @@ pub(crate) struct Meter {
 pub(crate) struct Second {
     /// End of the second, in seconds from the start of the run.
     pub(crate) at_s: f64,
-    /// Actual length of the interval.
     pub(crate) seconds: f64,
     pub(crate) sums: Sums,
     pub(crate) offered_per_s: f64,
@@ -116,7 +115,6 @@ impl Meter {
         Second { at_s, seconds, sums, offered_per_s, acknowledged_per_s, latency }
     }
 
-    /// Records the lab's own CPU, memory and lag.
     fn generator(&mut self, timeline: &mut Timeline, seconds: f64, lag_s: Option<f64>) {
         if let Some(lag_s) = lag_s {
             timeline.set(names::GENERATOR_LAG, "s", SeriesKind::Max, lag_s);
@@ -131,12 +129,10 @@ impl Meter {
         }
     }
 
-    /// Time since the last second was closed.
     pub(crate) fn elapsed(&self) -> Duration {
         self.last.0.elapsed()
     }
 
-    /// Sums at the end of the last complete second.
     pub(crate) fn sums(&self) -> &Sums {
         &self.last.1
     }
@@ -150,7 +146,6 @@ impl Meter {
         self.silence.as_secs_f64()
     }
 
-    /// CPU time of this process since the start of the run.
     pub(crate) fn own_cpu_s(&self) -> Option<f64> {
         Some(Process::Own.cpu_seconds()? - self.begin_cpu_s)
     }

@@ -7,13 +7,11 @@ use std::path::PathBuf;
 /// Options of a run that are not part of its scenario.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Text of the scenario, for the result.
     pub text: String,
     /// Settings changed on the command line.
     pub overrides: Vec<String>,
     /// Folder of the files that the scenario names.
     pub folder: PathBuf,
-    /// Permitted targets.
     pub access: Access,
     /// Part of the fleet generated here, from 1, and number of parts.
     pub part: (u32, u32),

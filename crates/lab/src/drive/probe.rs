@@ -23,10 +23,8 @@ const PROBES: usize = 4;
 /// First pause between two queries for a sample. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// Longest pause between two queries for a sample.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// Channel from the senders to the prober.
 pub(crate) struct Channel {
     per_s: f64,
     sender: mpsc::Sender<Acknowledged>,
@@ -39,7 +37,6 @@ pub(crate) fn channel(per_s: f64) -> Channel {
     Channel { per_s, sender, receiver }
 }
 
-/// Freshness observed by the probes.
 #[derive(Debug)]
 pub(crate) struct Probing(Mutex<Seen>);
 
@@ -51,7 +48,6 @@ pub(crate) struct Seen {
     pub(crate) recent: Histogram<u64>,
     /// Samples that were not visible in time, although the target answered.
     pub(crate) invisible: u64,
-    /// Samples returned with a wrong value.
     pub(crate) wrong: u64,
 }
 
@@ -100,7 +96,6 @@ impl Channel {
 }
 
 struct Probe {
-    /// Client and path prefix, by tenant.
     clients: Vec<(Client, String)>,
     runs: Vec<Arc<Run>>,
     patience: Duration,

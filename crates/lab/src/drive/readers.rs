@@ -45,11 +45,10 @@ pub(crate) struct Reading(Mutex<Counts>);
 
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Totals for the result, without figures that are known only after the load.
+    /// Without figures that are known only after the load.
     pub(crate) totals: ReadTotals,
-    /// Latency of successful queries, from the scheduled start to the end of the answer.
+    /// Successful queries, from the scheduled start to the end of the answer.
     pub(crate) latency: Histogram<u64>,
-    /// Latencies since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
 }
 
@@ -187,7 +186,7 @@ impl User {
         let broken = answer.is_err();
         self.reading.settle(answer, intended);
         if broken {
-            // a pause, in case the target is down
+            // the target may be down
             tokio::time::sleep(ABSENT_PAUSE).await;
         }
     }

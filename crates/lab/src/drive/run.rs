@@ -50,11 +50,10 @@ use traffic::{Ended, Ready, Traffic};
 #[derive(Debug)]
 pub struct Outcome {
     pub result: RunResult,
-    /// Acknowledged samples by tenant. The ledger of a tenant's history precedes the ledger of the tenant's run.
+    /// By tenant. The ledger of a tenant's history precedes the ledger of the tenant's run.
     pub ledgers: Vec<Ledger>,
 }
 
-/// Runs `scenario` and judges the result.
 pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
     Ok(carry_out(scenario, options, observer).await?.result)
 }
@@ -130,7 +129,7 @@ struct Loading<'a> {
 
 struct Loaded {
     result: RunResult,
-    /// Each with the number of its tenant.
+    /// With the number of the tenant.
     ledgers: Vec<(usize, Ledger)>,
 }
 
@@ -165,7 +164,6 @@ async fn load(
     let mut done = Vec::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.tick().await;
-    // the load ends when its duration is over or its rounds are sent
     let ends_when_sent =
         scenario.load.rounds.is_some() || scenario.load.model == Model::Closed || scenario.replay.is_some();
     loop {

@@ -18,7 +18,6 @@ impl Stop {
         self.0.send_replace(true);
     }
 
-    /// True once the signal was set.
     pub fn is_set(&self) -> bool {
         *self.0.borrow()
     }

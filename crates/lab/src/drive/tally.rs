@@ -20,9 +20,9 @@ pub(crate) struct Tally(Mutex<Counts>);
 
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Totals for the result, without figures that are known only after the load.
+    /// Without figures that are known only after the load.
     pub(crate) totals: Totals,
-    /// Includes retries.
+    /// With retries.
     pub(crate) samples_sent: u64,
     /// Series whose requests were built, even if not sent.
     pub(crate) series_made: u64,
@@ -32,9 +32,7 @@ pub(crate) struct Counts {
     pub(crate) latency: Histogram<u64>,
     /// Part of `latency`: requests with new series.
     pub(crate) latency_new: Histogram<u64>,
-    /// Latency of single successful attempts.
     pub(crate) service: Histogram<u64>,
-    /// Latency of single refused attempts.
     pub(crate) refusal: Histogram<u64>,
     /// Generator lag: time from when a request could be sent until it was sent.
     pub(crate) lag: Histogram<u64>,
@@ -118,7 +116,6 @@ impl Counts {
     }
 }
 
-/// Adds one to the count of `reason`.
 pub(crate) fn count(by_reason: &mut BTreeMap<String, u64>, reason: &str) {
     match by_reason.get_mut(reason) {
         Some(count) => *count += 1,
@@ -135,7 +132,6 @@ pub(crate) fn keep_first(said: &mut BTreeMap<String, String>, reason: &str, word
     }
 }
 
-/// Histogram of times in microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are invalid")
 }

@@ -19,16 +19,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum time until a started target is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// Maximum time to wait for an answer while the target starts.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit after SIGTERM. A target that takes longer is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// Maximum time until a killed process disappears. The kernel first frees its memory.
+/// The kernel first frees the memory of a killed process.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The target's process, if the run knows it.
@@ -100,7 +98,6 @@ struct State {
     /// True if observation does not know the process yet.
     changed: bool,
     paused: bool,
-    /// True while the target is down because the run killed it.
     down: bool,
     /// How often the target ended by itself.
     crashes: u64,
@@ -207,7 +204,6 @@ impl Target {
         std::mem::take(&mut state.changed).then_some(state.pid)?
     }
 
-    /// How often the target ended by itself.
     pub(crate) fn crashes(&self) -> u64 {
         self.state().crashes
     }
@@ -275,14 +271,12 @@ impl Target {
         self.wait_ready(stop).await
     }
 
-    /// Suspends the process until [`Self::resume`].
     pub(crate) fn pause(&self) -> Result<String> {
         let pid = self.signal(Signal::STOP)?;
         self.state().paused = true;
         Ok(format!("paused {pid}"))
     }
 
-    /// Resumes the process, if it was paused.
     pub(crate) fn resume(&self, log: &Log) {
         if !self.state().paused {
             return;

@@ -18,14 +18,13 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// Number of final refusals, without a success, after which a connection is closed.
+/// Final refusals without a success, after which a connection is closed.
 const REJECTED_MAX: u64 = 200;
 
-/// The limit for replays is lower, because a recording may hold requests that no target accepts.
+/// Lower, because a recording may hold requests that no target accepts.
 const REPLAYED_REJECTED_MAX: u64 = 20;
 
-/// Maximum lead of a connection in a closed loop, in time of the samples. A target may refuse samples that are an
-/// hour older than others.
+/// Maximum lead of a connection in a closed loop. A target may refuse samples an hour older than others.
 const LEAD_MS_MAX: u32 = 300_000;
 
 #[derive(Debug, Clone)]
@@ -34,13 +33,11 @@ pub(crate) struct Tenant {
     pub(crate) number: usize,
     /// Index among all tenants of the scenario.
     pub(crate) index: u32,
-    /// As sent to the target.
     pub(crate) name: String,
     /// For all requests, including queries.
     pub(crate) headers: Vec<(String, String)>,
     /// Series generated on this machine.
     pub(crate) plan: Plan,
-    /// When the tenant sends.
     pub(crate) time_share: TimeShare,
     /// `None` in a closed loop.
     pub(crate) rounds_per_s: Option<f64>,

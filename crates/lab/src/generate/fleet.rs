@@ -18,7 +18,6 @@ pub const LABELS_DEFAULT: usize = 10;
 /// Number of values of the label `job`: the target's number modulo this value.
 pub const JOBS: u64 = APPS.len() as u64;
 
-/// Label with a bucket's upper bound.
 pub const BOUND_LABEL: &str = "le";
 
 const APPS: [&str; 16] = [
@@ -52,7 +51,6 @@ const NAMESPACES: [&str; 10] = [
     "team-risk",
 ];
 
-/// Names and labels of series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
     /// A different seed gives different pods.
@@ -63,15 +61,13 @@ pub struct Fleet {
     pub metric_name_bytes: Option<usize>,
     /// Names of labels beyond the first ten are padded to this length.
     pub label_name_bytes: Option<usize>,
-    /// Label values are padded to this length.
     pub label_value_bytes: Option<usize>,
     /// Additional labels whose values repeat across the targets: name, and number of values.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
-    /// Additional labels with one value in all series.
+    /// With one value in all series.
     #[serde(default)]
     pub fixed: Vec<(String, String)>,
-    /// Metrics that are parts of histograms.
     #[serde(default)]
     pub histograms: Histograms,
 }
@@ -155,7 +151,7 @@ impl Fleet {
         job
     }
 
-    /// Size of the first series' label text.
+    /// Of the first series.
     pub fn label_text_bytes(&self) -> usize {
         let target = self.target_labels(0, 0);
         let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();

@@ -21,22 +21,16 @@ use stdx::rng::mix;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub fleet: Fleet,
-    /// Metrics of each target.
     pub metrics: u32,
-    /// Targets of one writer.
     pub targets: u64,
     /// Senders, each with targets of its own.
     pub writers: u32,
     /// Machines that share a fleet use different numbers.
     pub first_writer: u32,
-    /// Series in one request.
     pub batch: u32,
     pub values: ValueModel,
-    /// Sampling interval.
     pub interval_ms: u32,
-    /// The tick of round 0.
     pub first_tick: u64,
-    /// Maximum number of rounds.
     pub rounds_max: u32,
     /// Ticks until a new target, with new series, replaces a target.
     pub series_churn_ticks: Option<u64>,
@@ -55,7 +49,6 @@ pub struct Plan {
     pub relabel_ticks: Vec<u64>,
 }
 
-/// Series of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
     /// Index within the plan, from 0.
@@ -68,7 +61,7 @@ pub struct SlotRange {
 /// Earliest time whose varint has [`STAMP_BYTES`] bytes: February 1971.
 pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
 
-/// End of these times: May 2109.
+/// From May 2109 on, varints have more bytes.
 pub const TIMESTAMP_MS_END: i64 = 1 << 42;
 
 /// Of all writers together.
@@ -137,7 +130,6 @@ impl Plan {
         self.writer_slots() * self.writers as usize
     }
 
-    /// The series of slot number `slot`.
     pub fn slot(&self, slot: usize) -> SlotRange {
         let (writer, within) = (slot / self.writer_slots(), slot % self.writer_slots());
         let first = within as u64 * u64::from(self.batch);
@@ -169,7 +161,6 @@ impl Plan {
         (self.first_target(slot.writer) + series / metrics, (series % metrics) as u32)
     }
 
-    /// Absolute tick of a round.
     pub fn tick(&self, round: u32) -> u64 {
         self.first_tick + u64::from(round)
     }

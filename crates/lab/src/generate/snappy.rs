@@ -17,13 +17,11 @@ pub const VALUE_BYTES: usize = 8;
 /// Length of a timestamp as a varint, from 1971 to 2109.
 pub const STAMP_BYTES: usize = 6;
 
-/// Length of the tag between value and timestamp.
 const TAG_BYTES: usize = 1;
 
 /// Maximum distance of a copy, exclusive: the offset has two bytes.
 const WINDOW_BYTES: usize = 1 << 16;
 
-/// Maximum length of a copy.
 const COPY_BYTES_MAX: usize = 64;
 
 /// Shorter matches are not encoded as copies.
@@ -34,7 +32,6 @@ const TABLE_BITS: u32 = 14;
 /// Position of a sample in an uncompressed message: value, tag byte and timestamp are adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleSpot {
-    /// Offset of the value.
     pub value_at: u32,
     /// True if the timestamp always equals the preceding sample's timestamp.
     pub same_stamp: bool,
@@ -57,9 +54,7 @@ impl SampleSpot {
 /// A compressed message, and the positions of its changing parts.
 #[derive(Debug, Default)]
 pub struct Packed {
-    /// Plain Snappy.
     pub bytes: Vec<u8>,
-    /// Offset of each sample's value in `bytes`.
     pub values: Vec<u32>,
     /// Offset of the timestamp in `bytes`, and number of the sample. Timestamps that are copies are left out.
     pub stamps: Vec<(u32, u32)>,
@@ -152,7 +147,6 @@ fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
     left.iter().zip(&message[at..end]).take_while(|(a, b)| a == b).count()
 }
 
-/// Writes elements of the compressed format.
 struct Output<'a> {
     message: &'a [u8],
     packed: Packed,

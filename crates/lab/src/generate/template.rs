@@ -46,7 +46,6 @@ impl Version {
         }
     }
 
-    /// The version's number in a recording.
     pub const fn number(self) -> u8 {
         match self {
             Self::V1 => 1,
@@ -54,7 +53,6 @@ impl Version {
         }
     }
 
-    /// The version with this number in a recording.
     pub const fn of_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::V1),
@@ -93,7 +91,6 @@ pub struct Template {
     packed: Packed,
 }
 
-/// A target's share of a slot.
 #[derive(Debug, Clone, Copy)]
 struct SlotTarget {
     target: u64,
@@ -102,7 +99,6 @@ struct SlotTarget {
     metrics: u32,
 }
 
-/// Builds templates, with reused buffers.
 #[derive(Debug)]
 pub struct Renderer {
     version: Version,

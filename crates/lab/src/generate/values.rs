@@ -11,7 +11,6 @@ pub enum ValueModel {
     /// By metric: half counters, a quarter gauges, a quarter that change every 200th tick.
     #[default]
     Mix,
-    /// A constant whole number.
     Constant,
     /// Whole numbers that grow. They restart at zero after about a million ticks.
     Counter,
@@ -42,7 +41,6 @@ const MAGNITUDES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];
 /// Ticks between two resets of a counter. Values stay below 2^53, where doubles hold integers exactly.
 const COUNTER_TICKS: u64 = 1 << 20;
 
-/// Ticks between two changes of a nearly constant series.
 const RARE_TICKS: u64 = 200;
 
 /// Octaves of noise in a walk. A walk wanders within 2^8 ticks and keeps its level over longer times.

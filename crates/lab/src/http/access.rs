@@ -17,7 +17,6 @@ pub struct Access {
     pub tls: TlsFiles,
 }
 
-/// TLS files in PEM format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsFiles {
@@ -29,12 +28,10 @@ pub struct TlsFiles {
 }
 
 impl Access {
-    /// Permits this machine only.
     pub fn loopback() -> Self {
         Self::default()
     }
 
-    /// Permits this machine and `hosts`.
     pub fn to(hosts: &[String]) -> Self {
         Self { hosts: hosts.to_vec(), tls: TlsFiles::default() }
     }

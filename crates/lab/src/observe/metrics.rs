@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Floodmark,
-    /// Cortex or Mimir.
     Cortex,
     /// Single or cluster.
     VictoriaMetrics,
     /// carbon (through graphite_exporter) or go-carbon.
     Carbon,
     Prometheus,
-    /// Any other system.
     Other,
 }
 
@@ -33,7 +31,6 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScrapedFigures {
     pub kind: Kind,
-    /// If the metrics state it.
     pub version: Option<String>,
     /// Values by common name. Counters have their current count.
     pub values: BTreeMap<&'static str, f64>,

@@ -10,7 +10,6 @@ pub(super) struct Network {
     before: Option<Bytes>,
 }
 
-/// Bytes so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bytes {
     received: u64,

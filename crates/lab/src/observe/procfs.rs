@@ -43,7 +43,6 @@ impl Process {
         self.stat().map(|stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
     }
 
-    /// Resident memory.
     pub fn rss_bytes(self) -> Option<u64> {
         self.status()?.vmrss?.checked_mul(1024)
     }

@@ -87,7 +87,6 @@ const RULES: [Rule; 8] = [
     },
 ];
 
-/// Tracks how long each rule has held.
 #[derive(Debug)]
 pub(super) struct SaturationDetector {
     held_s: [u32; RULES.len()],
@@ -135,7 +134,6 @@ impl SaturationDetector {
         }
     }
 
-    /// The resource that was exhausted first.
     pub(super) fn first(&self) -> Option<Saturation> {
         self.first.clone()
     }

@@ -148,7 +148,6 @@ impl Scrape {
         self.started_s = None;
     }
 
-    /// Name and version of the system.
     pub(super) fn kind(&self) -> Option<String> {
         self.kind.clone()
     }

@@ -225,7 +225,6 @@ async fn a_second_of_this_process() {
     }
 }
 
-/// A process that does nothing and ends with the test.
 struct Sleeper(std::process::Child);
 
 impl Sleeper {

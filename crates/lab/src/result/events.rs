@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// An event. Every chart marks it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// In seconds since the start of the load.
     pub at_s: f64,
     pub kind: EventKind,
     pub text: String,
@@ -14,15 +13,13 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
-    /// The load's shape entered another step.
     Step,
-    /// A fault was injected or reverted.
     Fault,
     /// This machine does not permit a fault or an observation.
     Skipped,
     /// The target was restarted, stopped answering, or answered again.
     Target,
-    /// The run was stopped, or reached a limit of its own.
+    /// The run was stopped, or reached one of its limits.
     Run,
 }
 

@@ -6,7 +6,6 @@ use crate::result::recovery::Recovery;
 use Better::{Higher, Lower, Neither};
 use stdx::units::short;
 
-/// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     Higher,
@@ -17,7 +16,6 @@ pub enum Better {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// Name in scenarios and comparisons.
     pub name: &'static str,
     pub label: &'static str,
     /// Such as `1/s`, `s`, `bytes`, `part`; empty for counts.
@@ -70,7 +68,6 @@ fn p99_s(quantiles: &Quantiles) -> Option<f64> {
     measured(quantiles).map(|q| q.p99_s)
 }
 
-/// The most important first.
 pub const FIGURES: [Figure; 42] = [
     own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
     own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
@@ -130,7 +127,6 @@ pub const FIGURES: [Figure; 42] = [
     own("wall_s", "duration of the run", "s", Neither, |r| Some(r.wall_s)),
 ];
 
-/// Value with its unit, in few characters.
 pub fn show(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
@@ -144,7 +140,6 @@ pub fn show(value: f64, unit: &str) -> String {
     }
 }
 
-/// Ratio in few digits.
 pub(crate) fn ratio(r: f64) -> String {
     match r.abs() {
         a if !(0.001..1e6).contains(&a) && a != 0.0 => format!("{r:.1e}"),

@@ -4,7 +4,7 @@ use crate::observe::procfs;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// Machine of a generator, without its name on purpose.
+/// Machine of a generator. The host's name is omitted on purpose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -12,9 +12,7 @@ pub struct Machine {
     pub cores: usize,
     pub cpu: String,
     pub memory_bytes: u64,
-    /// Name and release of the kernel.
     pub kernel: String,
-    /// Such as `x86_64`.
     pub arch: String,
 }
 

@@ -6,7 +6,6 @@ use crate::scenario::Scenario;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 
-/// Maximum number of examples of each fault.
 const EXAMPLES_MAX: usize = 3;
 
 /// Merges the results of all parts, in any order. The parts must be complete and of the same scenario.
@@ -96,7 +95,6 @@ fn add_step(ours: &mut Step, theirs: &Step) {
 }
 
 impl Totals {
-    /// Adds the counts of another connection or generator.
     pub(crate) fn add_counts(&mut self, other: &Self) {
         for (ours, theirs) in [
             (&mut self.samples_offered, other.samples_offered),

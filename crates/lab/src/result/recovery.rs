@@ -11,7 +11,6 @@ use super::{EventKind, RunResult, Timeline, names};
 /// Time for which rate and latency must be as before, in seconds.
 const HOLD_S: f64 = 5.0;
 
-/// Minimum acknowledged share of the required rate.
 const RATE_MIN: f64 = 0.95;
 
 /// Maximum p99, as a multiple of the median p99 before.

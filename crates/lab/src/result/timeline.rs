@@ -6,18 +6,15 @@ use std::collections::BTreeMap;
 
 /// Names of series that the lab writes. Observation adds other series.
 pub mod names {
-    /// Scheduled samples per second.
     pub const RATE_OFFERED: &str = "rate/offered";
-    /// With retries.
+    /// Includes retries.
     pub const RATE_SENT: &str = "rate/sent";
     pub const RATE_ACKNOWLEDGED: &str = "rate/acknowledged";
     pub const LATENCY_P50: &str = "latency/p50";
     pub const LATENCY_P90: &str = "latency/p90";
     pub const LATENCY_P99: &str = "latency/p99";
     pub const FRESHNESS_P99: &str = "freshness/p99";
-    /// Scheduled number of series.
     pub const SERIES_ACTIVE: &str = "series/active";
-    /// Different series so far.
     pub const SERIES_DISTINCT: &str = "series/distinct";
     /// Attempts per second by outcome: `status/204`, `status/timeout`.
     pub const STATUS_PREFIX: &str = "status/";
@@ -34,7 +31,6 @@ pub const POINTS_MAX: usize = 4_000;
 
 pub const SERIES_MAX: usize = 512;
 
-/// Named series of values with common times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timeline {
@@ -54,13 +50,11 @@ impl Default for Timeline {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimelineSeries {
-    /// Such as `s`, `1/s`, `bytes`, `cores`.
+    /// For example `s`, `1/s`, `bytes`, `cores`.
     pub unit: String,
-    /// How values are joined.
     pub kind: SeriesKind,
     /// Value of each point. `None` if nothing was measured.
     pub values: Vec<Option<f64>>,
-    /// Number of values joined into the latest point.
     #[serde(skip)]
     joined: u32,
 }
@@ -72,7 +66,6 @@ pub enum SeriesKind {
     /// Mean over time, sum over generators.
     #[default]
     Sum,
-    /// Maximum.
     Max,
 }
 

@@ -13,7 +13,6 @@ pub const TARGET_MEMORY_MAX: &str = "rss_peak_bytes";
 /// The maximum memory of a target with several processes.
 const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
 
-/// Judges each rule that is set, in order.
 pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     let rules = &scenario.verdict;
     let totals = &result.totals;
@@ -72,12 +71,10 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     judge.judgements
 }
 
-/// Intermediate figures during the load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SoFar {
     pub(crate) restarts: u64,
     pub(crate) silence_s: f64,
-    /// Maximum memory of the target so far, in bytes.
     pub(crate) memory: Option<f64>,
 }
 
@@ -96,7 +93,6 @@ pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
     Some(format!("verdict.{} is broken: measured {}, limit {}", broken.rule, broken.measured, broken.limit))
 }
 
-/// Measured value, or the reason why there is none.
 type Measured<'a, T> = Result<T, &'a str>;
 
 #[derive(Default)]

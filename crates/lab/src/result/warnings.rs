@@ -44,7 +44,6 @@ pub(crate) fn unrecovered(result: &RunResult) -> Option<String> {
     }
 }
 
-/// Target and generator together used all CPU of the machine.
 pub(crate) fn shared(result: &RunResult) -> Option<String> {
     let (own_s, target_s) = (result.totals.generator_cpu_s?, result.figure("cpu_s")?);
     let (both_s, cores) = (own_s + target_s, result.machine.cores as f64);
@@ -57,7 +56,6 @@ pub(crate) fn shared(result: &RunResult) -> Option<String> {
     })
 }
 
-/// The generator used most of its `cores`.
 pub(crate) fn busy(cpu_s: Option<f64>, wall_s: f64, cores: f64) -> Option<String> {
     let used = cpu_s? / wall_s;
     (used > OWN_CPU_PART_MAX * cores)

@@ -7,7 +7,6 @@ use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::plan::SERIES_MAX;
 use model::caps;
 
-/// Maximum duration of a load.
 const DURATION_S_MAX: f64 = 7.0 * 86_400.0;
 
 const TENANTS_MAX: u32 = 10_000;

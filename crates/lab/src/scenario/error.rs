@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Maximum edit distance of a suggested key.
 const DISTANCE_MAX: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +22,6 @@ pub(super) struct KeyFault {
 }
 
 impl ScenarioError {
-    /// An error without a position in the text.
     pub(super) fn plain(message: impl Into<String>) -> Self {
         Self { at: None, message: message.into(), excerpt: None }
     }

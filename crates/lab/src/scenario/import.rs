@@ -6,15 +6,12 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Maximum size of a file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 const QUERIES_MAX: usize = 10_000;
 
-/// Maximum depth of nested panels and rows.
 const DEPTH_MAX: usize = 32;
 
-/// Queries of a dashboard.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.

@@ -20,14 +20,13 @@ const RANGE_MS_DEFAULT: u64 = 300_000;
 /// Value of `$__rate_interval`.
 const RATE_INTERVAL_MS: u64 = 300_000;
 
-/// A mix of queries, and its users.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
     pub name: String,
     /// Concurrent users. Each sends its next query when the previous query is answered.
     pub users: u32,
-    /// Scheduled queries per second; latency then counts from the schedule. By default, each query follows an answer.
+    /// Scheduled queries per second. By default, each query follows an answer.
     pub rate: Option<f64>,
     /// Pause between an answer and the next query.
     pub think: Span,
@@ -35,7 +34,6 @@ pub struct ReadMix {
     pub queries: Vec<String>,
     /// Grafana dashboard with further queries; a path relative to the scenario's file.
     pub grafana: Option<PathBuf>,
-    /// Log with further queries.
     pub query_log: Option<PathBuf>,
     pub variables: BTreeMap<String, Values>,
     /// Lengths of the queried range. If empty, the queries are instant queries.
@@ -69,7 +67,6 @@ impl Default for ReadMix {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// PromQL without variables.
     pub query: String,
     /// Start, end and step in ms. `None` for an instant query.
     pub range_ms: Option<(i64, i64, u64)>,

@@ -9,11 +9,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplaySpec {
-    /// Relative to the scenario's file.
     pub file: PathBuf,
     /// Multiple of the recorded speed.
     pub speed: f64,
-    /// Copies of each series.
     pub copies: u32,
     pub times: SampleTimes,
     /// Protocol version of all requests. By default, as recorded.
@@ -26,7 +24,6 @@ impl Default for ReplaySpec {
     }
 }
 
-/// Treatment of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleTimes {

@@ -14,7 +14,6 @@ pub struct Rules {
     pub error_budget: Option<f64>,
     /// Minimum acknowledged share of the scheduled samples.
     pub achieved: Option<f64>,
-    /// Maximum p50 of the latency from the scheduled start.
     pub p50: Option<Span>,
     /// Maximum p99 of the latency from the scheduled start.
     pub p99: Option<Span>,
@@ -28,21 +27,15 @@ pub struct Rules {
     pub lost: u64,
     /// Maximum number of samples found more than once.
     pub doubled: u64,
-    /// Maximum number of wrong values.
     pub wrong: u64,
     /// Maximum number of found samples that were never sent.
     pub unexpected: u64,
-    /// Maximum number of unplanned restarts.
     pub restarts: Option<u64>,
-    /// Of the target.
     pub memory: Option<Size>,
-    /// Maximum time without a successful request.
     pub silence: Option<Span>,
     /// Maximum time from the end of the last disturbance to normal rate and latency.
     pub recovery: Option<Span>,
-    /// Minimum successful share of queries.
     pub read_pass_rate: Option<f64>,
-    /// Maximum p99 latency of queries.
     pub read_p99: Option<Span>,
     /// True to end the run when `restarts`, `memory` or `silence` is broken.
     pub abort: bool,

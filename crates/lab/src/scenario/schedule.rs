@@ -3,7 +3,6 @@
 use super::{Model, Scenario, Span, notation};
 use anyhow::{Context, Result, ensure};
 
-/// Default sampling interval.
 const INTERVAL_MS_DEFAULT: u64 = 15_000;
 
 /// A closed loop begins this long in the past, because its timestamps advance faster than the clock.
@@ -126,7 +125,6 @@ mod tests {
 
     const NOW_MS: i64 = 1_795_284_007_123;
 
-    /// 2,000 series.
     fn scenario(text: &str) -> Scenario {
         let text = format!("[load]\nmetrics = 100\nseries_per_metric = 10\nwriters = 2\n{text}");
         Scenario::parse(&text).unwrap()

@@ -38,7 +38,6 @@ fn hide_in(target: &mut TargetSpec) {
     secrets(target).into_iter().for_each(|secret| *secret = HIDDEN.into());
 }
 
-/// Fields of a target that may contain secrets.
 fn secrets(target: &mut TargetSpec) -> Vec<&mut String> {
     let is_secret = |name: &str| SECRET_HEADERS.iter().any(|part| name.to_lowercase().contains(part));
     let headers = target.headers.0.iter_mut().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);

@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 pub(super) const FACTOR_MAX: f64 = 1_000.0;
 
-/// Maximum number of steps of a ladder, and of spikes.
 const STEPS_MAX: usize = 1_000;
 
 /// Phases into which the report divides a load that changes continuously.
@@ -17,7 +16,6 @@ const PHASES: u32 = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Constant load.
     #[default]
     Constant,
     /// Constant load for a long time. The last third is compared with the first.
@@ -41,13 +39,11 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
-    /// Determines which of the other keys apply.
     pub kind: Kind,
     /// Ladder and ramp: the first factor.
     pub from: f64,
     /// Ladder and ramp: the last factor.
     pub to: f64,
-    /// Ladder: number of steps.
     pub steps: u32,
     /// Ladder: the factors, instead of `from`, `to` and `steps`.
     pub factors: Vec<f64>,
@@ -62,7 +58,6 @@ pub struct Shape {
     pub spike_factors: Vec<f64>,
     /// Diurnal: length of a day.
     pub period: Option<Span>,
-    /// Diurnal: amplitude around 1.
     pub amplitude: f64,
     /// Which units are added when the load grows.
     pub grow: Grow,
@@ -74,7 +69,6 @@ pub enum Grow {
     /// Writers of the same tenants are added.
     #[default]
     Writers,
-    /// Tenants are added.
     Tenants,
 }
 
@@ -102,7 +96,6 @@ impl Default for Shape {
 pub struct Course {
     shape: Shape,
     duration_s: f64,
-    /// Times of spikes, relabellings or outages.
     at_s: Vec<f64>,
     lasts_s: f64,
 }
@@ -110,9 +103,7 @@ pub struct Course {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadPhase {
     pub name: String,
-    /// In seconds since the start of the load.
     pub from_s: f64,
-    /// Exclusive.
     pub to_s: f64,
 }
 
@@ -194,7 +185,6 @@ impl Course {
         }
     }
 
-    /// The highest factor.
     pub fn factor_max(&self) -> f64 {
         let Shape { kind, from, to, factor, amplitude, .. } = &self.shape;
         match kind {

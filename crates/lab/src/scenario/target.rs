@@ -17,7 +17,6 @@ pub struct TargetSpec {
     pub write: Texts,
     /// URL for queries, without `/api/v1/query`. By default, it follows from `write`.
     pub read: Option<String>,
-    /// Headers of each request.
     pub headers: Headers,
     /// Header with the tenant's name; empty for targets without tenants.
     pub tenant_header: String,
@@ -46,7 +45,6 @@ pub struct TargetSpec {
     pub namespace: Option<String>,
 }
 
-/// One text or several.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Texts {
@@ -98,24 +96,23 @@ impl std::fmt::Debug for Headers {
     }
 }
 
-/// Authentication of writers and readers.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Auth {
-    /// A fixed token.
-    Bearer { token: String },
-    /// User and password.
-    Basic { user: String, password: String },
+    Bearer {
+        token: String,
+    },
+    Basic {
+        user: String,
+        password: String,
+    },
     /// A token for each tenant, which the lab signs with HMAC-SHA-256.
     Jwt {
         secret: String,
-        /// Claim with the tenant's name.
         #[serde(default = "tenant_claim")]
         claim: String,
-        /// Claims for all tenants.
         #[serde(default)]
         claims: BTreeMap<String, String>,
-        /// Lifetime of a token.
         #[serde(default = "day")]
         valid_for: Span,
     },
@@ -140,13 +137,11 @@ fn day() -> Span {
     Span::seconds(86_400.0)
 }
 
-/// A fault injected into the target.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
     /// From the start of the load.
     pub at: Span,
-    /// Kind of fault.
     #[serde(rename = "do")]
     pub kind: FaultKind,
     /// After this time, the fault is reverted or the target is started again.

@@ -10,14 +10,12 @@ use serde::Serialize;
 /// Maximum deviation of a ratio from 1 that counts as noise.
 const NOISE: f64 = 0.05;
 
-/// Settings and figures of two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     pub a: String,
     pub b: String,
     /// Figures of at least one run.
     pub figures: Vec<Compared>,
-    /// Rules of both verdicts.
     pub rules: Vec<ComparedRule>,
     /// Overall verdicts. `None` for an incomplete run or a run without rules.
     pub passed: (Option<bool>, Option<bool>),
@@ -25,7 +23,6 @@ pub struct Comparison {
     pub caveats: Vec<String>,
 }
 
-/// A figure of both runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     /// Name, as in [`RunResult::figure`].
@@ -42,7 +39,6 @@ pub struct Compared {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRule {
-    /// The rule and its limit.
     pub rule: String,
     /// Measured value, and whether the rule was kept.
     pub a: Option<(String, bool)>,

@@ -22,10 +22,8 @@ use std::path::Path;
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/charts.js");
 
-/// Data of the page's script.
 #[derive(Debug, Serialize)]
 pub(crate) struct Data {
-    /// Length of the time axis.
     pub(crate) length_s: f64,
     pub(crate) panels: Vec<Panel>,
     pub(crate) events: Vec<Mark>,
@@ -62,7 +60,6 @@ pub fn save(page: &str, path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write the report {}", path.display()))
 }
 
-/// A complete page.
 pub(crate) fn document(title: &str, content: &str, data: &Data) -> String {
     let data = serde_json::to_string(data).expect("BUG: the data of the panels cannot be encoded as JSON");
     format!(

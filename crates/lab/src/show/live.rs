@@ -68,7 +68,6 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Adds the latest value of a series, if any.
     fn put(&mut self, before: &str, name: &str, unit: &str, after: &str) {
         let first = self.timeline.points.saturating_sub(RECENT_POINTS);
         let recent = self.timeline.get(name).and_then(|values| values.get(first..)).unwrap_or_default();

@@ -34,7 +34,6 @@ pub struct Progress {
     pub phase: Phase,
     /// Completed share of this phase, from 0 to 1.
     pub part: f64,
-    /// Since this phase began.
     pub elapsed: Duration,
     /// Samples acknowledged, or read back.
     pub samples: u64,
@@ -50,15 +49,12 @@ pub struct Progress {
 
 /// Observes a run. It is called a few times per second and must be quick.
 pub trait Observer: Send + Sync {
-    /// The latest figures.
     fn progress(&self, progress: &Progress);
-    /// A message of one line.
     fn note(&self, text: &str);
     /// Called after each second of the load. `_state` formats the state as lines.
     fn second(&self, _state: &dyn Fn() -> String) {}
 }
 
-/// Ignores everything.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
@@ -77,7 +73,6 @@ pub struct Stderr {
     last_line: Mutex<Option<(Phase, Instant)>>,
 }
 
-/// Interval between two plain lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Stderr {

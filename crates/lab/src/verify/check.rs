@@ -18,17 +18,13 @@ const KEY_SEED: u64 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
-    /// An acknowledged sample was not found.
     Lost,
-    /// A sample was found more than once.
     Doubled,
-    /// A sample has a wrong value.
     Wrong,
     /// A found sample was never sent.
     Unexpected,
 }
 
-/// Example of a faulty sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Example {
     pub fault: Fault,
@@ -66,7 +62,6 @@ pub(super) struct Checker {
     labels: Vec<u8>,
 }
 
-/// A series of the plan, found by its labels.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     target: u64,
@@ -150,10 +145,8 @@ impl Checker {
     }
 }
 
-/// Metrics of a query, by name and bucket.
 #[derive(Debug)]
 struct Metrics<'a> {
-    /// First metric of each name.
     first: HashMap<&'a str, u32>,
     /// Values of `le`, in order. Empty without buckets.
     bounds: Vec<String>,

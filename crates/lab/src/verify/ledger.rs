@@ -62,7 +62,6 @@ impl Rounds {
     }
 }
 
-/// Sent and acknowledged rounds of one slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotLedger {
     /// Rounds whose request may have reached the target.
@@ -85,7 +84,6 @@ pub struct Ledger {
     /// [`FORMAT`] of the program that wrote the ledger.
     #[serde(default = "first_format")]
     pub format: u32,
-    /// Generates any sample again.
     pub plan: Plan,
     /// By slot number.
     pub slots: Vec<SlotLedger>,
@@ -95,19 +93,16 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Ledger of a plan of which nothing was sent.
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
         Self { format: FORMAT, plan, slots, read_url: None }
     }
 
-    /// Writes the ledger to a file.
     pub fn save(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_vec(self)?;
         crate::result::files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Reads a file that [`Self::save`] wrote.
     pub fn load(path: &Path) -> Result<Self> {
         let context = || format!("cannot read {}", path.display());
         let json = std::fs::read(path).with_context(context)?;
@@ -131,7 +126,6 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Samples of acknowledged requests.
     pub fn acknowledged_samples(&self) -> u64 {
         let slots = self.slots.iter().enumerate();
         slots.map(|(i, slot)| slot.acknowledged.len() * self.plan.slot(i).len as u64).sum()

@@ -23,7 +23,6 @@ const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 /// Characters of a query that an error shows.
 const QUERY_SHOWN: usize = 160;
 
-/// Why a query has no answer.
 #[derive(Debug)]
 pub(super) enum Unanswered {
     /// The answer is too large, or the target lacks memory. Half of the query may succeed.
@@ -32,7 +31,6 @@ pub(super) enum Unanswered {
     Failed(anyhow::Error),
 }
 
-/// Labels and samples of one series.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Series<'a> {
     /// With the name, in order.

@@ -24,7 +24,6 @@ pub(super) struct Query {
     pub(super) names: Vec<String>,
 }
 
-/// All queries of a read-back.
 #[derive(Debug)]
 pub(super) struct Queries {
     chunks: Vec<Chunk>,
@@ -38,9 +37,7 @@ pub(super) struct Queries {
 #[derive(Debug)]
 struct Chunk {
     rounds: Range<u32>,
-    /// Approximate number of metrics in a query.
     step: u32,
-    /// Number of the first query.
     first: u64,
 }
 
@@ -125,7 +122,6 @@ impl Query {
     }
 }
 
-/// Number of names that fit into a query.
 fn names_max(plan: &Plan, round: u32) -> u32 {
     let longest = plan.fleet.metric_name(plan.metrics - 1, plan.metric_generation(round));
     let fit = NAMES_BYTES_MAX / (longest.len() + 1);
@@ -133,7 +129,6 @@ fn names_max(plan: &Plan, round: u32) -> u32 {
 }
 
 impl Query {
-    /// PromQL selector of the query's series.
     pub(super) fn selector(&self, plan: &Plan) -> String {
         let fleet = &plan.fleet;
         let fixed = fleet.fixed.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
@@ -155,7 +150,6 @@ impl Query {
         (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1)
     }
 
-    /// True if the query covers the target.
     pub(super) fn has_target(&self, target: u64) -> bool {
         self.job.is_none_or(|job| target % JOBS == job)
     }

@@ -110,7 +110,6 @@ async fn races_go_forwards_and_backwards_and_each_result_names_its_target() {
     assert_eq!((rate.medians[0], rate.first_to[0].is_some_and(|ratio| ratio > 1.5)), (Some(1.0), true));
 }
 
-/// Removes a file before the second lap.
 struct Thief(std::path::PathBuf);
 
 impl Observer for Thief {

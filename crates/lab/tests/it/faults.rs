@@ -37,7 +37,6 @@ async fn run(script: impl Fn(u64) -> Reaction + Send + Sync + 'static) -> (RunRe
     (result, verify, target)
 }
 
-/// Applies `reaction` to request number 7 only.
 async fn once(reaction: Reaction) -> (RunResult, VerifyReport) {
     let (result, verify, target) = run(move |n| if n == 7 { reaction } else { Reaction::Keep }).await;
     assert_eq!(target.out_of_order(), 0);

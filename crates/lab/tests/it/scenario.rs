@@ -29,7 +29,6 @@ async fn run_text(target: &Target, text: &str) -> RunResult {
     run_within(target, text, "30s").await
 }
 
-/// Runs a scenario with `timeout` for answers.
 async fn run_within(target: &Target, text: &str, timeout: &str) -> RunResult {
     let text = format!("{text}\n[target]\nwrite = '{}'\ntimeout = '{timeout}'\n", target.write_url());
     let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{e}"));

@@ -15,7 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Reaction to a write request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
     Keep,
@@ -111,7 +110,6 @@ impl Target {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Refuses queries for more than `samples` samples.
     pub(crate) fn answer_at_most(&self, samples: usize) {
         self.state.lock().unwrap().answer_max = Some(samples);
     }
@@ -137,7 +135,6 @@ impl Target {
         self.state.lock().unwrap().out_of_order
     }
 
-    /// A header of the latest write request.
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         let state = self.state.lock().unwrap();
         Some(state.headers.as_ref()?.get(name)?.to_str().unwrap().to_owned())
@@ -182,7 +179,6 @@ impl Target {
         Ok(answer.unwrap())
     }
 
-    /// Stores a write request, with the script's reaction.
     fn take(&self, rows: Vec<(Series, i64, f64)>, headers: hyper::HeaderMap) -> Reaction {
         let mut state = self.state.lock().unwrap();
         state.headers = Some(headers);

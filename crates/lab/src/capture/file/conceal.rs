@@ -9,21 +9,18 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Labels whose values are numbers that queries need.
+/// Their values are numbers, which queries need.
 const NUMBERS: [&str; 2] = ["le", "quantile"];
 
 /// Parts of a recording to be concealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conceal {
-    /// Label values and tenants. Metric names stay visible.
+    /// Values of labels, and tenants.
     pub values: bool,
-    /// Metric names.
     pub metrics: bool,
-    /// Names of labels.
     pub labels: bool,
 }
 
-/// Replaces texts by hashes under one key.
 #[derive(Clone)]
 pub struct Concealer {
     key: [u64; 2],

@@ -18,26 +18,17 @@ pub struct Header {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// The file ends with a complete block.
     #[default]
     Whole,
     /// The file ends within a block, for example because its writer was killed.
-    Torn {
-        /// File offset of the block.
-        at: u64,
-    },
-    /// A block has changed bytes. The rest of the file cannot be read.
-    Damaged {
-        /// File offset of the block.
-        at: u64,
-        why: String,
-    },
+    Torn { at: u64 },
+    /// Bytes of a block were changed. The rest of the file cannot be read.
+    Damaged { at: u64, why: String },
 }
 
 /// Event in a recording. Series are numbered from the latest [`Event::Forget`].
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// The numbering of series restarts.
     Forget,
     /// Labels of the next series, in canonical form.
     Series(Arc<[u8]>),
@@ -51,7 +42,6 @@ pub enum Event {
 pub struct RequestEvent {
     /// In µs since the recording began.
     pub arrival_us: i64,
-    /// Version of the protocol.
     pub message: Version,
     /// Tenant; empty if the request named none.
     pub tenant: Arc<str>,
@@ -127,7 +117,6 @@ impl<R: Read> Reader<R> {
         self.ending.as_ref()
     }
 
-    /// File offset of the block being read.
     pub fn at(&self) -> u64 {
         self.at
     }

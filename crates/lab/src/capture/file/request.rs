@@ -227,17 +227,14 @@ fn sample_at(sample: &[u8]) -> Result<(i64, u64)> {
     Ok((time, bits))
 }
 
-/// Iterates over the fields of a protobuf message.
 struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// A field's content.
 enum Field<'a> {
     Number(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// Any other wire type.
     Other,
 }
 
@@ -266,7 +263,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Range of `part` within `body`.
 fn range(body: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - body.as_ptr().addr();
     start..start + part.len()

@@ -12,7 +12,6 @@ type Sample = (i64, u64);
 
 type Wanted = Vec<(model::Labels, Vec<Sample>)>;
 
-/// Arrival, message, tenant and content.
 type WantedRequest = (i64, Version, String, Wanted);
 
 fn body(message: Version, wanted: &Wanted) -> Vec<u8> {
@@ -45,7 +44,6 @@ impl Writer<Cursor<Vec<u8>>> {
     }
 }
 
-/// All requests of a recording, with the parts of each request joined.
 fn read_all(bytes: &[u8]) -> (Vec<WantedRequest>, Ending) {
     let mut reader = Reader::open(bytes).unwrap();
     let mut series: Vec<model::Labels> = Vec::new();
@@ -95,7 +93,6 @@ fn random_request(rng: &mut Rng, second: i64, series: u64) -> Wanted {
     numbers.into_iter().map(|n| one(n, rng)).collect()
 }
 
-/// Random requests, recorded; and the expected contents.
 fn sample_recording(seed: u64, requests: i64, series_max: usize) -> (Vec<u8>, Vec<WantedRequest>) {
     println!("seed {seed}");
     let mut rng = Rng::new(seed);

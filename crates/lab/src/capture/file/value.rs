@@ -8,7 +8,6 @@ use super::varint;
 /// A double holds every whole number up to this magnitude exactly.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0; // 2^53
 
-/// Whole number with exactly these bits. `None` for other values and negative zero.
 fn whole(bits: u64) -> Option<i64> {
     let value = f64::from_bits(bits);
     let number = value as i64;

@@ -35,16 +35,13 @@ pub struct Writer<F> {
 #[derive(Debug, Default)]
 struct Dictionary {
     streams: HashMap<(Version, String), u64>,
-    /// Numbers of series, by stream and labels.
     series: HashMap<(u64, SeriesKey), u32>,
-    /// Bits of each series' last value.
     last: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Appended {
     pub samples: u64,
-    /// Series that were not in the dictionary.
     pub series_new: u64,
     /// Series left out because of invalid labels.
     pub series_refused: u64,
@@ -93,7 +90,6 @@ impl<F: Write + Seek> Writer<F> {
         &mut self.file
     }
 
-    /// Limits the dictionary to `series_max` series.
     #[cfg(test)]
     pub(super) fn with_series_max(mut self, series_max: usize) -> Self {
         self.series_max = series_max;
@@ -137,14 +133,12 @@ impl<F: Write + Seek> Writer<F> {
         Ok(done)
     }
 
-    /// Records that requests are missing here.
     pub fn gap(&mut self, requests: u64, bytes: u64) {
         varint::put(&mut self.block, kind::GAP);
         varint::put(&mut self.block, requests);
         varint::put(&mut self.block, bytes);
     }
 
-    /// Writes the block in memory, unless it is empty.
     pub fn flush(&mut self) -> Result<()> {
         if self.block.is_empty() {
             return Ok(());
@@ -172,12 +166,10 @@ impl<F: Write + Seek> Writer<F> {
         Ok(())
     }
 
-    /// Makes all written blocks durable.
     pub fn sync(&mut self, sync: impl FnOnce(&mut F) -> std::io::Result<()>) -> Result<()> {
         sync(&mut self.file).context("cannot sync the recording")
     }
 
-    /// Size of the header and all complete blocks.
     pub fn bytes(&self) -> u64 {
         self.end
     }
@@ -274,7 +266,6 @@ struct Part {
     last_ms: Option<i64>,
 }
 
-/// Samples and histograms of one item.
 struct Piece<'a> {
     samples: &'a [(i64, u64)],
     histograms: Vec<(i64, &'a [u8])>,

@@ -34,7 +34,6 @@ pub(super) const NO_ANSWER: &str = "no answer";
 /// Maximum number of connections from senders. Others wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 4_096;
 
-/// Time after which an unreachable backend is reported to the sender.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Idle time after which the proxy drops a connection to the backend. The backend may close it at any time.
@@ -53,7 +52,6 @@ struct Inner {
     client: Client<HttpsConnector<HttpConnector>, Tee>,
     scheme: Scheme,
     authority: Authority,
-    /// Prefix of each request's path, without a slash at the end.
     prefix: String,
     queue: Queue,
     begun: Instant,
@@ -93,7 +91,6 @@ impl Proxy {
         })))
     }
 
-    /// Number of requests, and number of answers by status.
     pub(super) fn counts(&self) -> (u64, BTreeMap<String, u64>) {
         self.0.counts.lock().expect("BUG: counting panicked").clone()
     }
@@ -111,7 +108,7 @@ impl Proxy {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(_) => {
-                        // no file descriptor is left, or the sender has gone; retrying at once does not help
+                        // a retry at once would fail again: no file descriptor is left, or the sender has gone
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         continue;
                     }

@@ -109,7 +109,6 @@ fn body(value: f64) -> Bytes {
     Bytes::copy_from_slice(encoder.finish())
 }
 
-/// Values in a recording, and the number of missing requests.
 fn values(file: impl std::io::Read) -> (Vec<f64>, u64) {
     let mut reader = Reader::open(file).unwrap();
     let (mut values, mut missing) = (Vec::new(), 0);

@@ -17,13 +17,11 @@ use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 use stdx::clock::{Clock, SystemClock};
 
-/// Maximum number of requests in the queue.
 const QUEUE_REQUESTS_MAX: usize = 16_384;
 
 /// Maximum age of an unwritten block. A killed process loses at most this much.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause between a write error and the next attempt.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reason for requests that a write error lost.
@@ -54,18 +52,15 @@ pub(super) struct QueuedRequest {
     pub(super) memory: Reservation,
 }
 
-/// Contents of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Contents {
     pub requests: u64,
     /// Samples and native histograms.
     pub samples: u64,
-    /// Different series, as far as the dictionary reaches back.
     pub series: u64,
     pub bytes: u64,
     /// Series left out because of invalid labels.
     pub series_refused: u64,
-    /// Native histograms left out because they are too long.
     pub histograms_refused: u64,
     pub trouble: Option<String>,
 }
@@ -172,13 +167,12 @@ struct RecordingWriter<F> {
     file_bytes_max: u64,
     full: bool,
     broken_since: Option<Instant>,
-    /// Contents of the block in memory.
     pending: Contents,
 }
 
 impl<F: RecordingFile> RecordingWriter<F> {
     fn run(mut self, requests: &Receiver<QueuedRequest>) {
-        // the traffic has priority; lowering the thread's priority may be forbidden
+        // a failure is harmless: the traffic then has no priority
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(None, 10).ok();
         let mut parsed = Parsed::default();
@@ -247,7 +241,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         contents.bytes = self.writer.bytes();
     }
 
-    /// Repairs the file if a repair is due. Returns the reason if the file cannot be written.
+    /// Tries a repair when one is due. Returns the reason if the file cannot be written.
     fn ready(&mut self) -> Result<(), &'static str> {
         if self.writer.bytes() >= self.file_bytes_max && !self.full {
             self.full = true;

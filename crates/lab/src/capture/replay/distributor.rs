@@ -15,13 +15,12 @@ use std::time::{Duration, Instant};
 use stdx::rng::mix;
 use tokio::sync::mpsc::Sender as Queue;
 
-/// Maximum age of a batch. A batch of this age is sent even if it is not full.
+/// A batch of this age is sent even if it is not full.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Maximum number of samples in all open batches.
 const OPEN_SAMPLES_MAX: usize = 1_000_000;
 
-/// Samples of one series, with their new times.
 #[derive(Debug)]
 pub(super) struct Part {
     /// Labels in canonical form.
@@ -43,12 +42,11 @@ pub(super) struct Batch {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Distributed {
-    /// Includes copies.
+    /// With copies.
     pub(super) samples: u64,
     pub(super) series: u64,
-    /// Samples moved by milliseconds, because times of a series must differ.
+    /// Moved by milliseconds, because times of a series must differ.
     pub(super) moved: u64,
-    /// Batches dropped because their writer had ended.
     pub(super) unsent: u64,
     pub(super) whole: bool,
     pub(super) ending: Option<Ending>,
@@ -57,7 +55,6 @@ pub(crate) struct Distributed {
 struct Known {
     labels: Arc<[u8]>,
     hash: u64,
-    /// Recorded time and new time of the latest sample.
     last: Option<(i64, i64)>,
 }
 
@@ -196,7 +193,7 @@ impl Distributor {
     }
 
     fn part(&mut self, item: Item) -> Option<(u64, Arc<Part>)> {
-        // the reader has already returned every series to which it refers
+        // the reader has already returned the series of this item
         let known = self.series.get_mut(item.series as usize)?;
         let (clock, moved) = (self.clock, &mut self.distributed.moved);
         let mut at = |t: i64| {

@@ -1,4 +1,4 @@
-//! Encodes batches as remote-write bodies. Native histograms are copied as bytes: `protocol` does not encode them.
+//! Encodes batches as remote-write bodies. Native histograms are copied, because `protocol` does not encode them.
 
 use super::COPY_LABEL;
 use super::distributor::Batch;
@@ -7,7 +7,6 @@ use model::{Labels, LabelsBuilder, LabelsRef};
 use std::collections::HashMap;
 use stdx::varint;
 
-/// Encodes bodies, with reused buffers.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     message: Vec<u8>,
@@ -83,8 +82,7 @@ impl Encoder {
         }
     }
 
-    /// Adds the label of the copy. `None` if the labels stay unchanged. Labels at their maximum number also stay
-    /// unchanged: all copies are then the same series.
+    /// Adds the label of the copy. `None` if there is one copy only, or the series has the maximum number of labels.
     fn with_copy(&mut self, labels: &[u8], copy: Option<u32>) -> Option<Labels> {
         let copy = copy?;
         self.builder.clear();

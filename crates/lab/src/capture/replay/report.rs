@@ -32,7 +32,6 @@ pub(super) struct RecordingSummary {
     pub(super) series: u64,
     pub(super) tenants: usize,
     pub(super) missing: u64,
-    /// Memory of the largest dictionary.
     pub(super) dictionary_bytes_max: u64,
     pub(super) ending: Ending,
 }
@@ -77,7 +76,6 @@ impl RecordingSummary {
 }
 
 impl Replay {
-    /// One-line description of the replay.
     pub(crate) fn announcement(&self) -> String {
         let Self { summary, spec, .. } = self;
         let length_s = self.length().as_secs_f64().max(0.001);

@@ -21,7 +21,6 @@ pub(crate) struct Recorded {
     encoder: Encoder,
     /// True if the scenario's headers name a tenant, which overrides the recorded tenant.
     tenant_given: bool,
-    /// Version of the last request.
     version: Version,
     tenant: Arc<str>,
     samples: u64,
@@ -45,7 +44,7 @@ impl Recorded {
     }
 }
 
-/// Counts nothing: new series are unknown, and no sample is read back.
+/// Counts nothing, because new series are unknown and no sample is read back.
 impl Account for Recorded {
     fn sent(&mut self) -> u64 {
         0

@@ -21,11 +21,9 @@ const CONNECTION_BYTES: u64 = 512 << 10;
 /// Memory for code, runtime and histograms.
 const BASE_BYTES: u64 = 48 << 20;
 
-/// Estimated needs of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     pub tenants: usize,
-    /// Maximum number of series at a time.
     pub series: u64,
     /// Maximum rate. `None` in a closed loop.
     pub samples_per_s: Option<f64>,
@@ -33,7 +31,6 @@ pub struct Estimate {
     pub new_series_per_s: f64,
     /// Memory of the generator. The target's behaviour does not change it.
     pub memory_bytes: u64,
-    /// Cores of the generator.
     pub cores: f64,
     pub duration_s: f64,
 }
@@ -46,7 +43,7 @@ impl Estimate {
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        // a tick replaces series; the schedule's own rate makes ticks shorter
+        // a tick replaces series
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Builds all requests of a tenant and opens the tenant's connections.
@@ -71,7 +70,6 @@ pub(crate) async fn write_past(
     Ok(past)
 }
 
-/// Ledgers of all slots, by tenant.
 pub(crate) fn ledgers(
     runs: &[Arc<Run>],
     done: impl Iterator<Item = (usize, Vec<OwnSlot>)>,

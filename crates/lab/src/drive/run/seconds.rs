@@ -35,7 +35,6 @@ pub(crate) struct Seconds {
     /// Latencies of each phase, and the sums at its start.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
-    /// Total time for which the lab was suspended.
     pub(crate) still: Duration,
 }
 
@@ -176,7 +175,6 @@ impl Seconds {
         all
     }
 
-    /// Share of all rounds that were sent.
     fn part_sent(&self) -> f64 {
         let (mut sent, mut all) = (0.0, 0.0);
         for run in &self.runs {

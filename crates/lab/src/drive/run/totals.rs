@@ -13,7 +13,7 @@ use crate::scenario::{Model, Scenario};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Ratio of p99 latency in an endurance run's last third to the first third. A greater ratio is reported.
+/// A greater ratio of p99 latency in an endurance run's last third to the first third is reported.
 const TREND_FACTOR: f64 = 1.5;
 
 /// Adds the figures that are known only after the load.
@@ -64,7 +64,7 @@ fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
     }
 }
 
-/// Reasons to mistrust the figures. The most frequent reason: the generator was the bottleneck.
+/// Reasons to mistrust the figures.
 pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic) -> Vec<String> {
     let mut all = Vec::new();
     let totals = &result.totals;

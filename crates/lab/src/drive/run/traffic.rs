@@ -20,7 +20,6 @@ pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = End
 
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Index of the tenant on this machine.
     pub(crate) tenant: usize,
     /// Slots of generated traffic, whose samples are read back.
     pub(crate) slots: Vec<OwnSlot>,
@@ -28,11 +27,9 @@ pub(crate) struct Ended {
     pub(crate) gave_up: bool,
 }
 
-/// Source of a connection's requests.
 pub(crate) struct Traffic {
     /// One lane for each tenant that is counted separately.
     pub(crate) lanes: Vec<Arc<Lane>>,
-    /// Plans of generated traffic, by tenant.
     pub(crate) runs: Vec<Arc<Run>>,
     pub(crate) replay: Option<Replay>,
     pub(crate) connections: usize,
@@ -74,7 +71,6 @@ impl Traffic {
         Ok((traffic, ready))
     }
 
-    /// Maximum duration of the load.
     pub(crate) fn length(&self, scenario: &Scenario) -> Duration {
         let length = Duration::from_secs_f64(scenario.length_s());
         self.replay.as_ref().map_or(length, |replay| replay.length().min(length))

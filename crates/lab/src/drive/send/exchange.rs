@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 pub(crate) struct RetryPolicy {
     /// First pause between attempts. Each further pause is twice as long.
     pub(crate) backoff_min: Duration,
-    /// Longest pause between attempts.
     pub(crate) backoff_max: Duration,
     /// Longest `Retry-After` that is respected.
     pub(crate) retry_after_max: Duration,
@@ -20,7 +19,6 @@ pub(crate) struct RetryPolicy {
     pub(crate) give_up_after: Duration,
 }
 
-/// Settings of all requests of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) path: &'a str,
@@ -29,7 +27,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) tally: &'a Tally,
     /// No retry begins after this time.
     pub(crate) until: Option<Instant>,
-    /// Number of final refusals, without a success, after which the connection ends.
+    /// Final refusals without a success, after which the connection ends.
     pub(crate) rejected_max: u64,
 }
 
@@ -37,7 +35,7 @@ pub(crate) struct Terms<'a> {
 pub(crate) struct Payload {
     pub(crate) body: Bytes,
     pub(crate) samples: u64,
-    /// Floats among the samples. A target counts native histograms separately.
+    /// Without native histograms.
     pub(crate) floats: u64,
     /// Scheduled start. Latency counts from this time.
     pub(crate) intended: Instant,
@@ -51,7 +49,6 @@ pub(crate) trait Account {
     fn acknowledged(&mut self);
 }
 
-/// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Next,
@@ -61,15 +58,12 @@ pub(crate) enum Flow {
     End,
 }
 
-/// Outcome of an attempt.
 enum Verdict {
-    /// The request is settled.
     Done(Flow),
     /// The attempt failed. Retry after the time that the target asked for.
     Again(Option<Duration>),
 }
 
-/// Sends `payload` and counts the outcome.
 pub(crate) async fn exchange(
     client: &mut Client,
     payload: Payload,

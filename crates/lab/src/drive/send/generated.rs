@@ -23,7 +23,7 @@ pub(crate) enum Pace {
     Closed,
     /// Requests are sent on a schedule, regardless of answers.
     Open {
-        /// Of all writers together.
+        /// Of all writers.
         samples_per_s: f64,
     },
 }
@@ -58,20 +58,16 @@ pub(crate) struct Run {
     pub(crate) caught_up: AtomicBool,
 }
 
-/// Slots of a connection.
 #[derive(Debug)]
 pub(crate) struct Generated {
     run: Arc<Run>,
-    /// Number of the connection within its tenant.
     number: usize,
     pub(crate) slots: Vec<OwnSlot>,
     renderer: Renderer,
     round: u32,
-    /// The next slot of the round.
     at: usize,
 }
 
-/// A slot and its account.
 #[derive(Debug)]
 pub(crate) struct OwnSlot {
     pub(crate) number: usize,
@@ -100,7 +96,7 @@ impl Sender<Generated> {
 impl Source for Generated {
     async fn next(&mut self, times: Times) -> Option<Request> {
         let run = Arc::clone(&self.run);
-        // there may be more connections than slots
+        // more connections than slots
         if self.slots.is_empty() {
             return None;
         }
@@ -206,7 +202,6 @@ impl Generated {
     }
 }
 
-/// Records the outcome of the last request.
 impl Account for Generated {
     fn sent(&mut self) -> u64 {
         let slot = &mut self.slots[self.at - 1];
@@ -230,7 +225,7 @@ impl Account for Generated {
     }
 }
 
-/// When a slot's request is due. Writers and their samples are spread evenly over time.
+/// When a slot's request is due. Requests are spread evenly over the round.
 fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
     let Pace::Open { samples_per_s } = run.pace else { return None };
     let plan = &run.plan;
@@ -256,7 +251,6 @@ fn sends_at(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> b
     time_share.has(&run.plan, slot, (due - times.begin).as_secs_f64())
 }
 
-/// An acknowledged request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledged {
     pub(crate) tenant: u32,

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Round that each connection has reached.
 #[derive(Debug)]
 pub(crate) struct Lead {
     rounds: Vec<AtomicU32>,
@@ -15,7 +14,6 @@ pub(crate) struct Lead {
     moved: Notify,
 }
 
-/// Marks a connection that has ended.
 const GONE: u32 = u32::MAX;
 
 impl Lead {
@@ -35,7 +33,6 @@ impl Lead {
         }
     }
 
-    /// The connection has ended.
     pub(crate) fn leave(&self, connection: usize) {
         self.rounds[connection].store(GONE, Ordering::Release);
         self.moved.notify_waiters();

@@ -9,21 +9,18 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 use std::time::{Duration, Instant};
 
-/// Extra time for retries when the run ends.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// State shared by all connections to one address.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) path: String,
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) tally: Tally,
-    /// Number of final refusals, without a success, after which the connection ends.
+    /// Final refusals without a success, after which the connection ends.
     pub(crate) rejected_max: u64,
 }
 
-/// Start and end of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) begin: Instant,
@@ -36,12 +33,11 @@ impl Times {
     }
 }
 
-/// A request that is not sent yet.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) body: Bytes,
     pub(crate) samples: u64,
-    /// Floats among the samples. A target counts native histograms separately.
+    /// Without native histograms.
     pub(crate) floats: u64,
     /// When the request is due by the schedule. `None` in a closed loop.
     pub(crate) due: Option<Instant>,
@@ -54,7 +50,6 @@ pub(crate) trait Source: Account + Send {
     /// Builds the next request, before it is due.
     fn next(&mut self, times: Times) -> impl Future<Output = Option<Request>> + Send;
 
-    /// Sets the headers that differ between requests.
     fn set_headers(&self, _: &mut HeaderMap) {}
 
     /// The connection has ended. If `begun` is false, the last request was never sent.

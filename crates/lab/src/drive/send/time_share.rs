@@ -13,7 +13,6 @@ pub(crate) struct TimeShare {
     /// Index of this tenant, and number of tenants at a factor of 1.
     tenant: u32,
     tenants: u32,
-    /// Number of the tenant's first writer.
     pub(crate) first_writer: u32,
     /// Slots of this tenant on all machines, at a factor of 1.
     slots_plain: u64,

@@ -48,7 +48,6 @@ mod precise {
     }
 }
 
-/// A timer of one task.
 #[derive(Debug)]
 pub(crate) struct Timer {
     #[cfg(target_os = "linux")]

@@ -28,7 +28,6 @@ pub struct Histograms {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// No part of a histogram.
     Plain,
     Bucket(u32),
     Count,
@@ -54,7 +53,6 @@ impl Histograms {
         Self { count: count.min(metrics / one.series()), buckets }
     }
 
-    /// Number of series of one histogram.
     pub fn series(self) -> u32 {
         self.buckets + 2
     }
@@ -107,7 +105,6 @@ impl Histograms {
     }
 }
 
-/// The upper bound of a bucket, as text.
 fn bound(bucket: u32) -> String {
     let thousandths = BOUNDS[(bucket % 3) as usize] * 10u64.pow(bucket / 3);
     let (whole, rest) = (thousandths / 1000, thousandths % 1000);

@@ -1,7 +1,6 @@
 use super::*;
 use stdx::rng::Rng;
 
-/// A message of random length with repetitions and samples.
 fn random_message(rng: &mut Rng) -> (Vec<u8>, Vec<SampleSpot>) {
     let words: Vec<Vec<u8>> =
         (0..8).map(|_| (0..rng.below(90)).map(|_| rng.below(4) as u8).collect()).collect();

@@ -4,7 +4,6 @@ use crate::result::Timeline;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of lines in one chart.
 const LINES_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -19,7 +18,6 @@ pub(crate) struct Panel {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Line {
     pub(crate) label: String,
-    /// One of eight colours.
     pub(crate) color: usize,
     pub(crate) dash: bool,
     pub(crate) step_s: f64,

@@ -6,9 +6,7 @@ use crate::result::figures::{ratio, show};
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
     Text(String),
-    /// A number with its unit.
     Number(String),
-    /// Text with a CSS class.
     Classed(&'static str, String),
 }
 

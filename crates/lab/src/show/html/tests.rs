@@ -16,7 +16,6 @@ fn quantiles(base: f64) -> Quantiles {
     Quantiles { count: 5_000, p50_s, p90_s, p99_s, max_s, mean_s: base }
 }
 
-/// A result with every field filled in.
 pub(crate) fn sample(load: f64) -> RunResult {
     let mut timeline = Timeline::default();
     let mut rng = stdx::rng::Rng::new(load as u64);
