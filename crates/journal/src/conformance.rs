@@ -9,7 +9,7 @@ use stdx::rng::Rng;
 /// Number of records of [`RECORD_BYTES`] bytes that must be enough to fill a dictionary.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
-/// Length of the usual test record.
+/// Length in bytes of the usual test record.
 pub const RECORD_BYTES: usize = 100;
 
 /// Storage of a journal across restarts.
@@ -217,7 +217,7 @@ fn ends_a_dictionary_on_request(place: &mut dyn Place) {
 
 fn abandons_a_group_whole(place: &mut dyn Place) {
     let mut journal = place.open();
-    // with and without durable records before it
+    // abandons a group, with and without durable records before it
     for kept in [0, 3] {
         let dictionary = journal.begin().expect("cannot begin a group");
         journal.append(b"void").expect("cannot append a record");
@@ -278,7 +278,7 @@ fn survives_a_restart(place: &mut dyn Place) {
         write(&mut *journal, end, count);
         end += count;
         last = end.checked_sub(1).map(usual);
-        // not synced, so it is lost
+        // this record is not synced, so it is lost
         journal.begin().expect("cannot begin a group");
         journal.append(b"void").expect("cannot append a record");
     }

@@ -153,7 +153,7 @@ impl Disk for Os {
             let entry = entry?;
             let bytes = match entry.metadata() {
                 Ok(metadata) => metadata.len(),
-                // removed in the meantime
+                // the file was removed in the meantime
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(e),
             };

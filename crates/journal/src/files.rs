@@ -54,7 +54,7 @@ pub struct Options {
     pub durability: Durability,
     /// Minimum length of a full segment, in bytes. At most one group exceeds this length.
     pub segment_bytes: u64,
-    /// Space allocated ahead of writes, because a sync that grows the file takes twice as long.
+    /// Bytes allocated ahead of writes, because a sync that grows the file takes twice as long.
     pub preallocate_bytes: u64,
     /// Free space that a group needs, so that a full disk is detected before the group is written.
     pub headroom_bytes: u64,
@@ -89,7 +89,7 @@ pub struct Files {
     segments: VecDeque<Segment>,
     writer: Option<(Writer, DictionaryId)>,
     void: bool,
-    /// True if the dictionary was ended to be dropped. The next segment may then use the reserve.
+    /// True after `end_dictionary`. The next segment may use the reserve.
     was_ended: bool,
     has_reserve: bool,
     next: u64,
@@ -290,7 +290,7 @@ impl Journal for Files {
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
         let ended = self.segments.iter().skip(1).take_while(|s| s.first <= before.0).count();
         for _ in 0..ended {
-            // oldest first: a crash leaves no gap
+            // the oldest segment first, so that a crash leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
             if self.quarantine.wants(oldest.first) {

@@ -207,7 +207,7 @@ impl Reader for MemoryReader {
         while self.current.as_ref().is_none_or(|d| ended(d, self.next)) {
             match self.dictionaries.next() {
                 Some(dictionary) => {
-                    // earlier offsets may have been skipped
+                    // offsets before this dictionary may have been skipped
                     self.next = self.next.max(dictionary.first);
                     self.current = Some(dictionary);
                 }

@@ -62,7 +62,7 @@ pub struct DictionaryId(pub u64);
 #[derive(Debug)]
 pub enum Settings {
     Files {
-        /// Contains a directory for each partition.
+        /// Directory that contains a directory for each partition.
         dir: PathBuf,
         options: Options,
     },

@@ -182,7 +182,7 @@ fn counted(
     Ok(Some((complete, counted)))
 }
 
-/// Positions in journals and tables, for reports.
+/// Describes positions in journals and tables, for the report of a failure.
 pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     let mut text = String::new();
     for progress in node.progress() {

@@ -56,7 +56,7 @@ pub struct Driver {
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     import: Option<Import>,
-    /// Unanswered delete.
+    /// The delete that has no answer yet.
     delete: Option<deletes::Deleting>,
     /// Copy of the data directory, and samples that a restore must keep.
     copy: Option<(Copy, BTreeSet<Key>)>,
@@ -295,7 +295,7 @@ impl Driver {
         self.store.set_faults(StoreFaults { broken, ..self.plan.store.clone() });
     }
 
-    /// Turns off the store's faults. Returns them.
+    /// Turns off the store's faults. Returns the previous faults.
     fn quiet(&self) -> StoreFaults {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());

@@ -26,7 +26,7 @@ const SAMPLES_MAX: u64 = 12;
 
 const BEAT_MS: i64 = 60_000;
 
-/// Longer than any import.
+/// Length of a row group, longer than any import.
 const ROW_GROUP_BYTES: usize = 64 << 10;
 
 /// Times and values by series number.

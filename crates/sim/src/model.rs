@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tenant, series, milliseconds.
+/// Identity of a sample: tenant, series, milliseconds.
 pub type Key = (usize, usize, i64);
 
-/// Tenant, metric.
+/// Identity of a metric's metadata: tenant, metric.
 pub type MetadataKey = (usize, String);
 
 /// One request's share for one partition, durable as a whole or not at all.
@@ -38,7 +38,7 @@ pub struct Model {
     refusals: Refusals,
     acknowledged: Found,
     sent: BTreeMap<Key, Vec<u64>>,
-    /// Times that each sample may have become durable.
+    /// Number of times that each sample may have become durable.
     times: BTreeMap<Key, usize>,
     /// Refused or unanswered shares, which may turn out to be stored.
     undecided: Vec<Share>,
@@ -51,7 +51,7 @@ pub struct Model {
     doubtful: BTreeMap<Key, u64>,
     /// True if a failed delete may still be committed.
     is_delete_open: bool,
-    /// Times that each sample was acknowledged.
+    /// Number of times that each sample was acknowledged.
     stored: BTreeMap<Key, u64>,
     /// By tenant: retention may have dropped earlier samples.
     expired_before_ms: BTreeMap<usize, i64>,
@@ -126,7 +126,7 @@ impl Model {
         share.metadata.iter().for_each(|(key, _)| self.busy_metadata.take(share.request, key));
     }
 
-    /// A share is durable. Settles undecided copies too.
+    /// Notes that a share is durable. Settles its undecided copies too.
     pub fn acknowledge(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
@@ -153,7 +153,7 @@ impl Model {
         Begun(self.acknowledged.samples.keys().filter(is_settled).map(|key| (*key, stored(key))).collect())
     }
 
-    /// A delete was answered. Selected samples from before are gone, later ones may be.
+    /// Notes an answered delete: samples from before its start are gone, later samples may be gone.
     pub fn end_delete(&mut self, begun: &Begun, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected: Vec<Key> =
             self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key)).collect();
@@ -170,7 +170,7 @@ impl Model {
         self.is_delete_open = false;
     }
 
-    /// A delete has failed, but may still be committed.
+    /// Notes a failed delete, which may still be committed.
     pub fn doubt_delete(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected = self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key));
         self.doubtful.extend(selected.map(|key| (key, last_request)));
@@ -197,7 +197,7 @@ impl Model {
         }
     }
 
-    /// `stored` samples of a share are durable, the others were refused; `found` has the durable ones.
+    /// Notes that `stored` samples of a share are durable, and the others were refused. `found` has the durable samples.
     pub fn acknowledge_some(&mut self, share: &Share, stored: u64, found: &Found) -> Result<(), String> {
         let is_only_copy = |key: &Key| self.busy.0.get(key).is_none_or(|(_, copies)| *copies == 1);
         let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
@@ -228,7 +228,7 @@ impl Model {
         share.metadata.iter().for_each(|(key, _)| self.busy_metadata.release(key));
     }
 
-    /// Nothing of a sent share was stored.
+    /// Notes that nothing of a sent share was stored.
     pub fn withdraw(&mut self, share: &Share) {
         self.release(share);
     }
@@ -237,7 +237,7 @@ impl Model {
         &self.acknowledged.samples
     }
 
-    /// A share was refused, or the process died before the answer.
+    /// Makes a share undecided: it was refused, or the process died before the answer.
     pub fn leave_open(&mut self, share: Share) {
         self.undecided.push(share);
     }

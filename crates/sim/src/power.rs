@@ -9,7 +9,7 @@ pub struct Power(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     is_off: bool,
-    /// Changes until the planned failure.
+    /// Number of changes until the planned power failure.
     left: Option<u64>,
 }
 

@@ -49,7 +49,7 @@ pub struct SimStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     objects: Mutex<Arc<DynObjectStore>>,
-    /// Local files, if not in memory.
+    /// Local files of the store, if it is not in memory.
     files: Option<Files>,
     power: Arc<Power>,
     clock: Arc<SimClock>,
@@ -61,7 +61,7 @@ struct State {
     seed: u64,
     epoch: u64,
     faults: StoreFaults,
-    /// Changes of each path in this epoch.
+    /// Number of changes of each path in this epoch.
     changes: HashMap<Path, u64>,
     written_ms: HashMap<Path, i64>,
     late: Vec<(Path, PutPayload, PutOptions)>,

@@ -26,14 +26,14 @@ pub struct Traffic {
     pub trace: Trace,
     /// Failure found while the sealer waited.
     pub failure: Option<String>,
-    /// Tenant without requests for now.
+    /// Tenant that sends no requests for now.
     pub reserved: Option<usize>,
     load: Load,
     accepted_ms: i64,
     underway: Vec<Underway>,
     /// Partly stored shares, with the number of stored samples. A query finds out which.
     unclear: Vec<(Share, u64)>,
-    /// The last requests.
+    /// The last requests, whatever their outcome.
     recent: VecDeque<Rc<Request>>,
     requests: u64,
 }
@@ -170,7 +170,7 @@ impl Traffic {
                     shares.into_iter().partition(|(partition, _)| is_known(partition));
                 for share in known.values() {
                     assert!(share.samples.is_empty(), "BUG: no partition was given {share:x?}");
-                    // durable metadata is not sent
+                    // durable metadata is not sent to any partition
                     self.model.acknowledge(share);
                 }
                 self.underway.push(Underway { written, shares });
@@ -303,7 +303,7 @@ impl Traffic {
         unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))
     }
 
-    /// The process has died: gives up unanswered requests.
+    /// Gives up the unanswered requests, because the process has died.
     pub fn lose_connection(&mut self) {
         let unanswered =
             std::mem::take(&mut self.underway).into_iter().flat_map(|underway| underway.shares.into_values());

@@ -67,7 +67,7 @@ fn main() {
     }
 }
 
-/// Size of a day's compacted rollups.
+/// Prints the size of a day's compacted rollups.
 fn roll_up(values: &str, size: &Size) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");

@@ -78,11 +78,11 @@ pub struct StagedFile {
 /// All files of a source's data between two offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedBlock {
-    /// Journal of the data, by its identity.
+    /// Identity of the journal that the data comes from.
     pub source: String,
-    /// The source's previous floodmark.
+    /// Floodmark of the source before this block.
     pub after: Option<u64>,
-    /// The source's next floodmark.
+    /// Floodmark of the source after this block.
     pub upto: u64,
     /// Last day of this pass; `None` for the last or only pass.
     pub through: Option<Date>,
@@ -96,7 +96,7 @@ pub struct Files {
     version: u64,
     /// By day, then in the order of writes.
     list: Vec<LiveFile>,
-    /// Deletes not yet applied to all files.
+    /// Deletes that were not applied to all files yet.
     pending: PendingDeletes,
     bytes: usize,
     data_bytes: u64,
@@ -281,7 +281,7 @@ impl Table {
         Ok(self.see(newer))
     }
 
-    /// Lets the library read the log.
+    /// Lets the library read the log, and notes a failure.
     fn reading<T>(&self, read: impl FnOnce() -> KernelResult<T>) -> Result<T, TableError> {
         self.noting(failure::guarded(&self.location, || read().map_err(|e| failure::of(&self.location, e))))
     }
@@ -304,7 +304,7 @@ impl Table {
         Arc::clone(&lock(&self.snapshot))
     }
 
-    /// Keeps the newer snapshot. Returns its version.
+    /// Keeps the newer of two snapshots, and returns its version.
     fn see(&self, snapshot: SnapshotRef) -> u64 {
         let mut known = lock(&self.snapshot);
         if snapshot.version() >= known.version() {

@@ -22,14 +22,14 @@ pub enum TableError {
     Write(#[source] parquet::errors::ParquetError),
     #[error("cannot use the log of table {table}: {reason}")]
     Log {
-        /// URL.
+        /// URL of the table.
         table: String,
         reason: String,
     },
     /// The table has a form that Floodmark does not support.
     #[error("cannot use table {table}: {reason}")]
     Foreign {
-        /// URL.
+        /// URL of the table.
         table: String,
         reason: String,
     },
@@ -52,10 +52,10 @@ pub enum TableError {
         /// Version of the sweep's log entry.
         version: u64,
     },
-    /// More files than one commit or scan may have.
+    /// The operation needs more files than one commit or scan may have.
     #[error("the operation on the table needs {files} files at once, the limit is {max}")]
     TooManyFiles { files: usize, max: usize },
-    /// More memory than the caller permits.
+    /// The operation needs more memory than the caller permits.
     #[error("{what} take more than {limit_bytes} bytes")]
     TooLarge { what: &'static str, limit_bytes: usize },
     #[error(
@@ -63,7 +63,7 @@ pub enum TableError {
          rewritten the files"
     )]
     TooManyDeletes { pending: usize },
-    /// The read's [`crate::Stop`] was set.
+    /// The [`crate::Stop`] of the read was set.
     #[error("the read was canceled: its result is no longer needed")]
     Canceled,
     #[error("cannot use table location {url:?}: {reason}")]

@@ -3,7 +3,7 @@
 
 use crate::error::TableError;
 
-/// In the order of upkeep.
+/// All places, in the order in which upkeep reaches them.
 #[cfg(test)]
 pub(crate) const PLACES: [&str; 13] = [
     "expired",

@@ -20,10 +20,10 @@ use std::sync::Arc;
 /// Partition column: the day of a row in UTC. A file's path and the log have it, the file does not.
 pub const DATE: &str = "date";
 
-/// Writer's name in a file's metadata.
+/// Name of this writer in a file's metadata.
 pub const CREATED_BY: &str = "floodmark";
 
-/// Metadata key of the format version.
+/// Key of the format version in a file's metadata.
 pub const FORMAT_KEY: &str = "floodmark.format";
 
 /// First released format version. All files have its columns.
@@ -40,11 +40,11 @@ const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct Kind {
-    /// For messages.
+    /// Name for messages.
     pub name: &'static str,
-    /// Of new files.
+    /// Format version of new files.
     pub version: u32,
-    /// In the order of the file.
+    /// Columns in the order of the file.
     pub columns: &'static [Column],
     /// Sort columns of a file. The first is a text. The log keeps its bounds, and compaction divides large days by it.
     pub sort_key: &'static [&'static str],
@@ -166,7 +166,7 @@ impl Kind {
         Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
     }
 
-    /// Column with the bounds [`LiveFile::names`](crate::live_file::LiveFile::names).
+    /// Column whose bounds are [`LiveFile::names`](crate::live_file::LiveFile::names).
     pub(crate) const fn leading(&self) -> &'static str {
         self.sort_key[0]
     }
@@ -191,7 +191,7 @@ impl Kind {
             .set_data_page_size_limit(PAGE_BYTES)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
             .set_statistics_enabled(EnabledStatistics::Page)
-            // row groups end by bytes
+            // the writer ends row groups by bytes, not by rows
             .set_max_row_group_row_count(None)
             .set_key_value_metadata(Some(vec![KeyValue::new(FORMAT_KEY.into(), self.version.to_string())]));
         for (column, path) in self.columns.iter().flat_map(|c| c.paths().map(move |path| (c, path))) {

@@ -8,7 +8,7 @@ pub struct LiveFile {
     pub path: String,
     pub date: Date,
     pub bytes: u64,
-    /// 0 if the log does not say.
+    /// Number of rows, or 0 if the log does not say.
     pub rows: u64,
     /// Bounds of the leading sort column (the metric's name), if known.
     pub names: Option<(String, String)>,

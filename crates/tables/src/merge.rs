@@ -32,16 +32,16 @@ pub struct Merge<R: Ranges> {
     damaged: Vec<TableError>,
     stats: ReadStats,
     scratch: Samples,
-    /// Limit on overlapping rows of one series.
+    /// Maximum memory for overlapping rows of one series.
     rows_bytes_max: usize,
 }
 
 #[derive(Debug)]
 struct Source<R: Ranges> {
-    /// `None` at the end.
+    /// Rows of the file; `None` at their end.
     run: Option<Run<R>>,
     row: Samples,
-    /// Samples of `row` already returned.
+    /// Number of samples of `row` that were already returned.
     at: usize,
     /// True if the cursor is on an unread row of the current series.
     more: bool,

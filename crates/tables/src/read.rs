@@ -50,11 +50,11 @@ pub(crate) use streamed_rows::DECODER_BYTES;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadStats {
-    /// Without footers.
+    /// Bytes fetched, without footers.
     pub bytes: u64,
-    /// Row groups that could not be excluded.
+    /// Number of row groups that could not be excluded.
     pub row_groups: u64,
-    /// Fully decoded rows.
+    /// Number of fully decoded rows.
     pub rows: u64,
     /// Samples for which another program's file has two values.
     pub conflicts: u64,

@@ -73,7 +73,7 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// The finest first.
+    /// All resolutions, the finest first.
     pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
 
     /// End of a time's bucket, a multiple of the width. Like PromQL's windows, a bucket includes its end but not its
@@ -128,7 +128,7 @@ fn labels_omitted(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.build().expect("BUG: a series of two labels exceeds a limit")
 }
 
-/// Labels of the original series.
+/// Returns the labels of the original series.
 pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
     let mut builder = LabelsBuilder::new();
     labels.iter().filter(|(name, _)| *name != LABEL).for_each(|(name, value)| builder.push(name, value));

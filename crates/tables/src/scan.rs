@@ -54,7 +54,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Scans the latest version seen.
+    /// Begins a scan of the latest version seen.
     pub fn open(
         table: &Table,
         cache: &Arc<Cache>,
@@ -129,7 +129,7 @@ impl Scan {
         self.merge.held_bytes()
     }
 
-    /// One warning for each damaged file.
+    /// Returns one warning for each damaged file.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
     }

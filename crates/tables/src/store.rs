@@ -44,7 +44,7 @@ pub struct Location {
     prefix: Path,
     handle: Handle,
     repairs: Option<Counter>,
-    /// For a local location.
+    /// Store of local files, if the location is local.
     files: Option<DurableFiles>,
     /// True if another store wraps the local files ([`Self::with_store`]).
     is_wrapped: bool,
@@ -57,7 +57,7 @@ pub struct Location {
 }
 
 impl std::fmt::Debug for Location {
-    /// The store's clients hold secrets.
+    /// Omits the store, whose clients hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Location").field("url", &shown(&self.url)).finish_non_exhaustive()
     }
@@ -79,7 +79,7 @@ pub fn check_url(url: &str) -> Result<(), TableError> {
 }
 
 fn parse(url: &str) -> Result<Url, TableError> {
-    // the text may hold a secret
+    // text that is not a URL may hold a secret
     let parsed = Url::parse(url)
         .map_err(|e| TableError::Location { url: "(not a URL)".into(), reason: e.to_string() })?;
     let bad = |reason: &str| Err(TableError::Location { url: shown(&parsed), reason: reason.into() });
@@ -188,7 +188,7 @@ impl Location {
         self.repairs.as_ref()
     }
 
-    /// With a final slash.
+    /// URL of the folder, with a final slash.
     pub const fn url(&self) -> &Url {
         &self.url
     }
@@ -264,7 +264,7 @@ impl Location {
         }
     }
 
-    /// A missing object is no error.
+    /// Deletes an object. A missing object is no error.
     pub(crate) fn delete(&self, path: &Path) -> Result<(), TableError> {
         match self.wait(self.store.delete(path)) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -398,7 +398,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
         let local = Location::open(&url, [], runtime.handle().clone()).unwrap();
-        // as in an object store
+        // lists folders as in an object store
         let remote = local.with_store(|store| store);
         let mut expected = BTreeSet::new();
         for n in 0..23 {

@@ -64,13 +64,13 @@ impl Delete {
         Ok(())
     }
 
-    /// Limited by [`SELECTOR_BYTES_MAX`].
+    /// Size of the selectors, limited by [`SELECTOR_BYTES_MAX`].
     fn selector_bytes(&self) -> usize {
         let of = |m: &Matcher| m.name.len() + m.value.len() + 4;
         self.selectors.iter().flatten().map(of).sum()
     }
 
-    /// Limited by [`PATTERN_BYTES_MAX`].
+    /// Size of the compiled patterns, limited by [`PATTERN_BYTES_MAX`].
     pub(crate) fn pattern_bytes(&self) -> usize {
         self.selectors.iter().flatten().map(|m| size_of::<Matcher>() + m.pattern_bytes()).sum()
     }
@@ -158,7 +158,7 @@ impl Tombstone {
 pub struct Tombstones {
     /// Sequence of the last delete, even if complete, or 0.
     pub last: i64,
-    /// By sequence.
+    /// Tombstones, sorted by sequence.
     pub list: Vec<Tombstone>,
 }
 
@@ -247,7 +247,7 @@ pub(crate) struct Mask {
 #[derive(Debug)]
 pub(crate) struct Masking {
     mask: Arc<Mask>,
-    /// Last row's series.
+    /// Labels of the last row's series.
     labels: Vec<u8>,
     /// Hidden ranges, ascending and disjoint.
     hidden: Vec<TimeRange>,

@@ -27,7 +27,7 @@ pub struct Now {
 /// Maximum number of versions remembered. With more of them, the log is cleaned later.
 const SEEN_MAX: usize = 1000;
 
-/// When each step is due.
+/// Intervals and ages at which each step is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// Older samples expire, by whole files. `None` keeps everything.
@@ -65,7 +65,7 @@ impl Default for Policy {
 pub enum Step {
     /// Removes files with only old samples.
     Expire {
-        /// First millisecond kept.
+        /// First millisecond that is kept.
         before_ms: i64,
     },
     /// Removes files that deletes hide as a whole.
@@ -82,7 +82,7 @@ pub enum Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
-    /// Number of files.
+    /// Number of files expired.
     Expired(usize),
     /// Number of files that deletes hid as a whole.
     Dropped(usize),

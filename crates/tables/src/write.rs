@@ -32,7 +32,7 @@ const BATCH_ROWS: usize = 1024;
 /// Samples passed to the encoder together: half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
-/// Maximum open files.
+/// Maximum number of files open at a time.
 pub const OPEN_DATES_MAX: usize = 400;
 
 /// Memory of an open file beyond its own accounting.
@@ -49,7 +49,7 @@ pub struct WriteLimits {
 }
 
 impl WriteLimits {
-    /// Maximum number of open files.
+    /// Maximum number of files open at a time, within the memory limit.
     pub(crate) fn open_max(&self) -> usize {
         (self.open_bytes / OPEN_FILE_BYTES).clamp(2, OPEN_DATES_MAX)
     }
@@ -121,7 +121,7 @@ pub struct FileWriter<W: Sink> {
     columns: Columns,
     summary: FileSummary,
     row_group_bytes: usize,
-    /// Last labels, to check the order.
+    /// Labels of the last row, to check the order.
     last: Vec<u8>,
 }
 
@@ -209,7 +209,7 @@ impl<W: Sink> FileWriter<W> {
         self.encoder.bytes_written() + self.encoder.in_progress_size()
     }
 
-    /// Returns summary and sink.
+    /// Finishes the file. Returns its summary and the sink.
     pub fn finish(mut self) -> Result<(FileSummary, W), TableError> {
         self.encode()?;
         let Counted { sink, bytes } = self.encoder.into_inner().map_err(TableError::Write)?;
@@ -228,7 +228,7 @@ pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
 }
 
 impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
-    /// Calls `new_sink` for each file.
+    /// Creates a writer that calls `new_sink` for each file.
     pub const fn new(kind: &'static Kind, limits: WriteLimits, new_sink: S) -> Self {
         Self { kind, limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
     }
@@ -273,13 +273,13 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(())
     }
 
-    /// Drops a day's untaken files.
+    /// Drops the files of a day that were not taken yet.
     pub(crate) fn abandon(&mut self, date: Date) {
         self.open.remove(&date);
         self.finished.retain(|(summary, _)| summary.date != date);
     }
 
-    /// Number of untaken files.
+    /// Number of files that were not taken yet.
     pub(crate) fn files(&self) -> usize {
         self.open.len() + self.finished.len()
     }

@@ -57,7 +57,7 @@ pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) 
     for (i, first) in firsts.iter().enumerate() {
         match report(&dir, partition, *first, firsts.get(i + 1).copied()) {
             Ok(report) => each(report),
-            // dropped by the server in the meantime
+            // the server dropped the segment in the meantime
             Err(JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

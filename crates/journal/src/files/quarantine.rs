@@ -38,7 +38,7 @@ pub(super) struct Quarantine {
 struct DamageFound {
     /// First offsets of segments to move here when they are dropped.
     kept: BTreeSet<u64>,
-    /// Counted damage: segment and position.
+    /// Segment and position of each damage counted so far.
     seen: BTreeSet<(PathBuf, u64)>,
     damaged_ranges: u64,
     lost_records: u64,

@@ -30,7 +30,7 @@ pub(super) struct Current {
     first: u64,
     scanner: Scanner,
     dictionary: DictionaryId,
-    /// Offsets of damaged header copies to report.
+    /// File offsets of damaged header copies that are not reported yet.
     damaged_headers: Vec<u64>,
 }
 

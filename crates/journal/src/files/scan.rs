@@ -8,7 +8,7 @@ use std::ops::Range;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A record. [`Scanner::payload`] returns its bytes.
+    /// An intact or repaired record: see [`Scanner::payload`].
     Record {
         offset: u64,
     },

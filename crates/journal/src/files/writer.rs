@@ -191,7 +191,7 @@ pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     }
     let made = disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, bytes));
     if made.is_err() {
-        // frees a partial reserve
+        // frees the space of a partial reserve
         let _ = disk.remove(&path);
     }
     made.is_ok()

@@ -25,7 +25,7 @@ use stdx::varint::{self, unzigzag, zigzag};
 const PLAIN: u8 = 0;
 const RUNS: u8 = 1;
 
-/// The count is not written.
+/// Writes a column as deltas, without its count.
 pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     // a run takes two varints, a plain delta takes one
     if 2 * count_runs(column) < column.len() + 2 {
@@ -184,7 +184,7 @@ pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     out.truncate(start + tags_len + at);
 }
 
-/// The caller must bound `count`.
+/// Reads `count` values. The caller must bound `count`.
 pub(super) fn values(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -225,7 +225,7 @@ pub(super) fn put_histogram(out: &mut Vec<u8>, value: &Histogram) {
     out.extend_from_slice(value.as_bytes());
 }
 
-/// The caller must bound `count`.
+/// Reads `count` histograms. The caller must bound `count`.
 pub(super) fn histograms(
     cursor: &mut Cursor<'_>,
     count: usize,

@@ -117,7 +117,7 @@ impl Definitions {
         let mut bitmap = [0; 16];
         let marks = cursor.take(count.min(before).div_ceil(8))?;
         bitmap[..marks.len()].copy_from_slice(marks);
-        // labels beyond the previous series' are new
+        // a series' labels beyond the number of the previous series' labels are new
         let new = u128::from_le_bytes(bitmap) | u128::MAX.checked_shl(before as u32).unwrap_or(0);
 
         let start = self.bytes.len();

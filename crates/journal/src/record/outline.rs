@@ -12,7 +12,7 @@ use model::{SeriesRef, TenantId, ValueKind};
 #[derive(Debug)]
 pub struct Outline {
     pub tenant: TenantId,
-    /// As in [`super::Record`].
+    /// See [`super::Record::is_deleted`].
     pub is_deleted: bool,
     pub defined: Vec<SeriesRef>,
     pub sampled: Vec<SeriesRef>,

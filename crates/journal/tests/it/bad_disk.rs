@@ -39,7 +39,7 @@ impl Disk for BadDisk {
     }
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
-        // quarantined copies do not fail
+        // writes to quarantined copies do not fail
         let is_journal = path.extension().is_some_and(|e| e == "new");
         if mode == Mode::Create && is_journal {
             self.0.before("create", 0, path).map_err(|fault| fault.error)?;

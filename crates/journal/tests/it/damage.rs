@@ -37,7 +37,7 @@ fn read(journal: &Files) -> Read {
     found
 }
 
-/// Segment and bytes of the damage.
+/// Returns the damaged segment and byte range.
 fn place_of(damage: &Damage) -> (&Path, Range<usize>) {
     let Some((segment, bytes)) = damage.place.split_once(": bytes ") else {
         return (Path::new(&damage.place), 0..0);
@@ -57,7 +57,7 @@ fn random_payload(rng: &mut Rng) -> Vec<u8> {
         1 => 2000,
         _ => rng.below(200),
     };
-    // many zeros, and bytes that resemble headers
+    // bytes with many zeros, and bytes that resemble headers
     (0..len).map(|_| (rng.below(4) * rng.below(3)) as u8).collect()
 }
 
@@ -71,7 +71,7 @@ fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     group
 }
 
-/// A segment as written.
+/// Layout of a segment as written, before damage.
 struct Layout {
     path: PathBuf,
     len: u64,
@@ -242,7 +242,7 @@ fn power_losses(seed: u64) {
             let first = journal.durable_end().0;
             known.extend((first..).zip(write_group(&mut journal, &mut rng)));
         }
-        // sync never returns
+        // the power fails before `sync` returns
         journal.begin().unwrap();
         let newest = segment_files(dir.path(), 0).unwrap().pop().unwrap();
         let first = journal.durable_end().0;
@@ -251,7 +251,7 @@ fn power_losses(seed: u64) {
         drop(journal);
         let durable = fs::metadata(&newest).unwrap().len() - frames;
         if rng.chance(0.5) {
-            // preallocated space
+            // simulates preallocated space
             let file = File::options().write(true).open(&newest).unwrap();
             file.set_len(durable + frames + rng.below(5000)).unwrap();
         }
@@ -331,7 +331,7 @@ fn each_kind_of_damage_is_reported_by_name() {
     // damage to the last record of the newest segment looks like its end
     check(|files| overwrite(&files[2], frame(4) + 40, &[9, 9]), 14, &[]);
     check(|files| overwrite(&files[2], frame(0) + 30, &[9; 600]), 10, &[]);
-    // truncated files
+    // damage: truncated files
     let cut = |path: &PathBuf, len| File::options().write(true).open(path).unwrap().set_len(len).unwrap();
     check(|files| cut(&files[1], frame(3) + 5), 15, &[(no_header, 8..10)]);
     check(|files| cut(&files[2], frame(3) + 5), 13, &[]);
@@ -339,7 +339,7 @@ fn each_kind_of_damage_is_reported_by_name() {
     check(|files| cut(&files[2], 0), 10, &[]);
     check(|files| cut(&files[1], 0), 15, &[("a segment with two damaged copies of its header", 5..10)]);
     check(|files| fs::remove_file(&files[1]).unwrap(), 15, &[(no_header, 5..10)]);
-    // headers
+    // damage: copies of headers
     let header = "a damaged copy of the segment's header";
     check(|files| overwrite(&files[1], 20, &[9]), 15, &[(header, 0..0)]);
     check(|files| overwrite(&files[2], 530, &[9]), 15, &[(header, 0..0)]);
@@ -432,7 +432,7 @@ fn many_restarts_leave_few_files() {
         journal.begin().unwrap();
     }
     assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
-    // and the identity and the reserve
+    // besides the segment: the identity and the reserve
     assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 3);
 }
 

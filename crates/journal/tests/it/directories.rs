@@ -89,7 +89,7 @@ fn existing_directories_are_synced_too() {
 /// Disk with a power loss after some removals.
 #[derive(Debug)]
 struct Failing {
-    /// Removals before the power loss.
+    /// Number of removals before the power loss.
     removals: AtomicUsize,
     /// Removals since the last sync, which a power loss may undo.
     unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,

@@ -107,7 +107,7 @@ fn a_full_disk_refuses_until_there_is_room() {
 /// Fails one `fdatasync`, and records later operations on the file.
 #[derive(Debug)]
 struct OneBadSync {
-    /// Syncs before the failure.
+    /// Number of syncs before the one that fails.
     left: AtomicI64,
     failed: Mutex<Option<PathBuf>>,
     touched: Mutex<Vec<&'static str>>,

@@ -12,7 +12,7 @@ pub(super) struct Dir {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// A file number.
+    /// A file, by its number.
     File(u64),
     Dir,
 }
@@ -78,7 +78,7 @@ impl Dir {
         self.names.remove(name).is_some()
     }
 
-    /// A random prefix of the changes survives.
+    /// Applies a power loss: a random prefix of the changes survives.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         let done = rng.below(self.changes.len() as u64 + 1) as usize;
         for change in self.changes.drain(..).take(done) {

@@ -12,7 +12,7 @@ pub(super) struct Inode {
     durable: Vec<u8>,
     /// Sectors that may have bytes that are not durable.
     dirty: BTreeSet<usize>,
-    /// True after a sync that lied, until the bytes are durable.
+    /// True after a sync falsely reported success, until the bytes are durable.
     is_lied_about: bool,
 }
 
@@ -46,7 +46,7 @@ impl Inode {
         self.dirty.retain(|sector| sector * SECTOR < len);
     }
 
-    /// Notes a sync that lied.
+    /// Records a sync that reported success and did nothing.
     pub(super) fn lie(&mut self) {
         self.is_lied_about |= !self.is_durable();
     }

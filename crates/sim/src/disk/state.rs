@@ -132,7 +132,7 @@ impl State {
         let rng = &mut self.rng;
         let mut kept = BTreeSet::new();
         let mut dirs: BTreeMap<PathBuf, Dir> = BTreeMap::new();
-        // parents come first
+        // parent folders come before their children
         for (path, mut dir) in std::mem::take(&mut self.dirs) {
             let above = path.parent().and_then(|above| dirs.get(above));
             let has_name = above.is_some_and(|above| above.has_dir(&split(&path).1));

@@ -24,7 +24,7 @@ impl Driver {
         self.trace(format!("the table of {blocked} fails for long"));
         self.block(blocked)?;
         self.store.set_faults(StoreFaults::default());
-        // the process may die soon after
+        // the tenant recovers, but the process may die soon after
         for _ in 0..1 + self.below(4) {
             self.clock.next_step();
             self.clock.advance(60_000);

@@ -23,7 +23,7 @@ const NOTICED_MS: i64 = 20 * HOUR_MS;
 /// Time after which the node trusts any clock.
 const BELIEVED_MS: u64 = 8 * DAY_MS as u64;
 
-/// Senders' clocks are always right.
+/// Times of the node's clock and of the senders' clocks, which are always right.
 pub(super) fn times(plan: &Plan, clock: &SimClock) -> Times {
     let node_ms = clock.now_ms();
     Times { senders_ms: if plan.wrong_clocks { clock.true_ms() } else { node_ms }, node_ms }

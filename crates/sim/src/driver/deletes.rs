@@ -23,7 +23,7 @@ pub(super) struct Deleting {
 }
 
 impl Deleting {
-    /// The connection is lost: the client will repeat the request.
+    /// Notes that the connection is lost: the client will repeat the request.
     pub(super) fn lose_connection(&mut self) {
         self.begun = None;
     }
@@ -72,7 +72,7 @@ impl Driver {
                 let start_ms = now_ms - self.below(span_ms) as i64;
                 TimeRange::new(start_ms, start_ms + self.below(5000) as i64)
             }
-            // hours that only importers write to
+            // some hours of a day to which only importers write
             _ => {
                 let day = BEGIN_MS / DAY_MS - DAYS_BACK + self.below(check::ROLLED_DAYS as u64) as i64;
                 let start_ms = day * DAY_MS + self.below(DAY_MS as u64) as i64;

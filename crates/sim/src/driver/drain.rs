@@ -61,7 +61,7 @@ impl Driver {
     }
 
     fn check_drained(&mut self) -> Result<(), String> {
-        // samples that arrived during the last round
+        // flush the samples that arrived during the last round
         self.is_draining.set(true);
         self.settle_down()?;
         self.check_now()?;

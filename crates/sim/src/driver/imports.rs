@@ -86,7 +86,7 @@ impl Driver {
             if self.power.is_off() {
                 break;
             }
-            // the next check needs the outcome
+            // the next check needs to know the outcome of the commit
             self.clock.next_step();
             let faults = self.quiet();
             ended = import.commit(self.clock.now_ms());

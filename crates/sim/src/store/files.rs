@@ -39,7 +39,7 @@ struct State {
     /// Probability that a folder's sync fails.
     error: f64,
     rng: Rng,
-    /// Durable names by synced folder.
+    /// Durable names in each folder that was ever synced.
     durable: BTreeMap<PathBuf, BTreeMap<String, Kept>>,
     links: u64,
     links_dir: PathBuf,
@@ -50,7 +50,7 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Folder,
-    /// Inode number, and a link to the file.
+    /// Inode number of a file, and a link to the file.
     File(u64, PathBuf),
 }
 
@@ -81,7 +81,7 @@ impl Files {
         let (state, root) = (Arc::clone(&self.state), lock(&self.state).root.clone());
         let prefix = Location::from_absolute_path(&root).expect("BUG: invalid path of a directory");
         let files = tables::store::local_files(move |folder| {
-            // folders above the root exist
+            // folders above the root exist already
             if folder.starts_with(&root) { lock(&state).sync(folder) } else { Ok(()) }
         });
         Arc::new(PrefixStore::new(files, prefix))

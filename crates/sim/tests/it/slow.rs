@@ -83,7 +83,7 @@ impl World {
         assert_eq!(self.clock.now_ms(), now_ms, "a write waited for the store");
     }
 
-    /// Calls `look` while requests take no time.
+    /// Calls `look` without faults of the store, so that no time passes.
     fn quickly<T>(&self, look: impl FnOnce() -> T) -> T {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());
@@ -104,7 +104,7 @@ impl World {
         assert_eq!(node.node().read(&self.tenant).unwrap(), expected);
     }
 
-    /// Commits, and samples in live files.
+    /// Number of commits, and of samples in live files.
     fn in_tables(&self, node: &Simulated) -> (u64, u64) {
         self.quickly(|| {
             let Some(table) = node.node().table(&self.tenant).unwrap() else { return (0, 0) };

@@ -133,7 +133,7 @@ impl Planner<'_> {
         unit.bytes >= self.limits.file_bytes
     }
 
-    /// Leading units that fit into one job.
+    /// Number of leading units that fit into one job.
     fn reach(&self, units: &[Unit<'_>]) -> usize {
         let (mut files, mut bytes) = (0, 0);
         let fits = |unit: &&Unit<'_>| {
@@ -168,7 +168,7 @@ impl Planner<'_> {
         job
     }
 
-    /// Leading units to merge on a past day: all that fit, if they justify rewriting the largest.
+    /// Number of leading units to merge on a past day: all that fit, if they justify rewriting the largest.
     fn choose_over(&self, units: &[Unit<'_>]) -> usize {
         let len = self.reach(units).max(1);
         let run = &units[..len];

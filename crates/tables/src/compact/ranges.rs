@@ -15,9 +15,9 @@ use crate::live_file::LiveFile;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// Within this range.
+    /// The file is within this range.
     In(usize),
-    /// Within more than one range.
+    /// The file spans more than one range.
     Wide,
 }
 

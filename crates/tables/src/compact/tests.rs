@@ -134,10 +134,10 @@ fn a_day_is_merged_by_name_ranges_of_its_large_files() {
     // a wide file is cut where the large files begin
     let jobs = planned(&with(&[named(5, 2, large, ("b", "k"))]));
     assert_eq!((jobs.len(), jobs[0].files.len(), jobs[0].cuts.as_slice()), (1, 1, &["g".to_string()][..]));
-    // unless that would make tiny files
+    // a wide file is not cut into tiny files
     check(&with(&[named(5, 2, 9, ("b", "k"))]), &[]);
     check(&with(&[named(5, 2, 9, ("b", "k")), named(5, 3, 9, ("b", "k"))]), &[(5, &["2b", "3b"])]);
-    // no cut within a metric
+    // there is no cut within a metric
     let shared = [named(5, 1, large, ("a", "g")), named(5, 1, large, ("g", "m"))];
     let whole = [named(5, 2, large, ("a", "z"))];
     check(&[&shared[..], &whole].concat(), &[(5, &["1a", "1g", "2a"])]);

@@ -83,7 +83,7 @@ fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let names = |of: &dyn Fn(&StagedFile) -> String| -> ArrayRef {
         Arc::new(files.iter().map(|f| Some(of(f))).collect::<StringArray>())
     };
-    // a kind may have one time column
+    // a kind may have one column for both times
     let bounds = |[name, start, end]: [ArrayRef; 3]| -> ArrayRef {
         let mut columns = vec![(kind.leading(), name), (kind.time[0], start)];
         columns.extend(Some((kind.time[1], end)).filter(|_| kind.time[0] != kind.time[1]));
@@ -117,7 +117,7 @@ fn structure(columns: Vec<(&str, ArrayRef)>) -> StructArray {
     StructArray::from(columns.collect::<Vec<_>>())
 }
 
-/// Appends the live files of a batch.
+/// Appends the live files in a batch of the log's scan.
 pub(super) fn live_files(
     kind: &Kind,
     location: &Location,

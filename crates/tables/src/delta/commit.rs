@@ -22,7 +22,7 @@ pub const COMMIT_FILES_MAX: usize = 1000;
 /// Maximum attempts of a commit. A conflict means that another writer made progress.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Maximum unclear answers to a commit.
+/// Maximum number of unclear answers to a commit.
 const UNCLEAR_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Floodmark {
     pub upto: u64,
-    /// Descending offsets beyond `upto`, ascending days.
+    /// Steps with descending offsets beyond `upto`, and with ascending days.
     steps: Vec<Step>,
 }
 
@@ -88,7 +88,7 @@ impl Floodmark {
 pub(super) struct Read {
     upto: Option<u64>,
     floodmark: Floodmark,
-    /// Steps in the log, with void ones.
+    /// Number of steps in the log, including void steps.
     noted: usize,
 }
 

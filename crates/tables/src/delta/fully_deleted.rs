@@ -14,12 +14,12 @@ impl Table {
             let files = self.files()?;
             let hidden = files.covered(upto).take(COMMIT_FILES_MAX);
             let hidden: Vec<_> = hidden.cloned().collect();
-            // allows the files to be erased
+            // the list is no longer read, so its files can be erased
             drop(files);
             if hidden.is_empty() {
                 return Ok(hidden);
             }
-            // otherwise another writer removed some
+            // if this fails, another writer has removed some of the files
             if self.change(Change::of_removal(&hidden), None)? {
                 fault::point("deleted_files_dropped")?;
                 return Ok(hidden);

@@ -25,7 +25,7 @@ pub(super) struct LogFile {
     pub(super) version: u64,
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// By the store's clock.
+    /// Modification time by the store's clock.
     pub(super) modified_ms: i64,
     part: Part,
 }
@@ -34,7 +34,7 @@ pub(super) struct LogFile {
 enum Part {
     Entry,
     Checksum,
-    /// Number of the checkpoint's files.
+    /// A file of a checkpoint with this number of files.
     Checkpoint(u64),
 }
 
@@ -53,7 +53,7 @@ enum Hint {
     Unreadable,
 }
 
-/// Unusable entries.
+/// Log entries that are needed but cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gap {
     /// First and last missing entry.
@@ -76,7 +76,7 @@ impl std::fmt::Display for Gap {
 
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// By version, then by name.
+    /// Sorted by version, then by name.
     files: Vec<LogFile>,
     hint: Hint,
     is_empty: bool,
@@ -184,7 +184,7 @@ impl Listing {
 }
 
 impl Part {
-    /// Number of files in the file's checkpoint.
+    /// Number of files of the checkpoint.
     const fn files(self) -> u64 {
         match self {
             Self::Checkpoint(files) => files,

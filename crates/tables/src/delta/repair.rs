@@ -117,7 +117,7 @@ pub(super) fn flaw(
 
 /// Renames a file so that readers ignore it. Returns the new name.
 fn put_aside(location: &Location, file: &LogFile) -> Result<String, TableError> {
-    // a unique name, even for repeated damage
+    // the time makes the name unique, even after repeated damage
     let aside = format!("{DAMAGED}{}-{}", file.name.replace('.', "-"), file.modified_ms);
     location.rename(&format!("{FOLDER}/{}", file.name), &format!("{FOLDER}/{aside}"))?;
     Ok(aside)

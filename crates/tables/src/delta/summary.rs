@@ -8,15 +8,15 @@ pub struct FileSummary {
     pub bytes: u64,
     pub rows: u64,
     pub samples: u64,
-    /// Least leading sort column.
+    /// Least value of the first sort column.
     pub name_min: String,
-    /// Greatest leading sort column.
+    /// Greatest value of the first sort column.
     pub name_max: String,
-    /// From the first to the last sample.
+    /// Time from the first to the last sample.
     pub range: TimeRange,
-    /// Greatest start of a row.
+    /// Greatest start time of a row.
     pub start_max_ms: i64,
-    /// Least end of a row.
+    /// Least end time of a row.
     pub end_min_ms: i64,
 }
 

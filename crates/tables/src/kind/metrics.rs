@@ -17,32 +17,32 @@
 
 use super::{Coding, Column, FIRST_VERSION, Kind, MergePolicy, Type};
 
-/// Metric name.
+/// Name of the metric.
 pub const NAME: &str = "name";
-/// All other labels.
+/// All labels except the metric name.
 pub const LABELS: &str = "labels";
 /// Series key, 128 bits, big-endian.
 pub const SERIES: &str = "series";
-/// First sample.
+/// Time of the first sample.
 pub const START: &str = "start";
-/// Last sample.
+/// Time of the last sample.
 pub const END: &str = "end";
 pub const COUNT: &str = "count";
-/// Ascending.
+/// Times of the samples, ascending.
 pub const TIMESTAMPS: &str = "timestamps";
-/// Mantissas are divided by ten to this power; null with `floats`.
+/// Power of ten by which mantissas are divided; null with `floats`.
 pub const EXPONENT: &str = "exponent";
-/// Added to the row's mantissas; null with `floats`.
+/// Number added to a row's mantissas; null with `floats`.
 pub const BASE: &str = "base";
-/// Values times `10^exponent`, less `base`.
+/// Mantissas: values times `10^exponent`, less `base`.
 pub const MANTISSAS: &str = "mantissas";
 /// Values without an exact decimal form.
 pub const FLOATS: &str = "floats";
 
-/// Series and times of a row.
+/// Columns with the series and the times of a row.
 pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
 
-/// A row with its samples.
+/// Columns of a row with its samples.
 pub(crate) const ROW_COLUMNS: [&str; 10] =
     [NAME, LABELS, SERIES, START, END, TIMESTAMPS, EXPONENT, BASE, MANTISSAS, FLOATS];
 

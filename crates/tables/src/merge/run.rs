@@ -31,7 +31,7 @@ pub(crate) struct Run<R: Ranges> {
     ahead_bytes: usize,
     /// Position after the last row read.
     bookmark: Bookmark,
-    /// Error after the rows read ahead.
+    /// Error that follows the rows read ahead.
     failure: Option<TableError>,
     /// Counts of closed cursors.
     stats: ReadStats,
@@ -96,7 +96,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Omits hidden samples.
+    /// Omits the samples that the mask hides.
     #[must_use]
     pub(crate) fn masked(self, mask: Option<Arc<Mask>>) -> Self {
         Self { mask, ..self }
@@ -226,7 +226,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Appends the wanted samples.
+    /// Appends the wanted samples of the row.
     pub(crate) fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         if let State::Open(cursor, _) = &mut self.state {
             return cursor.read(samples);

@@ -3,13 +3,13 @@
 //! Numbers of `width` bits follow one another, the lowest bit first. A known width makes all offsets and shifts
 //! constants.
 
-/// Values unpacked together.
+/// Number of values unpacked together.
 pub(crate) const GROUP: usize = 32;
 
-/// Bytes that a number is extracted from.
+/// Number of bytes from which a number is extracted.
 const WORD: usize = 16;
 
-/// In bits.
+/// Maximum width of a number, in bits.
 const WIDTH_MAX: u8 = 64;
 
 pub(crate) const fn group_bytes(width: u8) -> usize {

@@ -22,9 +22,9 @@ const UNKNOWN: Damage = "a value is not in its dictionary";
 pub(crate) struct Chunk {
     /// All pages of the column.
     pub(crate) bytes: Bytes,
-    /// Rows of the row group.
+    /// Number of rows of the row group.
     pub(crate) rows: usize,
-    /// Values and nulls of the column.
+    /// Number of values and nulls of the column.
     pub(crate) levels: usize,
 }
 
@@ -62,7 +62,7 @@ impl Chunk {
         }
     }
 
-    /// One integer for each row.
+    /// Decodes one integer for each row.
     pub(crate) fn longs(&self) -> Result<Vec<i64>, Damage> {
         let mut all = Vec::with_capacity(self.capacity());
         self.pages(|page, len| delta(page, len, &mut all))?;
@@ -73,7 +73,7 @@ impl Chunk {
         self.optional(delta)
     }
 
-    /// Nullable integers from a dictionary.
+    /// Decodes nullable integers from a dictionary.
     pub(crate) fn optional_ints(&self) -> Result<Vec<Option<i64>>, Damage> {
         let mut dictionary = Vec::new();
         self.optional(|page, len, out| {
@@ -123,7 +123,7 @@ impl Chunk {
         self.one_a_row(all)
     }
 
-    /// One key for each row.
+    /// Decodes one series key for each row.
     pub(crate) fn keys(&self) -> Result<Vec<SeriesKey>, Damage> {
         let mut all = Vec::with_capacity(self.capacity());
         self.pages(|page, len| {
@@ -139,7 +139,7 @@ impl Chunk {
         self.one_a_row(all)
     }
 
-    /// One text for each row.
+    /// Decodes one text for each row.
     pub(crate) fn texts(&self) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|page, len| texts.add(&page, len))?;
@@ -147,7 +147,7 @@ impl Chunk {
         Ok(texts)
     }
 
-    /// Texts in lists, and the end of each list.
+    /// Decodes texts in lists, and the end of each list.
     pub(crate) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
         let (mut texts, mut ends) = (Texts::default(), Vec::with_capacity(self.capacity()));
         let (mut repeated, mut defined) = (Vec::new(), Vec::new());
@@ -176,7 +176,7 @@ impl Chunk {
         Ok((texts, self.one_a_row(ends)?))
     }
 
-    /// Texts in lists, without the lists' ends.
+    /// Decodes texts in lists, without the ends of the lists.
     pub(crate) fn listed(&self) -> Result<Texts, Damage> {
         let mut all = Vec::new();
         let mut texts = self.each_listed(|_, codes| all.extend_from_slice(codes))?;
@@ -207,7 +207,7 @@ impl Chunk {
 pub(crate) struct Texts {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    /// For each value.
+    /// Code of each value.
     pub(crate) codes: Vec<u32>,
     /// Codes by text, for pages without dictionary encoding.
     known: HashMap<Box<[u8]>, u32>,
@@ -218,20 +218,20 @@ impl Texts {
         self.ends.len()
     }
 
-    /// Valid UTF-8.
+    /// Returns the text of a code, which is valid UTF-8.
     pub(crate) fn text(&self, code: u32) -> &[u8] {
         let code = code as usize;
         let start = code.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.bytes[start..self.ends[code] as usize]
     }
 
-    /// By code.
+    /// Returns all texts in the order of their codes.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: text is not UTF-8");
         (0..self.len() as u32).map(text)
     }
 
-    /// Returns the text's code.
+    /// Adds a text and returns its code.
     pub(crate) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
         std::str::from_utf8(text).map_err(|_| "a label is not UTF-8")?;
         self.bytes.extend_from_slice(text);
@@ -288,7 +288,7 @@ fn each_text(
     Ok(())
 }
 
-/// Reads levels of 0 or 1.
+/// Reads levels that are 0 or 1.
 fn flags(bytes: &[u8], len: usize, out: &mut Vec<u32>) -> Result<(), Damage> {
     out.clear();
     rle::decode(bytes, 1, len, out).ok_or(LEVELS)

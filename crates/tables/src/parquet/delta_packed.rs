@@ -12,7 +12,7 @@ use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint::{self, unzigzag};
 
-/// Values in a miniblock. Parquet's writers use 32 or 64.
+/// Permitted numbers of values in a miniblock. Parquet's writers use 32 or 64.
 const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
 
 const MINIBLOCKS_MAX: usize = 16;
@@ -21,7 +21,7 @@ const MINIBLOCKS_MAX: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Steps<'a> {
     First(i64),
-    /// Number of equal differences, and their value.
+    /// A number of equal differences, and their value.
     Alike(usize, i64),
     /// Least difference, and the excess of each over the least.
     Each(i64, &'a [u64]),
@@ -33,9 +33,9 @@ pub(crate) struct Packed {
     blocks: Box<[Block]>,
     first: i64,
     len: usize,
-    /// Values in a miniblock.
+    /// Number of values in a miniblock.
     miniblock: usize,
-    /// Miniblocks in a block.
+    /// Number of miniblocks in a block.
     miniblocks: usize,
     /// True if no block was dropped.
     whole: bool,

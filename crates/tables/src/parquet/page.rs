@@ -16,7 +16,7 @@ use zstd::bulk::Decompressor;
 /// Decompressed size of a damaged page: a writer exceeds its limit by one row of at most a day.
 const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 
-/// Maximum nesting of a header.
+/// Maximum nesting of structs in a header.
 const THRIFT_DEPTH_MAX: usize = 8;
 
 pub(crate) const DATA_PAGE: i64 = 0;
@@ -26,7 +26,7 @@ pub(crate) type Damage = &'static str;
 
 pub(crate) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
 
-/// Takes length-prefixed bytes.
+/// Takes bytes that are preceded by their length.
 pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
@@ -43,7 +43,7 @@ thread_local! {
 pub(crate) struct Unpacked {
     pub(crate) header: Header,
     pub(crate) bytes: Vec<u8>,
-    /// Offset of the untaken part of `bytes`.
+    /// Offset of the part of `bytes` that was not taken yet.
     pub(crate) at: usize,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Header {
     pub(crate) kind: i64,
     unpacked: i64,
     packed: i64,
-    /// Values and nulls.
+    /// Number of values and nulls.
     pub(crate) levels: i64,
     pub(crate) encoding: i64,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoded {
     Plain,
-    /// Indexes into the column's dictionary.
+    /// Values are indexes into the column's dictionary.
     Dictionary,
     Delta,
 }
@@ -143,7 +143,7 @@ struct Thrift<'a> {
 }
 
 impl Thrift<'_> {
-    /// Passes integers, also of nested structs, to `each`, with their paths of field numbers.
+    /// Passes all integers of a struct to `each`, with the path of field numbers.
     fn fields(&mut self, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
         self.within(&mut Vec::with_capacity(THRIFT_DEPTH_MAX), each)
     }

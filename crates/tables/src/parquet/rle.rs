@@ -11,7 +11,7 @@ use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint;
 
-/// In bits.
+/// Maximum width of a number, in bits.
 const WIDTH_MAX: u8 = 32;
 
 /// Appends `len` dictionary indexes; `None` if there are fewer.
@@ -72,7 +72,7 @@ pub(crate) struct Indexes {
     runs: Box<[Start]>,
 }
 
-/// A run's first number and bytes.
+/// Start of a run: its first number, and its bytes.
 #[derive(Debug)]
 struct Start {
     first: u32,
@@ -140,7 +140,7 @@ impl Indexes {
 
 enum Run<'a> {
     Alike(u32),
-    /// Bit-packed numbers at the beginning.
+    /// Bit-packed numbers, at the beginning of these bytes.
     Packed(&'a [u8]),
 }
 
@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
             return fits.then_some((Self::Alike(number), count));
         }
         let packed = *bytes;
-        // packed in groups of eight
+        // numbers are packed in groups of eight
         (_, *bytes) = packed.split_at_checked(count.checked_mul(usize::from(width))?)?;
         Some((Self::Packed(packed), count.checked_mul(8)?))
     }

@@ -22,10 +22,10 @@ enum Values {
     Coded(Indexes, Arc<SamplePage>),
 }
 
-/// Contents according to the row-group index.
+/// Contents of a page according to the row-group index.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// Values and nulls.
+    /// Number of values and nulls.
     pub(crate) levels: usize,
     pub(crate) values: usize,
     /// For timestamps: each row's end, first and last timestamp.
@@ -112,7 +112,7 @@ impl SamplePage {
         }
     }
 
-    /// True if the page has `len` values of this type.
+    /// True if the page has `len` floats, or `len` integers if `floats` is false.
     pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
@@ -140,12 +140,12 @@ impl SamplePage {
 
 /// Checks that each row's times ascend from its start to its end.
 struct Ascending<'a> {
-    /// Rows not finished.
+    /// Rows whose end is not reached.
     rows: &'a [(usize, i64, i64)],
-    /// Times so far.
+    /// Number of timestamps so far.
     at: usize,
     last: i64,
-    /// True before the first time of a row.
+    /// True if the next timestamp is the first of a row.
     begins: bool,
     broken: bool,
 }
@@ -188,7 +188,7 @@ impl Ascending<'_> {
         }
     }
 
-    /// Times left in the row.
+    /// Number of timestamps left in the row.
     fn left(&self) -> usize {
         self.rows[0].0 - self.at
     }

@@ -16,7 +16,7 @@ const ENTRY_BYTES: usize = 200;
 /// Memory of a small file's footer with page indexes.
 const FOOTER_BYTES: usize = 16 << 10;
 
-/// Shared by all tables.
+/// Cache that all tables share.
 #[derive(Debug)]
 pub struct Cache {
     limit_bytes: usize,
@@ -26,7 +26,7 @@ pub struct Cache {
 #[derive(Debug, Default)]
 struct Inner {
     entries: HashMap<Key, Entry>,
-    /// By time of last use.
+    /// Keys by the time of their last use.
     by_use: BTreeMap<u64, Key>,
     clock: u64,
     stats: CacheStats,
@@ -35,9 +35,9 @@ struct Inner {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     pub held_bytes: u64,
-    /// Footers and ranges found.
+    /// Number of footers and ranges found in the cache.
     pub hits: u64,
-    /// Footers and ranges not found.
+    /// Number of footers and ranges not found in the cache.
     pub misses: u64,
     pub fetched_bytes: u64,
 }
@@ -99,7 +99,7 @@ impl Cache {
 
     fn put(&self, key: Key, content: Content, bytes: usize) {
         let bytes = bytes + ENTRY_BYTES;
-        // No entry may evict all others.
+        // A single entry must not evict all others.
         if bytes > self.limit_bytes / 4 {
             return;
         }
@@ -147,9 +147,9 @@ pub(crate) struct CachedFile {
     name: Arc<str>,
     cache: Arc<Cache>,
     files: usize,
-    /// The whole file, if fetched ahead.
+    /// Bytes of the whole file, if they were fetched ahead.
     whole: Option<Bytes>,
-    /// True if reads add to the cache.
+    /// True if ranges read from the file are cached.
     keeps: bool,
 }
 
@@ -254,7 +254,7 @@ impl CachedFile {
         &self.file
     }
 
-    /// Provides the whole file, fetched at once.
+    /// Provides the bytes of the whole file, which was fetched at once.
     pub(crate) fn fill(&mut self, whole: Bytes) {
         self.cache.lock().stats.fetched_bytes += whole.len() as u64;
         self.whole = Some(whole);

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes fetched at once, so many that reading the edges twice is negligible.
+/// Bytes fetched at once: enough to make reading the edges twice negligible.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// The wanted rows of one file. Holds the pages of one window and their decoded data.
@@ -133,7 +133,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Omits hidden samples.
+    /// Omits the samples that the mask hides.
     #[must_use]
     pub(crate) fn masked(mut self, mask: Option<Arc<Mask>>) -> Self {
         self.masking = mask.map(|mask| Box::new(Masking::new(mask)));
@@ -153,7 +153,7 @@ impl<R: Ranges> Cursor<R> {
         self.file
     }
 
-    /// Fetches and decodings.
+    /// Number of fetches and decodings.
     pub(crate) const fn loads(&self) -> u64 {
         self.loads
     }
@@ -194,7 +194,7 @@ impl<R: Ranges> Cursor<R> {
         self.part = Part::None;
     }
 
-    /// Like [`Self::advance`], with hidden rows.
+    /// Like [`Self::advance`], but includes hidden rows.
     fn next_row(&mut self) -> Result<bool, TableError> {
         let end = match self.pace.check(&self.select.stop, 0) {
             Ok(()) if self.step() => return Ok(true),
@@ -262,14 +262,14 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Begins another program's file.
+    /// Begins to read a file of another program.
     fn begin_foreign(&mut self) {
         self.groups = Some(VecDeque::new());
         let from = self.from.last.as_ref().map(|(labels, _)| &**labels);
         self.part = Part::Foreign(Box::new(Foreign::new(self.window_bytes, from)));
     }
 
-    /// Begins a row group. Returns true if the cursor is on a row.
+    /// Begins to read a row group. Returns true if the cursor is on a row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
         if let Some(index) = row_group_index(&self.file, &self.footer, group, &rows)? {
             let mut wanted = index.select(&self.select)?;
@@ -408,7 +408,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Appends the wanted samples.
+    /// Appends the wanted samples of the row.
     pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         assert!(self.select.samples, "BUG: samples are read that were not selected");
         let (range, before) = (self.select.range, samples.timestamps.len());

@@ -15,7 +15,7 @@ use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
 use parquet::file::metadata::ParquetMetaData;
 use std::sync::Arc;
 
-/// Empty if every row is wanted.
+/// Returns an empty filter if every row is wanted.
 pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> RowFilter {
     let named = select.names.is_some() || select.matchers.iter().any(|m| m.label == METRIC_NAME);
     let wanted = metrics::KEY_COLUMNS.into_iter().filter(|column| match *column {

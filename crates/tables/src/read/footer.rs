@@ -28,7 +28,7 @@ pub struct Footer {
     pub(super) metadata: ArrowReaderMetadata,
     kind: &'static Kind,
     is_foreign: bool,
-    /// True for a known format version.
+    /// True if the kind supports the file's format version.
     is_known: bool,
 }
 
@@ -107,7 +107,7 @@ impl Footer {
         self.parquet().file_metadata().num_rows().max(0) as u64
     }
 
-    /// Elements of the lists of timestamps.
+    /// Number of samples: elements of the lists of timestamps.
     pub fn samples(&self) -> u64 {
         let groups = self.metadata.metadata().row_groups().iter();
         let columns = groups.flat_map(|group| group.columns());
@@ -132,9 +132,9 @@ fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// The footer, which a truncated file lacks.
+    /// Checks the footer, which a truncated file lacks.
     Footer,
-    /// All rows, held in memory.
+    /// Checks all rows, which are held in memory.
     Rows,
 }
 

@@ -28,13 +28,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Samples decoded together, at 16 bytes each.
+/// Number of samples decoded together, at 16 bytes each.
 const WINDOW_SAMPLES: u64 = 32 << 10;
 
-/// Rows decoded together.
+/// Number of rows decoded together.
 const WINDOW_ROWS: u64 = 4096;
 
-/// Rows whose labels are decoded together.
+/// Number of rows whose labels are decoded together.
 const BATCH_ROWS: usize = 512;
 
 /// Minimum memory for the rows of a pass.
@@ -42,10 +42,10 @@ const PASS_BYTES_MIN: usize = 1 << 20;
 
 /// Memory of a series, without labels and rows.
 const SERIES_BYTES: usize = 128;
-/// Memory of a row.
+/// Memory of a row in a pass.
 const ROW_BYTES: usize = size_of::<RowPosition>();
 
-/// Maximum overlapping rows held in memory.
+/// Maximum number of overlapping rows held in memory.
 const CHAIN_ROWS_MAX: usize = 10_000;
 
 /// Maximum bytes fetched at once without a page index.
@@ -88,7 +88,7 @@ struct Chain {
     span: TimeRange,
     positions: Vec<RowPosition>,
     samples: Samples,
-    /// Times with two different values.
+    /// Number of timestamps with two different values.
     conflicts: u64,
 }
 
@@ -103,9 +103,9 @@ pub(super) struct Foreign {
     after: Option<InTables>,
     /// True if series follow those of the last pass.
     is_more: bool,
-    /// Chains without samples yet.
+    /// Chains whose samples are not read yet.
     chains: VecDeque<Chain>,
-    /// Chains with samples.
+    /// Chains whose samples are read.
     ready: VecDeque<Chain>,
     current: Option<Chain>,
 }
@@ -328,7 +328,7 @@ impl Chain {
     }
 }
 
-/// Collects times with two different values.
+/// Collects the timestamps at which the values differ.
 fn note_conflicts(a: &Samples, b: &Samples, times: &mut Vec<i64>) {
     let mut at = 0;
     for (time, value) in a.iter_from(0) {
@@ -361,7 +361,7 @@ fn windows<'a>(
     Ok(rows.chunk_by(|a, b| part(a) == part(b)).collect())
 }
 
-/// Reads samples of rows in ascending order.
+/// Reads the samples of some rows, which must be ascending.
 fn read_rows(
     file: &dyn Ranges,
     footer: &Footer,

@@ -134,7 +134,7 @@ impl<'a> Contents<'a> {
         Some(Self { column: *column, kind: *kind, encoding: *encoding, levels, bytes })
     }
 
-    /// Appends the page as in a file.
+    /// Appends the page in the form that it has in a file.
     pub(crate) fn put_framed(&self, out: &mut Vec<u8>) {
         let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page cannot be compressed");
         // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct

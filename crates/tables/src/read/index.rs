@@ -21,13 +21,13 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct RowGroupIndex {
     names: Vec<Name>,
-    /// Canonical pairs, and the end of each.
+    /// Label pairs in canonical form, and the end of each pair.
     texts: Box<[u8]>,
     text_ends: Box<[u32]>,
-    /// Ascending rows of each pair.
+    /// Rows of each pair, ascending.
     postings: Box<[u32]>,
     posting_ends: Box<[u32]>,
-    /// Ascending pairs of each row.
+    /// Pairs of each row, ascending.
     pairs: Box<[u32]>,
     pair_ends: Box<[u32]>,
     keys: Box<[SeriesKey]>,
@@ -35,15 +35,15 @@ pub struct RowGroupIndex {
     /// Samples up to each row's end, in total and in decimal form.
     samples_ends: Box<[u32]>,
     decimals_ends: Box<[u32]>,
-    /// Of each row; [`FLOATS`] for floats.
+    /// Exponent of each row, or [`FLOATS`].
     exponents: Box<[u8]>,
-    /// Addend of each row's mantissas.
+    /// Number added to the mantissas of each row.
     bases: Box<[i64]>,
     /// Range that all rows overlap.
     common: TimeRange,
 }
 
-/// Marks a row of floats.
+/// Exponent that marks a row of floats.
 const FLOATS: u8 = u8::MAX;
 
 /// A label name, and its pairs.
@@ -76,7 +76,7 @@ impl RowGroupIndex {
         self.spans[row]
     }
 
-    /// `None` for floats.
+    /// Base and exponent of a row; `None` if its values are floats.
     pub(super) fn decimal(&self, row: usize) -> Option<(i64, u8)> {
         Some((self.bases[row], self.exponents[row])).filter(|(_, exponent)| *exponent != FLOATS)
     }
@@ -245,7 +245,7 @@ fn both(a: &[u32], b: &[u32]) -> Vec<u32> {
     let mut rest = many;
     let mut kept = Vec::with_capacity(few.len());
     for row in few {
-        // gallop over long gaps
+        // long gaps are skipped in doubling steps
         let mut step = 1;
         while step < rest.len() && rest[step] < *row {
             step *= 2;

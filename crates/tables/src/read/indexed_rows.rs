@@ -15,11 +15,11 @@ use std::sync::Arc;
 pub(super) struct IndexedRows {
     group: usize,
     index: Arc<RowGroupIndex>,
-    /// Ascending.
+    /// Wanted rows, ascending.
     rows: Vec<u32>,
-    /// Rows returned.
+    /// Number of rows returned.
     next: usize,
-    /// Rows with open pages.
+    /// Number of rows whose pages are open.
     ready: usize,
     /// Times, mantissas and floats; `None` if samples are not selected.
     columns: Option<[Column; 3]>,
@@ -34,12 +34,12 @@ const FLOATS: usize = 2;
 
 #[derive(Debug)]
 struct Column {
-    /// Index among all leaves.
+    /// Index of the column among all leaves.
     leaf: usize,
     pages: Vec<PagePlace>,
     /// Open pages' memory per byte in the file.
     growth: f64,
-    /// Ascending, with page numbers.
+    /// Open pages with their numbers, ascending.
     open: Vec<(usize, Arc<SamplePage>)>,
     dictionary: Option<Arc<SamplePage>>,
 }
@@ -286,7 +286,7 @@ impl IndexedRows {
 }
 
 impl Column {
-    /// `None` without a plausible page index.
+    /// Returns `None` if the file has no plausible page index.
     fn new(footer: &Footer, group: usize, name: &str) -> Option<Self> {
         let leaf = prune::leaf(footer.parquet(), name)?;
         let pages = footer.pages(group, leaf)?.iter().map(|page| {
@@ -358,7 +358,7 @@ fn expected(index: &RowGroupIndex, column: usize, rows: Range<usize>) -> Expecte
         });
         return Expected { levels: values, values, rows: ends.collect() };
     }
-    // rows of the other form are null
+    // rows of the other form are null in this column
     let nulls = rows.filter(|row| index.decimal(*row).is_some() != (column == MANTISSAS)).count();
     Expected { levels: values + nulls, values, rows: Vec::new() }
 }

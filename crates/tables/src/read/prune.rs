@@ -82,7 +82,7 @@ pub(super) fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
     schema.columns().iter().rposition(|c| c.path().parts().first().is_some_and(|first| first == root))
 }
 
-/// Columns with statistics.
+/// Positions of the columns with statistics.
 struct Columns {
     name: Option<usize>,
     start: Option<usize>,

@@ -8,7 +8,7 @@ pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Matcher {
-    /// `__name__` is allowed.
+    /// Label name, perhaps `__name__`.
     pub label: String,
     pub test: ValueTest,
 }
@@ -28,14 +28,14 @@ impl std::fmt::Debug for Matcher {
 /// Selection of rows and samples.
 #[derive(Debug, Clone)]
 pub struct Select {
-    /// Wanted metrics, sorted; `None` for all.
+    /// Names of the wanted metrics, sorted; `None` for all.
     pub names: Option<Vec<String>>,
-    /// Wanted series; `None` for all.
+    /// Keys of the wanted series; `None` for all.
     pub series: Option<Arc<HashSet<SeriesKey>>>,
-    /// A series must pass all.
+    /// Matchers that a series must pass, all of them.
     pub matchers: Vec<Matcher>,
     pub range: TimeRange,
-    /// If `false`, only labels of rows that overlap the range.
+    /// If `false`, only labels are read, of rows that overlap the range.
     pub samples: bool,
     pub stop: Stop,
 }

@@ -10,13 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub trait Ranges {
-    /// For messages.
+    /// Name of the file for messages.
     fn name(&self) -> &str;
     fn len(&self) -> u64;
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The ranges must lie within the file.
+    /// Fetches the bytes of each range. The ranges must lie within the file.
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
 
     /// Like [`Self::fetch`], for bytes whose derived data is cached instead.
@@ -36,7 +36,7 @@ pub trait Ranges {
         0
     }
 
-    /// The footer, perhaps from the cache.
+    /// Returns the footer, perhaps from the cache.
     fn footer(&self, kind: &'static Kind) -> Result<Arc<Footer>, TableError>
     where
         Self: Sized,
@@ -61,9 +61,9 @@ impl Ranges for StoredFile {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CacheSlot {
-    /// Row group.
+    /// Index of a row group.
     Index(usize),
-    /// First byte of the page.
+    /// A page, by its first byte.
     Page(u64),
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn guarded<T>(
     decoded.unwrap_or_else(|_| Err(TableError::damaged(file, "the Parquet decoder panicked")))
 }
 
-/// Fetches ranges from an untrusted file.
+/// Fetches ranges that untrusted bytes name.
 pub(crate) fn fetch(file: &dyn Ranges, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
     if let Some(bad) = ranges.iter().find(|r| r.start > r.end || r.end > file.len()) {
         let reason =

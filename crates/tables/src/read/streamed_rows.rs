@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Samples decoded together, at 16 bytes each.
+/// Number of samples decoded together, at 16 bytes each.
 const BATCH_SAMPLES: u64 = 32 << 10;
 
 /// Maximum rows decoded together, whose labels are held in memory.

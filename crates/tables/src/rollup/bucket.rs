@@ -13,7 +13,7 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
     let (mut last_ms, mut fallen) = (first_ms, Vec::new());
     for (time_ms, value) in samples {
         count += 1.0;
-        // a counter reset
+        // the counter was reset
         if value < last {
             fallen.push(last);
         }
@@ -90,7 +90,7 @@ mod tests {
                 (600_000, [4.0, 9.0, 5.0, 1.0, 9.0, 1.0, 16.0]),
             ],
         );
-        // a part on each day
+        // a bucket that spans midnight has a part on each day
         check(
             &[(DAY_MS - 2, 1.0), (DAY_MS - 1, 2.0), (DAY_MS, 3.0)],
             &[

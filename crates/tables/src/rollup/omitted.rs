@@ -19,7 +19,7 @@ impl OmittedSeries {
         Self { date, name: String::new(), key: SeriesKey(0), series: 0 }
     }
 
-    /// Series must come in table order.
+    /// Counts a series. Series must come in table order.
     pub(super) fn add(
         &mut self,
         labels: LabelsRef<'_>,

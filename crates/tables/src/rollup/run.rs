@@ -21,9 +21,9 @@ const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rolled {
-    /// Series read.
+    /// Number of series read.
     pub series: u64,
-    /// Samples read.
+    /// Number of samples read.
     pub samples: u64,
     /// False if there was nothing to do, another program was faster, or the caller canceled.
     pub committed: bool,

@@ -18,7 +18,7 @@ use crate::store::StoredFile;
 use model::LabelsRef;
 use std::sync::Arc;
 
-/// Files fetched together.
+/// Number of files fetched together.
 const BATCH_FILES: usize = 32;
 
 /// Maximum size of a file fetched whole, which saves three requests. A batch of them takes no more memory than a
@@ -40,7 +40,7 @@ pub fn texts(
     each_file(table, cache, select, &mut |cursor| cursor.scan_labels(what, each))
 }
 
-/// Like [`texts`], for whole series.
+/// Like [`texts`], for all labels of each series.
 pub fn series(
     table: &Table,
     cache: &Arc<Cache>,

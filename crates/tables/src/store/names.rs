@@ -24,9 +24,9 @@ const APPLIED: &str = "applied-";
 
 const SUFFIX: &str = ".parquet";
 
-/// Leading digits of a sealed file's name.
+/// Number of digits at the start of a sealed file's name.
 const SEALED_DIGITS: usize = 32;
-/// Leading digits of a merged file's name.
+/// Number of digits at the start of a merged file's name.
 const REWRITTEN_DIGITS: usize = 16;
 
 /// Prefix of the names of all files of one attempt.
@@ -34,30 +34,30 @@ const REWRITTEN_DIGITS: usize = 16;
 pub struct FileStem(String);
 
 impl FileStem {
-    /// For a block's files. `attempt` must be new.
+    /// Stem of a block's files. `attempt` must be new.
     pub fn sealed(attempt: u128) -> Self {
         Self(format!("{attempt:0SEALED_DIGITS$x}"))
     }
 
-    /// For files of a merge or rollup. `attempt` must be new.
+    /// Stem of files of a merge or rollup. `attempt` must be new.
     pub fn rewritten(attempt: u64) -> Self {
         Self(format!("{attempt:0REWRITTEN_DIGITS$x}"))
     }
 
-    /// For an import's files. `attempt` must be new.
+    /// Stem of an import's files. `attempt` must be new.
     pub fn imported(source: &str, attempt: u64) -> Self {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         assert!(source.bytes().all(is_plain), "BUG: a source's name has a character that paths encode");
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 
-    /// For files merged only from early files.
+    /// Stem of files merged only from early files.
     #[must_use]
     pub(crate) fn early(&self) -> Self {
         Self(format!("{EARLY}{self}"))
     }
 
-    /// For files to which tombstones up to `sequence` were applied.
+    /// Stem of files to which tombstones up to `sequence` were applied.
     #[must_use]
     pub(crate) fn applied(&self, sequence: i64) -> Self {
         Self(format!("{APPLIED}{sequence:0REWRITTEN_DIGITS$x}-{self}"))
@@ -161,7 +161,7 @@ mod tests {
                 }
             }
         }
-        // names of earlier imports
+        // names in the form of earlier imports
         assert!(is_own("import-01JDBXQ5E8-00000000000000ff-0-12.parquet"));
     }
 
@@ -174,7 +174,7 @@ mod tests {
             "5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
             "duckdb-5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
             "20261121_101112_00004_abcde_5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
-            // nearly ours
+            // names that are nearly ours
             "0123456789abcdef.parquet",
             "0123456789abcdef-.parquet",
             "0123456789abcdef-x.parquet",

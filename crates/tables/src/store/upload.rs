@@ -42,7 +42,7 @@ impl Upload {
         Ok(Self { location, relative, path, staging, parts: None, part_bytes, buffer: Vec::new(), len: 0 })
     }
 
-    /// Relative to the table.
+    /// Path of the object, relative to the table.
     pub fn path(&self) -> &str {
         &self.relative
     }
@@ -96,7 +96,7 @@ impl Write for Upload {
         let taken = data.len().min(self.part_bytes - self.buffer.len());
         let (len, capacity) = (self.buffer.len() + taken, self.buffer.capacity());
         if len > capacity {
-            // doubled, but at most a part
+            // the capacity is doubled, up to the size of a part
             let grown = len.max(2 * capacity).min(self.part_bytes);
             self.buffer.reserve_exact(grown - self.buffer.len());
         }

@@ -170,7 +170,7 @@ impl Columns {
                 Some(floats),
             ),
         ];
-        // columns of later formats
+        // columns of later formats, which these rows lack
         let added = self.schema.fields().iter().skip(columns.len());
         columns.extend(added.map(|field| new_null_array(field.data_type(), rows)).collect::<Vec<_>>());
         RecordBatch::try_new(Arc::clone(&self.schema), columns).expect("BUG: columns differ from the schema")

@@ -22,14 +22,14 @@ pub struct BlockStager {
     table: Arc<Table>,
     writer: BlockWriter<Upload, NewFile>,
     staged: Vec<StagedFile>,
-    /// Last day in the table.
+    /// Last day that is already in the table.
     after: Option<Date>,
     days: BTreeSet<Date>,
     days_max: usize,
     files_max: usize,
     /// Last day of this pass, moved back if there are too many days.
     through: Date,
-    /// True if samples after `through` are left.
+    /// True if samples after `through` were left out.
     is_cut: bool,
 }
 

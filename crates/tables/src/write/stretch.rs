@@ -15,17 +15,17 @@ const RUNS_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch<'a> {
-    /// With the metric name.
+    /// All labels, including the metric name.
     pub labels: LabelsRef<'a>,
     pub key: SeriesKey,
     /// Milliseconds since the Unix epoch, ascending.
     pub timestamps: &'a [i64],
-    /// Parallel to `timestamps`.
+    /// Values, parallel to `timestamps`.
     pub values: &'a [f64],
 }
 
 impl<'a> Stretch<'a> {
-    /// Empty if absent.
+    /// Name of the metric; empty if absent.
     pub fn name(&self) -> &'a str {
         self.labels.get(METRIC_NAME).unwrap_or("")
     }
@@ -35,7 +35,7 @@ impl<'a> Stretch<'a> {
         Self { timestamps: &self.timestamps[range.clone()], values: &self.values[range], ..*self }
     }
 
-    /// Parts on one day each, in order.
+    /// Divides the stretch into parts that lie on one day each.
     pub fn days(&self) -> impl Iterator<Item = (Date, Self)> {
         let whole = *self;
         let mut at = 0;
@@ -51,7 +51,7 @@ impl<'a> Stretch<'a> {
 /// Form of a row's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Mantissas over `10^exponent`.
+    /// Mantissas, divided by `10^exponent`.
     Decimal(u8),
     Floats,
 }

@@ -104,7 +104,7 @@ fn write(table: &Table, n: u64, rng: &mut Rng, model: &mut Contents) {
     if !series.is_empty() {
         let files = vec![stage(table, &format!("f{n}"), &series)];
         let block = StagedBlock { source: format!("j{n}"), after: None, upto: 1, through: None, files };
-        // a clock that jumps
+        // results must not depend on a clock that jumps
         table.commit(&[block], DAY + rng.below(100) as i64).unwrap();
     }
 }
@@ -373,7 +373,7 @@ fn a_merge_that_began_before_a_delete_brings_nothing_back() {
     let mut merge =
         tables::compact::Compaction::open(&table, job, &stem("late"), policy.compact.unwrap()).unwrap();
     while !merge.step(100).unwrap().done {}
-    // by another process
+    // another process deletes
     let other = open(&folder);
     apply(&other, &delete(&[&[("__name__", MatchOp::Equal, "m1")]], TimeRange::ALL), DAY).unwrap();
     assert!(table.replace(&job.files, &merge.into_staged()).unwrap());

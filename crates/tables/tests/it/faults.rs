@@ -290,7 +290,7 @@ fn late_commits_of_a_dead_process_are_fenced() {
         );
         let (path, payload, options) = dying.late.lock().unwrap().take().expect("a commit was in flight");
         let arrived = runtime().block_on(shared.put_opts(&path, payload, options));
-        // without the fence, the late commit duplicates samples of a head
+        // without the fence, the late commit succeeds and duplicates samples
         assert_eq!(arrived.is_ok(), !is_fenced, "{arrived:?}");
         table.refresh().unwrap();
         assert_eq!(table.floodmarks(["j"]).unwrap().contains_key("j"), !is_fenced);
@@ -357,7 +357,7 @@ fn a_store_that_overwrites_commits_gets_none() {
     };
     is_refused(Table::open_or_create(&METRICS, overwriting.clone()).err());
     is_refused(overwriting.check_exclusive_within(std::time::Duration::from_secs(60)).err());
-    // created while the store still worked
+    // this table was created while the store still worked
     drop(open(&folder));
     let table = Table::open(&METRICS, overwriting).unwrap().unwrap();
     let files = vec![stage(&table, "f", &series(1))];
@@ -373,7 +373,7 @@ fn a_store_that_overwrites_commits_gets_none() {
 fn a_tenant_may_be_named_like_the_probe_object() {
     const NAME: &str = "_floodmark.probe";
     let folder = TempDir::new().unwrap();
-    // an earlier version's probe object
+    // the probe object of an earlier version
     std::fs::write(folder.path().join(NAME), NAME).unwrap();
     // the second process finds the tenant's folder
     for life in 0..2u64 {

@@ -324,7 +324,7 @@ fn has_index(cached_file: &FullyCachedFile) -> bool {
 #[test]
 fn row_groups_are_indexed_on_second_read() {
     let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);
-    // several pages of names
+    // enough rows for several pages of names
     let (_, many) = write(&fleet(45, 1000, 1), 64 << 20);
     let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
     let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
@@ -357,7 +357,7 @@ fn floats_are_kept_as_they_are_encoded() {
     let kept = cached_file.cache.borrow();
     let pages: Vec<_> = kept.values().filter(|kept| matches!(kept, Cached::Page(_))).collect();
     let bytes: usize = pages.iter().map(|kept| kept.memory_bytes()).sum();
-    // with the pages of timestamps
+    // these bytes include the pages of timestamps
     assert!(bytes < 4 * summary.samples as usize, "{bytes} bytes of {} samples", summary.samples);
 }
 

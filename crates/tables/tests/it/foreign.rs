@@ -230,7 +230,7 @@ fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
     (0..3).for_each(|n| one(n, n as f64));
     rewrite(&python, &folder, "compact");
     table.refresh().unwrap();
-    // value at `DAY`, number of samples, doubt
+    // returns the value at `DAY`, the number of samples, and whether there is a doubt
     let read = || {
         let cache = Arc::new(Cache::new(1 << 20));
         let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();

@@ -193,7 +193,7 @@ const fn required(name: &'static str, data_type: Type, encoding: Coding) -> Colu
     Column { name, data_type, is_nullable: false, since: FIRST_VERSION, encoding, has_bounds: true }
 }
 
-/// Log lines: one time, and no series.
+/// A kind for log lines: rows with one time and no series.
 static RECORDS: Kind = Kind {
     name: "records",
     version: FIRST_VERSION,

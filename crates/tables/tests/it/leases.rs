@@ -174,7 +174,7 @@ fn a_sweep_between_check_and_commit_stops_the_commit() {
     }
 }
 
-/// Sweeps a table at a monotonic time.
+/// Sweeps a table at `now_ms` of the monotonic clock.
 fn sweep_at(sweeper: &mut Sweeper, folder: &TempDir, now_ms: i64) -> u64 {
     sweeper.sweep(&open(folder), now_ms, GRACE_MS).unwrap().files
 }
@@ -258,7 +258,7 @@ fn a_file_that_is_read_is_not_swept_however_long_it_takes() {
     assert_eq!(table.expire(i64::MAX).unwrap(), 1);
     let mut sweeper = Sweeper::default();
     for hour in 0..100 {
-        // another instance of the table, as after idle closing
+        // another instance of the table, as after the first was closed because it was idle
         let same = Table::open(&METRICS, table.location().clone()).unwrap().unwrap();
         let swept = sweeper.sweep(&same, hour * 3_600_000, GRACE_MS).unwrap();
         assert_eq!((swept.files, swept.waiting), (0, 1));

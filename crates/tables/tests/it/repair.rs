@@ -30,7 +30,7 @@ fn checkpoint(version: u64) -> String {
 
 /// A table whose log files can be damaged.
 struct Log {
-    /// Without repairs.
+    /// Location of the table, opened without repairs.
     location: Location,
     store: Arc<DynObjectStore>,
     folder: Path,
@@ -129,7 +129,7 @@ fn damage(log: &Log, name: &str, with: Option<&Vec<u8>>) {
 
 #[test]
 fn log_entries_replace_a_damaged_checkpoint() {
-    // (has a hint, has an earlier checkpoint)
+    // each case: whether the log has a hint, and whether it has an earlier checkpoint
     let all = &[(true, false), (false, false), (true, true), (false, true)][..];
     for (make, cases) in [(Log::local as fn() -> Log, &all[..1]), (Log::object_store, all)] {
         for n in 0..6 {

@@ -56,7 +56,7 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     };
     let due = |today| rollup::due(&metrics, &rollup, today, i64::MIN).unwrap();
     let mut series = fleet(2, 3, 40);
-    // label names before and after the statistic's
+    // label names that sort before and after the statistic's label
     series.push(Series::new(&[("__name__", "z")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("!", "x")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("Zone", "x")], &[(DAY, 1.0)]));

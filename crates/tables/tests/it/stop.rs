@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const FILES: u64 = 3;
 const PODS: usize = 500;
 
-/// Maximum rows or short values between checks.
+/// Maximum number of rows, or of short values, between two checks.
 const BETWEEN_MAX: usize = 64;
 
 fn table(folder: &TempDir) -> Arc<Table> {
@@ -28,7 +28,7 @@ fn table(folder: &TempDir) -> Arc<Table> {
 #[derive(Debug, Default)]
 struct Watch {
     asked: AtomicUsize,
-    /// The check that cancels.
+    /// Number of the check from which on the read is canceled.
     stop_at: usize,
     tested: AtomicUsize,
     /// Values tested after the cancellation.
@@ -46,7 +46,7 @@ impl Watch {
     }
 }
 
-/// Values all pass or all fail.
+/// Returns a selection by a label whose values all pass, or all fail.
 fn watched(stop_at: usize, passes: bool) -> (Arc<Watch>, Select) {
     let watch = Arc::new(Watch { stop_at, ..Watch::default() });
     let (of_test, of_stop) = (Arc::clone(&watch), Arc::clone(&watch));

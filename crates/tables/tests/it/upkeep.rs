@@ -35,7 +35,7 @@ fn jobs(table: &Table, today: Date) -> Vec<Job> {
     compact::plan(&METRICS, table.files().unwrap().all(), today, &CompactLimits::default(), |_| false)
 }
 
-/// Returns false if a file is gone.
+/// Runs a compaction job. Returns false if one of its files is gone.
 fn merge(table: &Arc<Table>, job: &Job, name: &str) -> bool {
     compact::run(table, job, &stem(name), CompactLimits::default(), |_| true).unwrap().is_some()
 }

@@ -19,7 +19,7 @@ struct Held {
 #[derive(Debug, Clone)]
 struct File {
     live: LiveFile,
-    /// By metric and part.
+    /// Content of the file, by metric and part.
     held: BTreeMap<u32, Held>,
 }
 
@@ -189,7 +189,7 @@ impl Day {
         all.iter().map(|(key, samples)| self.bytes(*key, Held { samples: *samples, write: 0 })).sum()
     }
 
-    /// Maximum files with the same metric.
+    /// Maximum number of files that have the same metric.
     fn files_of_a_metric(&self) -> usize {
         let of = |metric: u32| {
             let keys = metric * self.parts..(metric + 1) * self.parts;

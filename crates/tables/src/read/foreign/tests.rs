@@ -20,7 +20,7 @@ const DAY: i64 = 20_000 * 86_400_000;
 
 type Content = BTreeMap<(String, i64), u64>;
 
-/// Rows of one series each.
+/// Returns rows of one series, in our writer's columns.
 fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
     let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();
     let stretch = Stretch {
@@ -50,7 +50,7 @@ fn foreign_schema() -> Arc<Schema> {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Rows as another engine writes them.
+/// Returns a file as another engine writes it.
 fn file(batches: &[RecordBatch]) -> Bytes {
     let (schema, mut bytes) = (foreign_schema(), Vec::new());
     let mut writer = ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), None).unwrap();

@@ -13,7 +13,7 @@ use model::labels::{METRIC_NAME, put_label};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Ranks of name and value.
+/// A label pair: the ranks of its name and value.
 pub(super) type Pair = u64;
 
 pub(super) const fn name(pair: Pair) -> u32 {
@@ -59,7 +59,7 @@ pub(super) struct Pairs {
     numbers: HashMap<Pair, u32>,
     /// Last pair with each value, because few values have several names.
     recent: Vec<(Pair, u32)>,
-    /// Canonical pairs, and the end of each.
+    /// Label pairs in canonical form, and the end of each pair.
     texts: Vec<u8>,
     ends: Vec<u32>,
     longest: usize,
@@ -69,7 +69,7 @@ pub(super) struct Numbered {
     pub(super) names: Vec<Name>,
     pub(super) texts: Vec<u8>,
     pub(super) text_ends: Vec<u32>,
-    /// Final numbers by provisional number.
+    /// Final number of each pair, by its provisional number.
     pub(super) numbers: Vec<u32>,
 }
 
@@ -84,7 +84,7 @@ impl Pairs {
         Ok(Self { metrics, names, values, metric_name, numbers, recent, texts, ends, longest: 0 })
     }
 
-    /// Pairs of all rows, without metric names.
+    /// Number of pairs of all rows, without metric names.
     pub(super) const fn len(&self) -> usize {
         self.names.texts.codes.len()
     }
@@ -104,7 +104,7 @@ impl Pairs {
         name(pair) == self.metric_name
     }
 
-    /// Pairs are numbered in order of appearance.
+    /// Returns the number of a pair. Pairs are numbered in order of appearance.
     pub(super) fn number(&mut self, pair: Pair) -> Result<u32, Damage> {
         let value = pair as u32 as usize;
         if let Some((known, number)) = self.recent.get(value)

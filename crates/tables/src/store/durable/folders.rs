@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A forgotten folder is synced once more.
+/// Maximum number of folders remembered. A forgotten folder is synced once more.
 const REMEMBERED_MAX: usize = 10_000;
 
 type Sync = Box<dyn Fn(&Path) -> io::Result<()> + Send + std::marker::Sync>;

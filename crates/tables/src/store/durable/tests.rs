@@ -110,7 +110,7 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     let files = DurableFiles::with_sync(move |folder| {
         // a missing folder cannot be synced
         fs::metadata(folder)?;
-        // the root has no name
+        // the root of the file system has no name
         let name = folder.file_name().unwrap_or_default();
         note.lock().unwrap().push(name.to_string_lossy().into_owned());
         Ok(())
