@@ -57,7 +57,7 @@ struct HeadSet<'a> {
     range: TimeRange,
     /// Limit on the samples of a series: the query's remaining share.
     samples_max: u64,
-    /// The query's whole share.
+    /// The query's whole share of samples.
     unpack_max: u64,
     left: usize,
     labels: Vec<u8>,
@@ -136,7 +136,7 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// Number of 16-byte samples that a native histogram counts as, by the size of the largest histogram.
+/// Weight of a native histogram, in samples of 16 bytes. The largest possible histogram has this size.
 const HISTOGRAM_WEIGHT: u64 = HISTOGRAM_BYTES_MAX as u64 / 16;
 
 /// Allocates room for `count` samples at once, because growing columns take up to three times the memory. The columns

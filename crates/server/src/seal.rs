@@ -177,7 +177,7 @@ impl Lake {
         mark.source.clone_from(&name);
         mark.attempt = None;
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
-        // after a crash before this rename, the mark under the old name counts
+        // if the process crashes before the rename, the mark under the old name counts
         manifest.announce(TABLE, mark.clone())?;
         journal.change(id.number)?;
         tracing::warn!(

@@ -77,7 +77,7 @@ enum UpkeepError {
     Stopping,
 }
 
-/// First error of a table's upkeep. Independent work continues.
+/// First error of a table's upkeep. Other steps continue.
 #[derive(Debug, Default)]
 struct FirstError(Option<TableError>);
 

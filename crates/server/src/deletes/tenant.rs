@@ -59,7 +59,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     Ok(removed)
 }
 
-/// Drops metadata, exemplars and empty series of a tenant in all partitions. Fails after `most`.
+/// Drops metadata, exemplars and empty series of a tenant in all partitions. Fails if this takes longer than `most`.
 async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
     let mut answers = Vec::new();
     for commands in &node.writes().commands {

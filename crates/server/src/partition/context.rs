@@ -28,7 +28,7 @@ pub(crate) struct Context {
     pub(crate) pause: Arc<dyn Pause>,
     pub(crate) wall: Arc<WallClock>,
     pub(crate) metrics: Arc<WriteMetrics>,
-    /// Memory of replay beyond the heads: all of the queries' memory, because queries run only after replay.
+    /// Memory that replay uses in addition to the heads: the queries' memory, because queries run only after replay.
     pub(crate) replay: Account,
     pub(crate) lake: Arc<Lake>,
     pub(crate) heads: Arc<HeadMemory>,

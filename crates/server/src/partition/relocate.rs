@@ -21,7 +21,7 @@ use std::time::Instant;
 /// Samples written and synced in one turn: about a large group.
 const TURN_SAMPLES: usize = 32 << 10;
 
-/// Limit on series visited in one turn. Many may have no samples.
+/// Limit on series visited in one turn. Many series may have no samples.
 const TURN_SERIES: u32 = 4096;
 
 #[derive(Debug)]
@@ -206,8 +206,8 @@ impl Owner {
     }
 }
 
-/// Reads about one turn's samples of a series from `place` on. Returns the time of the last sample read, or `None` at
-/// the end. All samples of the series must be frozen.
+/// Reads about one turn's samples of a series from `place` on. Returns the time up to which samples were read, or
+/// `None` at the series' end. All samples of the series must be frozen.
 fn read_some(head: &TenantHead, place: Place, out: &mut SeriesSamples) -> Option<i64> {
     out.clear_for(head.kind(place.series));
     let range = head.frozen_range(place.series)?;

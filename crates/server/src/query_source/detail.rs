@@ -6,9 +6,9 @@ use tables::rollup::Resolution;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     Samples,
-    /// The coarsest rollup that gives the same answer, or samples.
+    /// The coarsest rollup that gives the same answer; samples if there is none.
     Auto,
-    /// This rollup if it gives the same answer, or samples.
+    /// This rollup if it gives the same answer; otherwise samples.
     Rollup(Resolution),
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct BlockedTenants {
     since_ms: Mutex<BTreeMap<TenantId, i64>>,
     /// Number of blocked tenants, read without the lock.
     count: AtomicUsize,
-    /// True if the last round with tenants to seal has sealed any.
+    /// True if the last round with tenants to seal has sealed at least one tenant.
     others_are_sealed: AtomicBool,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct TenantMark {
 }
 
 impl TenantMark {
-    /// True if the table may have more than the mark says.
+    /// True if the table may have more records than the mark says.
     pub(crate) const fn is_open(&self) -> bool {
         self.attempt.is_some() || self.passes.is_some()
     }

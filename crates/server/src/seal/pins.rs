@@ -50,7 +50,7 @@ impl Pins {
         Ended(inner.generation - 1)
     }
 
-    /// Waits until the pins of `ended` and earlier generations are dropped. Returns false after `most`.
+    /// Waits for the pins of `ended` and earlier generations, for `most` at most. Returns true if all are dropped.
     pub(crate) fn wait(&self, ended: Ended, most: Duration) -> bool {
         let until = Instant::now() + most;
         let mut inner = self.inner.lock();

@@ -210,7 +210,7 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Publishes the arrival of the oldest sample in rounds, from which readers compute the lag.
+    /// Publishes when the oldest sample in rounds arrived. The lag metric is computed from this time.
     fn publish(&self) {
         let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);

@@ -71,7 +71,7 @@ pub(crate) struct Sealing {
     /// True if a tenant is no longer blocked or closed. A round is then due, because [`View::unsealed_since_ms`] may
     /// lack the tenant's oldest samples.
     has_caught_up: bool,
-    /// True if the last round with tenants to seal has sealed any.
+    /// True if the last round with tenants to seal has sealed at least one tenant.
     others_are_sealed: bool,
     failures: u32,
     retry_at: Instant,

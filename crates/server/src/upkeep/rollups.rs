@@ -16,10 +16,10 @@ use tables::{Date, FileStem, Table, TableError, WriteLimits};
 /// Pause before a day is tried again.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// Time after midnight during which samples of the previous day are expected.
+/// Time after midnight during which samples of the previous day are still expected.
 const LATE_AS_A_RULE_MS: i64 = 3_600_000;
 
-/// Limit on the time beyond retention that samples wait for their rollup.
+/// Longest time that samples wait for their rollup after their retention.
 pub(super) const SPARED_MS: i64 = 2 * DAY_MS;
 
 /// Days tried recently.

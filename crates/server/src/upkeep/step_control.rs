@@ -12,7 +12,7 @@ pub(super) struct StepControl {
     pub(super) context: Arc<Context>,
     stopping: Arc<AtomicBool>,
     began: Instant,
-    /// Time at which queries were last shown other processes' commits.
+    /// Time of the last refresh of tables, which shows other processes' commits to queries.
     pub(super) refreshed: Instant,
     pacer: Pacer,
 }
@@ -40,7 +40,7 @@ impl StepControl {
         Now { wall_ms: self.context.clock.now_ms(), steady_ms }
     }
 
-    /// True if the step may continue. First yields to requests, and shows queries other processes' commits.
+    /// True if the step may continue. First yields to requests, and refreshes tables if a refresh is due.
     pub(super) fn go_on(&mut self) -> bool {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();

@@ -290,8 +290,8 @@ async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
     stop(node).await;
 }
 
-/// Older log entries replace a damaged checkpoint. Without these entries, the tenant waits for an operator, and its new
-/// samples are kept.
+/// Older log entries replace a damaged checkpoint. Without these entries, the tenant waits for an operator. The
+/// tenant's new samples are kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     let dir = tempfile::tempdir().unwrap();

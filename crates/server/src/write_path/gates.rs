@@ -80,7 +80,7 @@ impl Gates {
         self.decoding.acquire(tenant).await
     }
 
-    /// The tenant's requests in both gates: known series, new series.
+    /// The tenant's requests in the gate of known series, and in the gate of requests that create series.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> (Inside, Inside) {
         (self.known.inside_of(tenant), self.creating.inside_of(tenant))
     }

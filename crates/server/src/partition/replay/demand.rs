@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use stdx::budget::{Exhausted, Reservation};
 
 impl Owner {
-    /// Notes in `into` which references unsealed data uses, from record `from` to the end of the dictionary.
+    /// Notes in `into` which references unsealed data uses, from offset `from` to the end of the dictionary.
     pub(super) fn survey(
         &self,
         dictionary: DictionaryId,
@@ -95,7 +95,7 @@ struct Exemplars(HashMap<TenantId, Ring>);
 type Ring = VecDeque<(SeriesRef, u32)>;
 
 impl Exemplars {
-    /// Adds a record's exemplars. Drops the oldest beyond a head's limit, or if memory runs out.
+    /// Adds a record's exemplars. Drops the oldest exemplars at a head's limit, or if memory runs out.
     fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
         if outline.exemplars.is_empty() {
             return;

@@ -94,7 +94,7 @@ impl Marks {
         Self { noted, asked: HashMap::new(), closed: HashSet::new() }
     }
 
-    /// True if an interrupted relocation may have left the tenant's samples twice.
+    /// True if the journal may have the tenant's samples twice, after an interrupted relocation.
     pub(super) fn may_repeat(&self, tenant: &TenantId) -> bool {
         self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
     }

@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(pace.wait(began + interval / 2), interval / 2);
         pace.begin(began + interval);
         assert_eq!(pace.wait(began + interval), interval);
-        // a long pause saves up one burst at most
+        // a long pause allows one burst at most
         let later = began + interval * 100;
         (0..BURST).for_each(|_| pace.begin(later));
         assert_eq!(pace.wait(later), interval, "no more than a burst is saved up");

@@ -23,7 +23,7 @@ pub(crate) enum Command {
         all: bool,
         except: BTreeSet<TenantId>,
     },
-    /// Write frozen samples to files, each tenant from the day after the given one on. Answered by [`Event::Staged`].
+    /// Write frozen samples to files. Each tenant begins on the day after the given date. Answered by [`Event::Staged`].
     Stage {
         partition: usize,
         tenants: BTreeMap<TenantId, Option<Date>>,
@@ -143,7 +143,7 @@ pub(crate) struct Found {
 pub(crate) struct Rename {
     pub(crate) partition: usize,
     pub(crate) source: String,
-    /// End of the round's records.
+    /// End offset of the round's records.
     pub(crate) end: u64,
     /// Tenants whose table has the journal up to `end`.
     pub(crate) sealed: BTreeSet<TenantId>,
@@ -171,7 +171,7 @@ pub(crate) enum Report {
     Committed,
     /// A round has ended. `has_failed` is true if attempts at the round failed before.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
-    /// True if the last round with tenants to seal has sealed any.
+    /// True if the last round with tenants to seal has sealed at least one tenant.
     OthersAreSealed(bool),
     /// A tenant is blocked, the `number`th of `count` in this round. Without an error, the tenant has passes left.
     Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },
