@@ -1,7 +1,7 @@
 //! File operations of the operating system, or of a simulation.
 //!
 //! A file's bytes survive a power loss after [`DiskFile::sync_data`], and the names in a directory after
-//! [`Disk::sync_dir`]. Names in a directory survive after [`Disk::sync_dir`].
+//! [`Disk::sync_dir`].
 //!
 //! Every name on which acknowledged data depends is synced before the acknowledgement:
 //!
@@ -111,7 +111,7 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match disk.create_dir(dir, access) {
         Ok(()) => disk.sync_dir(above),
-        // The process that created the directory may have died before the sync. Without permission, another user
+        // The process that created the directory may have died before the sync. If permission is missing, another user
         // created the directory.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),

@@ -94,7 +94,7 @@ pub struct Files {
     has_reserve: bool,
     next: u64,
     durable: u64,
-    /// Segments created so far. Each gets another salt.
+    /// Number of segments created so far, so that each gets another salt.
     made: u64,
     quarantine: Arc<Quarantine>,
     identity: Arc<IdentityFile>,

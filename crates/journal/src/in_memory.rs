@@ -34,7 +34,7 @@ struct Dictionary {
 }
 
 impl Memory {
-    /// Returns an empty journal whose dictionaries hold `dictionary_records_max` records.
+    /// Returns an empty journal whose dictionaries hold at most `dictionary_records_max` records.
     pub fn new(id: JournalId, dictionary_records_max: usize) -> Self {
         let shared = Shared { id, dictionaries: Vec::new(), next_id: 0, end: 0 };
         Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)

@@ -159,7 +159,8 @@ impl RecordEncoder {
             || self.histograms.len() >= FULL_HISTOGRAM_BYTES
     }
 
-    /// Returns the finished record. Panics beyond the limits of readers, if [`Self::is_full`] was ignored.
+    /// Returns the finished record. Panics if the record exceeds the limits of readers, because [`Self::is_full`] was
+    /// ignored.
     pub fn finish(&mut self) -> &[u8] {
         let tenant = self.tenant.as_ref().expect("BUG: a record was finished that was not begun");
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record was filled beyond its limit");

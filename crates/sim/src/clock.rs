@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, ManualClock};
 
-/// Sleeps in one step after which the store's faults stop, so that retry loops end.
+/// Number of sleeps in one step after which the store's faults stop, so that retry loops end.
 const SLEEPS_MAX: u64 = 20;
 
 /// The node's clock. Each sleep and step begins a new epoch with other faults of the store.

@@ -48,9 +48,9 @@ pub struct Driver {
     /// True if the last answered flush did not wait for all tenants.
     is_blocked: bool,
     lives: u32,
-    /// Head limit in bytes until the next restart, if not the default.
+    /// Head limit in bytes until the next restart; `None` for the default.
     head_bytes: Option<u64>,
-    /// Doublings of the limit, each because a replay would have waited forever.
+    /// Number of times the limit was doubled because a replay would have waited forever.
     more_memory: u32,
     /// Start of the present clock error, by the monotonic clock.
     wrong_since_ms: Option<i64>,
@@ -134,7 +134,7 @@ impl Driver {
         self.drain()
     }
 
-    /// Restarts the node if the power is off. Returns true if so.
+    /// Restarts the node if the power is off. Returns true if it restarted the node.
     fn restart_after_power_loss(&mut self) -> Result<bool, String> {
         let is_off = self.power.is_off();
         if is_off {

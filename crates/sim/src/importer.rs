@@ -18,7 +18,7 @@ use tables::write::FileWriter;
 use tables::{Date, FileStem, Outcome, Stretch, Table, TableError};
 use tokio::runtime::Runtime;
 
-/// Days before the run at which imports begin, and their span.
+/// Number of days before the run at which imported samples begin, and number of days that they span.
 pub const DAYS_BACK: i64 = 40;
 const DAYS: u64 = 3;
 

@@ -57,7 +57,7 @@ pub struct Model {
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
-/// Acknowledged samples at the start of a delete, with their numbers of acknowledgements.
+/// Acknowledged samples at the start of a delete, and how often each was acknowledged.
 #[derive(Debug)]
 pub struct Begun(BTreeMap<Key, u64>);
 
@@ -265,9 +265,9 @@ impl Model {
         self.times.get(&key).copied().unwrap_or(0)
     }
 
-    /// Settles the undecided shares after a recovery. Each must be stored whole or not at all. If a power loss `tore` a
-    /// group, records may lack definitions: some series survive whole, others are missing. Refused samples can be
-    /// missing too.
+    /// Settles the undecided shares after a recovery. Each share must be stored whole or not at all. If a power loss
+    /// `tore` a group, records may lack definitions: some series survive whole, others are missing. Refused samples can
+    /// be missing too.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
         let by_series = tore || self.refusals.no_room;
         for share in std::mem::take(&mut self.undecided) {

@@ -85,13 +85,13 @@ impl Weights {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Maximum samples in a request.
+    /// Maximum number of samples in a request.
     pub samples: u64,
     /// Maximum age of samples, except for backfills and with `past_ms`.
     pub span_ms: u64,
     /// Probability that a request repeats an earlier one.
     pub resends: f64,
-    /// Maximum age on arrival; samples are drawn around it.
+    /// Maximum age of samples on arrival. Samples are drawn around this age.
     pub past_ms: Option<i64>,
     pub metadata: bool,
     /// Maximum days of a backfill, a request with one sample on each day.
@@ -100,28 +100,28 @@ pub struct Load {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Steps before the drain.
+    /// Number of steps before the drain.
     pub steps: usize,
     pub tenants: usize,
     pub partitions: usize,
     pub series: usize,
     pub load: Load,
     pub retention_ms: Option<i64>,
-    /// Senders' clocks stay right.
+    /// The node's clock may be wrong, senders' clocks stay right.
     pub wrong_clocks: bool,
     pub segment_bytes: u64,
-    /// Small values split a merged day by ranges of names.
+    /// Maximum length of a merged file. Small values split a merged day by ranges of names.
     pub merged_file_bytes: u64,
     pub rolls_up: bool,
-    /// Head limit in bytes, if not the default.
+    /// Head limit in bytes; `None` for the default.
     pub head_bytes: Option<u64>,
     /// Every second restart gets a smaller head limit, but at least `head_bytes`.
     pub shrinks: bool,
-    /// Flush account in bytes, small enough for many passes, if not the default.
+    /// Flush account in bytes, small enough for many passes; `None` for the default.
     pub flush_bytes: Option<u64>,
     pub weights: Weights,
     pub disk: DiskFaults,
-    /// Each fault phase draws the broken tenant anew.
+    /// Faults of the store. The broken tenant is drawn anew each time.
     pub store: StoreFaults,
     pub local_store: bool,
     /// The store may fail for one tenant alone.

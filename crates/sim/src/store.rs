@@ -234,7 +234,7 @@ impl SimStore {
 }
 
 impl State {
-    /// Depends on the seed, the epoch and the request alone.
+    /// Returns a generator that depends only on the seed, the epoch and the request.
     fn draw(&self, operation: &str, path: &Path, count: u64) -> Rng {
         let mut hasher = std::hash::DefaultHasher::new();
         (operation, path.as_ref(), count).hash(&mut hasher);

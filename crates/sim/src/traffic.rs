@@ -31,7 +31,7 @@ pub struct Traffic {
     load: Load,
     accepted_ms: i64,
     underway: Vec<Underway>,
-    /// Partly stored shares, with the number of stored samples. A query finds out which.
+    /// Partly stored shares, with the number of stored samples. A query finds out which samples are stored.
     unclear: Vec<(Share, u64)>,
     /// The last requests, whatever their outcome.
     recent: VecDeque<Rc<Request>>,

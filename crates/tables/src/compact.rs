@@ -2,8 +2,8 @@
 //! needs no I/O, and merging needs bounded memory.
 //!
 //! Compaction changes neither samples nor floodmarks, so an interruption does no harm. Of two samples with the same
-//! timestamp, the later write wins. So only neighbours in the order of writes are merged, and the result takes the last
-//! one's position:
+//! timestamp, the later write wins. So only neighbours in the order of writes are merged, and the result takes the
+//! position of the last one:
 //!
 //! ```text
 //!   sequence   11  12  13  14  15  16  17         11  14        17
@@ -13,8 +13,8 @@
 //! Of Floodmark's own files, only the first may be merged with another engine's files, which come before all others
 //! ([`crate::live_file::LiveFile::rank`]).
 //!
-//! A merge applies the tombstones, and its result's name says so. No job is larger than [`CompactLimits::job_bytes`]:
-//! larger days are merged by ranges of metric names. Each job is one commit.
+//! A merge applies the tombstones, and the name of its result says so. No job is larger than
+//! [`CompactLimits::job_bytes`]: larger days are merged by ranges of metric names. Each job is one commit.
 //!
 //! - [`plan`]: chooses files; [`ranges`]: name ranges of a day; [`purge`]: rewrites files with deleted rows
 
@@ -39,7 +39,7 @@ use std::sync::Arc;
 pub use plan::{Job, plan};
 pub(crate) use purge::{has_deleted_rows, purges};
 
-/// Maximum number of samples in a merged row. Longer rows save few bytes, shorter rows save decoding.
+/// Maximum number of samples in a merged row. Longer rows would save few bytes and cost more decoding.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
 /// Samples between two calls of `go_on`.
@@ -47,13 +47,13 @@ const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
-    /// Maximum files of a job. Each file holds a decoder (1.4 MiB), a window and a decoded batch in memory.
+    /// Maximum number of files of a job. Each file holds a decoder (1.4 MiB), a window and a decoded batch in memory.
     pub fan_in: usize,
     /// Maximum total bytes of a job's files. Larger files are not merged again.
     pub job_bytes: u64,
-    /// Files of similar size that the current day needs for a merge.
+    /// Number of files of similar size that the current day needs for a merge.
     pub files_min: usize,
-    /// Bytes of each file fetched at a time.
+    /// Number of bytes of each file that are fetched at a time.
     pub window_bytes: usize,
     /// Encoded size of a row group of the result.
     pub row_group_bytes: usize,
@@ -83,7 +83,7 @@ impl CompactLimits {
     }
 }
 
-/// A compaction job that runs in steps. [`Table::replace`] then changes the table.
+/// A compaction job that runs in steps. Only [`Table::replace`] changes the table.
 #[derive(Debug)]
 pub struct Compaction {
     table: Arc<Table>,

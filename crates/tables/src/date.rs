@@ -9,7 +9,7 @@ pub const DAY_MS: i64 = 86_400_000;
 pub struct Date(pub i32);
 
 impl Date {
-    /// Timestamps must lie between the years 1970 and 9999 ([`model::caps`]).
+    /// Returns the day of a timestamp between the years 1970 and 9999 ([`model::caps`]).
     pub const fn of(timestamp_ms: i64) -> Self {
         Self(timestamp_ms.div_euclid(DAY_MS) as i32)
     }

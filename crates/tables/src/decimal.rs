@@ -19,18 +19,18 @@ const POWERS: [f64; EXPONENT_MAX as usize + 1] =
 /// Values tried together: enough for vectorisation, and few enough to change the exponent cheaply.
 const CHUNK: usize = 64;
 
-/// Returns `None` for an exponent that Floodmark never writes.
+/// Value of a mantissa; `None` for an exponent that Floodmark never writes.
 #[inline]
 pub fn value(mantissa: i64, exponent: u8) -> Option<f64> {
     POWERS.get(exponent as usize).map(|power| mantissa as f64 / power)
 }
 
-/// Appends the values of `mantissas`, reduced by `base`, to `values`. Returns `false` for an exponent that Floodmark
-/// never writes.
+/// Appends the values of `mantissas`, from which `base` was subtracted, to `values`. Returns `false` for an exponent
+/// that Floodmark never writes.
 #[must_use]
 pub fn values(mantissas: &[i64], base: i64, exponent: u8, values: &mut Vec<f64>) -> bool {
     let Some(power) = POWERS.get(exponent as usize) else { return false };
-    // overflows only in files of other programs
+    // this overflows only in files of other programs
     values.extend(mantissas.iter().map(|&m| m.wrapping_add(base) as f64 / power));
     true
 }

@@ -64,7 +64,7 @@ pub use sweep::{Sweeper, Swept};
 /// Name of this writer in the log.
 const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
 
-/// Log files that are read concurrently, and so held in memory.
+/// Number of log files read concurrently, and so held in memory.
 const READ_AHEAD: NonZero<usize> = NonZero::new(8).unwrap();
 
 /// A file that is in the store but not yet in the log.
@@ -94,7 +94,7 @@ pub struct StagedBlock {
 #[derive(Debug, Default)]
 pub struct Files {
     version: u64,
-    /// By day, then in the order of writes.
+    /// Files by day, then in the order of writes.
     list: Vec<LiveFile>,
     /// Deletes that were not applied to all files yet.
     pending: PendingDeletes,
@@ -119,7 +119,7 @@ impl Files {
         self.version
     }
 
-    /// By day, then in the order of writes.
+    /// Files by day, then in the order of writes.
     pub fn all(&self) -> &[LiveFile] {
         &self.list
     }

@@ -6,7 +6,7 @@
 //! # Format versions
 //!
 //! A file states its format version and holds that version's columns. Columns of later versions are nullable, and null
-//! for older files. The Delta table gets them with the first files that hold them.
+//! for older files. The Delta table gets a new column with the first file that holds the column.
 
 pub mod metrics;
 
@@ -17,7 +17,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::schema::types::ColumnPath;
 use std::sync::Arc;
 
-/// Partition column: the day of a row in UTC. A file's path and the log have it, the file does not.
+/// Partition column: the day of a row in UTC. The file's path and the log have this column, the file does not.
 pub const DATE: &str = "date";
 
 /// Name of this writer in a file's metadata.
@@ -29,7 +29,7 @@ pub const FORMAT_KEY: &str = "floodmark.format";
 /// First released format version. All files have its columns.
 pub const FIRST_VERSION: u32 = 2;
 
-/// Zstd's default. Level 9 saves 2 % of the size benchmark's `mix`, but takes four times as long.
+/// Compression level: zstd's default. Level 9 saves 2 % of the size benchmark's `mix`, but takes four times as long.
 const ZSTD_LEVEL: i32 = 3;
 
 /// Size of a data page, about 30,000 samples: the least that a read fetches and decodes.
@@ -46,7 +46,8 @@ pub struct Kind {
     pub version: u32,
     /// Columns in the order of the file.
     pub columns: &'static [Column],
-    /// Sort columns of a file. The first is a text. The log keeps its bounds, and compaction divides large days by it.
+    /// Sort columns of a file. The first column is a text. The log keeps the bounds of this text, and compaction
+    /// divides large days by it.
     pub sort_key: &'static [&'static str],
     /// First and last time of a row, perhaps the same column. The log keeps their bounds.
     pub time: [&'static str; 2],
@@ -64,7 +65,7 @@ pub enum MergePolicy {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Name in Parquet and in the Delta table.
+    /// Name of the column in Parquet and in the Delta table.
     pub name: &'static str,
     pub data_type: Type,
     /// True for all columns added after [`FIRST_VERSION`].
@@ -72,11 +73,11 @@ pub struct Column {
     /// First format version with this column.
     pub since: u32,
     pub encoding: Coding,
-    /// True if row groups and pages keep bounds.
+    /// True if row groups and pages keep the least and the greatest value.
     pub has_bounds: bool,
 }
 
-/// Maps to types of Arrow, Parquet and Delta.
+/// Type of a column, which maps to types of Arrow, Parquet and Delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// UTF-8.

@@ -12,8 +12,8 @@ pub struct LiveFile {
     pub rows: u64,
     /// Bounds of the leading sort column (the metric's name), if known.
     pub names: Option<(String, String)>,
-    /// Order among the day's early files, or among its other files (see [`crate::delta`]). Equal for files with
-    /// different series.
+    /// Order among the day's early files, or among its other files (see [`crate::delta`]). Files with the same sequence
+    /// hold different series.
     pub sequence: i64,
     /// Sequence up to which tombstones were applied, or 0.
     pub applied: i64,
@@ -37,7 +37,8 @@ impl Rank {
 }
 
 impl LiveFile {
-    /// Position in the day's order of writes. Of two equal samples, the one in the file with the greater rank wins.
+    /// Position in the day's order of writes. Of two samples with the same series and time, the one in the file with
+    /// the greater rank wins.
     pub const fn rank(&self) -> Rank {
         Rank { is_late: !self.is_early, sequence: self.sequence }
     }

@@ -1,4 +1,5 @@
-//! Merges files: returns their rows in table order, series by series. Of two equal samples, the later write wins.
+//! Merges files: returns their rows in table order, series by series. Of two samples with the same series and time, the
+//! later write wins.
 //!
 //! ```text
 //!   cursor 0 (earliest) ─┐
@@ -21,7 +22,7 @@ use std::cmp::Ordering;
 #[derive(Debug)]
 pub struct Merge<R: Ranges> {
     sources: Vec<Source<R>>,
-    /// Sources on a row, as a binary heap by labels, then by order of writes.
+    /// Sources that are positioned on a row, as a binary heap by labels, then by order of writes.
     heap: Vec<usize>,
     /// Sources with the current series, the earliest first.
     current: Vec<usize>,
@@ -159,7 +160,7 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// The source whose next row ends before other sources' rows begin, as usual for files of different days.
+    /// Finds a source whose next row ends before the rows of all other sources begin.
     fn first_without_overlap(&self) -> Option<usize> {
         let starts = self.current.iter().filter_map(|&i| {
             let source = &self.sources[i];

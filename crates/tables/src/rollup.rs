@@ -53,8 +53,8 @@ const FORMAT: u64 = 3;
 /// The previous version, which does not record omitted series.
 const FORMAT_SILENT: u64 = 2;
 
-/// Instead of a version: samples were deleted after the day was rolled up. The sequence in the floodmark is the
-/// delete's.
+/// In place of a version, marks a day whose samples were deleted after it was rolled up. The sequence in the floodmark
+/// is the delete's.
 const FORMAT_STALE: u64 = FORMAT_UNMADE - 1;
 
 /// Like [`FORMAT_STALE`], for a day that had not been rolled up.
@@ -76,14 +76,13 @@ impl Resolution {
     /// All resolutions, the finest first.
     pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
 
-    /// End of a time's bucket, a multiple of the width. Like PromQL's windows, a bucket includes its end but not its
-    /// start.
+    /// End of the bucket that contains `time_ms`. Like PromQL's windows, a bucket includes its end but not its start.
     pub const fn bucket_end(self, time_ms: i64) -> i64 {
         let over = time_ms.rem_euclid(self.ms());
         if over == 0 { time_ms } else { time_ms - over + self.ms() }
     }
 
-    /// A day is a multiple of the width.
+    /// Width in milliseconds. A day is a multiple of the width.
     pub const fn ms(self) -> i64 {
         match self {
             Self::FiveMinutes => 300_000,

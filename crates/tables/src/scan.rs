@@ -29,7 +29,7 @@ const FILE_BYTES: usize = 1 << 10;
 pub struct ScanLimits {
     /// Maximum number of merged files. If a scan is refused, narrow its range or names, or compact.
     pub files: usize,
-    /// Maximum memory. A scan always needs one row's labels per file, and one or two MiB.
+    /// Maximum memory in bytes. A scan always needs one row's labels per file, and one or two MiB.
     pub bytes: usize,
 }
 
@@ -78,7 +78,7 @@ impl Scan {
         if count > limits.files {
             return Err(TableError::TooManyFiles { files: count, max: limits.files });
         }
-        // a third for overlapping rows of a series
+        // a third of the memory is for overlapping rows of a series
         let rows_bytes = limits.bytes / 3;
         let share = (limits.bytes - rows_bytes) / count.max(1);
         let window = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
@@ -109,7 +109,7 @@ impl Scan {
         self.merge.labels()
     }
 
-    /// As computed by the node that wrote the series.
+    /// Key of the series, as computed by the node that wrote it.
     pub const fn key(&self) -> SeriesKey {
         self.merge.key()
     }
@@ -139,8 +139,8 @@ impl Scan {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {
             format!(
-                "samples with two values in a file that another program merged: {conflicts}; it is unknown which \
-                 value was written last"
+                "{conflicts} samples have two values in a file that another program merged, and the result may have the \
+                 older value"
             )
         })
     }

@@ -302,7 +302,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Concurrent reads of whole files, which hide a store's latency.
+/// Number of whole files read concurrently, to hide the latency of a store.
 const READS_AT_ONCE: usize = 16;
 
 #[derive(Debug, Clone)]

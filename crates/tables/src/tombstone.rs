@@ -75,7 +75,7 @@ impl Delete {
         self.selectors.iter().flatten().map(|m| size_of::<Matcher>() + m.pattern_bytes()).sum()
     }
 
-    /// Files that may have samples to delete, by the log.
+    /// Number of files that may have samples to delete, according to the log.
     pub fn files_concerned(&self, files: &[LiveFile]) -> usize {
         files.iter().filter(|file| self.may_concern(file)).count()
     }
@@ -92,7 +92,7 @@ impl Delete {
         self.selectors.iter().any(|selector| selector.iter().all(|m| m.matches(value(&m.name))))
     }
 
-    /// True if a file may have samples to delete, by the log.
+    /// True if a file may have samples to delete, according to the log.
     fn may_concern(&self, file: &LiveFile) -> bool {
         self.range.overlaps(&file.range)
             && self.selectors.iter().any(|selector| selector.iter().all(|m| may_pass(m, file)))
@@ -128,7 +128,7 @@ fn may_pass(matcher: &Matcher, file: &LiveFile) -> bool {
 /// A delete with its position in the order of writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// Greater than the sequences of earlier files and tombstones.
+    /// Sequence, greater than the sequences of earlier files and tombstones.
     pub sequence: i64,
     pub delete: Delete,
 }

@@ -109,7 +109,7 @@ pub struct Upkeep {
     seen: VecDeque<(u64, i64)>,
     /// Damaged files with their damage.
     damaged: BTreeMap<String, String>,
-    /// Live files without deleted rows, with the last tombstone's sequence compared.
+    /// Live files without deleted rows, each with the sequence of the last tombstone that it was compared with.
     clean: HashMap<String, i64>,
 }
 

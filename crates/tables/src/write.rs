@@ -26,10 +26,10 @@ use std::io::Write;
 pub use stage::BlockStager;
 pub use stretch::Stretch;
 
-/// Rows passed to the encoder together, to amortise its overhead.
+/// Number of rows passed to the encoder together, to amortise its overhead.
 const BATCH_ROWS: usize = 1024;
 
-/// Samples passed to the encoder together: half a MiB.
+/// Number of samples passed to the encoder together: half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
 /// Maximum number of files open at a time.

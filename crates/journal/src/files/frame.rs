@@ -45,7 +45,7 @@ fn header_crc(seed: u32, at: u64, header: &[u8]) -> u32 {
 /// Appends a record's frame to `out`, for byte `at` of the file. `group` is the offset of the group's first record.
 pub(super) fn put(out: &mut Vec<u8>, seed: u32, at: u64, group: u64, offset: u64, payload: &[u8]) {
     let len = u32::try_from(payload.len()).expect("BUG: a record is longer than its limit");
-    // a group with more records has no known start
+    // with more records before this one, the start of the group is unknown
     let nth = u32::try_from(offset - group).unwrap_or(u32::MAX);
     let start = out.len();
     out.extend_from_slice(&len.to_le_bytes());
@@ -107,7 +107,8 @@ impl FrameHeader {
         Self::parse(seed, at, &repaired)
     }
 
-    /// All records before this offset were durable when the record was written. Returns 0 if the offset is unknown.
+    /// Start of the record's group: all earlier records were durable when this record was written. Returns 0 if the
+    /// start is unknown.
     pub(super) fn group(&self) -> u64 {
         match self.nth {
             u32::MAX => 0,

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const COPY_BYTES: usize = 64 << 10;
 
-/// Limit on remembered damaged ranges, which are counted only once.
+/// Limit on remembered damaged ranges, which readers do not count again.
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Quarantine {
     }
 
     /// Copies the torn end of the newest segment before it is cut off, because damage to acknowledged records looks
-    /// like a torn end. A failed copy does not stop this.
+    /// like a torn end. If the copy fails, the end is cut off nevertheless.
     pub(super) fn put_torn(&self, window: &mut Window, bytes: &Range<u64>) {
         let segment = window.path().display();
         let report = format!(

@@ -42,7 +42,7 @@ fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
         if let Some(first) = segment::first_of(&name) {
             segments.push(Segment { first: first.0, bytes });
         } else if Path::new(&name).extension().is_some_and(|extension| extension == UNFINISHED) {
-            // a crash left this segment without records
+            // a crash during its creation left this segment without records
             let path = dir.join(name);
             disk.remove(&path).map_err(|e| JournalError::io("remove", &path, e))?;
         }

@@ -2,8 +2,8 @@
 //!
 //! CRCs are linear. If one byte differs by the mask `m` and `k` bytes follow, the checksums differ by the CRC table's
 //! entry for `m`, advanced by `k` zero bytes. So the difference is moved *back* byte by byte, until it is an entry of
-//! the table. Of several wrong bytes in `n`, a share of `256 n / 2^32` looks like one. So a repair needs another
-//! confirmation.
+//! the table. Several wrong bytes among `n` look like one wrong byte with a probability of `256 n / 2^32`. So a repair
+//! needs another confirmation.
 
 /// CRC-32C of each byte without inversions (reflected polynomial 0x82F63B78).
 const TABLE: [u32; 256] = {

@@ -189,7 +189,7 @@ impl Scanner {
     ///
     /// Offsets are checked first, so this takes about a nanosecond per byte.
     fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
-        // limit: the records that fit into the rest of the file
+        // at most the records that fit into the rest of the file can be missing
         let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;
         let missing_max = self.window.len().saturating_sub(self.at) / FRAME_HEADER_BYTES as u64;
         let end = self.bound.unwrap_or(u64::MAX).min(self.next.saturating_add(missing_max + fit + 1));

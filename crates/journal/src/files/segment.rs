@@ -56,7 +56,7 @@ impl Header {
         out
     }
 
-    /// Returns `None` for a damaged copy, and an unknown version as error.
+    /// Decodes one copy; `None` if it is damaged. The error is an unknown version.
     fn decode(copy: &[u8]) -> Result<Option<Self>, u16> {
         let Some(copy) = copy.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let u32_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));

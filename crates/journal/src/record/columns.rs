@@ -169,7 +169,7 @@ const fn unpack(tag: u8, body: u64) -> f64 {
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     let start = out.len();
     let tags_len = values.len().div_ceil(2);
-    // room for bodies of maximum length, truncated below
+    // makes room for bodies of maximum length, and truncates it below
     out.resize(start + tags_len + 8 * values.len(), 0);
     let (tags, bodies) = out[start..].split_at_mut(tags_len);
     let mut at = 0;

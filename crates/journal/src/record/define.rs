@@ -59,7 +59,7 @@ impl Definer {
         self.refs.len()
     }
 
-    /// Canonical bytes of all label sets so far.
+    /// Number of canonical bytes of all label sets so far.
     pub(super) fn label_bytes(&self) -> usize {
         self.label_bytes
     }
@@ -78,7 +78,7 @@ impl Definer {
         assert!(self.label_bytes <= RECORD_LABEL_BYTES_MAX, "BUG: a record was filled beyond its limit");
         self.refs.push(series.0);
         let before = self.previous.len();
-        // room for count and bitmap, which are known last
+        // leaves room for count and bitmap, which are known last
         let head = self.series.len();
         self.series.extend_from_slice(&[0; 2 + 16]);
         let (mut count, mut marked) = (0, 0u128);

@@ -180,7 +180,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// Checks label order, metric name and size. Two adjacent labels from the previous series are in order.
+    /// Checks label order, metric name and size. Two adjacent labels of the previous series are known to be in order.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;
@@ -267,7 +267,7 @@ impl<'a> Texts<'a> {
         &self.text[start as usize..self.ends[symbol as usize] as usize]
     }
 
-    /// Decodes a symbol: code 0 is the next unused one, other codes count back.
+    /// Decodes a symbol. Code 0 is the next unused symbol, other codes count back from it.
     #[inline]
     fn resolve(&mut self, back: u64) -> Result<u32, RecordError> {
         let symbol = usize::try_from(back).ok().and_then(|back| self.seen.checked_sub(back));

@@ -1,4 +1,4 @@
-//! Memory reservations for decoders: a few bytes may expand to many in memory.
+//! Memory reservations for decoders, because a few bytes of a journal may expand to many in memory.
 
 use super::RecordError;
 

@@ -81,7 +81,7 @@ fn a_full_disk_refuses_until_there_is_room() {
             Err(e) => break e,
         }
     };
-    // 10 MiB except the headroom, although 16 MiB cannot be preallocated
+    // the journal uses all of the 10 MiB except the headroom, although it cannot preallocate 16 MiB
     assert!((17..=20).contains(&kept), "{kept}");
     assert!(matches!(refused, JournalError::Full { .. }));
     assert_eq!(refused.kind(), model::ErrorKind::Unavailable);
@@ -149,7 +149,7 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     assert_eq!(journal.append(b"next").unwrap(), Offset(1));
     journal.sync().unwrap();
     drop(journal);
-    // A second sync might succeed without writing the lost pages.
+    // A second sync of the file might succeed although the kernel has dropped its pages.
     assert!(faults.failed.lock().unwrap().is_some());
     assert_eq!(*faults.touched.lock().unwrap(), [""; 0]);
 

@@ -70,7 +70,7 @@ impl State {
         self.dirs.entry(above.to_path_buf()).or_default().put(name, Entry::Dir);
     }
 
-    /// Changes a directory's names, or randomly not if the power fails meanwhile.
+    /// Changes a directory's names. If the power fails meanwhile, chance decides whether the change is made.
     pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> DirChange) -> io::Result<()> {
         let cut = self.change(false)?;
         if cut && self.rng.chance(0.5) {

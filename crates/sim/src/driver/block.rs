@@ -13,7 +13,7 @@ const REQUESTS: usize = 12;
 /// Journal size beyond the live part: two segments, a dictionary, and the requests of some rounds.
 const FREE_BYTES: u64 = 16 << 10;
 
-/// Copies of live samples that a journal may hold, each with a share of its series' definition.
+/// Number of copies of a live sample that a journal may hold. Each copy takes a share of its series' definition.
 const LIVE_FACTOR: u64 = 4;
 const SAMPLE_BYTES: u64 = 64;
 

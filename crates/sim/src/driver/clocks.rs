@@ -14,10 +14,10 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 const ERRORS_MS: [i64; 8] =
     [0, 0, DRIFT_MS, 2 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, -3 * HOUR_MS, -12 * HOUR_MS];
 
-/// Clock error too small to be detected.
+/// Largest clock error that is too small to be detected.
 const DRIFT_MS: i64 = 20 * MINUTE_MS;
 
-/// Longest clock error: a node trusts an error after a day.
+/// An operator corrects a clock error within this time, because a node trusts an error after a day.
 const NOTICED_MS: i64 = 20 * HOUR_MS;
 
 /// Time after which the node trusts any clock.
@@ -30,7 +30,7 @@ pub(super) fn times(plan: &Plan, clock: &SimClock) -> Times {
 }
 
 impl Driver {
-    /// Lets time pass. Corrects the clock before [`NOTICED_MS`].
+    /// Lets time pass. Corrects the clock if its error would last longer than [`NOTICED_MS`].
     pub(super) fn advance(&mut self) {
         let most = [1000, 20_000, 1_000_000, 20_000_000][self.below(4) as usize];
         let by_ms = self.below(most);

@@ -4,10 +4,10 @@ use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Maximum turns until everything is done. A pass over two days takes one turn.
+/// Maximum number of turns until everything is done. A pass over two days takes one turn.
 const DRAIN_TURNS: usize = 1000;
 
-/// Turns with new requests. Few, because sealing may not keep up with samples of many days.
+/// Number of turns with new requests: few, because sealing may not keep up with samples of many days.
 const BUSY_TURNS: usize = 4;
 
 impl Driver {

@@ -6,10 +6,10 @@ use crate::importer::{CommitOutcome, DAYS_BACK, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// Longer than the node caches the absence of a table (`server::seal::tenant_tables`).
+/// A time longer than the node caches the absence of a table (`server::seal::tenant_tables`).
 const ABSENT_MS: u64 = 2_001;
 
-/// Pause of a waiting importer, and pauses between sweeps.
+/// Pause of a waiting importer, and number of pauses between sweeps.
 const PAUSE_MS: u64 = 50_000;
 const PAUSES_PER_KEEP: u64 = 25;
 const PAUSES_MAX: u64 = 120;

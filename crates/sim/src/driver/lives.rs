@@ -22,7 +22,8 @@ const STARTS_MAX: usize = 4;
 /// Maximum turns of the sealer during a replay. Faults are injected in the first half only.
 const WAITS_MAX: usize = 400;
 
-/// Time before each turn of the sealer in a replay. Longer than its pause between attempts to relieve full heads.
+/// Time before each turn of the sealer in a replay, longer than the sealer's pause between attempts to relieve full
+/// heads.
 const PRESSURE_MS: u64 = 31_000;
 
 /// Minimum and maximum of a reduced head limit, in percent of the heads' former size.
@@ -45,7 +46,7 @@ impl Driver {
                 Ok(())
             }
             _ => {
-                // in an owner's next changes, or in a round of sealing
+                // the power fails in an owner's next changes, or in a round of sealing
                 let most = [6, 40][self.below(2) as usize];
                 let changes = self.below(most);
                 self.trace(format!("power fails after {changes} changes"));
@@ -92,7 +93,7 @@ impl Driver {
         self.start(power)
     }
 
-    /// At every other restart, a fraction of the heads' size; else `None`.
+    /// Head limit after the restart: a fraction of the heads' size at every other restart, else `None`.
     fn shrunk_head(&self) -> Option<u64> {
         if self.lives.is_multiple_of(2) {
             return None;
@@ -135,7 +136,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, replays, and compares its contents with the model. `tore`: a power loss may have torn a group.
+    /// Starts the node, replays, and compares its contents with the model. `tore` is true if a power loss may have torn
+    /// a group.
     pub(super) fn start(&mut self, tore: bool) -> Result<(), String> {
         self.bring_up()?;
         let faults = self.quiet();

@@ -114,7 +114,7 @@ impl State {
         self.note(folder)
     }
 
-    /// True if a folder's sync must fail. Independent of the order of concurrent requests.
+    /// True if a folder's sync must fail. The result does not depend on the order of concurrent requests.
     fn fails(&self, folder: &Path) -> bool {
         let name = folder.strip_prefix(&self.root).unwrap_or(folder);
         let mut hasher = std::hash::DefaultHasher::new();

@@ -4,7 +4,7 @@ mod slow;
 
 use sim::fault::Fault;
 
-/// Seeds in an ordinary test run, which adds a quarter as many fresh seeds.
+/// Number of seeds in an ordinary test run, which adds a quarter as many fresh seeds.
 const SEEDS: u64 = 120;
 
 /// Fresh seeds under `FLOODMARK_LONG=1`.

@@ -27,7 +27,7 @@ impl Job {
 
 /// Chooses what to merge from the live files, in the order of [`crate::delta::Files::all`]. Days before `today` are
 /// merged into few files, `today` only as files accumulate. Jobs can run in any order. Files that `leave` selects are
-/// not merged, nor are others across them.
+/// not merged, and no merge spans them.
 pub fn plan(
     kind: &Kind,
     files: &[LiveFile],
@@ -74,7 +74,7 @@ impl Unit<'_> {
 }
 
 /// Splits files into runs of units that may be merged. A run ends where one of the `others` may have the same series
-/// and lies between two units. A merge across it would override its samples.
+/// and lies between two units. A merge across this file would override its samples.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let range = NameRange::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| range.overlaps(o)).map(|o| o.rank()).collect();
@@ -180,7 +180,8 @@ impl Planner<'_> {
         if self.is_cut(bytes) || len > 1 && is_worth { len } else { 0 }
     }
 
-    /// Leading units to merge on a growing day: units of similar size, so that samples are rewritten only a few times.
+    /// Number of leading units to merge on a growing day: units of similar size, so that samples are rewritten only a
+    /// few times.
     fn choose_open(&self, units: &[Unit<'_>]) -> usize {
         let level = |unit: &Unit<'_>| unit.bytes.max(1 << 16).ilog2() / 2;
         let top = level(&units[0]);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Rows between two calls of `go_on`.
 const STEP_ROWS: u64 = 4096;
 
-/// Jobs for files outside `jobs` that may have deleted rows. `is_clean`: no tombstone up to a sequence deletes rows of
-/// the file.
+/// Jobs for files outside `jobs` that may have deleted rows. `is_clean` is true if no tombstone up to a sequence
+/// deletes rows of the file.
 pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i64) -> bool) -> Vec<Job> {
     let tombstones = &files.tombstones().list;
     if tombstones.is_empty() {

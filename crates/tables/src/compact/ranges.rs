@@ -23,7 +23,7 @@ pub(super) enum Placement {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
-    /// First name of each range except the first.
+    /// First name of each range, except for the first range.
     pub(super) cuts: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Ranges {
         std::iter::once(Placement::Wide).chain((0..=self.cuts.len()).map(Placement::In))
     }
 
-    /// A file without known names may hold any name.
+    /// Position of a file. A file without known names may hold any name.
     pub(super) fn place(&self, file: &LiveFile) -> Placement {
         let range = |name: &str| self.cuts.partition_point(|cut| cut.as_str() <= name);
         match names(file) {
@@ -64,7 +64,7 @@ impl Ranges {
     }
 }
 
-/// First and last name of files; `None` if unknown.
+/// First and last name of a set of files; `None` if unknown.
 pub(super) struct NameRange<'a>(Option<(&'a str, &'a str)>);
 
 impl<'a> NameRange<'a> {

@@ -169,7 +169,7 @@ pub(super) fn only(
     Ok((FilteredEngineData::try_new(data, keep)?, files))
 }
 
-/// Rows beyond the end of a selection are selected.
+/// True if `row` is selected. Rows beyond the end of a selection are selected.
 fn selected(selection: &[bool], row: usize) -> bool {
     selection.get(row).copied().unwrap_or(true)
 }
@@ -214,7 +214,7 @@ fn names(kind: &Kind, statistics: &Value) -> Option<(String, String)> {
 fn range(kind: &Kind, statistics: &Value, date: Date) -> TimeRange {
     let time = |of: &str, column: &str| statistics[of][column].as_str().and_then(|t| time_ms(t, date));
     let start_ms = time("minValues", kind.time[0]).unwrap_or(date.start_ms());
-    // one more millisecond, because the log may lack microseconds
+    // adds a millisecond, because the log may have cut off microseconds
     let end_ms = time("maxValues", kind.time[1]).map_or(date.end_ms(), |end| end.saturating_add(1));
     TimeRange::new(start_ms, end_ms.min(date.end_ms()))
 }

@@ -23,8 +23,8 @@ pub struct Cleaned {
 
 impl Table {
     /// Deletes log files before the second to last checkpoint up to version `upto`, except those written from
-    /// `before_ms` on (store's clock). Running reads need version `upto` or later. The oldest files go first, so that a
-    /// crash leaves no gap.
+    /// `before_ms` on (store's clock). No running read may need a version before `upto`. The oldest files go first, so
+    /// that a crash leaves no gap.
     pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();
@@ -42,8 +42,8 @@ impl Table {
         Ok(cleaned)
     }
 
-    /// Earliest checkpoint to keep, of `checkpoints` with the latest first. Unreadable ones do not count. `None` if
-    /// there is nothing to clean.
+    /// Earliest checkpoint to keep, of `checkpoints` with the latest first. Unreadable checkpoints do not count. `None`
+    /// if there is nothing to clean.
     fn last_needed(
         &self,
         listing: &Listing,

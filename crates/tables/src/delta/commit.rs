@@ -253,7 +253,7 @@ impl Table {
         self.rewrite(removed, added, false)
     }
 
-    /// Like [`Self::replace`]. With `deletes`, the new files may lack deleted samples.
+    /// Like [`Self::replace`]. If `deletes` is true, the new files may lack deleted samples.
     pub(crate) fn rewrite(
         &self,
         removed: &[LiveFile],

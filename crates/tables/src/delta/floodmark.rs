@@ -2,7 +2,7 @@
 //!
 //! Usually a floodmark is one offset: the table has all samples of earlier records. A block too large for one commit is
 //! committed in passes, from its first day to its last. Each commit but the last moves a *step*: the table has the
-//! samples of records below its offset, on days up to its day.
+//! samples of records below the step's offset, on days up to the step's day.
 //!
 //! ```text
 //!    day ▲
@@ -59,7 +59,7 @@ impl Floodmark {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)
     }
 
-    /// Moves the floodmark by a pass except the last.
+    /// Moves the floodmark by a pass that is not the last.
     fn step(&mut self, upto: u64, through: Date) {
         self.steps.retain(|step| step.upto > upto || step.through > through);
         let at = self.steps.partition_point(|step| step.upto > upto);
@@ -97,7 +97,7 @@ impl Read {
         self.floodmark.has(upto, through)
     }
 
-    /// Moves the floodmark by a pass except the last, and adds its actions to `entries`.
+    /// Moves the floodmark by a pass that is not the last, and adds its actions to `entries`.
     pub(super) fn step(
         &mut self,
         source: &str,
@@ -121,7 +121,7 @@ fn ids(source: &str, n: usize) -> [String; 2] {
 }
 
 impl Table {
-    /// Progress of a source as of the latest version seen; `None` without data.
+    /// Progress of a source in the latest version seen; `None` if the table has no data of the source.
     pub fn progress(&self, source: &str) -> Result<Option<Floodmark>, TableError> {
         let Read { upto, floodmark, .. } = Floodmark::read(self, &self.snapshot(), source)?;
         Ok((upto.is_some() || !floodmark.steps.is_empty()).then_some(floodmark))

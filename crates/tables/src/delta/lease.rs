@@ -5,9 +5,9 @@
 //!   _floodmark/pulse-NAME   rewritten every minute: the writer is alive
 //! ```
 //!
-//! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) breaks it once the pulse was
-//! unchanged for [`LEASE_MS`] by its own monotonic clock: it deletes the object. Clocks of two machines are never
-//! compared. [`super::sweep`] explains why no commit can name a deleted file.
+//! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) deletes the lease once it has
+//! seen the pulse unchanged for [`LEASE_MS`] of its monotonic clock. Clocks of two machines are never compared.
+//! [`super::sweep`] explains why no commit can name a deleted file.
 
 use super::Table;
 use crate::date::Date;
@@ -42,7 +42,7 @@ pub struct Lease {
 }
 
 impl Table {
-    /// Takes a lease on files of a new stem. `steady_ms` is monotonic.
+    /// Takes a lease on files of a new stem. `steady_ms` is the time of a monotonic clock.
     pub fn lease(&self, stem: FileStem, steady_ms: i64) -> Result<Lease, TableError> {
         let name = stem.to_string().into();
         let mut lease = Lease { location: self.location.clone(), stem, name, beat_ms: steady_ms };
@@ -79,7 +79,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Ends the lease after the commit. Without this, a sweeper breaks it later.
+    /// Ends the lease after the commit. Otherwise a sweeper deletes the lease later.
     pub fn release(self) -> Result<(), TableError> {
         remove(&self.location, &self.name)
     }
@@ -102,7 +102,7 @@ pub(super) struct Leases {
     seen: HashMap<String, Seen>,
 }
 
-/// A pulse, and how long it is unchanged.
+/// A pulse, and the time since which it is unchanged.
 #[derive(Debug)]
 struct Seen {
     pulse: Option<Stamp>,
@@ -124,7 +124,7 @@ impl Held {
 }
 
 impl Leases {
-    /// Breaks leases whose pulse was unchanged for `after_ms`. Returns the others.
+    /// Deletes leases whose pulse was unchanged for `after_ms`. Returns the other leases.
     pub(super) fn look(
         &mut self,
         location: &Location,

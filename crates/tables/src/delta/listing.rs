@@ -12,7 +12,7 @@ use serde_json::Value;
 
 pub(super) const FOLDER: &str = "_delta_log";
 
-/// Hint at the last checkpoint, which saves a longer listing.
+/// File that names the last checkpoint, which saves a longer listing.
 pub(super) const HINT: &str = "_last_checkpoint";
 
 const VERSION_DIGITS: usize = 20;
@@ -154,7 +154,7 @@ impl Listing {
         })
     }
 
-    /// First unusable entry after `checkpoint`, or of all.
+    /// First unusable entry after `checkpoint`, or of all entries.
     pub(super) fn gap(&self, checkpoint: Option<u64>) -> Option<Gap> {
         let first = checkpoint.map_or(0, |version| version + 1);
         let mut next = first;

@@ -67,7 +67,7 @@ pub(super) struct Loaded {
     pub(super) checkpoint: Option<u64>,
 }
 
-/// Reads the listed log, without the last checkpoint if that is unusable.
+/// Reads the listed log. Does without the last checkpoint if the checkpoint is unusable.
 pub(super) fn load(
     kind: &Kind,
     location: &Location,

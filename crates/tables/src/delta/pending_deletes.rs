@@ -30,7 +30,7 @@ const PREFIX: &str = "tombstones-";
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingDeletes {
     pub(super) number: u64,
-    /// Series of a rollup are statistics of the series that deletes select.
+    /// True for a rollup, whose series are statistics of the series that deletes select.
     pub(super) is_rollup: bool,
     pub(super) all: Arc<Tombstones>,
 }
@@ -55,7 +55,8 @@ pub(super) fn number_of(text: &[u8]) -> u64 {
     (SeriesKey::of(text, 0).0 as u64 >> 1).max(1)
 }
 
-/// Reads the tombstones of a version, with its floodmarks from `floodmark`. Reuses `known` tombstones.
+/// Reads the tombstones of a version. `floodmark` returns the floodmarks of this version. `known` tombstones may be
+/// reused.
 pub(super) fn load(
     location: &Location,
     floodmark: impl Fn(&str) -> Result<Option<u64>, TableError>,
@@ -75,7 +76,7 @@ pub(super) fn load(
     let damaged = |reason: String| {
         failure::damaged(
             location,
-            format!("its list of deletes {name} cannot be used: {reason}; restore it from a copy"),
+            format!("its list of deletes {name} cannot be used: {reason}; restore this file from a copy"),
         )
     };
     let (store, object) = (location.store(), location.path(&name)?);

@@ -16,7 +16,7 @@ const REMOVE: &str = "remove";
 const PATH: &str = "path";
 
 impl Table {
-    /// Passes each removed path, as in the log, to `each`.
+    /// Passes the path of each removed file, as written in the log, to `each`.
     pub(super) fn each_removed_file(&self, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         let listing = Listing::read(&self.location)?;
         let is_there = |c: &Checkpoint<'_>| c.files.iter().all(|file| file.bytes > 0);

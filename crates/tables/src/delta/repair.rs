@@ -59,7 +59,7 @@ pub(super) fn repair(
             None => Ok(Mended { checkpoint, any: false }),
         };
     };
-    // the hint first: it leads to the checkpoint
+    // the hint is deleted first, because it leads readers to the checkpoint
     location.delete(&location.path(&format!("{FOLDER}/{HINT}"))?)?;
     let aside = damaged.iter().map(|damaged| put_aside(location, damaged.file));
     let aside = aside.collect::<Result<Vec<_>, _>>()?;
@@ -71,7 +71,7 @@ pub(super) fn repair(
     Ok(Mended { checkpoint, any: true })
 }
 
-/// Last usable checkpoint, and damaged files of later ones.
+/// Last usable checkpoint, and the damaged files of later checkpoints.
 fn examine<'a>(
     location: &Location,
     listing: &'a Listing,
@@ -96,7 +96,7 @@ fn examine<'a>(
     Ok((sound, damaged))
 }
 
-/// Without a depth, the file is not opened.
+/// Returns a flaw of the file, if any. Without a depth, the file is not opened.
 pub(super) fn flaw(
     location: &Location,
     file: &LogFile,

@@ -53,9 +53,9 @@ pub struct Sweeper {
 
 #[derive(Debug, Clone, Copy)]
 struct Dead {
-    /// First time seen dead, by the monotonic clock.
+    /// Time at which the file was first seen dead, by the monotonic clock.
     since_ms: i64,
-    /// By the store's clock. A file that is still being written is not dead.
+    /// Modification time by the store's clock. A file that is still being written is not dead.
     modified_ms: i64,
     /// First version without the file. Readers of earlier versions may need it.
     version: u64,
@@ -65,7 +65,7 @@ struct Dead {
 pub struct Swept {
     pub files: u64,
     pub bytes: u64,
-    /// Dead files kept for now: in their grace period, leased, or being read.
+    /// Number of dead files kept for now: in their grace period, leased, or being read.
     pub waiting: u64,
 }
 
@@ -76,7 +76,7 @@ impl Sweeper {
         fault::point("sweep_listed")?;
         let still: HashSet<&Path> = found.iter().map(|object| &object.location).collect();
         self.dead.retain(|path, _| still.contains(path));
-        // after the files, because leases are older than their files
+        // leases are listed after the files, because a lease is older than its files
         let held = self.leases.look(&table.location, steady_ms, grace_ms.max(LEASE_MS))?;
         let mut swept = Swept::default();
         let mut due = Vec::new();
@@ -169,7 +169,7 @@ enum Writer {
 }
 
 impl Writer {
-    /// `None` if no sweep may delete the object.
+    /// Writer of the object; `None` if no sweep may delete it.
     fn of(object: &ObjectMeta, prefix: &Path) -> Option<Self> {
         if is_unfinished(object) {
             return Some(Self::Floodmark);

@@ -63,8 +63,8 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Removes tombstones applied to all live files. Returns their number. `is_clean`: no tombstone up to a sequence
-    /// deletes rows of the file.
+    /// Removes tombstones applied to all live files. Returns their number. `is_clean` is true if no tombstone up to a
+    /// sequence deletes rows of the file.
     pub fn end_deletes(
         &self,
         upto: i64,

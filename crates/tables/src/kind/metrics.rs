@@ -46,7 +46,7 @@ pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
 pub(crate) const ROW_COLUMNS: [&str; 10] =
     [NAME, LABELS, SERIES, START, END, TIMESTAMPS, EXPONENT, BASE, MANTISSAS, FLOATS];
 
-/// One row for each series and period of time.
+/// The metrics table: one row for each series and period of time.
 pub static METRICS: Kind = Kind {
     name: "metrics",
     version: FIRST_VERSION,

@@ -39,7 +39,7 @@ pub(crate) struct Run<R: Ranges> {
 
 #[derive(Debug)]
 enum State<R: Ranges> {
-    /// The cursor, with its loads when its memory was last measured.
+    /// The cursor, and its number of loads when its memory was last measured.
     Open(Box<Cursor<R>>, u64),
     Closed(R),
     /// No rows are left in the file.

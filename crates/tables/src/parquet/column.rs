@@ -98,7 +98,7 @@ impl Chunk {
         })
     }
 
-    /// Nullable values. `decode` returns a page's other values, given the dictionary.
+    /// Decodes nullable values. `decode` returns the values of a page that are not null, given the dictionary.
     fn optional(
         &self,
         mut decode: impl FnMut(Unpacked, usize, &mut Vec<i64>) -> Result<(), Damage>,

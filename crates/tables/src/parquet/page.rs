@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use stdx::varint::{self, unzigzag};
 use zstd::bulk::Decompressor;
 
-/// Decompressed size of a damaged page: a writer exceeds its limit by one row of at most a day.
+/// Decompressed size above which a page counts as damaged. A writer exceeds its own limit by at most one row of a day.
 const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 
 /// Maximum nesting of structs in a header.

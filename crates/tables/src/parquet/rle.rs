@@ -46,7 +46,7 @@ pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     Some(sum)
 }
 
-/// Passes the runs of `len` numbers to `each`, with their numbers of values.
+/// Passes the runs of `len` numbers to `each`, with the number of values in each run.
 fn each_run<'a>(
     mut bytes: &'a [u8],
     width: u8,
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((indexes(&[], 0, &mut out), indexes(&[], 1, &mut out)), (Some(()), None));
     }
 
-    /// Reads random parts, with bounds kept or exceeded.
+    /// Checks reads of random parts, and bounds that are kept or exceeded.
     fn from_the_middle(rng: &mut Rng, values: &[u8], numbers: &[u32]) {
         let (len, bound) = (numbers.len(), *numbers.iter().max().unwrap() as usize + 1);
         let open = |len, bound| Indexes::open([&[9, 9], values].concat(), 2, len, bound);

@@ -150,7 +150,8 @@ struct Ascending<'a> {
     broken: bool,
 }
 
-/// Maximum bits of a step between times. A day has 27, so sums of steps do not overflow.
+/// Maximum number of bits of a step between two timestamps. A day needs 27 bits, and sums of a few steps do not
+/// overflow.
 const STEP_BITS: u32 = 48;
 
 impl Ascending<'_> {

@@ -80,7 +80,7 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a file through the cache. `files` are read together.
+    /// Opens a file through the cache. `files` is the number of files read together.
     pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
         CachedFile {
             name: file.full_path().into(),

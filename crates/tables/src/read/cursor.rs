@@ -30,7 +30,7 @@ pub struct Cursor<R: Ranges> {
     footer: Arc<Footer>,
     select: Arc<Select>,
     window_bytes: usize,
-    /// Row groups to read, with rows that may match; `None` before the first row.
+    /// Row groups to read, with the rows that may match; `None` before the first row.
     groups: Option<VecDeque<(usize, Vec<Range<usize>>)>>,
     part: Part,
     order: Order,
@@ -92,7 +92,7 @@ impl Bookmark {
 
 #[derive(Debug)]
 enum Part {
-    /// Before the first row, or after the last.
+    /// The cursor is before the first row, or after the last.
     None,
     Stream(Box<StreamedRows>),
     Indexed(Box<IndexedRows>),
@@ -444,7 +444,7 @@ impl<R: Ranges> Cursor<R> {
     }
 }
 
-/// The cached index, or a new one if it pays off and fits. `rows` will be read.
+/// Returns the cached index, or a new index if it pays off and fits. `rows` are the rows to read.
 pub(super) fn row_group_index(
     file: &dyn Ranges,
     footer: &Footer,

@@ -93,7 +93,7 @@ fn match_label(
     })
 }
 
-/// A test with its last result, for equal neighbours and slow regular expressions.
+/// A test with its last result: neighbouring rows often have equal values, and regular expressions are slow.
 struct Remembered<'a> {
     matcher: &'a Matcher,
     stop: &'a Stop,

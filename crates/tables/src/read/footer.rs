@@ -13,13 +13,13 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataP
 use parquet::file::page_index::offset_index::PageLocation;
 use std::sync::Arc;
 
-/// Floodmark's own footers take about 10 KiB per row group.
+/// Maximum size of a footer. Floodmark's own footers take about 10 KiB per row group.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
 
-/// Magic bytes at both ends, and the footer's length.
+/// Minimum size of a file: magic bytes at both ends, and the footer's length.
 const FILE_BYTES_MIN: u64 = 12;
 
-/// Requests for a footer: its length, its bytes, the page indexes.
+/// Maximum number of requests for a footer: its length, its bytes, the page indexes.
 const REQUESTS_MAX: usize = 8;
 
 /// Footer of a file, needed by every read.

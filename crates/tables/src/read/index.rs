@@ -143,7 +143,7 @@ impl RowGroupIndex {
         if !test("") {
             return self.with(&matcher.label, stop, test).map(Some);
         }
-        // rows without the label pass, so exclude the rows that fail
+        // rows without the label pass the test, so only rows that fail it are excluded
         let others = self.with(&matcher.label, stop, |value| !test(value))?;
         Ok((!others.is_empty()).then(|| without(self.rows() as u32, &others)))
     }

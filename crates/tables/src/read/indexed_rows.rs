@@ -37,7 +37,7 @@ struct Column {
     /// Index of the column among all leaves.
     leaf: usize,
     pages: Vec<PagePlace>,
-    /// Open pages' memory per byte in the file.
+    /// Memory of an open page for each of its bytes in the file.
     growth: f64,
     /// Open pages with their numbers, ascending.
     open: Vec<(usize, Arc<SamplePage>)>,
@@ -146,7 +146,7 @@ impl IndexedRows {
         Ok(())
     }
 
-    /// Pages of the next rows by column: as many as fit, but at least one row's.
+    /// Pages of the next rows by column: as many as fit, but at least those of one row.
     fn next_pages(&mut self) -> [Vec<usize>; 3] {
         let mut wanted: [Vec<usize>; 3] = Default::default();
         let Some(columns) = &self.columns else { return wanted };

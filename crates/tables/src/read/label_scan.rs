@@ -93,7 +93,7 @@ pub(super) fn values_of(label: &str, names: &Chunk, values: &Chunk) -> Result<Ve
     if names.levels != values.levels {
         return Err(row::UNPAIRED);
     }
-    // texts that are the label, and entries with that name
+    // whether each text is the label, and whether each entry has this name
     let (mut is_label, mut named) = (Vec::new(), Vec::new());
     names.each_listed(|texts, codes| {
         let more = is_label.len() as u32..texts.len() as u32;

@@ -21,7 +21,7 @@ pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, 
         .collect()
 }
 
-/// True if each row overlaps the range, by statistics.
+/// True if each row overlaps the range, according to statistics.
 pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeRange) -> bool {
     let Columns { start, end, .. } = Columns::of(metadata);
     let last_start = bounds(metadata, group, start).1;
@@ -38,13 +38,13 @@ fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (O
     }
 }
 
-/// Samples in a row group, by the footer.
+/// Number of samples in a row group, according to the footer.
 pub(super) fn samples(metadata: &ParquetMetaData, group: usize) -> u64 {
     let column = leaf(metadata, metrics::TIMESTAMPS);
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(0))
 }
 
-/// Labels of a row group, without metric names.
+/// Number of labels in a row group, without metric names.
 pub(super) fn label_count(metadata: &ParquetMetaData, group: usize) -> u64 {
     let column = leaf(metadata, metrics::LABELS);
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(u64::MAX))
@@ -76,7 +76,7 @@ pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: boo
     pages().unwrap_or_default()
 }
 
-/// Last leaf under a column of the schema.
+/// Index of the last leaf under a column of the schema.
 pub(super) fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
     let schema = metadata.file_metadata().schema_descr();
     schema.columns().iter().rposition(|c| c.path().parts().first().is_some_and(|first| first == root))

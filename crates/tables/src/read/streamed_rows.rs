@@ -24,7 +24,7 @@ const BATCH_ROWS: u64 = 512;
 /// KiB took 1.4 MiB.
 pub(crate) const DECODER_BYTES: usize = 1400 << 10;
 
-/// Fetches for one batch after which the decoder counts as stuck.
+/// Number of fetches for one batch after which the decoder counts as stuck.
 const FETCHES_MAX: usize = 100_000;
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Label that rollups add to each series.
 
-/// Label with a series' statistic. It sorts before all label names in Prometheus' former character set, so that it
+/// Label with the statistic of a series. It sorts before all label names without special characters, so that adding it
 /// keeps the order of series.
 pub const LABEL: &str = "$rollup";
 

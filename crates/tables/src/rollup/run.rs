@@ -33,7 +33,7 @@ pub struct Rolled {
 
 #[derive(Debug, Clone, Copy)]
 pub struct RollupLimits {
-    /// Maximum total window of the day's files, each at least 64 KiB.
+    /// Maximum total size of the windows of the day's files. Each window takes at least 64 KiB.
     pub window_bytes: usize,
     /// All open files together hold `open_bytes`, and each at most three times `row_group_bytes`, plus one part of an
     /// upload.

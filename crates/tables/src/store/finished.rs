@@ -1,7 +1,7 @@
 //! A store without its unfinished files, for readers of the Delta log.
 //!
-//! The library takes a log folder with any file for an existing table. After a killed creation, an unfinished file
-//! would block the table for ever.
+//! For the library, a table exists if its log folder has any file. So an unfinished file from a killed creation would
+//! block the table forever.
 
 use super::durable::is_unfinished;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};

@@ -1,5 +1,5 @@
-//! Names of data files. They show which program wrote a file, whether it may be swept, and its order of writes
-//! ([`is_own`], [`is_early`]).
+//! Names of data files. A name shows which program wrote the file, whether the file may be swept, and its place in the
+//! order of writes ([`is_own`], [`is_early`]).
 //!
 //! ```text
 //!   sealed                 32 hexadecimal digits  -N.parquet

@@ -23,7 +23,7 @@ impl Location {
         if self.is_exclusive.load(Ordering::Relaxed) { Ok(()) } else { self.wait(self.probe()) }
     }
 
-    /// Like the check before a commit, but within `most`. A store without an answer is no error.
+    /// Like the check before a commit, but takes at most `most`. A store without an answer is no error.
     pub fn check_exclusive_within(&self, most: Duration) -> Result<(), TableError> {
         match self.wait(async { tokio::time::timeout(most, self.probe()).await }) {
             Ok(Err(error @ TableError::NotExclusive { .. })) => Err(error),

@@ -7,10 +7,10 @@ use object_store::{MultipartUpload, ObjectStoreExt};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// S3's minimum for all parts but the last.
+/// Size of a part: the minimum of S3 for all parts but the last.
 pub const PART_BYTES: usize = 5 << 20;
 
-/// Part of a local file. Several files are open at a time, and each holds a part.
+/// Size of a part of a local file. Several files are open at a time, and each holds a part.
 const LOCAL_PART_BYTES: usize = 256 << 10;
 
 /// Condition for committing a staged file; see [`crate::delta::Sweeper`].
@@ -116,7 +116,7 @@ impl Write for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(mut parts) = self.parts.take() {
-            // otherwise a sweep or the store's lifecycle rule removes the parts
+            // if this fails, a sweep or the store's lifecycle rule removes the parts
             self.location.handle().spawn(async move { parts.abort().await });
         }
     }

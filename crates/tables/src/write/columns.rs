@@ -176,7 +176,7 @@ impl Columns {
         RecordBatch::try_new(Arc::clone(&self.schema), columns).expect("BUG: columns differ from the schema")
     }
 
-    /// The builder declares values as nullable, unlike the schema.
+    /// Rebuilds the map of labels, because the builder declares its values as nullable, unlike the schema.
     fn take_labels(&mut self) -> MapArray {
         let (_, offsets, entries, nulls, ordered) = self.labels.finish().into_parts();
         let (_, columns, _) = entries.into_parts();
@@ -193,7 +193,7 @@ fn list(element: DataType, ends: &mut Vec<i32>, values: ArrayRef, valid: Option<
     Arc::new(ListArray::new(kind::element(element), offsets, values, valid))
 }
 
-/// Length in the file's type. Batches are cut long before an overflow.
+/// Converts a length to the type of the file. Batches are cut long before an overflow.
 fn length(n: usize) -> i32 {
     i32::try_from(n).expect("BUG: a batch holds 2^31 samples or more")
 }

@@ -41,7 +41,7 @@ pub struct Staged {
     pub through: Option<Date>,
 }
 
-/// A pass of encoded files, some not in the store yet. Another thread may put them.
+/// A pass whose files are encoded, but not all in the store yet. Another thread may store the rest.
 #[derive(Debug)]
 pub struct Encoded {
     table: Arc<Table>,

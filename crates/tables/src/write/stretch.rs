@@ -76,7 +76,7 @@ pub(crate) fn rows(
     }
 }
 
-/// Runs of one form; `None` if too many.
+/// Divides values into runs of one form; `None` if there are too many runs.
 fn runs(values: &[f64]) -> Option<impl Iterator<Item = Range<usize>>> {
     let mut cuts = [values.len(); RUNS_MAX + 1];
     cuts[0] = 0;

@@ -237,7 +237,7 @@ fn each_file_is_rewritten_once_for_all_deletes_and_untouched_ones_stay() {
     let table = open(&folder);
     fill(&table);
     let before: Vec<_> = table.files().unwrap().all().iter().map(|f| f.path.clone()).collect();
-    // samples in two files, then samples that no file has
+    // deletes samples of two files, then samples that no file has
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p1")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p2")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "none")]], TimeRange::ALL), DAY).unwrap();

@@ -241,7 +241,7 @@ fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
         (samples.values[0], samples.len(), scan.doubt().is_some())
     };
     assert_eq!(read(), (2.0, 4, true));
-    // a write after the merge, by a slower clock
+    // a write after the merge, by a clock behind the other engine's clock
     one(3, 3.0);
     assert_eq!(read(), (3.0, 5, true));
     // Floodmark's merge resolves the conflict

@@ -1,4 +1,4 @@
-//! Each block is committed exactly once, by whichever processes, however often.
+//! Each block is committed exactly once, whichever process commits it, and however often.
 
 use crate::fleet::{Series, date, fleet, stem};
 use model::{ErrorKind, Samples};

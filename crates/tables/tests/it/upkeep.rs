@@ -191,7 +191,7 @@ struct Merged {
     held_most: usize,
 }
 
-/// Merges all. If `dies`, merges once, and dies in the last job.
+/// Merges until nothing is left to do. If `dies`, merges only once, and dies in the middle of the last job.
 fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool, merged: &mut Merged) {
     for _ in 0..50 {
         let jobs = compact::plan(&METRICS, table.files().unwrap().all(), today, limits, |_| false);

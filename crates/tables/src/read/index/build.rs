@@ -206,7 +206,7 @@ impl LabelRows {
         }
         let mut total = 0;
         for end in &mut posting_ends {
-            // ends are first the beginnings of their lists
+            // each end is the start of its list until the list is filled
             total += std::mem::replace(end, total);
         }
         let mut postings = vec![0; self.numbers.len()];
