@@ -1,5 +1,5 @@
-//! New series that were left out for now, and are expected again in a repeated request. The last new series
-//! identifies the request. However often the request is repeated, its series count once.
+//! New series that were left out for now. Their senders are expected to repeat the request. The key of the
+//! last new series identifies the request, so the series of a repeated request count once.
 
 use crate::postponed::CALM;
 use model::SeriesKey;
@@ -23,7 +23,7 @@ struct Request {
     last: SeriesKey,
     /// Number of series that were left out.
     series: u64,
-    /// First time at which they were left out.
+    /// First time at which the series were left out.
     since: Instant,
     /// Last time.
     seen: Instant,
@@ -42,7 +42,7 @@ pub struct Waiting {
 }
 
 impl Backlog {
-    /// Records that `series` new series of a request were left out. `last` is the key of the last one.
+    /// Records that `series` new series of a request were left out. `last` is the key of the last new series.
     pub fn left_out(&mut self, last: SeriesKey, series: u64, now: Instant) {
         self.requests.retain(|request| request.is_expected(now));
         if let Some(known) = self.requests.iter_mut().find(|request| request.last == last) {
@@ -52,7 +52,7 @@ impl Backlog {
         }
     }
 
-    /// Records that all new series of a request exist. `last` is the key of the last one.
+    /// Records that all new series of a request exist. `last` is the key of the last new series.
     pub fn created(&mut self, last: SeriesKey) {
         self.requests.retain(|request| request.last != last);
     }

@@ -79,8 +79,8 @@ impl Elections {
         self.0.iter().map(|(cluster, election)| (&**cluster, election))
     }
 
-    /// Decides which samples of a replica are accepted. Elects it if the elected replica was silent for the
-    /// failover time, or if there is none.
+    /// Decides which samples of a replica are accepted. Elects the replica if the elected replica was silent
+    /// for the failover time, or if there is none.
     pub fn vote(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
         let Arrival { now, .. } = arrival;
         let Some(election) = self.0.get_mut(cluster) else {
@@ -113,7 +113,7 @@ impl Elections {
         }
     }
 
-    /// Forgets clusters that were silent for an hour, or for the failover time if that is longer.
+    /// Forgets clusters that were silent for an hour, or for the failover time if it is longer.
     pub fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let most = failover.max(FORGET_AFTER);
         self.0.retain(|_, election| now.saturating_duration_since(election.heard) < most);
@@ -122,16 +122,16 @@ impl Elections {
 }
 
 impl Election {
-    /// Elects `replica` if the elected replica was silent for the failover time. The result is true if it
-    /// did.
+    /// Elects `replica` if the elected replica was silent for the failover time. Returns true if `replica`
+    /// was elected.
     fn fail_over(&mut self, replica: &str, arrival: Arrival) -> bool {
         let Arrival { now, now_ms, failover } = arrival;
         let silence = now.saturating_duration_since(self.heard);
         if silence < failover {
             return false;
         }
-        // The bound is at most the present time minus the silence. Otherwise, one sample from the future, or
-        // a clock set back, would make the new samples duplicates.
+        // The bound is at most the present time minus the silence. Otherwise, a sample from the future, or a
+        // clock that was set back, would make the new samples duplicates.
         let silence_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;

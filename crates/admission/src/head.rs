@@ -33,7 +33,7 @@ impl Head {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Checks for room for more late samples, besides `late_bytes` of them.
+    /// Checks for room for more late samples. Earlier late samples hold `late_bytes`.
     pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesRefusal> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());
@@ -41,7 +41,7 @@ impl Head {
         Err(SeriesRefusal::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
     }
 
-    /// True if the head or its part for late samples needs sealing.
+    /// True if sealing has to make room, in the whole head or in its share for late samples.
     pub const fn needs_sealing(self, late_bytes: u64) -> bool {
         self.is_filled_to(SEAL) || late_bytes >= self.late_limit_bytes() / 100 * SEAL
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 pub struct Memory {
     pub head: Head,
     pub process: ProcessMemory,
-    /// Bytes of the head that the tenant holds, and its share. `None` up to the share.
+    /// Bytes of the head that the tenant holds, and its share. `None` if the tenant is within its share.
     pub above_share: Option<(u64, u64)>,
 }
 
@@ -33,8 +33,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Number of series that the tenant may create, from 1 to `wanted`. `series` is its present number. Takes
-    /// as many tokens.
+    /// Number of series that the tenant may create, from 1 to `wanted`. `series` is the tenant's present
+    /// number. Takes a token for each series.
     pub fn room(
         self,
         series: u64,

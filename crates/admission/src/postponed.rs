@@ -1,6 +1,6 @@
 //! Decides whether a sender should retry a request that was stored only in part. A retry helps while room may
-//! soon be available. In a long shortage, it holds up all known series of the sender. So series without room
-//! are finally refused after five minutes of shortage.
+//! soon be available. In a long shortage, retries hold up all known series of the sender. So series without
+//! room are finally refused after five minutes of shortage.
 
 use crate::process;
 use model::ErrorKind;
@@ -68,7 +68,7 @@ const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 /// Duration of a lack of room for new series.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// First and last occurrence, without a pause of [`CALM`] in between.
+    /// First and last occurrence of the present shortage.
     met: Option<(Instant, Instant)>,
 }
 

@@ -1,5 +1,5 @@
-//! Limits rates by token buckets that may go into debt. The size of a request is known only after decoding,
-//! so a request is admitted without debt and pays afterwards. The mean rate holds for requests of any size.
+//! Limits rates by token buckets that may go into debt. A request is admitted if the bucket has no debt, and
+//! pays after decoding, when its size is known. So the mean rate holds for requests of any size.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Fails with the time until the bucket's debt is paid, if any.
+    /// If the bucket is in debt, fails with the time until the debt is paid.
     pub fn check(&self, rate: Rate, now: Instant) -> Result<(), Duration> {
         let missing = self.missing(now);
         if missing > rate.burst { Err(missing - rate.burst) } else { Ok(()) }

@@ -50,7 +50,7 @@ pub enum WriteRefusal {
     )]
     Blocked {
         tenant: TenantId,
-        /// The fill level from which its writes are refused.
+        /// The fill level from which the tenant's writes are refused.
         percent: u64,
     },
     /// The tenant exceeds its share of a nearly full head.
@@ -77,7 +77,7 @@ pub enum WriteRefusal {
         /// True if an operator set the limit. Otherwise, it was derived from the disk.
         is_configured: bool,
     },
-    /// The tenant is new, and no tenant fits into memory.
+    /// The tenant is new, and the maximum number of tenants is in memory.
     #[error("no room for a new tenant: {limit} tenants are in memory, which is the limit (setting tenants)")]
     Tenants {
         /// Maximum number of tenants.
@@ -104,7 +104,7 @@ pub enum WriteRefusal {
         /// Time until the next request is admitted.
         wait: Duration,
     },
-    /// The tenant is not in memory, which has no room for its series.
+    /// The tenant is not in memory, and there is no memory for its series.
     #[error("{0}")]
     NoRoomForTenant(SeriesRefusal),
     /// Too many write requests are in progress.

@@ -8,13 +8,12 @@
 //!
 //! - A time is the change of the interval, in 0, 1, 4 or 8 bytes for the time classes 0 to 3.
 //! - In a decimal chunk, a value is `mantissa / 10^exponent`, exact to the bit. A token has the change of the
-//!   mantissa (zigzag) in `n` bytes. A value without such a form is stored whole (variant 2).
+//!   mantissa (zigzag) in `n` bytes. Variant 2 is a whole value.
 //! - In a float chunk (exponent [`FLOAT`]), a token has the XOR with the previous value's bits: `n` bytes,
-//!   without `variant` leading zero bytes and all trailing zero bytes.
+//!   after `variant` leading zero bytes. Trailing zero bytes are left out.
 //! - `n = 0` with variant 1 is a run. The next byte counts further samples with the same value and interval.
 //!
-//! All parts are whole bytes. So a chunk is several times faster to read than Gorilla's bits (Pelkonen et
-//! al., 2015).
+//! All parts are whole bytes, so a chunk is faster to read than Gorilla's bits (Pelkonen et al., 2015).
 
 mod decimal;
 mod histograms;

@@ -9,7 +9,7 @@
 //! Readers and writers keep references from one lock to the next. So a step begins only when no
 //! [`crate::Pin`] from before the previous step is left ([`crate::Partition::evict_turn`]).
 //!
-//! - *unlink*: lookups by key no longer find the series. A late append or a create links it again.
+//! - *unlink*: lookups by key no longer find the series. A later append or creation links the series again.
 //! - *unlist*: the series leaves all postings and the index. Its labels stay.
 //! - *remove*: its labels are dropped, and label pairs without other series. Its number is free.
 
@@ -46,8 +46,8 @@ impl Idle {
 }
 
 impl TenantHead {
-    /// Retires idle series, and unlinks those without samples. Adds their number to `unlinked`. True after
-    /// the last series.
+    /// Retires idle series, and unlinks idle series without samples. Adds their number to `unlinked`. Returns
+    /// true after the last series.
     pub(crate) fn unlink_some(&mut self, idle: Idle, steps: &mut usize, unlinked: &mut u64) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -74,7 +74,7 @@ impl TenantHead {
         true
     }
 
-    /// Takes unlinked series out of the index and the postings. True when none is left.
+    /// Takes unlinked series out of the index and the postings. Returns true when none is left.
     pub(crate) fn unlist_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -101,7 +101,7 @@ impl TenantHead {
         true
     }
 
-    /// Merges sparse pages of the index. True when none is left.
+    /// Merges sparse pages of the index. Returns true when none is left.
     fn merge_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -121,7 +121,8 @@ impl TenantHead {
         true
     }
 
-    /// Removes the keys of unlinked series from a page. Links series that got samples or were created again.
+    /// Removes the keys of unlinked series from a page. Links those series again that got samples or were
+    /// created again.
     fn drop_keys(&mut self, steps: &mut usize) {
         let Self { index, series, evicting, active, .. } = self;
         index.review(evicting.page, |found, linked| {
@@ -139,7 +140,7 @@ impl TenantHead {
         });
     }
 
-    /// Removes unlisted series, and reports their references to `freed`. True when none is left.
+    /// Removes unlisted series, and reports their references to `freed`. Returns true when none is left.
     pub(crate) fn remove_some(&mut self, steps: &mut usize, freed: &mut dyn FnMut(SeriesRef)) -> bool {
         // from the end, so that whole pages become empty
         while let Some(series) = self.evicting.removing.max().map(SeriesRef) {
@@ -163,8 +164,8 @@ impl TenantHead {
         (0..self.series.len()).filter_map(|i| self.series.find(i)).any(Series::holds_samples)
     }
 
-    /// True if the tenant may be removed: it has no series, and its metadata is not needed. Metadata restored
-    /// by replay is needed until it is idle.
+    /// True if the tenant may be removed: it has no series and no metadata that is needed. Metadata from
+    /// replay is needed until it is idle.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);

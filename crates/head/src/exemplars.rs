@@ -13,7 +13,7 @@ const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
     label_bytes: usize,
-    /// Number of dropped exemplars, which is the number of the oldest one.
+    /// Number of exemplars dropped so far, which is also the number of the oldest one.
     left: u64,
 }
 
@@ -33,7 +33,8 @@ impl Exemplars {
         self.ring.push_back((series, exemplar));
     }
 
-    /// Drops the oldest exemplars until the rest takes at most `bytes`. Returns their number.
+    /// Drops the oldest exemplars until the rest takes at most `bytes`. Returns the number of dropped
+    /// exemplars.
     pub(crate) fn trim(&mut self, bytes: usize) -> u64 {
         let before = self.left;
         while self.ring.len() * ENTRY_BYTES + self.label_bytes > bytes {

@@ -1,5 +1,5 @@
-//! Exemplars and metadata of a partition, each with a limit on bytes. Sealing does not free them. At the
-//! limit, the oldest exemplars of the largest tenants are dropped, and new metric families are refused.
+//! Exemplars and metadata of a partition, each with a limit on bytes. Sealing frees neither. At the limit,
+//! the oldest exemplars of the largest tenants are dropped, but new metric families are refused.
 
 use crate::exemplars::Exemplars;
 use crate::partition::Partition;
@@ -76,7 +76,7 @@ impl Partition {
     }
 
     /// If all tenants together exceed `limit_bytes`, drops the oldest exemplars of the largest tenants.
-    /// Returns their number.
+    /// Returns the number of dropped exemplars.
     pub fn trim_exemplars(&mut self, limit_bytes: usize) -> u64 {
         if self.exemplar_bytes <= limit_bytes {
             return 0;
@@ -114,7 +114,7 @@ impl Partition {
     }
 
     /// Bytes by which memory would grow with `metadata`, or the reason to refuse it. All tenants together may
-    /// use `limit_bytes`; `pending_bytes` are approved, but not stored. An entry may replace a larger one.
+    /// use `limit_bytes`. `pending_bytes` are approved, but not stored yet.
     pub fn check_metadata(
         &self,
         tenant: &TenantId,

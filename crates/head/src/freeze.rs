@@ -28,8 +28,8 @@ pub(crate) const TURN_SERIES: usize = 400;
 const LATE_PER_STEP: usize = 8;
 
 impl TenantHead {
-    /// Makes all samples immutable, in constant time. Returns their number; a sample sent twice may count
-    /// twice. Only one freeze can be outstanding.
+    /// Makes all samples immutable, in constant time. Returns their number (a sample sent twice may count
+    /// twice). Only one freeze can be outstanding.
     pub(crate) fn freeze(&mut self) -> u64 {
         assert!(!self.is_frozen(), "BUG: earlier frozen samples are not released yet");
         let samples = std::mem::take(&mut self.samples_fresh);
@@ -41,8 +41,8 @@ impl TenantHead {
         samples
     }
 
-    /// Adds samples that arrived since the freeze to the frozen ones. True after the last turn. No writes may
-    /// happen between turns, and the release must not have begun.
+    /// Adds samples that arrived since the freeze to the frozen ones. Returns true after the last turn. No
+    /// writes may happen between turns, and the release must not have begun.
     pub(crate) fn freeze_rest_some(&mut self, steps: &mut usize) -> bool {
         assert!(self.is_frozen() && self.frozen.released == 0, "BUG: no freeze, or its release has begun");
         self.frozen.samples += std::mem::take(&mut self.samples_fresh);
@@ -104,8 +104,8 @@ impl TenantHead {
         [in_order, late].into_iter().flatten().reduce(enclosing_range)
     }
 
-    /// Releases frozen samples, with one of `steps` for each series. True after the last turn. Each series
-    /// keeps its newest time.
+    /// Releases frozen samples, and takes one of `steps` for each series. Returns true after the last turn.
+    /// Each series keeps its newest time.
     pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
         if !self.is_frozen() {
             return true;

@@ -43,7 +43,7 @@ struct Bucket {
     pairs: Sketch,
 }
 
-/// Metrics and label pairs that got the most new series within an hour, in one partition.
+/// Metrics and label pairs that got the most new series within the last hour, in one partition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gained<'a> {
     pub created: u64,
@@ -71,7 +71,7 @@ pub struct Gain<'a> {
 }
 
 impl Growth {
-    /// Start of the period that counts cover at `now_s`, in seconds.
+    /// Start of the counted period at the time `now_s`, in seconds.
     pub(crate) const fn since_s(now_s: u32) -> u32 {
         (now_s / BUCKET_S + 1).saturating_sub(BUCKETS) * BUCKET_S
     }
@@ -174,7 +174,7 @@ fn gains<'a, 's>(
     Gains { gains: sums.into_iter().filter_map(gain).collect(), others_max }
 }
 
-/// Sums of a pair's counts over buckets with its counter.
+/// Sums of a pair's counts, over the buckets in which the pair has a counter.
 #[derive(Debug, Default)]
 struct Sum {
     most: u64,
@@ -200,7 +200,7 @@ struct Sketch {
 
 #[derive(Debug)]
 struct Counter {
-    /// Hash of the pair's text, if it identifies the pair.
+    /// Hash of the pair's text, if the counter identifies the pair by hash.
     hash: Option<u64>,
     /// The pair's latest number.
     pair: PairId,
@@ -220,7 +220,7 @@ impl Sketch {
         }
     }
 
-    /// Position of a pair's counter that identifies it by number.
+    /// Position of the counter that identifies this pair by number.
     #[inline]
     fn position(&self, pair: PairId) -> Option<usize> {
         let is_its = |i: &u32| self.counters[*i as usize].pair == pair;
@@ -244,7 +244,8 @@ impl Sketch {
         self.positions.insert_unique(spread(pair), position as u32, hash_at);
     }
 
-    /// Finds the counter of a pair that came back into memory. The counter then has the pair's number.
+    /// Finds the counter of a pair that came back into memory. From now on, the counter identifies the pair
+    /// by number.
     fn back(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) -> Option<usize> {
         if self.left == 0 {
             return None;
@@ -281,7 +282,7 @@ impl Sketch {
         entry.expect("BUG: the position of a counter is missing").remove();
     }
 
-    /// A pair leaves memory, so its counter changes to the hash.
+    /// The pair leaves memory. From now on, its counter identifies it by hash.
     fn forget(&mut self, pair: PairId, hash: &impl Fn() -> u64) {
         let Some(position) = self.position(pair) else { return };
         self.remove_position(pair, position);
@@ -289,7 +290,7 @@ impl Sketch {
         self.left += 1;
     }
 
-    /// The bucket ends, so all counters change to hashes.
+    /// The bucket ends. From now on, all counters identify their pairs by hash.
     fn close(&mut self, hash: &impl Fn(PairId) -> u64) {
         for counter in &mut self.counters {
             counter.hash.get_or_insert_with(|| hash(counter.pair));

@@ -1,6 +1,6 @@
 //! Key → series: extendible hashing (Fagin et al., 1979) over small pages. Growth splits one page at a time,
 //! so memory never doubles. Removals merge pages again. Lookups do not find an *unlinked* key, but the index
-//! keeps it until it is linked again.
+//! still holds it.
 
 use model::{SeriesKey, SeriesRef};
 
@@ -46,7 +46,7 @@ impl Slot {
 struct Page {
     slots: Box<[Slot]>,
     used: usize,
-    /// Number of low bits that all keys of the page share. `bits` are these bits.
+    /// Number of low bits that all keys of the page share. `bits` has these bits.
     depth: u32,
     bits: u32,
 }
@@ -179,8 +179,8 @@ impl Index {
         }
     }
 
-    /// Merges a page with its buddy while at most [`MERGE_MAX`] keys result. Returns the number of moved
-    /// keys. The indices of other pages may change.
+    /// Merges a page with its buddy as long as the result has at most [`MERGE_MAX`] keys. Returns the number
+    /// of moved keys. The indices of other pages may change.
     pub(crate) fn merge(&mut self, page: usize) -> usize {
         let (mut page, mut moved) = (page, 0);
         while let Some(Page { depth: depth @ 1.., bits, used, .. }) = self.pages.get(page) {

@@ -7,8 +7,8 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::cmp::Ordering;
 
-/// The pairs of every series. Series of a target mostly differ in one pair. So a label set takes eight bytes:
-/// a base, which many series share, and one other pair. A base is dropped with its last series.
+/// The pairs of every series. Most series of a target differ in one pair. So a label set takes eight bytes: a
+/// base, which many series share, and one pair of its own.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
     sets: Paged<Set>,
@@ -27,7 +27,7 @@ pub(crate) struct LabelSets {
 #[derive(Debug, Default)]
 struct Set {
     base: u32,
-    /// The pair that replaces the base's pair of this name.
+    /// Own pair of the series, which replaces the base's pair of the same name.
     own: PairId,
 }
 
@@ -67,7 +67,7 @@ impl LabelSets {
         self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
     }
 
-    /// Drops the labels of an unlisted series, with base and pairs that no other series uses.
+    /// Drops the labels of an unlisted series, and a base or pairs that no other series uses.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());
         pairs.release(own);
@@ -90,8 +90,8 @@ impl LabelSets {
         self.scratch = scratch;
     }
 
-    /// The only pair in which the new set differs from the base, or any pair if none differs. `None` if there
-    /// are more, or label names differ.
+    /// The only pair in which the new set differs from the base, or any pair if none differs. `None` if more
+    /// pairs or label names differ.
     fn only_difference(&self, pairs: &Pairs) -> Option<PairId> {
         if self.scratch.len() != self.base.len() {
             return None;

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 /// Pairs or names visited in a turn, a quarter of a millisecond.
 const TURN_STEPS: usize = 4_000;
 
-/// Maximum number of names to visit, and of small pairs. A tenant with more small pairs also has large ones.
+/// Maximum number of names to visit, and of small pairs. A tenant with more small pairs also has large pairs.
 const VISITED_MAX: usize = 100_000;
 
 /// A search for the largest entries of a tenant. Take a [`crate::Pin`] first.
@@ -19,7 +19,8 @@ const VISITED_MAX: usize = 100_000;
 pub struct Largest {
     step: Step,
     label: String,
-    /// The largest entries: pairs and values of `label` by series, names by number and by bytes of values.
+    /// The largest entries: pairs by series, values of `label` by series, names by number of values, names by
+    /// bytes of values.
     pairs: Top,
     values: Top,
     names: Top,
@@ -74,7 +75,7 @@ impl Largest {
         Self { step, label: label.to_owned(), pairs, values, names, name_bytes }
     }
 
-    /// Runs one turn. True after the last turn.
+    /// Runs one turn. Returns true after the last turn.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
         while steps > 0 {
@@ -227,7 +228,7 @@ mod tests {
         let mut head = TenantHead::new(1);
         let (mut sizes, mut values) = (BTreeMap::new(), BTreeMap::<_, BTreeSet<_>>::new());
         for series in 0..6_000_u32 {
-            // few metrics have many series, and many have a few
+            // few metrics have many series, and many metrics have a few
             let metric = format!("m{}", 6_000 / (1 + rng.below(6_000)));
             let (job, id) = (format!("j{}", rng.below(3)), series.to_string());
             let labels = [("__name__", metric.as_str()), ("id", &id), ("job", &job)];

@@ -74,8 +74,8 @@ impl Late {
         }
     }
 
-    /// Adds the samples of `later`, of the same kind, which replace samples at the same times. Returns their
-    /// number.
+    /// Adds the samples of `later`, which has the same kind. They replace samples at the same times. Returns
+    /// their number.
     pub(crate) fn absorb(&mut self, later: &Self) -> usize {
         match (self, later) {
             (Self::Floats(late), Self::Floats(later)) => late.absorb(later),
@@ -134,7 +134,7 @@ pub struct LateOf<V> {
     recent: Vec<(i64, V)>,
     /// Pieces by their bound, the least time of a piece. The first bound is `i64::MIN`.
     pieces: BTreeMap<i64, Piece<V>>,
-    /// Memory of the pieces, and of the values in `recent`.
+    /// Memory of the pieces, and heap memory of the values in `recent`.
     held_bytes: usize,
 }
 
@@ -159,7 +159,7 @@ pub(crate) enum Effort {
 }
 
 impl<V: ChunkValue> LateOf<V> {
-    /// Adds a sample, or replaces the one at the same time.
+    /// Adds a sample, or replaces the sample at the same time.
     pub(crate) fn insert(&mut self, timestamp_ms: i64, value: V) -> Effort {
         let Some((&bound_ms, piece)) = self.pieces.range_mut(..=timestamp_ms).next_back() else {
             self.held_bytes += value.heap_bytes();
@@ -201,7 +201,7 @@ impl<V: ChunkValue> LateOf<V> {
         out.extend(all);
     }
 
-    /// Adds the samples of `later`, which replace samples at the same times. Returns their number.
+    /// Adds the samples of `later`. They replace samples at the same times. Returns their number.
     fn absorb(&mut self, later: &Self) -> usize {
         let mut samples = Samples::default();
         later.merge_into(TimeRange::ALL, &mut samples, 0);
@@ -248,7 +248,7 @@ impl<V: ChunkValue> LateOf<V> {
         let mut all = Samples::default();
         piece.read(TimeRange::ALL, &mut all);
         let all: Vec<_> = all.iter_from(0).collect();
-        // equal parts leave room for samples in between; a piece that grows at its end needs none
+        // equal parts leave room for later samples in between; a piece that grows at its end needs no room
         let most = usize::from(SAMPLES_MAX);
         let grows_at_the_end = piece.pending.first().is_some_and(|(t, _)| *t > piece.chunk.range().end_ms);
         let part = if grows_at_the_end { most } else { all.len().div_ceil(all.len().div_ceil(most)) };

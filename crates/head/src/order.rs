@@ -1,6 +1,6 @@
 //! The frozen series in the order of the tables: by metric name, then label pair by label pair. The work is
-//! done in turns, so that the head's lock is never held for long. The sort takes up to eight bytes for each
-//! series of the largest name.
+//! done in turns, because writers wait for the head's lock. The sort takes up to eight bytes for each series
+//! of a name.
 
 use crate::pair::PairId;
 use crate::tenant::TenantHead;
@@ -62,8 +62,8 @@ impl FrozenOrder {
                 || head.frozen_range(series).is_some_and(|range| range.end_ms >= self.since_ms))
     }
 
-    /// Runs one turn, and appends at most 1,024 series to `out`. True after the last turn. All turns must get
-    /// the same head.
+    /// Runs one turn, and appends at most 1,024 series to `out`. Returns true after the last turn. All turns
+    /// must get the same head.
     pub fn turn(&mut self, head: &TenantHead, out: &mut Vec<SeriesRef>) -> bool {
         let (mut steps, mut room) = (TURN_STEPS, OUT_MAX);
         while steps > 0 && room > 0 {
@@ -174,7 +174,7 @@ impl Sort {
         *self = Self { items, merged, ..Self::default() };
     }
 
-    /// Continues the sort. True once complete, false if `steps` ran out.
+    /// Continues the sort. Returns true once complete, false if `steps` ran out.
     fn advance(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         while self.width == 0 {
             if *steps == 0 {
@@ -200,7 +200,7 @@ impl Sort {
         true
     }
 
-    /// Merges pairs of runs into `merged`. True once all are merged.
+    /// Merges pairs of runs into `merged`. Returns true once all are merged.
     fn merge(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         let count = self.items.len();
         self.merged.reserve_exact(count - self.merged.len());

@@ -22,7 +22,7 @@ const _: () = assert!(size_of::<Pair>() == 64);
 
 #[derive(Debug, Default)]
 struct Name {
-    /// Text of the name; empty if no pair has it.
+    /// Text of the name; empty if no pair has the name.
     text: Box<str>,
     pairs: Postings,
     value_bytes: usize,
@@ -152,7 +152,7 @@ impl Pairs {
         self.pair_of.find(hash, same).map(|i| PairId(*i))
     }
 
-    /// Number of a name; `None` if no pair has it.
+    /// Number of a name; `None` if no pair has the name.
     pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
         let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
         self.name_of.find(hash, |i| &*self.names.get(*i).text == name).copied()
@@ -242,7 +242,7 @@ impl Pairs {
         self.pair_of.len()
     }
 
-    /// One more than the largest numbers of a name and of a pair.
+    /// The end of the names' numbers, and the end of the pairs' numbers (exclusive).
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
     }

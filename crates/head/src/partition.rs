@@ -93,8 +93,8 @@ impl Partition {
         self.tenants.len()
     }
 
-    /// Freezes the samples of each wanted tenant without frozen samples, in constant time each
-    /// ([`crate::freeze`]). Returns the number of samples.
+    /// Freezes the samples of each wanted tenant without frozen samples ([`crate::freeze`]). Returns the
+    /// number of samples.
     pub fn freeze(&mut self, wanted: impl Fn(&TenantId) -> bool) -> u64 {
         let mut samples = 0;
         for (tenant, head) in self.tenants.iter_mut().filter(|(t, head)| !head.is_frozen() && wanted(t)) {
@@ -106,8 +106,8 @@ impl Partition {
         samples
     }
 
-    /// Freezes a tenant's other samples, a few hundred series in each turn. True after the last turn. The
-    /// tenant must not be written to between turns.
+    /// Freezes the rest of a tenant's samples, a few hundred series in each turn. Returns true after the last
+    /// turn. Nobody may write to the tenant between turns.
     pub fn freeze_all_turn(&mut self, tenant: &TenantId) -> bool {
         let Some(head) = self.tenants.get_mut(tenant) else { return true };
         if !head.is_frozen() {
@@ -120,8 +120,8 @@ impl Partition {
         done
     }
 
-    /// Releases the frozen samples of wanted tenants, a few hundred series in each turn. True after the last
-    /// turn.
+    /// Releases the frozen samples of wanted tenants, a few hundred series in each turn. Returns true after
+    /// the last turn.
     pub fn release_turn(&mut self, wanted: impl Fn(&TenantId) -> bool) -> bool {
         let (mut steps, mut next) = (TURN_SERIES, self.frozen.len());
         while next > 0 {
@@ -155,8 +155,8 @@ impl Partition {
         self.pins.pin()
     }
 
-    /// Retires idle series, and evicts those without samples, in turns. `freed` is called with each freed
-    /// reference. All other operations may run between turns.
+    /// Retires idle series, and evicts idle series without samples, in turns. `freed` is called with each
+    /// freed reference. Series may be created, written and read between turns.
     pub fn evict_turn(&mut self, idle: Idle, freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
         self.evict_turn_of(idle, |_| true, freed)
     }
@@ -225,8 +225,8 @@ impl Partition {
         Evicted::WaitsForPins
     }
 
-    /// Removes tenants without series and needed metadata, and calls `removed` with each. A later write adds
-    /// the tenant again.
+    /// Removes tenants that have no series and no metadata that is needed. Calls `removed` with each tenant.
+    /// A later write adds the tenant again.
     pub fn remove_empty(&mut self, idle: Idle, removed: impl FnMut(&TenantId)) {
         self.remove_empty_of(idle, |_| true, removed);
     }
@@ -267,8 +267,8 @@ impl Partition {
         Some(taken)
     }
 
-    /// Removes a tenant without samples, with its series, metadata and exemplars. False if it has samples or
-    /// is unknown. Nobody may hold references to its series.
+    /// Removes a tenant without samples, with its series, metadata and exemplars. Returns false if it has
+    /// samples or is unknown. Nobody may hold references to its series.
     pub fn remove_without_samples(&mut self, tenant: &TenantId) -> bool {
         let Some(head) = self.tenants.get(tenant) else { return false };
         if head.is_frozen() || self.frozen.contains(tenant) || head.holds_samples() {

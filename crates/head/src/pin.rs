@@ -22,7 +22,7 @@ impl Pins {
         Pin { _generation: Arc::clone(&self.now) }
     }
 
-    /// Begins a generation. All pins before the current one must be gone.
+    /// Begins a generation. All pins of the generation before the current one must be gone.
     pub(crate) fn turn_over(&mut self) {
         assert!(self.are_gone(), "BUG: pins of an earlier generation are still held");
         std::mem::swap(&mut self.now, &mut self.before);
@@ -30,7 +30,7 @@ impl Pins {
 
     /// True if all pins before the last [`Self::turn_over`] are gone.
     pub(crate) fn are_gone(&self) -> bool {
-        // new pins of that generation are only clones of others
+        // new pins of that generation can only be clones
         Arc::strong_count(&self.before) == 1
     }
 }

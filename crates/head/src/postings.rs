@@ -7,11 +7,11 @@ use std::ops::Range;
 const LIST_MAX: usize = 32;
 /// Shorter runs are kept as single references.
 const RUN_MIN: u32 = 8;
-/// Memory of a new bitmap beyond that of the list that it replaces.
+/// Memory that a new bitmap takes in addition to the list that it replaces.
 const BITMAP_BYTES: usize = 96;
 
-/// A set of numbers, mostly the series of one pair. Series of a pair are mostly created one after the other,
-/// so the newest run is a range without heap memory.
+/// A set of numbers, mostly the series of one pair. Series of a pair are mostly created one after the other.
+/// So the newest run is a range without heap memory.
 #[derive(Debug, Default)]
 pub(crate) struct Postings {
     kept: Kept,
@@ -113,7 +113,7 @@ impl Postings {
         let estimate = self.bytes;
         let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
-        // `optimize` runs only when the number doubles, because it takes long
+        // only when the number doubles, because `optimize` takes long
         if let Kept::Bitmap(bitmap) = &mut self.kept
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()
@@ -222,7 +222,7 @@ impl Kept {
         }
     }
 
-    /// Removes a reference. True if it was present.
+    /// Removes a reference. Returns true if it was present.
     fn remove(&mut self, reference: u32) -> bool {
         match self {
             Self::List(list) => list.binary_search(&reference).is_ok_and(|at| list.remove(at) == reference),
@@ -244,7 +244,7 @@ impl Kept {
                 bytes
             }
             Self::Bitmap(bitmap) => {
-                // a new bitmap, because containers keep their memory
+                // a new bitmap, because the old containers keep their memory
                 **bitmap = bitmap.iter().collect();
                 optimize(bitmap)
             }

@@ -1,10 +1,10 @@
-//! Label pairs by their number of series. The class of a pair is the binary logarithm of this number, and so
+//! Label pairs by their number of series. The class of a pair is the binary logarithm of this number, so it
 //! changes rarely. The largest pairs are found without visiting others.
 
 use crate::postings::Postings;
 
-/// Binary logarithm of the least number of series of a ranked pair. Smaller pairs are too many: there may be
-/// as many as series.
+/// Binary logarithm of the least number of series of a ranked pair. There may be as many smaller pairs as
+/// series.
 const LEAST: u32 = 7;
 
 #[derive(Debug, Default)]
@@ -15,16 +15,16 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// A pair got a series, and now has `series`.
+    /// Records that a pair got a series. `series` is its new number of series.
     #[inline]
     pub(crate) fn grown(&mut self, pair: u32, series: usize) {
-        // for speed, the first test excludes most pairs
+        // this test runs for each label of a new series, and excludes most pairs
         if series >= 1 << LEAST && series & (series - 1) == 0 {
             self.rise((series.ilog2() - LEAST) as usize, pair);
         }
     }
 
-    /// A pair lost a series, and now has `series`.
+    /// Records that a pair lost a series. `series` is its new number of series.
     #[inline]
     pub(crate) fn shrunk(&mut self, pair: u32, series: usize) {
         if series + 1 >= 1 << LEAST && series & (series + 1) == 0 {

@@ -21,11 +21,11 @@ pub(crate) mod walk;
 use filter::Filter;
 use search::Search;
 
-/// Steps of a turn, about a millisecond. A pair takes at least one step, and a test of its value
+/// Steps of a turn, about a millisecond. A pair takes at least one step, and a test of its value at least
 /// [`TEST_STEPS`].
 const TURN_STEPS: usize = 8_000;
 
-/// Search for the series that pass all filters. It holds bitmaps of series and one batch of values.
+/// Search for the series that pass all filters. A selection holds bitmaps of series and one batch of values.
 #[derive(Debug)]
 pub struct Selection<'f> {
     /// Filters that a missing label does not pass. Filters with listed values come first.
@@ -54,7 +54,7 @@ impl<'f> Selection<'f> {
         }
     }
 
-    /// Runs one turn. True after the last turn. All turns must get the same head. Between two turns, the
+    /// Runs one turn. Returns true after the last turn. All turns must get the same head. Between two turns, the
     /// caller must call [`Self::test`] without the lock.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;

@@ -206,7 +206,7 @@ impl Series {
         if sealed.iter().any(ends_inside) || (self.open.count() > 0 && range.contains(self.open.last_ms())) {
             return true;
         }
-        // at most one chunk, which spans the whole range
+        // no chunk begins or ends inside the range, so at most one overlaps it
         let chunk = sealed.first();
         match self.kind() {
             ValueKind::Float => self.has_in::<f64>(chunk, range),

@@ -36,8 +36,8 @@ const LATE_STEPS: usize = 8;
 /// Cost of a late sample that rewrites a chunk.
 const REWRITE_STEPS: usize = 200;
 
-/// Memory of a tenant without series. Its entry counts twice, because the table doubles. Its name takes 512
-/// bytes.
+/// Memory of a tenant without series. Its entry counts twice, because the table doubles. Its name takes up to
+/// 512 bytes.
 const TENANT_BYTES: usize = 2 * size_of::<TenantHead>() + 512;
 
 #[derive(Debug)]
@@ -116,13 +116,15 @@ impl TenantHead {
         }
     }
 
-    /// The series of a key, for appending. Does not find a series about to be evicted; [`Self::create`] does.
+    /// The series of a key, for appending. Does not find a series that is about to be evicted;
+    /// [`Self::create`] brings the series back.
     #[inline]
     pub fn resolve(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get(key)
     }
 
-    /// The series of a key, for reading. Also finds a series about to be evicted, which may get more samples.
+    /// The series of a key, for reading. Also finds a series that is about to be evicted, because a writer
+    /// may still append to it.
     pub fn find(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get_any(key)
     }
@@ -343,7 +345,7 @@ impl TenantHead {
         series.has_samples(range) || self.all_late_of(series, series_ref).any(|l| l.has_samples(range))
     }
 
-    /// Late samples in order of writing, because the later write wins.
+    /// Late samples in order of writing: the later write wins.
     fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
         let fresh =
@@ -391,7 +393,8 @@ impl TenantHead {
         self.pairs.find(name, value).map_or(0, |id| self.pairs.postings(id).len())
     }
 
-    /// The values of a label from the number `from` on: numbers, ascending, and numbers of series.
+    /// The values of a label from the number `from` on, ascending: the number of each value, and its number
+    /// of series.
     pub fn values_from(&self, name: &str, from: u32) -> impl Iterator<Item = (u32, usize)> {
         self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
     }
@@ -498,7 +501,7 @@ fn repeats_newest<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bo
         && series.open.newest().is_some_and(|newest| newest == value.fingerprint())
 }
 
-/// True if a series is in `among`, or any series if it is `None`.
+/// True if a series is in `among`. If `among` is `None`, true if there is any series.
 fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
     match among {
         Some(set) => postings.intersects(set),

@@ -1,12 +1,11 @@
-//! One request of one tenant, decoded but not yet resolved to series.
+//! One request of one tenant, decoded but not resolved to series.
 
 use crate::series::SeriesKey;
 use crate::{Histogram, SeriesRefusal, Value, caps};
 use std::ops::Range;
 
-/// Samples of one request in columns, and the label bytes that name their series. A decoder fills the batch
-/// without parsing labels, because [`BatchSeries::key`] finds known series. Label bytes are protobuf `Label`
-/// messages in any order ([`crate::labels`] has the canonical form).
+/// Samples of one request in columns, with the label bytes of their series. Decoders do not parse labels.
+/// Label bytes are protobuf `Label` messages in any order ([`crate::labels`] has the canonical form).
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The bytes that `BatchSeries::labels` refers to. For remote write 1.0, they are the decompressed body.
@@ -64,8 +63,7 @@ impl<V: Value> SeriesBatch<V> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Hash of the label bytes. It is a series' key only if the bytes are canonical. A known key proves that
-    /// they are.
+    /// Hash of the label bytes. The hash of canonical bytes is the key of the series.
     pub key: SeriesKey,
     /// Label bytes in `Batch::bytes`.
     pub labels: Range<u32>,

@@ -92,8 +92,7 @@ impl<'a> LabelsRef<'a> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// Compares in the order of tables' rows: by metric name, then label by label. A prefix comes first. The
-    /// canonical bytes have another order.
+    /// Compares as tables sort their rows: by metric name, then label by label. A prefix comes first.
     pub fn cmp_in_tables(self, other: Self) -> Ordering {
         if self.0 == other.0 {
             return Ordering::Equal;

@@ -5,8 +5,8 @@ use xxhash_rust::const_xxh3::const_custom_default_secret;
 use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
 /// Hash of a series' canonical label bytes (XXH3-128) with the data directory's seed. The seed is random, so
-/// that clients cannot cause collisions. It never changes, because the key determines the partition. Among
-/// 10^9 series, a collision has a probability below 10^-20.
+/// that clients cannot cause collisions. The seed never changes, because the key determines the partition.
+/// Among 10^9 series, a collision has a probability below 10^-20.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesKey(pub u128);
 
@@ -27,16 +27,15 @@ impl SeriesKey {
         }
     }
 
-    /// Number of the owning partition, out of `count`. It depends on the high bits, so that low bits stay
-    /// evenly spread.
+    /// Number of the owning partition, out of `count`. It depends on the high bits, because an index uses the
+    /// low bits.
     #[inline]
     pub const fn partition(self, count: usize) -> usize {
         (((self.0 >> 64) as u64 as u128 * count as u128) >> 64) as usize
     }
 }
 
-/// Computes the same keys as [`SeriesKey::of`], with the secret derived only once. Twice as fast for labels
-/// above 240 bytes.
+/// Computes the same keys as [`SeriesKey::of`]. Twice as fast for labels of more than 240 bytes.
 #[derive(Debug, Clone)]
 pub struct SeriesHasher {
     seed: u64,
@@ -44,7 +43,7 @@ pub struct SeriesHasher {
 }
 
 impl SeriesHasher {
-    /// Up to this length, XXH3 uses the seed; beyond it, the secret.
+    /// Longest input that XXH3 hashes with the seed. Longer inputs need a secret derived from the seed.
     const SEEDED_BYTES_MAX: usize = 240;
 
     pub const fn new(seed: u64) -> Self {

@@ -28,7 +28,6 @@ impl TenantPatterns {
     }
 }
 
-/// True if `name` matches `pattern`. Both are short.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };

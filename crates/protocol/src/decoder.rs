@@ -13,9 +13,8 @@ pub struct Request<'a, F> {
 }
 
 /// Decodes the requests of one protocol. A decoder keeps its working memory between requests. It hashes label
-/// bytes without parsing them. If a hash is unknown, [`labels_of`](crate::labels::labels_of) parses the
-/// labels. A fault in the message fails the request; a fault in a series leaves out this series
-/// ([`Batch::refuse`]).
+/// bytes without parsing them; [`labels_of`](crate::labels::labels_of) parses the labels of unknown series. A
+/// fault in the message fails the request. A fault in a series leaves out this series ([`Batch::refuse`]).
 pub trait Decoder: Send + 'static {
     type Format: std::fmt::Debug + Copy + Send + 'static;
 

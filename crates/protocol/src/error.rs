@@ -39,7 +39,7 @@ pub enum DecodeError {
     /// The symbol table of a 2.0 request does not begin with the empty string.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
-    /// The message has only unknown fields, so it probably belongs to the other version.
+    /// The message has only unknown fields. Probably it belongs to the other version.
     #[error(
         "not a {expected} message: none of its fields belongs to that type; send a {other} message with the content type \
          application/x-protobuf;proto={other}"

@@ -208,7 +208,7 @@ fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)
 }
 
-/// Appends the lines of a series' samples. Staleness markers are left out; their number is returned.
+/// Appends the lines of a series' samples. Leaves out staleness markers, and returns their number.
 pub fn put_samples(
     out: &mut Vec<u8>,
     dialect: Dialect,

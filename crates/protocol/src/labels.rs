@@ -11,7 +11,7 @@ const LABEL_NAME: Tag = tag(1, WireType::Len);
 const LABEL_VALUE: Tag = tag(2, WireType::Len);
 
 /// Canonical labels of a series, from its label bytes as sent ([`model::Batch::label_bytes`]). Fails with the
-/// reason why the series cannot be stored. Sorts labels, and drops labels with empty values.
+/// reason why the series cannot be stored. Drops labels with empty values.
 pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, SeriesRefusal> {
     if is_canonical(raw) {
         return Ok(LabelsRef::from_canonical(raw).to_owned());
@@ -25,7 +25,7 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelField<'a> {
     pub value: &'a [u8],
-    /// Range of the whole label in the label bytes. The series without these bytes lacks the label.
+    /// Range of the whole label in the label bytes. To remove the label, cut this range out.
     pub range: Range<usize>,
 }
 

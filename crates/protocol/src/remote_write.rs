@@ -73,7 +73,7 @@ impl Seen {
     }
 }
 
-/// Decodes bodies. Keeps up to [`Decoder::KEPT_BYTES_MAX`] bytes of memory between them.
+/// Decodes bodies. Keeps up to [`Decoder::KEPT_BYTES_MAX`] bytes of memory between bodies.
 #[derive(Debug)]
 pub struct Decoder {
     seed: u64,
@@ -88,7 +88,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Limit on memory kept between requests. Above it, all of it is freed.
+    /// Limit on memory kept between requests. A decoder with more memory frees all of it.
     pub const KEPT_BYTES_MAX: usize = 8 << 20;
 
     fn give_back(&mut self) {

@@ -37,7 +37,7 @@ pub enum Fault {
     Mismatch,
 }
 
-/// Encoding of a field's value, without numbers of 32 bits, which no message has.
+/// Encoding of a field's value. No message here has numbers of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
@@ -199,8 +199,8 @@ impl<'a> Reader<'a> {
         Ok(inner)
     }
 
-    /// Skips consecutive length-delimited fields with the one-byte tag `tag`. A simple loop would wait for
-    /// memory at each field. So the lengths of the previous run are used as predictions, and are checked.
+    /// Skips consecutive length-delimited fields with the one-byte tag `tag`. For speed, the lengths of the
+    /// previous run serve as predictions, which are checked.
     #[inline(always)]
     pub(crate) fn skip_run(&mut self, tag: u8, last: &mut RunSteps) -> Result<(), WireError> {
         let mut at = self.at;
@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
             }
             at += usize::from(*step);
         }
-        // beyond the end, the plain loop finds the offset of the error
+        // beyond the end, the plain loop finds the offset for the error
         if at <= self.bytes.len() {
             self.at = at;
         }
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips an unknown field. If its number is in `known`, it has the wrong wire type, which is an error as
+    /// Skips an unknown field. A field with a number in `known` has the wrong wire type, which is an error as
     /// in Prometheus.
     #[cold]
     pub(crate) fn skip_unknown(&mut self, tag: Tag, known: &[u32]) -> Result<(), WireError> {
@@ -258,8 +258,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Headers of the latest run's fields (tag and length), and distances between them. They predict the next
-/// run.
+/// Headers of the latest run's fields (tag and length), and distances between these headers. They predict the
+/// next run.
 #[derive(Debug, Default)]
 pub(crate) struct RunSteps {
     headers: [u16; Self::FIELDS_MAX],

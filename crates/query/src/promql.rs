@@ -40,7 +40,7 @@ pub const EXPR_BYTES_MAX: usize = 256 << 10;
 /// Maximum depth of an expression. Each operator of a chain counts as a level.
 pub const EXPR_DEPTH_MAX: usize = 200;
 
-/// Maximum number of warnings of one evaluation, and of infos.
+/// Maximum number of warnings, and also of infos, of one evaluation.
 pub const ANNOTATIONS_MAX: usize = 100;
 
 /// Maximum length of a warning or info in bytes. Longer texts are cut.
@@ -216,7 +216,7 @@ impl QueryError {
     }
 }
 
-/// Parses an expression within the limits of a request, with any amount of memory.
+/// Parses an expression within the limits of a request, without a limit on memory.
 pub fn parse(text: &str) -> Result<Expr, QueryError> {
     parse_within(text, &mut Allowance::new(u64::MAX))
 }

@@ -99,7 +99,8 @@ pub struct Bucket {
 }
 
 pub trait BucketSet {
-    /// Moves to the next series and fills `buckets` with its buckets, in order of time. False at the end.
+    /// Moves to the next series and fills `buckets` with its buckets, in order of time. Returns false at the
+    /// end.
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError>;
 
     /// Labels of the current series.
@@ -109,8 +110,8 @@ pub trait BucketSet {
 /// A pass over the selected series, in any order. A series with floats and native histograms is visited
 /// twice.
 pub trait SeriesSet {
-    /// Moves to the next series and replaces `samples` by its samples in the range, ascending. There may be
-    /// none. False at the end.
+    /// Moves to the next series and replaces `samples` by its samples in the range, ascending, if any.
+    /// Returns false at the end.
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError>;
 
     /// Maximum number of samples to unpack for each later series. Beyond it, [`Self::next`] fails before it

@@ -185,8 +185,8 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
-    /// Gauges that differ in one label, whose values may change. They are read at each [`Self::read`] of the
-    /// registry. The caller limits their number.
+    /// Gauges that differ in one label, whose values may change. The gauges are read at each [`Self::read`]
+    /// of the registry. The caller limits their number.
     pub fn gauges_fn(
         &self,
         name: &'static str,

@@ -13,8 +13,8 @@ const DURATIONS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// Parses a duration in Prometheus' notation, such as `1h30m`, to milliseconds. Too long durations become
-/// `i64::MAX`. `None` for other texts.
+/// Parses a duration in Prometheus' notation, such as `1h30m`, to milliseconds. A duration that is too long
+/// becomes `i64::MAX`. `None` for other texts.
 pub fn duration_ms(text: &str) -> Option<i64> {
     if text.is_empty() {
         return None;

@@ -20,8 +20,8 @@ pub const fn len(n: u64) -> usize {
     if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Takes a number off the front of `from`. `None`, with `from` unchanged, if the number is truncated or has
-/// more than 64 bits. A truncated number has fewer than [`BYTES_MAX`] bytes.
+/// Takes a number off the front of `from`. If the number is truncated or has more than 64 bits, returns
+/// `None` and leaves `from` unchanged. A truncated number has fewer than [`BYTES_MAX`] bytes.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {

@@ -3,7 +3,7 @@
 /// Largest exponent to try. A double has only 16 digits.
 const EXPONENT_MAX: u8 = 15;
 
-/// Smaller mantissas are exact as doubles. So are the powers in [`POW10`].
+/// Smaller mantissas are exact as doubles. The powers in [`POW10`] are exact, too.
 const MANTISSA_MAX: f64 = (1u64 << 53) as f64;
 
 pub(super) const POW10: [f64; EXPONENT_MAX as usize + 1] =

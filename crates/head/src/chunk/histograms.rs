@@ -8,8 +8,7 @@
 //!         | WHOLE (u8) · varint length, histogram
 //! ```
 //!
-//! An open chunk ends with the newest histogram and its length (u32 LE), the base of the next change. Sealing
-//! the chunk cuts both off.
+//! An open chunk ends with the newest histogram and its length (u32 LE). A sealed chunk has neither.
 
 use super::open::Full;
 use super::{HISTOGRAM, OpenChunk, SAMPLES_MAX, array};
@@ -18,7 +17,7 @@ use model::{Histogram, Samples, TimeRange};
 use stdx::varint::{self, unzigzag, zigzag};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Size from which an open chunk takes no more histograms, because a read decodes the whole chunk.
+/// Size in bytes from which an open chunk takes no more histograms. A read decodes the whole chunk.
 const OPEN_BYTES_MAX: usize = 32 << 10;
 
 /// Bytes before the first histogram.
@@ -36,8 +35,8 @@ pub(super) fn fingerprint(histogram: &Histogram) -> u64 {
 }
 
 impl OpenChunk {
-    /// Appends a histogram, under the conditions of [`Self::append`]. A chunk holds either histograms or
-    /// floats.
+    /// Appends a histogram. Its time must meet the conditions of [`Self::append`]. A chunk holds either
+    /// histograms or floats.
     pub fn append_histogram(&mut self, timestamp_ms: i64, value: &Histogram) -> Result<(), Full> {
         let mut token = Vec::new();
         if self.count() == 0 {

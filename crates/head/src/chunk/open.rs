@@ -13,7 +13,7 @@ use stdx::varint;
 pub struct OpenChunk {
     pub(super) bytes: Vec<u8>,
     last_ms: i64,
-    /// - Decimal chunk: mantissa of the newest value that is not whole.
+    /// - Decimal chunk: mantissa of the newest value that is not stored whole.
     /// - Float chunk: bits of the newest value.
     /// - Chunk of histograms: fingerprint of the newest histogram.
     /// - Empty chunk: fingerprint of the newest value, if `last_delta` is [`REMEMBERS`].
@@ -30,7 +30,7 @@ pub struct OpenChunk {
 /// Value of `last_delta` in an empty chunk that knows the newest value.
 const REMEMBERS: u32 = 1;
 
-/// The chunk is full, or has too many whole values. Seal it and append to a new one.
+/// The chunk is full, or has too many values that are stored whole. Seal it and append to a new one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -78,7 +78,7 @@ impl OpenChunk {
             return Some(self.last_value);
         }
         if self.raw_count > 0 {
-            // rare: the last token may be a whole value, which last_value does not hold
+            // rare: last_value does not hold values that are stored whole
             let mut all = Samples::<f64>::default();
             self.read(TimeRange::new(self.last_ms, self.last_ms), &mut all);
             return all.values.last().copied().map(f64::to_bits);
@@ -112,7 +112,7 @@ impl OpenChunk {
         *self = Self { last_ms: self.last_ms, ..Self::default() };
     }
 
-    /// Gives an empty chunk the fingerprint of the series' newest value, which detects repetitions.
+    /// Gives an empty chunk the fingerprint of the series' newest value, to detect repetitions.
     pub(crate) fn set_newest_fingerprint(&mut self, fingerprint: u64) {
         assert!(self.count == 0, "BUG: the chunk already holds samples");
         (self.last_value, self.last_delta) = (fingerprint, REMEMBERS);
@@ -146,7 +146,8 @@ impl OpenChunk {
         self.bytes[8]
     }
 
-    /// Appends a sample. Its time must be greater than the newest time, or equal if the chunk is empty.
+    /// Appends a sample. Its time must be greater than the newest time. An empty chunk also accepts an equal
+    /// time.
     #[inline]
     pub fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
         let is_repeated = self.count == 0 && timestamp_ms == self.last_ms;
@@ -222,7 +223,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Rewrites the chunk with a larger exponent. False if a mantissa would be too large.
+    /// Rewrites the chunk with a larger exponent. Returns false if a mantissa would be too large.
     fn rescale(&mut self, exponent: u8) -> bool {
         let mut all = Samples::<f64>::default();
         self.read(TimeRange::ALL, &mut all);

@@ -5,7 +5,7 @@ use super::{FLOAT, HEADER_BYTES, VARIANT_RAW, VARIANT_RUN, array};
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// Appends the chunk's samples inside `range` to `out`. Unpacks all samples, then cuts off those outside.
+/// Appends the chunk's samples inside `range` to `out`.
 pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples) {
     let from = out.timestamps.len();
     out.timestamps.resize(from + count as usize, 0);
@@ -53,7 +53,7 @@ impl Reader<'_> {
                     i += self.run(now, &mut times[i..], &mut values[i..]);
                     continue;
                 }
-                // `now` stays, because a run repeats the last value that is not whole
+                // `now` stays: a run repeats the last value that is not stored whole
                 VARIANT_RAW => values[i] = f64::from_bits(self.take(8)),
                 _ => {
                     let n = (control >> 2 & 0xf) as usize;

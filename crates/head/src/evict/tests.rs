@@ -147,7 +147,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
         let zone = format!("z{}", rng.below(3));
         for series in head.select(&[Filter { name: "zone", kind: FilterKind::Equal(&zone) }]) {
             let labels = text(head, SeriesRef(series));
-            // writers find series by key, but no unlinked series
+            // writers find series by key, but not unlinked series
             if !writes || head.resolve(key_of(&labels)) == Some(SeriesRef(series)) {
                 known.push((SeriesRef(series), labels));
             }
@@ -327,7 +327,7 @@ fn a_series_used_during_eviction_is_kept() {
     assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::WaitsForPins);
     let head = partition.tenant_mut(&tenant);
     assert!(refs.iter().zip(&all).all(|(_, labels)| head.resolve(key_of(labels)).is_none()));
-    // series 1 is created again; a writer appends to series 2, which it found before
+    // series 1 is created again, and a writer appends to series 2
     assert_eq!(create(head, &all[1]), refs[1]);
     assert_eq!(head.resolve(key_of(&all[1])), Some(refs[1]));
     head.append(&[refs[2]], &[1], &[1.0], 9);

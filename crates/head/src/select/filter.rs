@@ -14,9 +14,11 @@ pub enum FilterKind<'a> {
     /// Exactly this value.
     Equal(&'a str),
     OneOf(&'a [String]),
-    /// All values for which the function is true. It runs under the head's lock, so it must be quick.
+    /// All values for which the function is true. The function runs under the head's lock, so it must be
+    /// quick.
     Predicate(&'a dyn Fn(&str) -> bool),
-    /// All values for which the function is true. It may take long, so it never runs under the lock.
+    /// All values for which the function is true. The function may take long, so it never runs under the
+    /// lock.
     Pattern(&'a dyn Fn(&str) -> bool),
 }
 

@@ -13,12 +13,13 @@ const BATCH_VALUES: usize = 1_000;
 /// Steps to compare or copy a value, besides one for each [`STEP_BYTES`].
 pub(super) const TEST_STEPS: usize = 4;
 
-/// Bytes of a value for each more step.
+/// Bytes of a value that take one more step.
 pub(super) const STEP_BYTES: usize = 64;
 
 pub(super) const STEP_REFERENCES: usize = 64;
 
-/// The pairs whose value passes a filter (or does not, without `passing`), and their series.
+/// The pairs whose value passes a filter, and their series. If `passing` is false, the pairs whose value does
+/// not pass.
 #[derive(Debug)]
 pub(super) struct Search<'f> {
     filter: &'f Filter<'f>,
@@ -29,7 +30,7 @@ pub(super) struct Search<'f> {
     pub(super) references: usize,
     /// The next listed value, or the next pair of the label.
     next: usize,
-    /// End of the walk. Larger pairs are newer than the first turn.
+    /// End of the walk. Pairs beyond it are newer than the first turn.
     end: Option<usize>,
     /// Values for a pattern to test without the lock.
     batch: Batch,
@@ -73,7 +74,7 @@ impl<'f> Search<'f> {
         self.passing && matches!(self.filter.kind, FilterKind::Equal(_) | FilterKind::OneOf(_))
     }
 
-    /// Looks up listed values. True once done.
+    /// Looks up listed values. Returns true once done.
     pub(super) fn look_up(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
         let Filter { name, kind } = self.filter;
         match kind {
@@ -126,8 +127,8 @@ impl<'f> Search<'f> {
         Some(())
     }
 
-    /// Continues the walk over the label's values. True at the end; false if found pairs must be united
-    /// first; `None` if the turn ends or a pattern must run.
+    /// Continues the walk over the label's values. Returns true at the end, and false if found pairs must be
+    /// united first. `None` if the turn ends or a pattern must run.
     fn walk(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<bool> {
         let Filter { name, kind } = self.filter;
         if !self.batch.ends.is_empty() {

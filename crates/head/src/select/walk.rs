@@ -1,4 +1,4 @@
-//! Walk over label names, or the values of one, in turns.
+//! Walk over label names, or over the values of one label, in turns.
 
 use super::search::{STEP_REFERENCES, TEST_STEPS};
 use crate::pair::PairId;
@@ -34,8 +34,8 @@ impl Walk {
         Self::default()
     }
 
-    /// Runs one turn over the values of a label, and calls `take` with each value of a series in `among`.
-    /// True after the last turn.
+    /// Runs one turn over the values of a label. Calls `take` with each value of a series in `among`. Returns
+    /// true after the last turn.
     pub fn values(
         &mut self,
         head: &TenantHead,

@@ -57,7 +57,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Reads a varint of at most three bytes in its shortest form. Limits on labels need no longer lengths.
+/// Reads a varint in its shortest form. Three bytes are enough for every length within the limits.
 #[inline]
 fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match *bytes {
@@ -70,7 +70,7 @@ fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Appends one label in canonical form. The caller keeps order and limits.
+/// Appends one label in canonical form. The caller is responsible for order and limits.
 #[inline]
 pub fn put_label(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let text_len = |text: &[u8]| 1 + varint::len(text.len() as u64) + text.len();

@@ -114,7 +114,7 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    /// Expands all elements. False if they are invalid or do not expand to `len` bytes.
+    /// Expands all elements. Returns false if they are invalid or do not expand to `len` bytes.
     ///
     /// # Safety
     ///
@@ -252,8 +252,8 @@ unsafe fn repeat(to: *mut u8, offset: usize, length: usize) {
     }
 }
 
-/// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. The source begins 16 or `length`
-/// bytes before `to`, or earlier, or does not overlap.
+/// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. The source must begin at least 16
+/// or `length` bytes before `to`, or not overlap the target.
 ///
 /// # Safety
 ///

@@ -73,7 +73,8 @@ fn zstd_bodies_of_several_frames_are_refused() {
     }
 }
 
-/// Small bodies that expand to 65 MiB exceed the limit on bodies. Those of 40 MiB exceed a small account.
+/// Small bodies that expand to 65 MiB exceed the limit on bodies. Bodies that expand to 40 MiB exceed a small
+/// account.
 #[test]
 fn decompression_bombs_take_no_more_than_the_account() {
     const MIB: u64 = 1 << 20;

@@ -8,8 +8,8 @@ const MEDIA_TYPE: &str = "application/x-protobuf";
 const V1_NAME: &str = Version::V1.message();
 const V2_NAME: &str = Version::V2.message();
 
-/// Version that the header `Content-Type` names. As in Prometheus, 1.0 is the default. Parameters are read by
-/// RFC 9110. Other values are an error (HTTP 415).
+/// Version that the header `Content-Type` names. As in Prometheus, 1.0 is the default. Unlike Prometheus,
+/// this function follows RFC 9110. Other values are an error (HTTP 415).
 pub fn version_of(content_type: Option<&str>) -> Result<Version, DecodeError> {
     let content_type = content_type.unwrap_or("").trim();
     if content_type.is_empty() {

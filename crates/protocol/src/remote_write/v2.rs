@@ -8,8 +8,8 @@
 //! Labels are references into a symbol table. [`rebuild`] writes the label bytes into the batch, in the
 //! canonical layout and in the order sent, so a series has the same key in both versions.
 //!
-//! Open questions of the specification are decided as in Prometheus' receiver, except that series with only
-//! exemplars are accepted, because Prometheus sends them.
+//! If the specification leaves a choice, this module follows Prometheus' receiver. But it accepts series with
+//! only exemplars, because Prometheus sends them.
 
 mod exemplar;
 mod metadata;
@@ -69,8 +69,8 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Room for the labels of a series: those shared with the previous series and others, each as long as a valid
-/// series' labels.
+/// Room for the labels of a series. Labels shared with the previous series and other labels may each be as
+/// long as a valid series' labels.
 const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
 /// Position of the symbols in the message. Senders write them before the series.
@@ -120,7 +120,7 @@ struct Walk<'a, 'p> {
 struct Content {
     /// Packed references in the body: name, value, name, value and so on.
     refs: Range<usize>,
-    /// True if the references were in several fields, and are in `Walk::gathered`.
+    /// True if the references were in several fields. Then they are in `Walk::gathered`.
     scattered: bool,
     histograms: usize,
     exemplars: usize,

@@ -15,7 +15,7 @@ const MAGIC: u32 = 0x85BD_40DD;
 const HEADER_BYTES: u64 = 8;
 const XOR: u8 = 1;
 
-/// Maximum length of a chunk. Its number of samples has 16 bits; a float takes at most 20 bytes.
+/// Maximum length of a chunk. A chunk has at most 65,535 samples, and a float takes at most 20 bytes.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes read at a time.
@@ -92,7 +92,7 @@ impl<R: ReadAt> Chunks<R> {
         if len > CHUNK_BYTES_MAX {
             return Err(damaged("a chunk longer than the maximum"));
         }
-        // the length counts only the data, not the encoding
+        // the length does not count the encoding
         let bytes = window.get(start, 1 + len as usize + 4)?;
         let (content, crc) =
             bytes.split_last_chunk::<4>().expect("BUG: fewer bytes than a checksum were read");

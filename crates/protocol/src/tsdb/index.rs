@@ -4,7 +4,7 @@
 //!   magic, version │ symbols │ series, series, … │ postings and tables, not needed here │ contents
 //! ```
 //!
-//! One pass reads all series, in order of their labels. Memory holds the position of each 32nd symbol, and
+//! One pass reads all series, in order of their labels. Of the symbols, memory holds each 32nd position, and
 //! recent texts.
 
 use super::TsdbError;
@@ -31,8 +31,8 @@ const SYMBOLS_MAX: u32 = 1 << 28;
 /// Limit on the cache of symbols. Each symbol counts with 80 bytes more than its text.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum length of a series' entry. A chunk takes about 10 bytes, so it is enough for one sample per second
-/// over a year. Decoded chunks take up to eight times as much memory.
+/// Maximum length of a series' entry. A chunk takes about 10 bytes, so the limit is enough for one sample per
+/// second over a year.
 const ENTRY_BYTES_MAX: u64 = 4 << 20;
 const _: () = assert!(ENTRY_BYTES_MAX == 4 << 20, "an error message names it");
 
@@ -130,8 +130,8 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    /// Reads the next series; false after the last one. An entry with invalid labels does not stop the
-    /// reader. An error does.
+    /// Reads the next series. Returns false after the last one. Reading can continue after an entry with
+    /// invalid labels, but not after an error.
     pub fn next(&mut self, entry: &mut SeriesEntry) -> Result<bool, TsdbError> {
         let Some(len) = self.entry_len()? else { return Ok(false) };
         let (at, start) = (self.at, len.start);
@@ -215,7 +215,7 @@ struct EntryLen {
     bytes: usize,
 }
 
-/// Reads the references to names and values, and returns their number. Keeps at most [`SERIES_LABELS_MAX`].
+/// Reads the references to names and values. Returns their number, but keeps at most [`SERIES_LABELS_MAX`].
 fn read_pairs(cursor: &mut Cursor<'_>, pairs: &mut Vec<(u32, u32)>) -> Option<usize> {
     pairs.clear();
     let count = cursor.uvarint()?;

@@ -17,8 +17,8 @@
 
 use model::Samples;
 
-/// Appends a chunk's samples, in its order. `None` if bytes are truncated or invalid; the samples before the
-/// fault are appended.
+/// Appends a chunk's samples. If bytes are truncated or invalid, appends the samples before the fault and
+/// returns `None`.
 pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     let count = u16::from_be_bytes(*data.first_chunk()?);
     let mut bits = Bits::new(&data[2..]);

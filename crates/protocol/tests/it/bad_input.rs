@@ -321,7 +321,7 @@ fn bad_references_leave_out_one_series() {
 
 #[test]
 fn exemplars_with_long_labels_are_left_out() {
-    // the first one has 128 characters, but more bytes
+    // the first exemplar's texts have 128 characters, but more bytes
     let values = ["é".repeat(120), "é".repeat(121), "short".to_owned()];
     let exemplar =
         |value: &String| v1::Exemplar { labels: vec![label("trace_id", value)], value: 1.0, timestamp: 2 };

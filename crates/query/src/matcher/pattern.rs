@@ -78,7 +78,7 @@ impl Pattern {
         }
     }
 
-    /// Memory on the heap, with the copies of a list of alternatives that the tables need.
+    /// Memory on the heap, with copies of the alternatives for the tables.
     pub(super) fn memory_bytes(&self) -> usize {
         const COPIES: usize = 3;
         const ALLOCATION_BYTES_MIN: usize = 16;

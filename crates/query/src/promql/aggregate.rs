@@ -105,7 +105,7 @@ impl<'a> Evaluator<'a> {
             drop_names[group] |= row.drop_name;
             let room = &mut values[group];
             if room.capacity() - room.len() < row.values.len() {
-                // during its growth, a vector has its old and new memory: 2.5 times the old
+                // while the vector grows by half, its old and its new memory exist: 2.5 times the old
                 charge.add(2 * (room.len() / 2 + row.values.len()))?;
                 room.reserve_exact(room.len() / 2 + row.values.len());
             }
@@ -137,7 +137,7 @@ impl<'a> Evaluator<'a> {
         if label.is_empty() {
             return Err(QueryError::Execution(format!("invalid label name {label:?}")));
         }
-        // even if the grouping excludes the label of the value
+        // the label of the value is always part of the group
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
         let mut out = Merged::new(self.meter, grid.count);

@@ -1,4 +1,4 @@
-//! The expression tree that evaluation walks. Parentheses are gone, types are checked.
+//! The expression tree for evaluation. It has no parentheses, and its types are checked.
 
 use super::ValueType;
 use super::functions::Function;
@@ -184,8 +184,8 @@ impl Node {
         }
     }
 
-    /// True if `@` pins all data that it reads, so that the value is the same at every step. As in
-    /// Prometheus, the parameter of an aggregation is ignored.
+    /// True if `@` pins all selected times, so that the value is the same at every step. As in Prometheus,
+    /// the parameter of an aggregation is ignored.
     pub(super) fn is_step_invariant(&self) -> bool {
         match self {
             Self::Number(_) | Self::Text(_) => true,

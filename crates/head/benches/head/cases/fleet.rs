@@ -20,7 +20,7 @@ const APPS: [&str; 8] = [
     "pump-supervisor",
 ];
 
-/// Canonical label bytes of a target without the metric name, which comes first.
+/// Canonical label bytes of a target, without the metric name.
 fn target_labels(target: usize) -> Vec<u8> {
     let app = APPS[target % APPS.len()];
     let (a, b) = (target / 250 % 250, target % 250 + 1);

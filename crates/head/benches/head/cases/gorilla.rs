@@ -1,10 +1,12 @@
 //! The comparison for ADR 0004: a bit-packed XOR chunk with milliseconds. Source: Pelkonen et al., "Gorilla:
 //! a fast, scalable, in-memory time series database" (VLDB 2015), section 4.1.
 //!
-//! - A time is the change of the interval: `0` (no change); `10` + 7 bits; `110` + 9; `1110` + 12; `1111` +
-//!   64.
-//! - A value is the XOR with the previous value: `0` (equal); `10` + the bits inside the previous window;
-//!   `11` + 5 bits of leading zeros + 6 bits of length + the bits.
+//! ```text
+//!   time     the change of the interval:
+//!            0 (no change)    10 + 7 bits    110 + 9 bits    1110 + 12 bits    1111 + 64 bits
+//!   value    the XOR with the previous value:
+//!            0 (equal)    10 + the bits inside the previous window    11 + 5 bits of leading zeros + 6 bits of length + the bits
+//! ```
 
 use model::Samples;
 

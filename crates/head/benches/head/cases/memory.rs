@@ -21,7 +21,7 @@ pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     });
     let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
     for scrape in 0..scrapes {
-        // values are computed here, because freed memory of stored values would count for a while
+        // computed here, because the freed memory of stored values would count as resident
         let value = |s: &SeriesRef| Values::new(Shape::Mix, s.0.into()).nth(scrape);
         for refs in refs.chunks(fleet::METRICS) {
             let values: Vec<f64> = refs.iter().map(value).collect();

@@ -105,8 +105,8 @@ impl<'a> LastSeries<'a> {
         self.scratch.forget();
     }
 
-    /// Appends the label bytes for packed references, in the order sent. After an error, part of them may
-    /// remain.
+    /// Appends the label bytes for packed references, in the order sent. After an error, some of the label
+    /// bytes may remain.
     #[inline(always)]
     pub(super) fn put_labels(
         &mut self,
@@ -119,7 +119,7 @@ impl<'a> LastSeries<'a> {
         Ok(())
     }
 
-    /// Like [`Self::put_labels`], for references that are not kept.
+    /// Like [`Self::put_labels`], for references that are not compared with those of the next series.
     #[cold]
     pub(super) fn put_labels_once(
         &mut self,
@@ -249,7 +249,7 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     })
 }
 
-/// Error for a text that is too long. It is a value if `name` is given, otherwise a name.
+/// Error for a text that is too long: a value if `name` is given, otherwise a name.
 fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesRefusal> {
     match name {
         None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesRefusal::LabelNameTooLong(text.len())),

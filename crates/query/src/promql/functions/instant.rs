@@ -141,7 +141,7 @@ fn emit_one(mut labels: Labels, values: &mut [f64], sink: &mut Sink<'_>) -> Resu
     if row.is_empty() { Ok(()) } else { sink(row) }
 }
 
-/// Labels of the series that `absent` returns: those with one matcher, an equality.
+/// Labels of the series that `absent` returns. Each of them has one matcher, which is an equality.
 fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     let matchers: &[Matcher] = match arg {
         Node::Selector(selector) | Node::Range(selector, _) => &selector.matchers,

@@ -28,12 +28,12 @@ pub(super) fn aggregate_op(name: &str) -> Option<AggregateOp> {
     })
 }
 
-/// True for a word that must be quoted as a metric name. `word` is in lower case.
+/// True for a word that must be quoted as a metric name. `word` must be in lower case.
 fn is_reserved(word: &str) -> bool {
     matches!(word, "bool" | "on" | "ignoring" | "group_left" | "group_right" | "atan2")
 }
 
-/// True for keywords. `word` is in lower case.
+/// True for keywords. `word` must be in lower case.
 pub(super) fn is_keyword(word: &str) -> bool {
     is_reserved(word) || matches!(word, "offset" | "by" | "without")
 }

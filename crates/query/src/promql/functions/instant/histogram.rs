@@ -194,7 +194,7 @@ impl<'a> Evaluator<'a> {
 }
 
 impl Histogram {
-    /// Buckets at a step, sorted by bound. False if there are none.
+    /// Buckets at a step, sorted by bound. Returns false if there are none.
     fn buckets_at(&self, matrix: &Matrix<'_>, step: usize, out: &mut Vec<Bucket>) -> bool {
         out.clear();
         for (upper, row) in &self.rows {

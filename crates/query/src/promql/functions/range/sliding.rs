@@ -36,7 +36,7 @@ impl<P: Part> Sliding<P> {
         (self.base, self.middle, self.end, self.newer) = (0, 0, 0, P::EMPTY);
     }
 
-    /// Aggregate of a window. Later calls need later windows.
+    /// Aggregate of a window. Successive windows must not move back.
     #[inline]
     pub(super) fn window(&mut self, times: &[i64], values: &[f64], window: &Window) -> P {
         let (lo, hi) = (window.lo, window.hi);

@@ -6,8 +6,8 @@ use crate::promql::QueryError;
 use crate::promql::meter::Meter;
 use model::Samples;
 
-/// Sums for a least-squares line: the mean of the points, and sums of products of distances from it (Chan,
-/// Golub, LeVeque 1979).
+/// Sums for a least-squares line: the mean of the points, and sums of products of distances from the mean
+/// (Chan, Golub, LeVeque 1979).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Regression {
     count: f64,
