@@ -24,7 +24,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Time limit for a server to become ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// 100,000 series: 500 metrics of 50 targets for each of four writers.
@@ -95,7 +94,6 @@ struct Server {
 }
 
 struct Recovery {
-    /// From the restart until writes and reads were served.
     ready_after: Duration,
 }
 
@@ -198,7 +196,6 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 struct Outcome {
     result: RunResult,
     recovery: Recovery,
-    /// True if the kill came during the load.
     was_killed_in_time: bool,
     idle_bytes: u64,
     rss_bytes: u64,

@@ -22,7 +22,6 @@ use tables::{Cache, Date, Scan, ScanLimits, Select, Stretch, Table, WriteLimits}
 const LINE_SAMPLES: usize = 10_000;
 const ROW_SAMPLES: usize = 4096;
 
-/// Parquet footers kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 
 struct Ask {
@@ -126,7 +125,6 @@ impl Ask {
     }
 }
 
-/// Translates matchers into a selection of the table.
 fn select(matchers: &[Matcher], range: TimeRange) -> Select {
     let named = |m: &&Matcher| m.name == model::labels::METRIC_NAME && m.op == MatchOp::Equal;
     let names = matchers.iter().find(named).map(|m| vec![m.value.clone()]);

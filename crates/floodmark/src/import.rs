@@ -41,7 +41,7 @@ struct Report {
     committed: Option<(Tally, Committed)>,
 }
 
-/// Returns true, because any failure is an error.
+/// Always true, because any failure is an error.
 pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     let runtime = runtime()?;
     let target = Target::open(&args.place, &runtime)?;
@@ -171,7 +171,6 @@ fn print_total(reports: &[Report]) -> anyhow::Result<()> {
     say(format_args!("imported now: {}, with {samples} samples; imported before: {already}", done().count()))
 }
 
-/// Identifies a file by its content.
 fn content_hash(path: &Path) -> anyhow::Result<String> {
     let mut file = File::open(path)?;
     anyhow::ensure!(file.metadata()?.is_file(), "not a file");
@@ -202,7 +201,6 @@ impl Lines {
         Ok(Self { reader, line: Vec::new(), bytes_max, number: 0, read: 0, len })
     }
 
-    /// Next line without the newline. `None` at the end of the file.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<&[u8]>> {
         self.line.clear();
         self.number += 1;

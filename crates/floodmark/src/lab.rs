@@ -13,7 +13,6 @@ use lab::{Ledger, Scenario};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Time for tasks to end after a command.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs a command of the lab. True if all checks passed (exit status 0).

@@ -14,7 +14,6 @@ pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
     print(String::from_utf8_lossy(&script))
 }
 
-/// Prints the main page, or writes all pages to a directory.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
     let Some(dir) = &args.output else {
         let mut page = Vec::new();

@@ -17,7 +17,6 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     }
 }
 
-/// True if `error` is a broken pipe, as with `head`.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }

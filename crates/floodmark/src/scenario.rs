@@ -66,7 +66,6 @@ pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     Ok(result.passed())
 }
 
-/// Searches for the largest load that passes. True if there is one.
 pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
@@ -76,7 +75,6 @@ pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
 
-/// Searches for the smallest target that passes. True if there is one.
 pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
@@ -86,7 +84,6 @@ pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
 
-/// Runs the scenario against several targets in turn. True if all laps passed.
 pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     let (text, folder) = text_of(&args.scenario)?;
     let (stop, access) = (Stop::default(), args.changes.access.access());
@@ -117,7 +114,6 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     Ok(!race.partial && race.missing.is_empty() && race.laps.iter().all(|(_, result)| result.passed()))
 }
 
-/// Merges the results of several machines. True if the whole passed.
 pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
     let parts: Result<Vec<RunResult>> = args.results.iter().map(|path| RunResult::load(path)).collect();
     let whole = lab::result::merge::merge(&parts?)?;

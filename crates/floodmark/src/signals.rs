@@ -52,7 +52,7 @@ impl Signals {
     }
 }
 
-/// True if the process was started with SIGHUP ignored: the lowest bit of `SigIgn` in `/proc/self/status`.
+/// `nohup` starts a process with SIGHUP ignored: the lowest bit of `SigIgn` in `/proc/self/status`.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

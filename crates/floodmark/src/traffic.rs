@@ -11,7 +11,7 @@ use lab::show::html;
 use lab::{RunResult, Scenario, Stop};
 use std::io::IsTerminal;
 
-/// Records traffic. True if every settled write request was recorded.
+/// True if every settled write request was recorded.
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     let stop = Stop::default();
     let options = args.options(stop.clone());
@@ -25,7 +25,7 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     Ok(report.is_complete())
 }
 
-/// Replays a recording. True if the replay was complete and samples were acknowledged.
+/// True if the replay was complete and samples were acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     let text = args.scenario();
     let scenario = Scenario::parse(&text)?;

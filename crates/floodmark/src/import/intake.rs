@@ -21,17 +21,14 @@ use tables::delta::FileSummary;
 use tables::write::{BlockWriter, Sink, WriteLimits};
 use tables::{Date, Stretch};
 
-/// Maximum number of samples in a row of a table.
 pub(super) const ROW_SAMPLES_MAX: usize = 4096;
 
 /// Maximum number of open days in the sorted lane. Samples of further days go through a batch.
 const SORTED_DATES_MAX: usize = 64;
 
-/// Sizes of the written files.
 const LIMITS: WriteLimits =
     WriteLimits { row_group_bytes: 4 << 20, file_bytes: 128 << 20, open_bytes: 256 << 20 };
 
-/// A file for the table.
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// Files of a later layer override files of earlier layers. Files of one layer have no sample in common.
@@ -43,9 +40,7 @@ pub(crate) struct Finished {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) series: SeriesCount,
-    /// Accepted samples.
     pub(crate) samples: u64,
-    /// Skipped samples by reason.
     pub(crate) skipped: BTreeMap<String, u64>,
 }
 
@@ -54,7 +49,7 @@ impl Tally {
         if count == 0 {
             return;
         }
-        // Limited, because reasons may contain text from the input.
+        // a limit, because reasons may contain text from the input
         const REASONS_MAX: usize = 50;
         let why =
             if self.skipped.len() < REASONS_MAX || self.skipped.contains_key(why) { why } else { "others" };
@@ -110,7 +105,6 @@ impl Sink for OwnFile {
     }
 }
 
-/// Series of the next samples.
 #[derive(Debug)]
 struct Current {
     labels: Labels,
@@ -169,7 +163,6 @@ impl Intake {
         self.begin(labels, true)
     }
 
-    /// Begins a series with samples in any order.
     pub(crate) fn series_unsorted(&mut self, labels: &Labels) -> anyhow::Result<()> {
         self.begin(labels, false)
     }

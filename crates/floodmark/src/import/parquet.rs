@@ -11,10 +11,8 @@ use std::sync::Arc;
 use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
-/// Maximum depth of directories.
 const DEPTH_MAX: usize = 8;
 
-/// Files at the paths and below.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {

@@ -5,7 +5,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Interval between lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 const STEPS: u64 = 1000;

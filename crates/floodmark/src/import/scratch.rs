@@ -12,10 +12,8 @@ use tables::TableError;
 use tables::read::Ranges;
 use tables::write::Sink;
 
-/// Size of a write or read.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file to which parts are appended, and whose parts can be read.
 #[derive(Debug, Clone)]
 pub(crate) struct Scratch {
     file: Arc<File>,
@@ -32,7 +30,6 @@ impl Scratch {
         PartWriter { file: Arc::clone(&self.file), start: self.end, at: self.end, buffer: Vec::new() }
     }
 
-    /// Completes a part, for reading.
     pub(crate) fn take(&mut self, mut writer: PartWriter) -> io::Result<FilePart> {
         writer.flush()?;
         assert_eq!(writer.start, self.end, "BUG: two parts were written at once");
@@ -72,7 +69,6 @@ impl Sink for PartWriter {
     }
 }
 
-/// A file or a part of a file, for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct FilePart {
     file: Arc<File>,
@@ -91,7 +87,6 @@ impl FilePart {
         self.bytes.end - self.bytes.start
     }
 
-    /// Copies the bytes to `out`, a buffer at a time.
     pub(crate) fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
         let mut piece = vec![0; BUFFER_BYTES];
         let mut at = self.bytes.start;

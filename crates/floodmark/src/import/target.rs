@@ -29,7 +29,6 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// Location of a tenant's table.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// Contains the seed of series keys.
@@ -60,7 +59,6 @@ impl Place {
         format!("{}/{}/{table}", self.tables.trim_end_matches('/'), self.tenant)
     }
 
-    /// Opens the metrics table, if there is one.
     pub(crate) fn existing(&self, runtime: &Runtime) -> anyhow::Result<Option<Table>> {
         Ok(Table::open(&METRICS, self.location(runtime)?)?)
     }
@@ -117,14 +115,12 @@ impl Target {
         Ok(self.table.floodmarks([source])?.get(source).copied())
     }
 
-    /// True if a source has been imported completely.
     pub(crate) fn has(&self, source: &str) -> anyhow::Result<bool> {
         self.table.refresh()?;
         Ok(self.floodmark(source)? == Some(COMPLETE))
     }
 
-    /// Commits a source's files, in several commits if necessary. `None` if another import of the source has
-    /// committed them.
+    /// Commits a source's files, perhaps in several commits. `None` if another import has committed this source.
     pub(crate) fn commit(
         &self,
         source: &str,
@@ -140,7 +136,7 @@ impl Target {
             match outcome {
                 Outcome::Committed { version } => done.version = version,
                 Outcome::Already { floodmark: COMPLETE } => is_done = true,
-                // an earlier attempt has committed this block
+                // an earlier attempt committed this block
                 Outcome::Already { .. } => {}
                 Outcome::FloodmarkMismatch { floodmark } => {
                     bail!(

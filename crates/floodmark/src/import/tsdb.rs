@@ -86,7 +86,6 @@ impl Block {
         &self.meta.ulid
     }
 
-    /// Reads all samples into `intake`.
     pub(crate) fn read(
         mut self,
         intake: &mut Intake,
@@ -133,7 +132,6 @@ impl Block {
         Ok(())
     }
 
-    /// Parts of the block, for `inspect`.
     pub(crate) fn into_parts(self) -> (BlockMeta, Index<FilePart>, Chunks<FilePart>, Tombstones) {
         (self.meta, self.index, self.chunks, self.tombstones)
     }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
-/// A row of a table file, or a series of a block.
 struct Line {
     series: String,
     /// Samples; for a block, chunks.

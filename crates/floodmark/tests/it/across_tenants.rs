@@ -5,8 +5,8 @@ use crate::harness::wire::{self, Series};
 use crate::harness::{Options, Request, Server, now_ms};
 use serde_json::{Value, json};
 
-/// Writes three series to each of the tenants `a` and `b`. One has a label `__tenant_id__` of its own, which such
-/// queries add.
+/// Writes three series to the tenants `a` and `b`. One series has a label `__tenant_id__`, which such queries also
+/// add.
 fn fill(server: &Server, at_ms: i64) {
     for (tenant, value) in [("a", 1.0), ("b", 10.0)] {
         let series = |job: &str, value| Series::new(&[("__name__", "up"), ("job", job)]).sample(at_ms, value);
@@ -22,7 +22,6 @@ fn data(server: &Server, path: &str, params: &[(&str, &str)], tenants: &str) -> 
     json["data"].take()
 }
 
-/// Labels and value of each series of an instant query, in order.
 fn vector(server: &Server, query: &str, at_ms: i64, tenants: &str) -> Vec<(Value, String)> {
     let time = (at_ms / 1000).to_string();
     let found = data(server, "/api/v1/query", &[("query", query), ("time", &time)], tenants);

@@ -4,7 +4,6 @@ use crate::authentication::sha256;
 use crate::harness::{Connection, Options, Request, Server, http, now_ms, wait_for};
 use std::net::SocketAddr;
 
-/// Address of administration, from the log.
 fn admin(server: &Server) -> SocketAddr {
     let lines = server.log_lines("listening for administration");
     lines[0].split_once("address=").unwrap().1.trim().parse().unwrap()
@@ -77,7 +76,7 @@ fn the_admin_listener_requires_credentials() {
     });
 }
 
-/// Each listener has a limit on connections of its own.
+/// Each listener has its own limit on connections.
 #[test]
 fn operators_can_connect_when_senders_hold_all_connections() {
     let options = Options::default().arg("--admin-listen").arg("127.0.0.1:0").arg("--connections").arg("16");

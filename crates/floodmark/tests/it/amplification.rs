@@ -112,7 +112,7 @@ fn series_with_the_longest_labels() {
     is_well(server);
 }
 
-/// Sends the beginning of a request on many connections and keeps these open. Refusals are allowed.
+/// Begins a request on many connections and keeps them open. Refusals are allowed.
 fn begin_many(server: &Server, count: usize, beginning: &[u8]) -> Vec<Connection> {
     let begin = |_| {
         let mut connection = Connection::open(server.address).ok()?;
@@ -163,7 +163,6 @@ fn catalog_answers_that_nobody_reads() {
     is_well(server);
 }
 
-/// Sends each request on `count` connections, and reads a few bytes of each answer.
 fn never_read(server: &Server, requests: &[Request], count: usize) {
     let mut idle: Vec<_> = (0..count).map(|_| Connection::open(server.address).unwrap()).collect();
     for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {

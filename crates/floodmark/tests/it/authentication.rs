@@ -24,7 +24,6 @@ impl Credentials {
         credentials
     }
 
-    /// One credential for each role.
     fn usual(&self) -> String {
         let entry = |name: &str, secret: &str, rest: &str| {
             format!("[{name}]\nsha256 = \"{}\"\n{rest}\n\n", sha256(secret))
@@ -61,7 +60,6 @@ fn with(request: Request, authorization: &str) -> Request {
     request.header("Authorization", authorization)
 }
 
-/// A line of Graphite's protocol.
 pub(crate) fn line(name: &str) -> Request {
     Request::post("/api/v1/graphite", format!("{name} 1 {}\n", now_ms() / 1000).into_bytes())
 }
@@ -101,7 +99,6 @@ fn roles_and_tenants_of_a_credential_decide() {
     });
 }
 
-/// Headers without a valid credential.
 pub(crate) type Wrong = Vec<(&'static str, String)>;
 
 /// Every kind of wrong credential. All must be refused, on any path and with any method.
@@ -140,7 +137,7 @@ fn send_with(server: &Server, request: Request, headers: &[(&'static str, String
     server.send(&headers.fold(request, |request, (name, value)| request.and_header(name, value)))
 }
 
-/// Sends all `wrong` headers to every path that needs credentials. All must be refused. Returns the number of paths.
+/// Sends all `wrong` headers to every path that needs credentials. Returns the number of paths.
 pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
     let open = ["/", "/-/healthy", "/health", "/-/ready", "/ready"];
     let routes: Vec<_> = routes().into_iter().filter(|path| !open.contains(&path.as_str())).collect();

@@ -122,7 +122,6 @@ fn bad_expressions() {
         let reply = server.send(&Request::form("/api/v1/query", &[("query", &query)]));
         assert!([200, 400, 422].contains(&reply.status), "{open}: {} {}", reply.status, reply.text());
     }
-    // no parameter
     expect![[r#"
         /api/v1/query?
             invalid parameter "query": unknown position: parse error: no expression found in input
@@ -133,7 +132,6 @@ fn bad_expressions() {
     assert_eq!(server.query("1", 0)["result"][1], "1");
 }
 
-/// Large requests of any composition stay within the limits.
 #[test]
 fn large_requests() {
     let server = Server::new();
@@ -158,7 +156,6 @@ fn large_requests() {
     for query in [replaced, joined] {
         post("/api/v1/query", &[("query", &query)], 422, "execution", &["16384 bytes", "\"d\""]);
     }
-    // matchers, patterns and arguments
     let matchers = format!("count({{{}}})", list("l=~\".+\"", 8_192));
     post("/api/v1/query", &[("query", &matchers)], 400, "bad_data", &["1000 matchers"]);
     let patterns = format!("{{{}}}", list("l=~\"a[bc]\"", 65));

@@ -60,7 +60,6 @@ fn broken_bodies_store_nothing() {
 fn bodies_beyond_the_limit_are_refused_before_they_are_read() {
     let server = Server::new();
     let limit = caps::BODY_COMPRESSED_BYTES_MAX;
-    // declared length
     let head = Request::write(&[]).header("Content-Length", &(limit + 1).to_string()).head();
     let mut connection = Connection::open(server.address).unwrap();
     connection.send_bytes(head.as_bytes()).unwrap();
@@ -104,18 +103,15 @@ fn a_snappy_bomb_is_not_unpacked() {
 #[test]
 fn small_bodies_with_too_many_elements_are_refused() {
     let server = Server::new();
-    // empty series: two bytes each
     let many = wire::snappy(&[0x0a, 0x00].repeat(caps::REQUEST_SERIES_MAX + 1));
     assert!(many.len() < 100_000, "{}", many.len());
     server.send(&Request::write(&many)).expect(413, &["series", &caps::REQUEST_SERIES_MAX.to_string()]);
-    // empty samples
     let mut series = Vec::new();
     wire::put_bytes(&mut series, 1, b"\x0a\x08__name__\x12\x01m");
     series.extend([0x12, 0x00].repeat(caps::REQUEST_SAMPLES_MAX + 1));
     let mut message = Vec::new();
     wire::put_bytes(&mut message, 1, &series);
     server.send(&Request::write(&wire::snappy(&message))).expect(413, &["samples"]);
-    // empty symbols
     let symbols = wire::snappy(&[0x22, 0x00].repeat(caps::REQUEST_SYMBOLS_MAX + 1));
     server.send(&Request::write_v2(&symbols)).expect(413, &["symbols"]);
     works(&server);

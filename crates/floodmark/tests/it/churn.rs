@@ -15,7 +15,6 @@ const WRITERS: usize = 4;
 
 const REQUEST_SERIES: u64 = 1000;
 
-/// Total number of series, too many for the budget.
 fn series_in_all() -> u64 {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 4_000_000 } else { 400_000 }
 }
@@ -23,7 +22,6 @@ fn series_in_all() -> u64 {
 /// Writers of new series. They retry each request until it is acknowledged.
 struct Flood {
     address: Mutex<std::net::SocketAddr>,
-    /// Acknowledged series of each writer.
     acknowledged: [AtomicU64; WRITERS],
     stop: AtomicBool,
 }
@@ -62,7 +60,6 @@ impl Flood {
     }
 }
 
-/// Peak memory of the process since its start.
 fn assert_within_budget(server: &Server) {
     let peak = server.memory_bytes("VmHWM");
     eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);

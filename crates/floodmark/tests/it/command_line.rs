@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Writes about 200 KiB of lines, more than a pipe holds.
 fn many_lines(path: &Path) {
     let lines: String = (0..4_000)
         .map(|i| format!("{{\"metric\":{{\"__name__\":\"m\",\"i\":\"{i}\"}},\"values\":[{i}],\"timestamps\":[1795176000000]}}\n"))
@@ -54,7 +53,6 @@ fn a_full_disk_is_an_error_of_output() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("write to stdout"));
 }
 
-/// A server that a test started itself. Dropping it kills the server.
 struct Started {
     child: Child,
     stderr: BufReader<std::process::ChildStderr>,
@@ -71,7 +69,6 @@ impl Started {
         Self { child, stderr, _dir: dir }
     }
 
-    /// Reads the log up to the line with `text`.
     fn log_until(&mut self, text: &str) -> String {
         let mut log = String::new();
         while !log.contains(text) {
@@ -129,7 +126,6 @@ fn addresses_may_be_names_or_a_port_alone() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains(":9009 for all addresses"));
 }
 
-/// Runs `floodmark config` in a directory with this `floodmark.toml`.
 fn config(toml: &str, args: &[&str], variables: &[(&str, &str)]) -> Output {
     let dir = tempfile::tempdir().expect("make a directory");
     fs::write(dir.path().join("floodmark.toml"), toml).expect("write a file");

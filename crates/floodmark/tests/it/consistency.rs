@@ -75,7 +75,7 @@ fn any_double_at_any_distance_comes_back() {
     check(&server);
 }
 
-/// With a large `past_limit`, samples may begin in 1970. An old first sample does not affect the rest of its request.
+/// A large `past_limit` allows samples of 1970. Such a sample does not affect the rest of its request.
 #[test]
 fn time_may_begin_with_the_epoch() {
     let mut server = Server::start(Options::default().config("past_limit = \"100y\""));
@@ -107,7 +107,6 @@ fn late_samples_in_any_order() {
         for series in 0..5 {
             let mut samples = Vec::new();
             for _ in 0..rng.below(60) {
-                // some 300 timestamps of the last 50 minutes
                 let time = now - rng.below(300) as i64 * 10_000;
                 let value = if rng.chance(0.3) { 1.0 } else { rng.below(100) as f64 };
                 samples.push((time, value));

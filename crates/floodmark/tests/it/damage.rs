@@ -8,7 +8,6 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Requests in each segment.
 const REQUESTS: u64 = 20;
 
 /// A killed server with one partition and three segments with data.
@@ -43,7 +42,6 @@ fn segments(server: &Server) -> Vec<PathBuf> {
     segments
 }
 
-/// Changes `len` bytes at `at`.
 fn flip(path: &PathBuf, at: u64, len: usize) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut bytes = vec![0; len];
@@ -59,7 +57,6 @@ fn middle(path: &PathBuf) -> u64 {
     1024 + (written - 1024) / 2
 }
 
-/// New samples must be accepted and survive a restart.
 fn goes_on(server: &mut Server) {
     let mut writer = Writer::new(4, 2);
     for _ in 0..5 {
@@ -150,7 +147,6 @@ fn garbage_behind_the_end_is_cut() {
     // the last record may end in a few zeros
     let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 16;
     let file = OpenOptions::new().write(true).open(&newest).unwrap();
-    // half a record
     file.write_all_at(&bytes[1024..1024 + 100], end).unwrap();
     server.restart();
     writer.verify(&server, 0);
@@ -203,7 +199,6 @@ fn a_directory_without_its_identity_is_refused() {
     writer.verify(&server, 0);
 }
 
-/// Appends a record to the journal, as another version might do.
 fn append(server: &Server, payload: &[u8]) {
     use journal::{Files, Journal, Options};
     let mut journal = Files::open(&server.data_dir().join("journal"), 0, Options::default()).unwrap();

@@ -37,7 +37,6 @@ fn limit(server: &Server, tenant: &str, name: &str) -> Value {
     row.unwrap_or_else(|| panic!("{limits}")).clone()
 }
 
-/// Waits until a write is answered with `status`.
 fn wait_for_status(server: &Server, tenant: &str, status: u16, rng: &mut Rng) {
     wait_for("the answer", || (server.send(&samples(tenant, "m", rng)).status == status).then_some(()));
 }

@@ -53,7 +53,6 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Writes until the disk is full. Returns the refusal.
 fn until_refused(server: &Server, writers: &mut [Writer]) -> String {
     loop {
         for writer in &mut *writers {
@@ -81,7 +80,6 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
         disk.fill();
         let text = until_refused(&server, &mut writers);
         eprintln!("round {round}: {text}");
-        // new series are refused too
         let mut newcomer = Writer::new(5, 10 + round);
         newcomer.write_once(&server).expect(503, &[]);
         for writer in &mut writers {

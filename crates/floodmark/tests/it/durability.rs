@@ -54,7 +54,6 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     assert_eq!(server.metric("floodmark_head_series").to_string(), series);
 }
 
-/// Lets the writers write for `how_long`, calls `end`, and waits until the writers have stopped.
 fn under_load(
     server: &mut Server,
     writers: &mut [Writer],
@@ -141,7 +140,6 @@ fn sigterm_during_replay_ends_in_order() {
     }
 }
 
-/// The number of partitions is fixed when a data directory is created.
 #[test]
 fn another_number_of_partitions_does_not_move_series() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,7 +181,7 @@ fn an_empty_directory_starts_and_starts_again() {
     writer.verify(&server, 0);
 }
 
-/// After a kill at any moment of the first start, the next start succeeds.
+/// Each start is killed at a random moment. The next start must succeed.
 #[test]
 fn a_start_can_be_killed_at_any_moment() {
     let mut rng = Rng::new(seed());

@@ -16,14 +16,11 @@ const BUDGET: u64 = 128 * MIB;
 
 const SENDERS: usize = 8;
 
-/// Tenants with known series.
 const KNOWN: [&str; 3] = ["a", "b", "c"];
 
-/// Requests of new series, in order.
 #[derive(Clone, Copy)]
 struct Flood {
     requests: usize,
-    /// In each request.
     series: usize,
     tenant_of: fn(usize) -> String,
     /// Successive label sets of each series.
@@ -61,7 +58,6 @@ impl Flood {
         }
     }
 
-    /// Every series must be stored once.
     #[track_caller]
     fn verify(self, server: &Server) {
         let mut expected = BTreeMap::<String, usize>::new();
@@ -105,7 +101,7 @@ fn assert_within_budget(server: &Server) {
     assert!(peak < BUDGET, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
 }
 
-/// Runs `flood` while the known tenants write, and verifies their samples before and after a kill -9.
+/// Runs `flood` while the known tenants write, and verifies all samples before and after a kill -9.
 #[track_caller]
 fn check(mut server: Server, flood: impl FnOnce(&Server), verify: impl Fn(&Server)) {
     let seed = Rng::announced().next_u64();

@@ -11,7 +11,6 @@ use std::process::Command;
 
 const FORMATS: &str = include_str!("../../../../docs/formats/README.md");
 
-/// Ledgers of a golden folder, with the tenants of their samples.
 const LEDGERS: [(&str, &str); 4] =
     [("yesterday", "anonymous"), ("compacted", "anonymous"), ("sealed", "team-a"), ("journal", "anonymous")];
 

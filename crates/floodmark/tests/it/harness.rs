@@ -31,7 +31,6 @@ use stdx::clock::{Clock, SystemClock};
 /// Limit on any wait, generous because the machine may be busy. After it, the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> i64 {
     SystemClock.now_ms()
 }

@@ -48,12 +48,10 @@ fn secret(name: &str) -> String {
     format!("secret-of-{name}")
 }
 
-/// The request with the token of a tenant.
 fn of(tenant: &str, request: Request) -> Request {
     request.header("Authorization", &format!("Bearer {}", secret(tenant)))
 }
 
-/// A tenant that writes and queries during the attack.
 struct Watcher<'s> {
     server: &'s Server,
     tenant: &'static str,
@@ -126,7 +124,6 @@ fn check_form(name: &str, request: &Request, reply: &Reply) {
     assert!(json["status"] == "error" && has("errorType") && has("error"), "{name}: {text}");
 }
 
-/// Sends the request several times concurrently.
 fn run(server: &Server, attack: Attack) {
     let Attack { name, request, allowed } = attack;
     let (request, began) = (of("hostile", request), Instant::now());

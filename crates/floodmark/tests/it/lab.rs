@@ -20,19 +20,18 @@ interval = '100ms'
 backoff_min = '5ms'
 ";
 
-/// Writes a scenario into `folder`. `rest` has the tables that differ between tests.
+/// Writes a scenario into `folder`. `rest` has further tables.
 pub(crate) fn scenario(folder: &Path, duration: &str, rest: &str) -> String {
     let path = folder.join("scenario.toml");
     std::fs::write(&path, format!("name = 'test'\nduration = '{duration}'\n{LOAD}{rest}")).expect("write it");
     path.to_str().expect("a plain path").to_owned()
 }
 
-/// Table of a target at `address`. Further keys can follow.
+/// Table of a target at `address`, to which keys can be added.
 pub(crate) fn target(address: SocketAddr) -> String {
     format!("[target]\ntimeout = '1s'\nwrite = 'http://{address}/api/v1/write'\n")
 }
 
-/// Texts of all events, one on each line.
 pub(crate) fn events(result: &Value) -> String {
     let events = result["events"].as_array().expect("a list of events");
     events.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join("\n")
@@ -72,7 +71,6 @@ fn a_target_that_is_killed_comes_back_and_has_lost_nothing() {
 fn a_search_gives_each_trial_a_fresh_directory_and_a_free_port() {
     let folder = tempfile::tempdir().expect("make a directory");
     let started = folder.path().join("started");
-    // `mkdir` fails if a second start gets the same directory
     let start = format!(
         "sh -c 'mkdir {{data}}/once && echo {{data}} {{port}} {{memory}} >> {}; exec {} serve --http 127.0.0.1:{{port}} \
          --data-dir {{data}}/floodmark --memory {{memory}}'",
@@ -238,7 +236,6 @@ pub(crate) fn start_liar() -> SocketAddr {
     address
 }
 
-/// Reads one request and answers it. `None` if the connection has ended.
 fn answer(mut stream: &TcpStream) -> Option<()> {
     const NOTHING: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
     let mut reader = BufReader::new(stream);

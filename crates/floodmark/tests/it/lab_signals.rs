@@ -10,7 +10,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-/// A lab process whose stderr the test reads.
 struct Watched {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -87,7 +86,6 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
     assert_eq!((&result["partial"], &result["verify"]["lost"]), (&true.into(), &0.into()));
 }
 
-/// Stderr of a process that has ended.
 fn closed() -> ChildStderr {
     let mut child = Command::new("true").stderr(Stdio::piped()).spawn().expect("run true");
     child.wait().expect("wait");

@@ -22,7 +22,6 @@ fn seed() -> u64 {
     seed
 }
 
-/// Seals everything. Returns the counts.
 #[track_caller]
 fn flush(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/flush", Vec::new()));
@@ -30,7 +29,6 @@ fn flush(server: &Server) -> Value {
     reply.json()["data"].take()
 }
 
-/// Writes and seals alternately.
 fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     for _ in 0..rounds {
         writer.write_once(server).expect(204, &[]);
@@ -38,7 +36,6 @@ fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     }
 }
 
-/// Merges until all merges are done. Returns the counts.
 #[track_caller]
 fn compact(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
@@ -86,7 +83,6 @@ fn flushed_samples_are_in_tables_and_not_in_the_journal() {
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
     assert_eq!(server.metric("floodmark_head_series"), 0.0);
     writer.verify(&server, 0);
-    // new samples in the head, sealed samples in the tables
     writer.write_once(&server).expect(204, &[]);
     writer.verify(&server, 0);
     flush(&server);
@@ -135,7 +131,6 @@ fn kill_9_while_sealing_loses_and_doubles_nothing() {
     foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), acknowledged);
 }
 
-/// No query returns fewer samples than an earlier query.
 #[test]
 fn queries_see_everything_while_it_moves() {
     let seed = seed();

@@ -8,7 +8,6 @@ const DAY_MS: i64 = 86_400_000;
 
 const CLIENTS: usize = 8;
 
-/// Runs `attack` with little memory, and with twice as much.
 #[track_caller]
 fn check(attack: impl Fn(&Server)) {
     for memory in [128, 256] {
@@ -26,7 +25,6 @@ fn check(attack: impl Fn(&Server)) {
     }
 }
 
-/// Runs `send` on several threads, with the thread's number.
 fn at_once(send: impl Fn(usize) + Sync) {
     std::thread::scope(|threads| {
         let send = &send;
@@ -79,7 +77,6 @@ fn late_samples_of_a_few_series() {
     });
 }
 
-/// New series until the head is full, while earlier series are sealed.
 #[test]
 fn new_series_while_others_are_sealed() {
     check(|server| {
@@ -103,8 +100,8 @@ fn new_series_while_others_are_sealed() {
     });
 }
 
-/// A setting permits more connections than fit into memory. Samples of known series are stored. Other requests are
-/// refused until the connections have closed.
+/// A setting permits more connections than fit into memory. Only samples of known series are stored until these
+/// connections have closed.
 #[test]
 fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");

@@ -19,7 +19,7 @@ fn small() -> Options {
     Options::default().arg("--memory").arg("64MiB")
 }
 
-/// `count` series with 10 labels and one sample.
+/// `count` series with 10 labels and one sample each.
 fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
     let one = |i: usize| {
         let number = format!("{tag}-{i}");
@@ -95,7 +95,6 @@ fn assert_within_budget(server: &Server) {
     assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
 }
 
-/// A sample must be accepted and read back.
 fn works(server: &Server, name: &str) {
     let now = now_ms();
     let body = wire::v1(&[Series::named(name).sample(now, 1.5)]);
@@ -138,7 +137,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     works(&server, "early");
     let now = now_ms();
     let mut answers = Answers::default();
-    // sealing decides after how many rounds the head is full
+    // the speed of sealing decides how many rounds fill the head
     for round in 0..100 {
         flood(&server, 4, &mut answers, |client, number| {
             wire::v1(&wide("new", 500, &format!("{round}-{client}-{number}"), now))
@@ -194,7 +193,6 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     let params = [("query", "many[30m]"), ("time", to.as_str())];
     let reply = server.send(&Request::ask("/api/v1/query", &params));
     reply.expect(422, &["execution", "samples"]);
-    // several expensive queries at once
     let params = [("query", "count_over_time(many[15m])"), ("start", &from), ("end", &to), ("step", "1")];
     std::thread::scope(|threads| {
         for _ in 0..8 {

@@ -25,7 +25,6 @@ const NEW_EVERY: u64 = 8;
 /// Longest documented time until a change takes effect.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Files with an error, and the line of the error.
 const BROKEN: [(&str, usize); 7] = [
     ("query_samples = 7\n\n[tenant.a]\nactive_series = \"many\"\n", 4),
     ("query_samples = 7\n[tenant.a\nactive_series = 1\n", 2),
@@ -36,15 +35,14 @@ const BROKEN: [(&str, usize); 7] = [
     ("active_series = 1\n\n[tenant.\"no/tenant\"]\nactive_series = 2\n", 3),
 ];
 
-/// A valid version of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Nothing,
-    /// Lower than the number of tenant c's series.
+    /// Lower than the number of series that tenant c has.
     BelowUse {
         status: u16,
     },
-    /// On new series of each tenant per second.
+    /// A limit on each tenant's new series per second.
     NewSeries,
 }
 
@@ -71,13 +69,11 @@ fn values(version: usize) -> [u64; 3] {
     [1, 2, 3].map(|tenant| tenant * 10_000_000 + version as u64)
 }
 
-/// Requests of a tenant.
 struct Writer {
     tenant: &'static str,
     base_ms: i64,
     /// Number of requests so far, whose known series were acknowledged.
     sent: u64,
-    /// Requests whose new series were acknowledged.
     created: Vec<u64>,
 }
 
@@ -140,7 +136,6 @@ impl Writer {
     }
 }
 
-/// `query_samples` of each tenant in effect.
 fn in_effect(server: &Server) -> [u64; 3] {
     TENANTS.map(|tenant| {
         let limits = data(&server.send(&Request::get("/api/v1/user_limits").tenant(tenant)));
@@ -154,7 +149,6 @@ fn runtime_config(server: &Server) -> String {
     server.send(&Request::get("/runtime_config?mode=diff")).expect(200, &[]).text()
 }
 
-/// Sends a new and a known series of tenant c.
 fn probe(server: &Server, version: usize) -> Reply {
     let (known, new) = (Series::named("probe"), Series::named("probe").label("version", version.to_string()));
     let body = wire::v1(&[known, new].map(|series| series.sample(now_ms(), version as f64)));
@@ -195,7 +189,7 @@ fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &s
     assert_eq!(runtime_config(server), config, "a broken file changed the limits in effect");
 }
 
-/// Replaces the file repeatedly, with a hangup in every other turn. Returns the times that valid versions took.
+/// Replaces the file repeatedly, and sends SIGHUP in every other turn. Returns how long each valid version took.
 fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration> {
     let (mut took, mut broken) = (Vec::new(), 0);
     for version in 1..=VERSIONS {

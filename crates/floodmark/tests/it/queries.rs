@@ -16,7 +16,6 @@ fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
     Request::ask("/api/v1/query_range", &params).tenant(tenant)
 }
 
-/// Waits for a listed query that is `wanted`.
 fn listed(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for("a query in the list", || {
         let list = data(&server.send(&Request::get(LIST)));

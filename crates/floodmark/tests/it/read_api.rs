@@ -5,7 +5,6 @@ use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
 use serde_json::{Value, json};
 
-/// Prefixes of the query API's paths.
 const PREFIXES: [&str; 3] = ["", "/prometheus", "/api/prom"];
 
 /// A server with four counters and a gauge, sampled every 10 s; and the time of the newest sample, a whole second.
@@ -131,7 +130,6 @@ fn times_can_be_written_in_many_ways() {
     assert_eq!(ask(&[query, ("time", &east)]), expected);
     let exponent = format!("{:e}", end as f64 / 1000.0);
     assert_eq!(ask(&[query, ("time", &exponent)]), expected);
-    // the default time is now
     let now = ask(&[query]);
     assert_eq!(now[1], "39120");
     assert!(now[0].as_f64().unwrap() >= (end / 1000) as f64);
@@ -538,7 +536,6 @@ fn unqueried_names_what_no_query_selects() {
     let counters = json!({"name": "http_requests_total", "series": 4});
     let gauge = json!({"name": "room_celsius", "series": 1});
     check("anonymous", "", 5, json!([counters, gauge]));
-    // a selector without a name
     server.query("count({room=~\".+\"})", end);
     check("anonymous", "", 4, json!([counters]));
     server.send(&Request::get("/api/v1/series?match[]=http_requests_total")).expect(200, &[]);

@@ -17,7 +17,6 @@ use crate::tls;
 use servers::{NodeExporter, Prometheus, TENANTS};
 use std::time::Duration;
 
-/// Durations of the test's phases.
 struct Schedule {
     before: Duration,
     outage: Duration,

@@ -9,7 +9,6 @@ const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
 const HTTP: &str = include_str!("../../../../docs/reference/http.md");
 const REFUSALS: &str = include_str!("../../../../docs/reference/refusals.md");
 
-/// Pages and files that mention metrics.
 const DOCUMENTS: [&str; 11] = [
     METRICS,
     HTTP,
@@ -24,7 +23,6 @@ const DOCUMENTS: [&str; 11] = [
     include_str!("../../../../deploy/prometheus/floodmark-rules.yml"),
 ];
 
-/// Text in backticks.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
@@ -121,7 +119,6 @@ pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Pages in the repository's root, `docs` and `bench`.
 fn pages() -> BTreeSet<PathBuf> {
     let mut pages = BTreeSet::new();
     let mut folders = vec![PathBuf::new(), "docs".into(), "bench".into()];
@@ -153,7 +150,6 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Linked pages or folders of this repository, with anchors.
 fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
     let text = text_of(page);
     let targets = prose(&text).flat_map(|line| line.split("](").skip(1));
@@ -176,13 +172,11 @@ fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
     resolved.collect()
 }
 
-/// GitHub's anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || ['-', '_'].contains(c)).collect()
 }
 
-/// Anchors of a page's headings.
 pub(crate) fn anchors(page: &Path) -> impl Iterator<Item = String> {
     let text = text_of(page);
     let headings = prose(&text).filter(|line| line.starts_with('#'));

@@ -36,7 +36,6 @@ fn trickle(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&came).into_owned()
 }
 
-/// All cases run concurrently.
 #[test]
 fn slow_senders_are_cut_off_and_harm_nobody() {
     let server = Server::start(Options::default().config("body_timeout = \"3s\""));

@@ -30,7 +30,6 @@ impl Overrides {
     }
 }
 
-/// `count` series of a tenant, with one sample each.
 fn series(tenant: &str, name: &str, count: usize) -> Request {
     let now_s = now_ms() / 1000;
     let lines: String = (0..count).map(|i| format!("{name};i={i} 1 {now_s}\n")).collect();

@@ -37,7 +37,6 @@ fn line(name: &str) -> Request {
     Request::post("/api/v1/graphite", format!("{name} 1 {}\n", now_ms() / 1000).into_bytes())
 }
 
-/// Number of handshakes with this result.
 fn handshakes(server: &Server, result: &str) -> f64 {
     server.metric(&format!("floodmark_tls_handshakes_total{{result=\"{result}\"}}"))
 }
@@ -97,7 +96,6 @@ fn unencrypted_clients_get_an_explanation() {
     server.send(&line("m")).expect(204, &[]);
 }
 
-/// Credentials: two certificates and a token.
 fn credentials(dir: &Path) -> String {
     let path = dir.join("auth.toml");
     let operator = sha256("secret-operate");
@@ -287,7 +285,7 @@ fn slow_handshakes_hinder_nobody() {
     );
 }
 
-/// The server has to sign each answer to a ClientHello with an RSA key of 4,096 bits.
+/// The server has to sign its answer to each ClientHello with an RSA key of 4,096 bits.
 #[test]
 fn a_flood_of_handshakes_does_not_starve_senders() {
     let Some((authority, _dir)) = authority() else { return };

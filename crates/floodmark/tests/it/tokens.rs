@@ -64,7 +64,6 @@ pub(crate) fn with(name: &str, value: Value) -> Value {
     claims
 }
 
-/// Credentials that accept tokens, and a credential for reading metrics.
 fn file(keys: &str) -> String {
     let scraper = sha256("secret-scrape");
     format!(
@@ -89,7 +88,6 @@ fn ask(server: &Server, authorization: &str, tenant: &str) -> u16 {
     server.send(&line("m").tenant(tenant).header("Authorization", authorization)).status
 }
 
-/// Every kind of invalid token is refused on every path.
 #[test]
 fn no_wrong_token_opens_any_path() {
     let dir = tempfile::tempdir().unwrap();

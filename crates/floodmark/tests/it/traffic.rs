@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Records the traffic of `lab write` to a new server.
 fn record(file: &Path, extra: &[&str]) -> Value {
     let server = Server::new();
     let backend = format!("http://{}", server.address);

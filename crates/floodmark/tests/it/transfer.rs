@@ -28,7 +28,6 @@ pub(crate) fn run(args: &[&str]) -> Output {
     command(args).stdout(Stdio::piped()).output().expect("run the executable")
 }
 
-/// Standard output of a command that must succeed.
 #[track_caller]
 pub(crate) fn succeed(args: &[&str]) -> String {
     let output = run(args);
@@ -37,7 +36,6 @@ pub(crate) fn succeed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Error message of a command that must fail.
 #[track_caller]
 fn fail(args: &[&str]) -> String {
     let output = run(args);
@@ -68,7 +66,6 @@ pub(crate) fn read_lines(lines: &[u8]) -> Content {
     content
 }
 
-/// All samples in a tenant's table.
 pub(crate) fn stored(data: &Path) -> Content {
     read_lines(succeed(&["export", "jsonl", "--data-dir", text(data), "-q"]).as_bytes())
 }
@@ -97,7 +94,7 @@ fn awkward(rng: &mut Rng) -> f64 {
     f64::from_bits(bits)
 }
 
-/// A block of two days and its content, in Prometheus' order of series, which differs from the table's.
+/// A block of two days and its content. Prometheus' order of series differs from the table's.
 fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     let mut all = Vec::new();
     for i in 0..40 {
@@ -135,7 +132,6 @@ fn without_payloads(mut content: Content) -> Content {
     content
 }
 
-/// Samples in the Parquet files of an export.
 fn parquet_content(dir: &Path) -> Content {
     let mut content = Content::new();
     let mut days = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
@@ -336,7 +332,6 @@ fn a_running_server_sees_what_is_imported_beside_it() {
     let server = Server::start(crate::harness::Options::default().data_dir(&at("data")).config(&config));
     fs::write(at("server.toml"), &config).unwrap();
     let now = now_ms();
-    // the server has opened the table
     let series = wire::Series::new(&[("__name__", "old")]).sample(now, 1.0);
     server.send(&Request::write(&wire::v1(&[series]))).expect(204, &[]);
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);

@@ -113,7 +113,7 @@ fn expect_100_continue_is_supported() {
     connection.send_bytes(&body).unwrap();
     connection.reply().unwrap().expect(204, &[]);
     assert_eq!(server.value("m", now), Some(7.0));
-    // refused before the body
+    // the server refuses the body before it is sent
     ask(1 << 30).1.expect(413, &[]);
 }
 
@@ -408,7 +408,7 @@ pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
     })
 }
 
-/// 2.0 sends metadata with each series. A histogram's metadata belongs to the whole family.
+/// 2.0 sends metadata with each series, but a histogram has several series.
 #[test]
 fn metadata_of_a_histogram_is_found_by_its_name() {
     let server = Server::new();
@@ -421,7 +421,6 @@ fn metadata_of_a_histogram_is_found_by_its_name() {
     reply.expect(200, &["Took."]);
 }
 
-/// A body whose version differs from its headers is not acknowledged.
 #[test]
 fn a_message_of_the_other_version_is_refused() {
     let server = Server::new();
@@ -481,8 +480,7 @@ fn refusals_of_2_0_say_what_is_written() {
     assert_eq!(["decode", "tenant", "partial_write"].map(refused), [2.0, 1.0, 1.0]);
 }
 
-/// A browser's page of another site can neither read nor write. Its host name may resolve to the server, and forms
-/// need no CORS permission.
+/// Pages of other sites, open in a browser on this machine, can neither read nor write.
 #[test]
 fn web_pages_elsewhere_neither_read_nor_write() {
     let server = Server::start(Options::default().config("allow_host = [\"metrics.example\"]"));

@@ -17,14 +17,11 @@ const WRITER: &str = "writer-token-90ab";
 const OPERATOR: &str = "operator-token-55d2";
 const PASSWORD: &str = "password-of-prometheus-3f";
 
-/// A request with wrong credentials.
 struct Case {
     why: &'static str,
     headers: Vec<(&'static str, String)>,
-    /// Expected status of each of `paths`.
     status: u16,
     paths: &'static [&'static str],
-    /// Appended to each path.
     query: String,
 }
 
@@ -97,7 +94,6 @@ impl Setup {
         self.server.send(&headers.iter().fold(request, with))
     }
 
-    /// Tokens of other services that must not be accepted.
     fn wrong_tokens(&self) -> Vec<Case> {
         let Self { signer, .. } = self;
         let good = signer.bearer(&claims(3600));
@@ -255,7 +251,6 @@ fn expect_refusal(reply: &Reply, status: u16, path: &str, why: &str) {
     }
 }
 
-/// All files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
@@ -277,7 +272,6 @@ fn secrets_of(value: &str) -> Vec<String> {
     secrets
 }
 
-/// A header of a mebibyte exceeds the buffer of a connection.
 fn expect_long_header_is_refused(setup: &Setup) {
     let request =
         line("m").tenant("a").header("Authorization", &bearer(&WRITER.repeat((1 << 20) / WRITER.len())));
@@ -353,7 +347,7 @@ fn expect_certificates_are_refused(setup: &Setup) {
     refused(&Client::new(&[&setup.authority, &stranger], Some("known")), &setup.server);
 }
 
-/// Sends credentials that were accepted before they were removed.
+/// Sends credentials after they were removed from the file.
 fn expect_nothing_opens_after_revocation(setup: &Setup, good: &[(&str, String)]) {
     let new = setup.auth_file.with_extension("new");
     std::fs::write(&new, credentials(false)).unwrap();

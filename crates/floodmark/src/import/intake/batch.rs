@@ -23,10 +23,9 @@ const LABELS_OVERHEAD: usize = 100;
 /// Maximum number of runs merged at a time. A merge holds one row group of each run in memory.
 const MERGE_RUNS_MAX: usize = 16;
 
-/// Size of a run's row groups. A merge holds one of each run.
+/// Small, because a merge holds one row group of each run.
 const RUN_ROW_GROUP_BYTES: usize = 1 << 20;
 
-/// Runs are merged up to files of this size.
 const LARGE_BYTES: u64 = LIMITS.file_bytes as u64;
 
 /// Maximum number of rounds of merging. No number of runs needs more.
@@ -35,7 +34,7 @@ const ROUNDS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Of two samples of a series with equal times, the sample with the higher number is kept.
+    /// Of samples with equal series and time, the highest number is kept.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,
@@ -79,7 +78,7 @@ impl Batch {
         self.samples.is_empty()
     }
 
-    /// Sorts by day, series and time. Of several samples of a series with equal times, keeps the last.
+    /// Sorts by day, series and time. Of samples with equal series and time, keeps the last.
     fn sort(&mut self) {
         let mut order: Vec<u32> = (0..self.series.len() as u32).collect();
         let labels = |i: u32| self.series[i as usize].0.as_ref();

@@ -37,7 +37,6 @@ impl Request {
             .header("X-Prometheus-Remote-Write-Version", "0.1.0")
     }
 
-    /// Remote write 2.0.
     pub(crate) fn write_v2(body: &[u8]) -> Self {
         Self::post("/api/v1/write", body.to_vec())
             .header("Content-Encoding", "snappy")
@@ -45,7 +44,6 @@ impl Request {
             .header("X-Prometheus-Remote-Write-Version", "2.0.0")
     }
 
-    /// A GET with parameters in the query string.
     pub(crate) fn ask(path: &str, params: &[(&str, &str)]) -> Self {
         match params.is_empty() {
             true => Self::get(path),
@@ -135,7 +133,7 @@ impl Reply {
             .unwrap_or_else(|e| panic!("no JSON ({e}) in {} {}", self.status, self.text()))
     }
 
-    /// Fails unless the status is `status` and the text contains each of `mentions`.
+    /// Fails unless the status is `status` and the text has each of `mentions`.
     #[track_caller]
     pub(crate) fn expect(&self, status: u16, mentions: &[&str]) -> &Self {
         let text = self.text();
@@ -168,7 +166,6 @@ impl Connection {
         self.reply()
     }
 
-    /// Sends bytes unchanged.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }

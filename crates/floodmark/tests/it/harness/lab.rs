@@ -5,7 +5,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output, Stdio};
 
-/// A `floodmark lab` that runs until it gets a signal.
 pub(crate) struct Running {
     child: Child,
     /// Lines on stderr up to the awaited line.
@@ -45,7 +44,6 @@ impl Drop for Running {
     }
 }
 
-/// Runs `floodmark lab` to its end.
 pub(crate) fn lab(args: &[&str]) -> Output {
     let path = std::env::var_os("PATH").unwrap_or_default();
     command(&[&["lab"], args].concat())
@@ -55,7 +53,7 @@ pub(crate) fn lab(args: &[&str]) -> Output {
         .expect("run the lab")
 }
 
-/// Stdout of a command that succeeded.
+/// Stdout of a successful command.
 #[track_caller]
 pub(crate) fn good(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -34,7 +34,6 @@ pub(crate) struct Writer {
     pub(crate) acknowledged: u64,
     /// True if the next request was sent but not acknowledged. Some of its series may be stored.
     pub(crate) has_unacknowledged_request: bool,
-    /// Requests refused with 503.
     pub(crate) refused: u64,
 }
 
@@ -58,7 +57,6 @@ impl Writer {
         self
     }
 
-    /// Writes until the server is gone or `stop` is set. Retries refused requests.
     pub(crate) fn run(&mut self, address: SocketAddr, stop: &AtomicBool) {
         let _gone = self.try_run(address, |_| stop.load(Ordering::Relaxed), |_| {});
     }
@@ -111,7 +109,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends the next request once.
     pub(crate) fn write_once(&mut self, server: &Server) -> Reply {
         let reply = server.send(&self.next_request());
         self.acknowledged += u64::from(reply.status == 204);
@@ -154,8 +151,8 @@ impl Writer {
         })
     }
 
-    /// Every acknowledged sample of the requests from `from` on must be stored once, with the same bits. No other
-    /// sample may be stored, except of a request in doubt.
+    /// Every acknowledged sample of the requests from `from` on must be stored once, with the same bits. Other
+    /// samples may only be of a request in doubt.
     #[track_caller]
     pub(crate) fn verify(&self, server: &Server, from: u64) {
         let found = self.found(server, from);
@@ -177,8 +174,8 @@ impl Writer {
         }
     }
 
-    /// Reads during writes, and returns the number of requests found for each series. Each series must be a prefix of
-    /// the sent samples, and not shorter than in `before`, the previous result.
+    /// Reads during writes, and returns the number of requests found for each series. A series must be a prefix of
+    /// what was sent, and not shorter than in `before`, the previous result.
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);

@@ -15,15 +15,11 @@ use tempfile::TempDir;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     args: Vec<String>,
-    /// Text of the configuration file.
     config: Option<String>,
     data_dir: Option<PathBuf>,
     port: u16,
-    /// Warnings and errors that the log may contain.
     allowed: Vec<&'static str>,
-    /// True if the server stores its own metrics.
     is_monitoring_itself: bool,
-    /// Client for a server with TLS.
     client: Option<tls::Client>,
 }
 
@@ -68,8 +64,8 @@ impl Options {
     }
 }
 
-/// A server with its data directory. Dropping it kills the process. The test fails if the log has a warning, an error
-/// or a panic that was not allowed.
+/// A server with its data directory. Dropping it kills the process. Warnings, errors and panics in the log fail the
+/// test, unless they are allowed.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -299,7 +295,6 @@ struct Log(Arc<Mutex<LogInner>>);
 #[derive(Debug, Default)]
 struct LogInner {
     lines: Vec<String>,
-    /// Processes whose stderr is still open.
     open: usize,
 }
 

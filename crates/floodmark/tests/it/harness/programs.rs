@@ -26,7 +26,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts the process and appends its stderr to `log`.
     pub(crate) fn start(command: &mut Command, port: u16, log: PathBuf) -> Self {
         let out = File::options().create(true).append(true).open(&log).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).spawn().unwrap();
@@ -59,7 +58,6 @@ impl Drop for Running {
     }
 }
 
-/// Where `scripts/test-servers.sh` installs programs.
 pub(crate) fn cache() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
     std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from)

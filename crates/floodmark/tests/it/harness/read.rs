@@ -14,7 +14,6 @@ pub(crate) fn seconds(ms: i64) -> String {
 }
 
 impl Server {
-    /// The `data` of an instant query of a tenant.
     #[track_caller]
     pub(crate) fn query_as(&self, tenant: Option<&str>, query: &str, at_ms: i64) -> Value {
         let request = Request::form("/api/v1/query", &[("query", query), ("time", &seconds(at_ms))]);
@@ -25,7 +24,6 @@ impl Server {
         data(&self.send(&request))
     }
 
-    /// The `data` of an instant query of the default tenant.
     #[track_caller]
     pub(crate) fn query(&self, query: &str, at_ms: i64) -> Value {
         self.query_as(None, query, at_ms)
@@ -76,7 +74,6 @@ pub(crate) fn matrix(data: &Value) -> Matrix {
     all
 }
 
-/// Parses `[seconds, "value"]`.
 #[track_caller]
 pub(crate) fn sample(pair: &Value) -> (i64, f64) {
     let seconds = pair[0].as_f64().unwrap_or_else(|| panic!("no time in {pair}"));

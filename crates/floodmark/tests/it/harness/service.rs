@@ -56,7 +56,6 @@ impl Service {
         self.answer(move |_| ("200 OK".into(), body.clone()));
     }
 
-    /// Replaces the answer to later requests.
     pub(crate) fn answer(&self, answer: impl Fn(&str) -> (String, String) + Send + 'static) {
         *self.shared.answer.lock().unwrap() = Box::new(answer);
     }
@@ -65,7 +64,6 @@ impl Service {
         format!("http://{}/", self.address)
     }
 
-    /// Number of requests so far.
     pub(crate) fn asked(&self) -> usize {
         self.shared.asked.load(Ordering::SeqCst)
     }

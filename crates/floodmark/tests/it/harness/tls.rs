@@ -66,7 +66,6 @@ impl Client {
         ClientConnection::new(Arc::clone(&self.config), name).map_err(io::Error::other)
     }
 
-    /// First message of a handshake.
     pub(crate) fn hello(&self) -> Vec<u8> {
         let mut hello = Vec::new();
         self.session().unwrap().write_tls(&mut hello).unwrap();

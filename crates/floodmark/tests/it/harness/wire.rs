@@ -1,6 +1,5 @@
 //! Builds remote-write bodies field by field, also malformed ones. It shares no code with the server.
 
-/// Names and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Series to be sent. Labels keep this order, valid or not.
@@ -9,7 +8,6 @@ pub(crate) struct Series {
     pub(crate) labels: Pairs,
     /// Time in milliseconds, and value.
     pub(crate) samples: Vec<(i64, f64)>,
-    /// Number of native histograms.
     pub(crate) histograms: usize,
     /// Label pairs, time in milliseconds, value.
     pub(crate) exemplars: Vec<(Pairs, i64, f64)>,

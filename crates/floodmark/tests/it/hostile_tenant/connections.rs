@@ -8,10 +8,8 @@ use std::time::Duration;
 /// Requests sent on one connection before the first answer is read.
 const PIPELINED: usize = 1_000;
 
-/// Connections on which nothing is sent.
 const IDLE: usize = 1_000;
 
-/// Open until the end of the attack, unless the server closes them.
 type Held = Vec<Connection>;
 
 /// Runs all attacks in turn. Their connections stay open.
@@ -56,7 +54,6 @@ fn begun(server: &Server, head: &str, body: &[u8], count: usize) -> Held {
     (0..count).filter_map(begin).collect()
 }
 
-/// Connections with a large unread answer.
 fn unread(server: &Server, path: &str, count: usize) -> Held {
     let request = of("hostile", Request::ask(path, &[("match[]", "own")]));
     begun(server, &request.head(), &[], count)

@@ -6,7 +6,7 @@ use crate::harness::Request;
 /// The request is wrong.
 const BAD: &[u16] = &[400, 413];
 
-/// A result, or a refusal because the request costs too much.
+/// The answer is a result, or a refusal because the request costs too much.
 const COSTLY: &[u16] = &[200, 422, 503];
 
 fn query(text: &str) -> Request {
@@ -153,7 +153,6 @@ fn lists() -> Vec<Attack> {
     ]
 }
 
-/// Requests for data of other tenants, or for operators.
 fn others() -> Vec<Attack> {
     let post = |path: &str| Request::post(path, Vec::new());
     let delete = "/api/v1/admin/tsdb/delete_series";

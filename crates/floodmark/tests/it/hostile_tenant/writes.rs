@@ -66,7 +66,6 @@ fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
     out
 }
 
-/// Bodies that are not valid messages.
 fn broken() -> Vec<Row> {
     let mut endless = Vec::new();
     wire::varint(&mut endless, 1 << 3 | 2);
@@ -93,7 +92,6 @@ fn broken() -> Vec<Row> {
     ]
 }
 
-/// Series that exceed a limit on their size.
 fn large(now_ms: i64) -> Vec<Row> {
     let write = |series: Series| Request::write(&wire::v1(&[series.sample(now_ms, 1.0)]));
     let labels = |count: usize| {
@@ -128,7 +126,6 @@ fn large(now_ms: i64) -> Vec<Row> {
     ]
 }
 
-/// More series and samples than there is room for.
 fn many(now_ms: i64) -> Vec<Row> {
     let new = |count: usize, tag: &str| {
         let one = |i: usize| Series::named("flood").label("i", format!("{tag}-{i}")).sample(now_ms, 1.0);

@@ -12,14 +12,13 @@ use stdx::rng::Rng;
 
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
-/// Warning of a server that has seen only samples of yesterday.
+/// A server that has seen only samples of yesterday logs this warning.
 const OLD_SAMPLES: &str = "the clock is far ahead";
 
 fn request(tenant: &str) -> Request {
     Request::form(PATH, &[("tenant", tenant)])
 }
 
-/// Deletes a tenant. Returns the number of removed files.
 #[track_caller]
 fn delete(server: &Server, tenant: &str) -> u64 {
     let answer = server.send(&request(tenant)).expect(200, &["success"]).json();
@@ -80,7 +79,6 @@ fn write(server: &Server, tenant: &str, at_ms: i64, series: usize) {
     server.send(&Request::write_v2(&body).tenant(tenant)).expect(204, &[]);
 }
 
-/// Writes to tables, rollups, heads and journals of a tenant.
 fn fill(server: &Server, tenants: &[&str]) {
     for tenant in tenants {
         write(server, tenant, now_ms() - 30 * 3_600_000, 20);

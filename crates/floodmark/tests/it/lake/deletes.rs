@@ -19,7 +19,7 @@ fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Number of matching series, by a request that reads only labels.
+/// Number of matching series, without reading samples.
 fn series(server: &Server, selector: &str) -> usize {
     let reply = server.send(&Request::ask("/api/v1/series", &[("match[]", selector)]));
     reply.expect(200, &["success"]).json()["data"].as_array().unwrap().len()
@@ -192,6 +192,5 @@ fn deletes_are_of_one_tenant_and_need_a_selector_of_something() {
     let count =
         |tenant| server.query_as(Some(tenant), "count(up)", now_ms())["result"].as_array().unwrap().len();
     assert_eq!((count("a"), count("b")), (0, 1));
-    // an unknown tenant
     server.send(&Request::form(PATH, &[("match[]", "up")]).tenant("c")).expect(204, &[]);
 }

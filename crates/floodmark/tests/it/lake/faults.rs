@@ -153,7 +153,7 @@ fn write_as(server: &Server, tenant: &str, timestamp_ms: i64) -> Reply {
     server.send(&Request::write_v2(&wire::v2(&series)).tenant(tenant))
 }
 
-/// Overwrites the newest entry of a table's log. Returns a function that repairs the log.
+/// Overwrites the newest entry of a table's log. Returns a function that restores the entry.
 fn damage_log(table: &Path) -> impl FnOnce() + use<> {
     let entries = std::fs::read_dir(table.join("_delta_log")).unwrap().map(|entry| entry.unwrap().path());
     let newest = entries.filter(|path| path.extension().is_some_and(|e| e == "json")).max().unwrap();

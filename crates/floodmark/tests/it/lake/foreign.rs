@@ -8,7 +8,6 @@ use std::process::Command;
 /// Engines of `bench/readers.py`, which are Python packages.
 const ENGINES: [&str; 4] = ["deltalake", "duckdb", "datafusion", "polars"];
 
-/// Programs that the check needs.
 const READERS: &str = "Python with deltalake, duckdb, numpy, polars and pyarrow (scripts/test-servers.sh)";
 
 /// Checks the number of samples with Python's `deltalake`, if installed. A sample that a sender repeats counts once.

@@ -11,7 +11,6 @@ use tempfile::TempDir;
 const KEY: &str = "floodmark";
 const SECRET: &str = "a secret that no log may show";
 
-/// VersityGW with the bucket `lake`.
 struct S3 {
     program: PathBuf,
     dir: TempDir,

@@ -112,7 +112,6 @@ const QUERIES: &[&str] = &[
     "group by (job) ({__name__=~\"node_cpu.*\"})",
 ];
 
-/// Instant and range queries must have the same answers.
 pub(crate) fn answers(server: &Server, prometheus: &Prometheus, tenant: &str, window: Window) {
     let (start, end) = (seconds(window.start_ms), seconds(window.end_ms));
     let mut wrong = Vec::new();
@@ -130,7 +129,6 @@ pub(crate) fn answers(server: &Server, prometheus: &Prometheus, tenant: &str, wi
     assert!(wrong.is_empty(), "{} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Labels, series and metadata must be the same.
 pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, window: Window) {
     let (start, end) = (seconds(window.start_ms), seconds(window.end_ms));
     let window = [("start", start.as_str()), ("end", end.as_str())];
@@ -198,7 +196,6 @@ pub(crate) fn same(ours: &Value, theirs: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Points, each `[seconds, "value"]`, by series.
 type Points = BTreeMap<String, Vec<Value>>;
 
 fn points(data: &Value) -> Points {
@@ -212,7 +209,6 @@ fn points(data: &Value) -> Points {
     series.iter().map(one).collect()
 }
 
-/// True if two points have the same time, and almost equal values.
 fn is_close(a: &Value, b: &Value) -> bool {
     let ((a_ms, x), (b_ms, y)) = (sample(a), sample(b));
     a_ms == b_ms && x != y && (x - y).abs() <= 1e-10 * x.abs().max(y.abs())

@@ -6,7 +6,6 @@ use crate::harness::{Reply, Request, Server};
 /// Parts of the answers that must be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Alike {
-    /// Status, error type and text.
     Text,
     /// Status and error type. The texts of parse errors differ.
     Kind,
@@ -17,7 +16,6 @@ const QUERY: &str = "/api/v1/query";
 const RANGE: &str = "/api/v1/query_range";
 const SERIES: &str = "/api/v1/series";
 
-/// Parameters of a range query: `start=0&end=60&step=1`, and the query.
 macro_rules! range {
     ($query:expr) => {
         &[("query", $query), ("start", "0"), ("end", "60"), ("step", "1")]
@@ -27,7 +25,6 @@ macro_rules! range {
     };
 }
 
-/// Path, parameters, and the equal parts of the answers.
 type Case = (&'static str, &'static [(&'static str, &'static str)], Alike);
 
 const REQUESTS: &[Case] = &[

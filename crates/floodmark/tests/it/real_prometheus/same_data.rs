@@ -13,7 +13,6 @@ use stdx::rng::{Rng, mix};
 /// Interval between two samples of a series.
 const STEP_MS: i64 = 10_000;
 
-/// Samples of each series.
 const SAMPLES: i64 = 60;
 
 /// Writes everything to both. Returns the time of the last sample.
@@ -317,7 +316,6 @@ fn plain(text: &Value) -> Option<String> {
     (!text.contains("sort is ineffective")).then(|| text[..end].into())
 }
 
-/// Two answers must have the same warnings and infos.
 fn same_annotations(ours: &Reply, theirs: &Reply) -> Result<(), String> {
     for kind in ["warnings", "infos"] {
         let of = |reply: &Reply| {

@@ -50,7 +50,6 @@ impl NodeExporter {
 pub(crate) struct Prometheus {
     program: PathBuf,
     dir: TempDir,
-    /// Remote-write queues.
     queues: usize,
     running: Option<Running>,
 }
@@ -188,7 +187,6 @@ impl Prometheus {
         Some(data)
     }
 
-    /// Values of one of Prometheus' own metrics, for all label sets.
     pub(crate) fn metric(&self, name: &str) -> Vec<f64> {
         let text = self.send(&Request::get("/metrics")).text();
         let lines =
