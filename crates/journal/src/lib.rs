@@ -134,8 +134,8 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Kafka: the high watermark in the latest answer.
     fn durable_end(&self) -> Offset;
 
-    /// First record of the dictionary at `offset`, or nearest to it. A replay from `offset` starts there, to get the
-    /// definitions.
+    /// First record of the dictionary that contains the record at `offset`, or of the nearest dictionary. A replay from
+    /// `offset` starts at this first record, to get the definitions.
     ///
     /// Kafka: from the headers of records.
     fn dictionary_start(&self, offset: Offset) -> Offset;

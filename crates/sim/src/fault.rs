@@ -54,7 +54,7 @@ impl Fault {
         Self::Directories,
     ];
 
-    /// Steps before the drain: minimum, and bound of a random addition.
+    /// Number of steps before the drain: minimum, and bound of a random addition.
     const STEPS: (usize, u64) = (25, 40);
 
     /// Name on the command line.

@@ -61,7 +61,7 @@ pub struct Model {
 #[derive(Debug)]
 pub struct Begun(BTreeMap<Key, u64>);
 
-/// The request that uses each key, and its copies in flight.
+/// The request that uses each key, and the number of its copies in flight.
 #[derive(Debug)]
 struct Holds<K>(BTreeMap<K, (u64, usize)>);
 

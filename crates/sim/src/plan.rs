@@ -94,7 +94,7 @@ pub struct Load {
     /// Maximum age of samples on arrival. Samples are drawn around this age.
     pub past_ms: Option<i64>,
     pub metadata: bool,
-    /// Maximum days of a backfill, a request with one sample on each day.
+    /// Maximum number of days of a backfill, a request with one sample on each day.
     pub backfill_days: u64,
 }
 

@@ -345,7 +345,7 @@ impl Table {
         Ok(offset)
     }
 
-    /// Keeps cached floodmarks for the version just committed, which changed those in `moved`.
+    /// Carries the cached floodmarks over to the version just committed, which changed only the floodmarks in `moved`.
     fn carry_floodmarks(&self, version: u64, moved: &BTreeMap<String, u64>) {
         let mut known = lock(&self.floodmarks);
         if known.version + 1 == version && known.floodmarks.len() + moved.len() <= KNOWN_MAX {

@@ -68,7 +68,7 @@ pub struct Column {
     /// Name of the column in Parquet and in the Delta table.
     pub name: &'static str,
     pub data_type: Type,
-    /// True for all columns added after [`FIRST_VERSION`].
+    /// True if a row may lack a value, as in all columns added after [`FIRST_VERSION`].
     pub is_nullable: bool,
     /// First format version with this column.
     pub since: u32,

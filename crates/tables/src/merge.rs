@@ -263,7 +263,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Skips the rest of a damaged file, or fails unless the merge is tolerant.
+    /// Skips the rest of a damaged file if the merge is tolerant, and fails otherwise.
     fn fail(&mut self, i: usize, error: TableError) -> Result<(), TableError> {
         if !(self.tolerant && error.is_of_one_file()) {
             return Err(error);

@@ -34,7 +34,7 @@ pub(super) struct Definer {
     refs: Vec<u32>,
     symbols: Symbols,
     series: Vec<u8>,
-    /// Symbols of each label in the previous series.
+    /// Symbols of the name and value of each label in the previous series.
     previous: Vec<(u32, u32)>,
     label_bytes: usize,
     body: Vec<u8>,

@@ -236,7 +236,7 @@ struct Texts<'a> {
     text: &'a str,
     /// End of each symbol in `text`.
     ends: Vec<u32>,
-    /// Symbols used so far, in order of first use.
+    /// Number of symbols used so far.
     seen: usize,
 }
 

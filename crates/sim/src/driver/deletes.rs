@@ -11,7 +11,7 @@ use server::sim::{Flush, FlushAnswer};
 use stdx::clock::Clock;
 use tables::{DAY_MS, Delete};
 
-/// Turns within which a delete must be answered without faults.
+/// Maximum number of turns until a delete is answered, without faults.
 const TURNS_MAX: usize = 200;
 
 #[derive(Debug)]

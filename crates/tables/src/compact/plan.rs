@@ -188,7 +188,7 @@ impl Planner<'_> {
         let alike = units.iter().take_while(|u| level(u) <= top).count();
         let len = alike.min(self.reach(units));
         let of_top = units[..len].iter().filter(|u| level(u) == top).count();
-        // smaller units are merged along, but do not make a merge due
+        // smaller units are merged too, but do not make a merge due
         let is_due = len >= self.limits.files_min.max(2) && of_top * 2 >= self.limits.files_min;
         if is_due { len } else { 0 }
     }

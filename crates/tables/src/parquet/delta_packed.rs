@@ -237,7 +237,7 @@ impl Packed {
 
 fn sum(steps: &[u64]) -> i64 {
     let sum = |steps: &[u64]| steps.iter().fold(0u64, |sum, step| sum.wrapping_add(*step)) as i64;
-    // a constant length, which the compiler can optimise
+    // most groups have this length, for which the compiler can optimise
     match <&[u64; GROUP]>::try_from(steps) {
         Ok(group) => sum(group),
         Err(_) => sum(steps),

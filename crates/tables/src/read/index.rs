@@ -32,7 +32,7 @@ pub struct RowGroupIndex {
     pair_ends: Box<[u32]>,
     keys: Box<[SeriesKey]>,
     spans: Box<[TimeRange]>,
-    /// Samples up to each row's end, in total and in decimal form.
+    /// Number of samples up to the end of each row: of all samples, and of samples in decimal form.
     samples_ends: Box<[u32]>,
     decimals_ends: Box<[u32]>,
     /// Exponent of each row, or [`FLOATS`].
@@ -81,7 +81,7 @@ impl RowGroupIndex {
         Some((self.bases[row], self.exponents[row])).filter(|(_, exponent)| *exponent != FLOATS)
     }
 
-    /// Samples before `row`, in total and in decimal form.
+    /// Number of samples before `row`: of all samples, and of samples in decimal form.
     pub(super) fn samples_before(&self, row: usize) -> (usize, usize) {
         let last = row.checked_sub(1);
         last.map_or((0, 0), |last| (self.samples_ends[last] as usize, self.decimals_ends[last] as usize))

@@ -66,7 +66,7 @@ pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bo
     columns.map(|c| u64::try_from(c.compressed_size()).unwrap_or(0)).fold(0, u64::saturating_add)
 }
 
-/// First rows of the pages of the largest column to read.
+/// First row of each page, in the largest column to read.
 pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: bool) -> Vec<usize> {
     let column = leaf(metadata, if samples { metrics::TIMESTAMPS } else { metrics::LABELS });
     let pages = || {

@@ -43,7 +43,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Bytes of values between checks.
+    /// Number of bytes of values between two checks.
     const BYTES: usize = 1024;
 
     /// Cost of a row or an empty value.

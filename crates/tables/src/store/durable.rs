@@ -26,7 +26,7 @@ const STORE: &str = "DurableFiles";
 /// Prefix of unfinished files. Sweeps delete them after a crash.
 const TEMPORARY: &str = ".aside-";
 
-/// Maximum unfinished files of a process in one folder.
+/// Maximum number of unfinished files of a process in one folder.
 const TEMPORARY_MAX: usize = 10_000;
 
 /// Local file system whose puts are synced.

@@ -45,8 +45,8 @@ fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     table.staged(summary, upload).unwrap()
 }
 
-/// Eight files of a past day, two of an expiring day, one not committed, and a checkpoint. A quarter of the series is
-/// deleted.
+/// Writes eight files of a past day, two of an expiring day, one file without a commit, and a checkpoint. A quarter of
+/// the series is deleted.
 fn fill(table: &Table) {
     for n in 0..10u64 {
         let at_ms = n as i64 + if n < 2 { OLD } else { DAY };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// unchanged, and a longer chain restarts at zero.
 const CHAIN_MAX: u64 = 1 << 60;
 
-/// Shifts each row's mantissas to continue the previous row's.
+/// Shifts each row's mantissas so that they continue the mantissas of the previous row.
 ///
 /// The encoder stores one column of differences. A jump between two series would widen the 128 differences of a block.
 #[derive(Debug, Default)]
