@@ -132,8 +132,8 @@ pub enum WriteRefusal {
     },
     /// The tenant has used its share of the write requests that may create series.
     #[error(
-        "{inside} write requests of tenant {tenant} with new series are waiting: it has used its share of {limit} such requests, or \
-         of half of the account inflight (setting creating_requests)"
+        "{inside} write requests of tenant {tenant} with new series are waiting, which is its share of {limit} requests or of \
+         half of the account inflight (setting creating_requests)"
     )]
     ShareOfCreating {
         tenant: TenantId,

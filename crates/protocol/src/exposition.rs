@@ -7,8 +7,8 @@
 //!   {"a name", "a label"="x"} 1 1795284000                 names with special characters are quoted
 //! ```
 //!
-//! Only lines with samples are read, without their exemplars. The formats have no staleness marker, and one
-//! NaN.
+//! Only lines with samples are read, without their exemplars. The formats have only one NaN, and no
+//! staleness marker.
 
 use crate::number::{NAN, put_finite, put_integer};
 use model::labels::METRIC_NAME;

@@ -87,7 +87,7 @@ impl Allowance {
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {
             return Err(format!(
-                "a request may have at most {PATTERNS_MAX} regular expressions besides prefixes and lists"
+                "a request may have at most {PATTERNS_MAX} regular expressions other than prefixes and lists"
             ));
         }
         Ok(())

@@ -12,8 +12,8 @@ pub(crate) use program::Program;
 /// Longest regular expression, in bytes.
 pub const REGEX_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a compiled regular expression, in bytes. It also bounds the time of a match, which cannot
-/// be canceled.
+/// Maximum size of a compiled regular expression, in bytes. The limit also bounds the time of a match, which
+/// cannot be canceled.
 pub const REGEX_COMPILED_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

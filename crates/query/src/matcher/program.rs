@@ -93,14 +93,13 @@ impl Program {
         self.regex.create_captures()
     }
 
-    /// Finds the capture groups. The result is true if the value matches. Fails after [`GROUP_STEPS_MAX`]
-    /// steps.
+    /// Finds the capture groups. Returns true if the value matches. Fails above [`GROUP_STEPS_MAX`].
     pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> Result<bool, String> {
         let steps = value.len().saturating_mul(self.steps_per_byte);
         if steps > GROUP_STEPS_MAX {
             return Err(format!(
-                "finding the groups in a value of {} bytes takes {steps} steps, the limit is {GROUP_STEPS_MAX}; the \
-                 number grows with the groups and repetitions of the regular expression",
+                "finding the groups in a value of {} bytes takes {steps} steps, the limit is {GROUP_STEPS_MAX}; use \
+                 fewer groups and repetitions in the regular expression",
                 value.len()
             ));
         }
