@@ -3,7 +3,7 @@ use model::SeriesRefusal;
 /// Reason of refusals for lack of memory, in metrics and logs.
 pub const REASON: &str = "process_memory";
 
-/// Percentage of `--memory` from which new work that needs memory is refused. Full accounts take 93 %.
+/// Percentage of `--memory` from which new work that needs memory is refused. All accounts together take at most 93 %.
 const HIGH_PERCENT: u64 = 95;
 
 /// Memory of the process, as counted by the kernel.

@@ -62,7 +62,7 @@ fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
         left_bytes -= holding.bytes;
         weights -= holding.weight;
         if weights == 0 {
-            // all holdings fit; the largest may take the rest
+            // all holdings fit, so the largest holding may take the rest
             return (holding.bytes + left_bytes) / holding.weight;
         }
     }
