@@ -19,13 +19,10 @@ pub struct Backlog {
 
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// Key of the request's last new series.
     last: SeriesKey,
-    /// Number of series that were left out.
     series: u64,
     /// First time at which the series were left out.
     since: Instant,
-    /// Last time.
     seen: Instant,
 }
 

@@ -28,11 +28,8 @@ pub struct Inside {
 /// Reason why a gate refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// The gate's requests or bytes have reached their limit.
     Gate,
-    /// The tenant holds its share of the gate.
     Share(Inside),
-    /// The tenant has reached its own limit.
     Limit(usize),
 }
 

@@ -10,9 +10,7 @@ const RECENT_MAX: usize = 64;
 
 #[derive(Debug)]
 pub struct NewTenants {
-    /// Interval between tokens.
     interval: Duration,
-    /// Time in which an empty bucket fills.
     burst: Duration,
     /// Time at which the bucket is full. It may be in the past.
     full_at: Option<Instant>,

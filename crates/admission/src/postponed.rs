@@ -15,17 +15,13 @@ pub enum Postponed {
     LateSamples,
     /// The tenant creates series too fast. It may create the next series after this time.
     NewSeriesRate(Duration),
-    /// The head has no room for new series.
     NewSeries,
     /// The tenant is above its share of the head.
     TenantShare,
-    /// The process has no memory for new series.
     ProcessMemory,
-    /// The tenant has reached its limit of series.
     ActiveSeries,
     /// The tenant has reached its limit of series with a metric name.
     SeriesPerMetric,
-    /// The tenant has reached its limit of clusters.
     Clusters,
 }
 

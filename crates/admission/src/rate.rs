@@ -38,7 +38,6 @@ impl TokenBucket {
         self.missing(now).is_zero()
     }
 
-    /// Time until the bucket is full.
     fn missing(&self, now: Instant) -> Duration {
         self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }

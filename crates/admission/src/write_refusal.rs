@@ -14,19 +14,16 @@ const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 /// Refusal of a whole write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteRefusal {
-    /// The principal may not write.
     #[error("no right to write to tenant {tenant}")]
     Rights {
         /// Tenant of the request.
         tenant: TenantId,
     },
-    /// The node is shutting down.
     #[error("the server is shutting down")]
     Stopping,
     /// The journal is not replayed yet. The text names partitions and reasons.
     #[error("the journal is being replayed{0}")]
     Replaying(String),
-    /// The tenant's table could not be read.
     #[error(
         "tenant {tenant} is unavailable: its table could not be read at the start, so its samples in the journal are not \
          replayed yet ({why}); the server retries"
@@ -36,7 +33,6 @@ pub enum WriteRefusal {
         /// The table's error.
         why: String,
     },
-    /// The head has no memory for samples.
     #[error("the head is full: it holds {used_mib} MiB of {limit_mib} MiB; raise the limit with --memory")]
     HeadFull {
         /// Memory held by the head.
@@ -64,7 +60,6 @@ pub enum WriteRefusal {
         percent: u64,
         share_mib: u64,
     },
-    /// The tenant's tables have reached their limit.
     #[error(
         "the tables of tenant {tenant} have {used_kib} KiB, and the limit is {limit_kib} KiB (setting disk_bytes); retention, \
          deletes and compaction make room"
@@ -83,7 +78,6 @@ pub enum WriteRefusal {
         /// Maximum number of tenants.
         limit: usize,
     },
-    /// New tenants arrive too fast.
     #[error(
         "too many new tenants: the limit is {burst} at once, then {per_minute} a minute (settings tenant_burst, \
          tenants_per_minute)"
@@ -95,7 +89,6 @@ pub enum WriteRefusal {
         per_minute: usize,
         wait: Duration,
     },
-    /// The tenant sends too fast.
     #[error("tenant {tenant} sends too fast: the limit is {per_s} {limit} a second (setting {})", .limit.setting())]
     Rate {
         tenant: TenantId,
@@ -107,13 +100,11 @@ pub enum WriteRefusal {
     /// The tenant is not in memory, and there is no memory for its series.
     #[error("{0}")]
     NoRoomForTenant(SeriesRefusal),
-    /// Too many write requests are in progress.
     #[error("{limit} write requests are in progress, which is the limit (setting inflight_requests)")]
     InflightRequests {
         /// Maximum number of requests.
         limit: usize,
     },
-    /// The tenant has too many write requests in progress.
     #[error(
         "{limit} write requests of tenant {tenant} are in progress, which is its limit (setting concurrent_writes)"
     )]
@@ -142,7 +133,6 @@ pub enum WriteRefusal {
         /// Limit for all tenants.
         limit: usize,
     },
-    /// Too many write requests that create series are waiting.
     #[error(
         "too many write requests with new series are waiting: the limit is {limit} requests, or half of the account \
          inflight (setting creating_requests)"

@@ -36,7 +36,6 @@ impl<'a> Columns<'a> {
         self.values
     }
 
-    /// At most the first `most` samples.
     pub(crate) fn first(self, most: usize) -> Self {
         let len = self.refs.len().min(most);
         Self::new(&self.refs[..len], &self.timestamps[..len], self.values.slice(0..len))

@@ -83,7 +83,6 @@ impl Exemplars {
         self.ring.range(skipped..).zip(numbers).map(|((series, exemplar), number)| (number, series, exemplar))
     }
 
-    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.capacity() * ENTRY_BYTES + self.label_bytes
     }

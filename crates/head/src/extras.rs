@@ -28,9 +28,7 @@ pub struct Extras {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataRefusal {
-    /// The tenant has too many metric families.
     Families,
-    /// All tenants, or this tenant, have used their bytes.
     Bytes,
 }
 

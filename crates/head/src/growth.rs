@@ -18,7 +18,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 #[cfg(test)]
 mod tests;
 
-/// Width of a bucket in seconds.
 const BUCKET_S: u32 = 600;
 
 /// Number of buckets: the six complete ones of an hour, and the current one.
@@ -95,7 +94,6 @@ impl Growth {
         }
     }
 
-    /// Notes that a pair leaves memory.
     pub(crate) fn forget(&mut self, id: PairId, hash: impl Fn() -> u64) {
         if let Some(Bucket { metrics, pairs, .. }) = self.buckets.back_mut() {
             metrics.forget(id, &hash);
@@ -135,7 +133,6 @@ impl Growth {
         }
     }
 
-    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         let sketches = self.buckets.iter().flat_map(|bucket| [&bucket.metrics, &bucket.pairs]);
         self.buckets.capacity() * size_of::<Bucket>() + sketches.map(Sketch::memory_bytes).sum::<usize>()
@@ -179,12 +176,10 @@ fn gains<'a, 's>(
 struct Sum {
     most: u64,
     least: u64,
-    /// Sum of [`Sketch::floor`] over these buckets.
     floors: u64,
     pair: PairId,
 }
 
-/// Counters of the most frequent pairs.
 #[derive(Debug, Default)]
 struct Sketch {
     counters: Vec<Counter>,

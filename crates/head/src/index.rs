@@ -4,15 +4,12 @@
 
 use model::{SeriesKey, SeriesRef};
 
-/// Slots of a page.
 const SLOTS: usize = 512;
 /// A page splits beyond this number of keys, to keep probes short.
 const FILL_MAX: usize = SLOTS * 7 / 8;
 /// Maximum number of keys of a merged page, low enough to delay the next split.
 const MERGE_MAX: usize = FILL_MAX / 4 * 3;
-/// Marks a free slot.
 const FREE: u32 = u32::MAX;
-/// Marks the series of a slot as unlinked.
 const UNLINKED: u32 = 1 << 31;
 
 /// The most series an index can hold.
@@ -154,7 +151,6 @@ impl Index {
         Some(SeriesRef(slot.series))
     }
 
-    /// Number of pages for [`Self::review`].
     pub(crate) const fn page_count(&self) -> usize {
         self.pages.len()
     }

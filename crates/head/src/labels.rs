@@ -13,7 +13,6 @@ use std::cmp::Ordering;
 pub(crate) struct LabelSets {
     sets: Paged<Set>,
     bases: Slab<Base>,
-    /// Bytes of the pairs of all bases.
     pairs_bytes: usize,
     /// Pairs of the newest base, which the next series probably shares. Empty without a base.
     base: Vec<PairId>,
@@ -111,7 +110,6 @@ impl LabelSets {
         *self.base.first().expect("BUG: a series has no labels")
     }
 
-    /// The pairs of a series, sorted by name.
     pub(crate) fn pairs<'a>(
         &'a self,
         series: SeriesRef,

@@ -66,7 +66,6 @@ impl Late {
         each!(self, late => late.has_samples(range))
     }
 
-    /// Memory on the heap, in constant time.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Floats(late) => late.heap_bytes(),
@@ -152,7 +151,6 @@ struct Piece<V> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// A lookup.
     Little,
     /// A chunk was rewritten, in a few microseconds.
     Rewrite,
@@ -236,7 +234,6 @@ impl<V: ChunkValue> LateOf<V> {
         self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)
     }
 
-    /// Memory on the heap, in constant time.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.recent.capacity() * size_of::<(i64, V)>() + self.held_bytes
     }
@@ -312,14 +309,12 @@ impl<V: ChunkValue> Piece<V> {
         !samples.is_empty()
     }
 
-    /// Memory with the entry in the tree.
     fn memory_bytes(&self) -> usize {
         let pending = self.pending.capacity() * size_of::<(i64, V)>() + values_bytes(&self.pending);
         self.chunk.memory_bytes() + pending + ENTRY_BYTES
     }
 }
 
-/// Bytes of values on the heap.
 fn values_bytes<V: ChunkValue>(samples: &[(i64, V)]) -> usize {
     samples.iter().map(|(_, value)| value.heap_bytes()).sum()
 }

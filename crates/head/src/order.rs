@@ -14,7 +14,6 @@ mod tests;
 /// Steps of a turn, about fifty microseconds. A step is a comparison, or a visit to one series.
 const TURN_STEPS: usize = 500;
 
-/// Maximum number of series returned in a turn.
 const OUT_MAX: usize = 1024;
 
 /// Length of a run sorted at once, with about [`RUN_STEPS`] comparisons per series.
@@ -150,7 +149,6 @@ fn by_value(head: &TenantHead, a: u32, b: u32) -> Ordering {
     head.pairs().text(PairId(a)).1.cmp(head.pairs().text(PairId(b)).1)
 }
 
-/// Resumable bottom-up merge sort.
 #[derive(Debug, Default)]
 struct Sort {
     items: Vec<u32>,

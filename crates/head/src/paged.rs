@@ -162,7 +162,6 @@ impl Free {
     }
 }
 
-/// Elements with reusable numbers.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     paged: Paged<T>,
@@ -197,7 +196,6 @@ impl<T: Default> Slab<T> {
         self.paged.get_mut(number as usize)
     }
 
-    /// [`Paged::find`] by number.
     pub(crate) fn find(&self, number: usize) -> Option<&T> {
         self.paged.find(number)
     }

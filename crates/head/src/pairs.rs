@@ -253,7 +253,6 @@ impl Pairs {
         Some((&*name.text, name.pairs.iter_from(from).map(PairId)))
     }
 
-    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pairs.memory_bytes()
             + self.names.memory_bytes()

@@ -17,7 +17,6 @@ pub struct Partition {
     seed: u64,
     pins: Pins,
     eviction: Eviction,
-    /// Tenants with frozen samples.
     frozen: Vec<TenantId>,
     /// Change of memory since the last [`Self::take_change`], in bytes.
     pub(crate) change_bytes: isize,
@@ -30,7 +29,6 @@ struct Eviction {
     step: Step,
     /// Tenants left to visit, the next one last.
     waiting: Vec<TenantId>,
-    /// Tenants with unlinked series.
     removing: Vec<TenantId>,
     removed: u64,
 }

@@ -3,7 +3,6 @@
 use roaring::RoaringBitmap;
 use std::ops::Range;
 
-/// Maximum length of a plain list of references.
 const LIST_MAX: usize = 32;
 /// Shorter runs are kept as single references.
 const RUN_MIN: u32 = 8;
@@ -15,7 +14,6 @@ const BITMAP_BYTES: usize = 96;
 #[derive(Debug, Default)]
 pub(crate) struct Postings {
     kept: Kept,
-    /// Run of the largest references; may be empty.
     run: Range<u32>,
     len: u32,
     /// Estimated heap memory of `kept`.
@@ -95,7 +93,6 @@ impl Postings {
         if before.is_empty() { 0 } else { self.keep(before) }
     }
 
-    /// Estimated heap memory.
     pub(crate) const fn bytes(&self) -> isize {
         self.bytes as isize
     }
@@ -144,7 +141,6 @@ impl Postings {
         kept.chain(self.run.start.max(from)..self.run.end)
     }
 
-    /// The reference at a position, ascending.
     pub(crate) fn nth(&self, position: usize) -> Option<u32> {
         let kept = self.kept_len() as usize;
         if position >= kept {

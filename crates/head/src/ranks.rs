@@ -66,7 +66,6 @@ impl Ranks {
         series >= 1 << LEAST
     }
 
-    /// Memory in bytes, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.classes.capacity() * size_of::<Postings>() + self.postings_bytes.max(0) as usize
     }

@@ -13,7 +13,6 @@ pub(crate) struct Series {
     pub(crate) seen_s: u32,
     /// [`ACTIVE`] and other flags, which an append compares at once.
     pub(crate) state: u8,
-    /// True if the series has late samples.
     pub(crate) late: bool,
     /// True if the series has late samples from before the last freeze.
     pub(crate) frozen_late: bool,
@@ -30,10 +29,8 @@ pub(crate) const EPOCH: u8 = 2;
 pub(crate) const UNLINKED: u8 = 4;
 /// The series is removed, or about to be.
 pub(crate) const GONE: u8 = 8;
-/// The series' values are native histograms.
 pub(crate) const HISTOGRAM: u8 = 16;
 
-/// Bits of the state for a kind of values.
 pub(crate) const fn state_of(kind: ValueKind) -> u8 {
     match kind {
         ValueKind::Float => 0,
@@ -41,7 +38,6 @@ pub(crate) const fn state_of(kind: ValueKind) -> u8 {
     }
 }
 
-/// A removed series.
 impl Default for Series {
     fn default() -> Self {
         Self {

@@ -64,7 +64,6 @@ pub struct TenantHead {
     pub(crate) restored_s: Option<u32>,
 }
 
-/// The existing series.
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
     /// Smaller references exist, except those in `absent`.

@@ -51,7 +51,6 @@ impl<V: Value> SeriesBatch<V> {
         self.exemplars.clear();
     }
 
-    /// Memory held in bytes, without the labels of exemplars.
     fn memory_bytes(&self) -> usize {
         self.series.capacity() * size_of::<BatchSeries>()
             + self.timestamps.capacity() * size_of::<i64>()
@@ -164,7 +163,6 @@ pub enum MetricKind {
     /// A value that only increases, except for resets.
     Counter = 1,
     Gauge = 2,
-    /// Buckets, sum and count.
     Histogram = 3,
     GaugeHistogram = 4,
     Summary = 5,

@@ -14,8 +14,6 @@ pub enum ErrorKind {
     Limited,
     /// The node cannot do this now: retry later.
     Unavailable,
-    /// Stored data is damaged.
     Data,
-    /// A bug.
     Internal,
 }

@@ -4,10 +4,8 @@ use std::time::Duration;
 /// Reason why one series of a request cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesRefusal {
-    /// The series has no metric name.
     #[error("series has no metric name (label __name__)")]
     NoName,
-    /// A label name occurs twice.
     #[error("label name {0:?} is not unique")]
     DuplicateLabel(String),
     #[error("label name is empty")]
@@ -20,10 +18,8 @@ pub enum SeriesRefusal {
     LabelNameTooLong(usize),
     #[error("value of label {0:?} has {1} bytes, the limit is {LABEL_VALUE_BYTES_MAX}")]
     LabelValueTooLong(String, usize),
-    /// All labels together are too long.
     #[error("labels take {0} bytes together, the limit is {SERIES_LABEL_BYTES_MAX}")]
     LabelsTooLong(usize),
-    /// A reference outside the request's symbol table.
     #[error("label reference {0} is outside the symbol table of {1} symbols")]
     SymbolOutOfRange(u32, usize),
     /// Label references must come in pairs of name and value.
@@ -39,7 +35,6 @@ pub enum SeriesRefusal {
         number: usize,
         what: String,
     },
-    /// The series has no samples, histograms or exemplars.
     #[error("series has no samples")]
     NoSamples,
     /// Number of native histograms, which cannot be stored yet.
@@ -52,7 +47,6 @@ pub enum SeriesRefusal {
         timestamp_ms: i64,
         reason: &'static str,
     },
-    /// The head has no room for more series.
     #[error(
         "no memory for new series: the head holds {used_mib} MiB and takes new series up to {limit_mib} MiB; \
              raise the limit with --memory"
@@ -62,7 +56,6 @@ pub enum SeriesRefusal {
         used_mib: u64,
         limit_mib: u64,
     },
-    /// The process has no memory for more series.
     #[error(
         "no memory for new work: the process holds {used_mib} MiB and takes new series, exports and long queries up to \
              {limit_mib} MiB; raise the limit with --memory"
@@ -86,7 +79,6 @@ pub enum SeriesRefusal {
         "the tenant has {limit} active series of this metric name, which is its limit (setting series_per_metric)"
     )]
     SeriesPerMetric { limit: u64 },
-    /// The tenant creates series too fast.
     #[error(
         "the tenant creates series too fast: the limit is {per_s} a second (setting new_series_per_second)"
     )]
@@ -95,7 +87,6 @@ pub enum SeriesRefusal {
         /// Time until the next series may be created.
         wait: Duration,
     },
-    /// The tenant has reached its limit of clusters.
     #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]
     TooManyClusters { limit: usize },
     /// The clusters of all tenants fill their memory.

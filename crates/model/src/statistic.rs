@@ -2,7 +2,6 @@
 /// samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
-    /// Number of samples.
     Count,
     /// The first value, with its timestamp.
     First,

@@ -14,7 +14,6 @@ pub enum TenantError {
     TooLong(usize),
     #[error("tenant ID contains unsupported character {0:?}")]
     Character(char),
-    /// `.` or `..`.
     #[error("tenant ID is '.' or '..'")]
     PathSegment,
 }

@@ -29,10 +29,8 @@ pub enum ValuesRef<'a> {
 pub trait Value: Clone {
     const KIND: ValueKind;
 
-    /// Bytes that the value holds on the heap.
     fn heap_bytes(&self) -> usize;
 
-    /// True if both values have the same bits.
     fn is_same(&self, other: &Self) -> bool;
 
     fn column(values: &[Self]) -> ValuesRef<'_>;

@@ -20,7 +20,6 @@ use std::hint::black_box;
 use std::time::Instant;
 use stdx::budget::{Account, Reservation};
 
-/// Measured parts, by name.
 pub(crate) const PARTS: [&str; 9] =
     ["snap", "snappy", "v1", "v1-replica", "snap-v2", "snappy-v2", "v2", "v2-metadata", "labels"];
 

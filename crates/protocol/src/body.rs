@@ -46,7 +46,6 @@ impl Encoding {
     }
 }
 
-/// Part of a header for a message.
 pub(crate) fn shown(header: &str) -> String {
     header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
 }

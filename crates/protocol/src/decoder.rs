@@ -29,7 +29,6 @@ pub trait Decoder: Send + 'static {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError>;
 
-    /// Memory that the decoder keeps between requests.
     fn memory_bytes(&self) -> usize;
 
     /// Decodes a request into `batch`, and drops the previous contents. Growth of the decoder or the batch is

@@ -22,7 +22,6 @@ pub struct Extras<'a> {
 
 struct BlockCompressor {
     snappy: snap::raw::Encoder,
-    /// Buffer for the block.
     bytes: Vec<u8>,
 }
 

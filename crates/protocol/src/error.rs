@@ -7,7 +7,6 @@ use stdx::budget::Exhausted;
 /// Reason why a whole request cannot be decoded. No part of it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The header `Content-Type` names an unsupported message.
     #[error(
         "content type {0:?} is not supported; send application/x-protobuf, with proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
     )]
@@ -21,7 +20,6 @@ pub enum DecodeError {
     },
     #[error("compressed body has {0} bytes, the limit is {BODY_COMPRESSED_BYTES_MAX}")]
     BodyTooLarge(usize),
-    /// The body decompresses to more than the limit.
     #[error("body decompresses to at least {0} bytes, the limit is {BODY_BYTES_MAX}")]
     DecodedTooLarge(u64),
     #[error("invalid snappy block: {0}")]

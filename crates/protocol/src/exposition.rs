@@ -21,7 +21,6 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub enum Dialect {
     /// Prometheus' text format, version 0.0.4, with quoted names.
     Prometheus,
-    /// OpenMetrics 1.0.
     OpenMetrics,
 }
 

@@ -77,7 +77,6 @@ pub fn series_labels(raw: &[u8]) {
 
 const SEED: u64 = 7;
 
-/// Upper bound on the memory of one series.
 const ONE_SERIES_BYTES: u64 = 512 << 10;
 
 /// Memory of a fuzzed decoder: enough for most inputs only.

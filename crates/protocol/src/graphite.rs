@@ -33,7 +33,6 @@ const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
 #[derive(Debug)]
 pub struct Decoder {
     hasher: SeriesHasher,
-    /// The decompressed body.
     body: Vec<u8>,
     /// Labels of a line: positions of names and values.
     labels: Vec<Label>,

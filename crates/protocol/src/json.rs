@@ -193,7 +193,6 @@ impl<'a> Parser<'a> {
         self.number()?.parse().map_err(|_| JsonError { at, what: "expected a non-negative integer" })
     }
 
-    /// Parses `true`, `false` or `null`.
     pub(crate) fn word(&mut self) -> Result<&'static str, JsonError> {
         self.spaces();
         let rest = &self.bytes[self.at..];

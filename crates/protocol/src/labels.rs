@@ -84,7 +84,6 @@ fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Maximum length of a name or value in a message, in bytes.
 pub(crate) const LABEL_SHOWN_BYTES_MAX: usize = 64;
 
-/// Maximum number of labels in a message.
 pub(crate) const LABELS_SHOWN_MAX: usize = 16;
 
 /// Formats label bytes, such as `up{job="x"}`. Accepts any bytes, and cuts long texts and lists.
@@ -110,7 +109,6 @@ pub fn describe_labels(raw: &[u8]) -> String {
     format!("{metric}{{{}}}", labels.join(", "))
 }
 
-/// Text for a message, cut if it is long.
 fn shown(text: &[u8]) -> String {
     let mut shown = String::from_utf8_lossy(&text[..text.len().min(LABEL_SHOWN_BYTES_MAX)]).into_owned();
     if text.len() > LABEL_SHOWN_BYTES_MAX {

@@ -3,7 +3,6 @@
 /// The NaN of the text `NaN` in Prometheus (`model/value/value.go`).
 pub(crate) const NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0001);
 
-/// Appends a finite number.
 pub(crate) fn put_finite(out: &mut Vec<u8>, v: f64) {
     let mut buffer = zmij::Buffer::new();
     let text = buffer.format_finite(v);

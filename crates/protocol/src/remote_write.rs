@@ -39,7 +39,6 @@ pub enum Version {
 }
 
 impl Version {
-    /// Full name of the message type.
     const fn message(self) -> &'static str {
         match self {
             Self::V1 => "prometheus.WriteRequest",
@@ -82,7 +81,6 @@ pub struct Decoder {
     body: Vec<u8>,
     /// Labels of series whose label fields are not contiguous, in 1.0.
     gathered: Vec<u8>,
-    /// Labels of exemplars.
     labels: LabelsBuilder,
     v2: v2::Scratch,
 }

@@ -14,7 +14,6 @@ pub struct WireError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The message ends inside a varint.
     #[error("truncated varint")]
     TruncatedVarint,
     /// A varint has more than ten bytes or 64 bits.
@@ -23,7 +22,6 @@ pub enum Fault {
     /// A length reaches beyond the end of the message.
     #[error("length beyond the end of the message")]
     Overrun,
-    /// The message ends inside a fixed-size number.
     #[error("truncated fixed-size number")]
     TruncatedFixed,
     /// A field number is 0 or above 2^29 - 1.
@@ -32,7 +30,6 @@ pub enum Fault {
     /// A field is a group, or has an undefined wire type.
     #[error("group or unknown wire type")]
     WireType,
-    /// A known field has another wire type.
     #[error("wrong wire type for a known field")]
     Mismatch,
 }
@@ -73,12 +70,10 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// A reader of a message inside a body.
     pub(crate) fn within(body: &'a [u8], part: Range<usize>) -> Self {
         Self { bytes: &body[..part.end], at: part.start }
     }
 
-    /// Range of the unread bytes in the body.
     pub(crate) const fn unread(&self) -> Range<usize> {
         self.at..self.bytes.len()
     }
@@ -267,7 +262,6 @@ pub(crate) struct RunSteps {
 }
 
 impl RunSteps {
-    /// Maximum number of predicted fields.
     const FIELDS_MAX: usize = 32;
 }
 

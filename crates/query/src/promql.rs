@@ -71,7 +71,6 @@ pub enum ValueType {
     String,
     /// Series with one value for each step.
     Vector,
-    /// Series with many samples.
     Matrix,
 }
 

@@ -41,7 +41,6 @@ impl Date {
 }
 
 impl std::fmt::Display for Date {
-    /// Formats the date as `YYYY-MM-DD`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { year, month, day } = self;
         write!(f, "{year:04}-{month:02}-{day:02}")

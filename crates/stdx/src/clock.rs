@@ -7,7 +7,6 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Wall-clock time in milliseconds since the Unix epoch. It can go back.
     fn now_ms(&self) -> i64;
 
-    /// Monotonic time.
     fn instant(&self) -> Instant {
         Instant::now()
     }

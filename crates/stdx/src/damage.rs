@@ -18,7 +18,6 @@ pub fn mutations(usual: usize) -> usize {
     std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Bytes likely to reach special cases.
 const INTERESTING: [u8; 11] = [0x00, 0x01, 0x0a, 0x0b, 0x12, 0x1a, 0x22, 0x2a, 0x7f, 0x80, 0xff];
 
 /// Damages `bytes` in up to four places.

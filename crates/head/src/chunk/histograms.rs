@@ -20,7 +20,6 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Size in bytes from which an open chunk takes no more histograms. A read decodes the whole chunk.
 const OPEN_BYTES_MAX: usize = 32 << 10;
 
-/// Bytes before the first histogram.
 const HISTOGRAM_HEADER_BYTES: usize = 9;
 
 const SAME: u8 = 0;
@@ -61,7 +60,6 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Position after the last token.
     pub(super) fn tokens_end(&self) -> usize {
         let at = self.bytes.len() - LENGTH_BYTES;
         let len = u32::from_le_bytes(self.bytes[at..].try_into().expect("BUG: not four bytes"));

@@ -5,7 +5,6 @@ use roaring::RoaringBitmap;
 #[derive(Debug, Default)]
 pub(crate) struct EvictionState {
     pub(crate) page: usize,
-    /// True if this pass over the index merged pages.
     pub(crate) merged: bool,
     /// Series that left the index and are not removed yet.
     pub(crate) removing: RoaringBitmap,

@@ -60,7 +60,6 @@ fn read_frozen(head: &TenantHead, series: SeriesRef) -> Vec<(i64, u64)> {
 
 type Map = BTreeMap<i64, u64>;
 
-/// Expected state of a series.
 #[derive(Debug, Default, Clone)]
 struct Model {
     fresh: Map,

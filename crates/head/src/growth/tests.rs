@@ -6,10 +6,8 @@ use model::{Labels, SeriesKey, TenantId, ValueKind};
 use std::collections::BTreeSet;
 use stdx::rng::Rng;
 
-/// Exact counts by bucket and pair.
 type Exact = BTreeMap<(u32, String, String), u64>;
 
-/// Compares the bounds with exact counts.
 fn check(gained: &Gained<'_>, exact: &Exact, now_s: u32) {
     let wanted = Growth::since_s(now_s) / BUCKET_S..=now_s / BUCKET_S;
     for (is_metric, Gains { gains, others_max }, counters) in

@@ -11,7 +11,6 @@ pub struct Filter<'a> {
 /// Values that pass a [`Filter`].
 #[derive(Clone, Copy)]
 pub enum FilterKind<'a> {
-    /// Exactly this value.
     Equal(&'a str),
     OneOf(&'a [String]),
     /// All values for which the function is true. The function runs under the head's lock, so it must be

@@ -5,7 +5,6 @@ use crate::pair::PairId;
 use crate::pairs::Pairs;
 use roaring::RoaringBitmap;
 
-/// Bytes of text in a full batch.
 const BATCH_BYTES: usize = 16 << 10;
 
 const BATCH_VALUES: usize = 1_000;

@@ -9,7 +9,6 @@ use roaring::RoaringBitmap;
 /// Steps of a turn, about a millisecond. A label pair takes one step, or more.
 const TURN_STEPS: usize = 8_000;
 
-/// Steps to search a series for samples.
 pub(super) const SAMPLES_STEPS: usize = 8;
 
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,6 @@ use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
 use model::{Labels, Samples, SeriesKey, SeriesSamples, TimeRange, ValueKind, Values};
 use proptest::prelude::*;
 
-/// A histogram with this sum.
 pub(crate) fn histogram_of(sum: f64) -> Histogram {
     let seed = sum.to_bits() >> 48;
     let length = (seed % 5) as u32;

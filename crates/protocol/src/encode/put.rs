@@ -42,7 +42,6 @@ pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce
     assert_eq!(out.len() - start, len, "BUG: a message does not have the announced length");
 }
 
-/// Length of a field with `len` bytes of content.
 pub(super) const fn field_len(len: usize) -> usize {
     1 + varint::len(len as u64) + len
 }

@@ -11,7 +11,6 @@ use stdx::varint;
 #[derive(Debug)]
 pub struct V2Encoder {
     symbols: SymbolTable,
-    /// Encoded time series.
     series_fields: Vec<u8>,
     /// Packed references of the current series and its exemplars.
     refs: Vec<u8>,
@@ -142,11 +141,9 @@ const fn metadata_len(refs: &[u64; 3]) -> usize {
 /// Table of distinct texts, in order of first use.
 #[derive(Debug)]
 struct SymbolTable {
-    /// Encoded `symbols` fields.
     fields: Vec<u8>,
     /// Position of each text in `fields`.
     spans: Vec<(u32, u32)>,
-    /// Positions in `spans`, by text.
     by_text: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }

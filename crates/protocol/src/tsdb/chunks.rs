@@ -18,7 +18,6 @@ const XOR: u8 = 1;
 /// Maximum length of a chunk. A chunk has at most 65,535 samples, and a float takes at most 20 bytes.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 
-/// Bytes read at a time.
 const WINDOW_BYTES: usize = 512 << 10;
 
 /// Maximum number of segments, each of up to 512 MiB.
@@ -32,7 +31,6 @@ pub enum Chunk<'a> {
     Other {
         /// Number of the encoding. 2 and 3 are histograms.
         encoding: u8,
-        /// Number of samples, from the chunk's head.
         samples: u64,
     },
 }

@@ -17,7 +17,6 @@ use stdx::varint;
 
 const FILE: &str = "index";
 const MAGIC: u32 = 0xBAAA_D700;
-/// Length of the header.
 const HEADER_BYTES: u64 = 5;
 /// Length of the table of contents: six references and a checksum.
 const CONTENTS_BYTES: u64 = 52;
@@ -185,7 +184,6 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    /// Labels of a series with `count` labels.
     fn labels(&mut self, count: usize) -> Result<Result<Labels, SeriesRefusal>, TsdbError> {
         if count > SERIES_LABELS_MAX {
             return Ok(Err(SeriesRefusal::TooManyLabels(count)));
@@ -209,7 +207,6 @@ impl<R: ReadAt + Clone> Index<R> {
     }
 }
 
-/// Offset and length of an entry's content.
 struct EntryLen {
     start: u64,
     bytes: usize,

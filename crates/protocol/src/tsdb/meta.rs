@@ -26,7 +26,6 @@ pub struct BlockMeta {
 pub enum MetaError {
     #[error("meta.json: {0}")]
     Json(#[from] JsonError),
-    /// The block's layout has an unknown version.
     #[error("meta.json has version {0}, this build reads 1")]
     Version(u64),
     #[error("meta.json: {0:?} is not a ULID")]

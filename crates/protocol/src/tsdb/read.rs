@@ -5,7 +5,6 @@ use std::io;
 use stdx::varint;
 
 pub trait ReadAt {
-    /// Length of the file in bytes.
     fn len(&self) -> u64;
 
     fn is_empty(&self) -> bool {
@@ -48,7 +47,6 @@ pub(super) struct Window<R> {
     source: R,
     file: &'static str,
     step: usize,
-    /// File offset of `bytes`.
     start: u64,
     bytes: Vec<u8>,
 }

@@ -86,7 +86,6 @@ impl<'a> Bits<'a> {
         Self { bytes, held: 0, count: 0 }
     }
 
-    /// Takes 1 to 64 bits.
     #[inline]
     fn take(&mut self, width: u32) -> Option<u64> {
         if width > 32 {
@@ -96,7 +95,6 @@ impl<'a> Bits<'a> {
         self.take_short(width)
     }
 
-    /// Takes 1 to 32 bits.
     #[inline]
     fn take_short(&mut self, width: u32) -> Option<u64> {
         if self.count < width {

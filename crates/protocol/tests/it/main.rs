@@ -12,7 +12,6 @@ mod round_trip;
 use protocol::remote_write::Version;
 use protocol::{Body, Request};
 
-/// Practically unlimited memory.
 fn plenty() -> stdx::budget::Reservation {
     stdx::budget::Account::new("test", u64::MAX).reserve(0).expect("BUG: cannot reserve 0 bytes")
 }

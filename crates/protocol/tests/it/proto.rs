@@ -6,7 +6,6 @@ pub(crate) fn body(message: &impl Message) -> Vec<u8> {
     pack(&message.encode_to_vec())
 }
 
-/// Compresses any bytes.
 pub(crate) fn pack(message: &[u8]) -> Vec<u8> {
     snap::raw::Encoder::new()
         .compress_vec(message)

@@ -200,7 +200,6 @@ fn prost_v2(request: &[Series]) -> v2::Request {
     v2::Request { symbols, timeseries }
 }
 
-/// Decodes with our decoder. Returns series and metadata.
 fn decode(version: Version, body: &[u8]) -> (Vec<Series>, Vec<Metadata>) {
     let mut batch = Batch::default();
     Decoder::new(9)

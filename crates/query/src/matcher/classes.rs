@@ -32,7 +32,6 @@ struct Cost<'t> {
     text: &'t str,
     /// `(?i)` occurs anywhere in the pattern.
     ignores_case: bool,
-    /// Code points visited, if case is ignored.
     folds: u64,
     merges: u64,
 }

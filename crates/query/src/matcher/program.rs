@@ -11,7 +11,6 @@ use regex_syntax::hir::translate::Translator;
 /// Memory that a pattern's lazy automaton may use for its states.
 const AUTOMATON_BYTES_MAX: usize = 128 << 10;
 
-/// Memory limit of the backtracking engine.
 const BACKTRACKING_BYTES_MAX: usize = 256 << 10;
 
 /// Upper bound on the syntax tree's memory per byte of the pattern. `a*b*` reaches it.

@@ -26,7 +26,6 @@ pub(super) struct Selector {
     pub(super) time: TimeShift,
 }
 
-/// Modifiers `offset` and `@`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TimeShift {
     pub(super) at: Option<At>,
@@ -89,7 +88,6 @@ impl BinaryOp {
     }
 }
 
-/// Labels by which series of two vectors are paired.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matching {
     /// True for `on(labels)`, false for `ignoring(labels)`.

@@ -156,7 +156,6 @@ fn active_steps(
     Ok(many.iter().zip(&one).map(|(m, o)| if fills { *m || *o } else { *m && *o }).collect())
 }
 
-/// Marks a step without a row.
 const NO_ROW: usize = usize::MAX;
 
 /// Memory of a pair of rows in a map at half load.
@@ -382,7 +381,6 @@ impl Pairing<'_, '_> {
     }
 }
 
-/// True if the sorted list contains the name.
 fn is_listed(names: &[String], name: &str) -> bool {
     names.binary_search_by(|listed| listed.as_str().cmp(name)).is_ok()
 }

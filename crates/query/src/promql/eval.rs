@@ -184,7 +184,6 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Resolves the time modifiers of a selector.
     pub(super) fn shift(&self, shift: &TimeShift) -> Shift {
         let fixed_ms = shift.at.map(|at| match at {
             At::Start => self.query_start_ms,
@@ -280,7 +279,6 @@ fn annotation(kind: &str, message: impl std::fmt::Display) -> String {
     text
 }
 
-/// A binary operation between scalars.
 fn scalars(op: BinaryOp, l: f64, r: f64) -> f64 {
     match compare(op, l, r) {
         Some(holds) => f64::from(u8::from(holds)),

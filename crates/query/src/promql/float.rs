@@ -16,7 +16,6 @@ pub(super) const fn is_present(value: f64) -> bool {
     !is_stale(value)
 }
 
-/// Removes staleness markers.
 pub(super) fn drop_stale(samples: &mut Samples) {
     // without branches, the compiler uses vector instructions
     let has_absent = |block: &[f64]| block.iter().fold(false, |found, value| found | is_absent(*value));

@@ -40,7 +40,6 @@ impl Grid {
     }
 }
 
-/// Time shift of a selector.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shift {
     pub(super) fixed_ms: Option<i64>,

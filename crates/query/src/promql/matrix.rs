@@ -8,7 +8,6 @@ use super::rows::Rows;
 use hashbrown::HashMap;
 use model::Labels;
 
-/// One value for each step.
 #[derive(Debug)]
 pub(super) struct Column<'m> {
     pub(super) values: Vec<f64>,

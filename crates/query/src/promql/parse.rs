@@ -63,7 +63,6 @@ struct Parser<'t, 'a> {
     text: &'t str,
     /// End of the consumed text.
     at: usize,
-    /// Open parentheses.
     parens: usize,
     nesting: usize,
     allowance: &'a mut Allowance,

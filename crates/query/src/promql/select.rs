@@ -230,7 +230,6 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Computes the rows of a function over buckets.
     fn bucket_rows(
         &mut self,
         mut rolled: Rolled<'_>,

@@ -77,7 +77,6 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Evaluates an operation between a vector and a scalar.
     fn stream_with_scalar(
         &mut self,
         b: &super::ast::Binary,
@@ -95,7 +94,6 @@ impl<'a> Evaluator<'a> {
         self.stream_mapped(vector, grid, !op.is_comparison() || return_bool, map, sink)
     }
 
-    /// Evaluates a vector and keeps all rows.
     pub(super) fn matrix(&mut self, node: &Node, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let mut matrix = Matrix::new(self.meter, grid.count);
         self.stream(node, grid, &mut |row| matrix.push_row(row))?;

@@ -101,7 +101,6 @@ impl std::fmt::Display for Score {
     }
 }
 
-/// Runs the benchmark with small inputs.
 #[test]
 fn benchmark_runs() {
     let size = workload::Size { metrics: 12, series: 10, samples: 60, steps: 5 };

@@ -1,6 +1,5 @@
 use std::fmt;
 
-/// Results of one script.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) name: String,

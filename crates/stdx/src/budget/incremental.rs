@@ -15,7 +15,6 @@ pub struct IncrementalReservation<'a> {
     unused_bytes: u64,
 }
 
-/// Minimum growth of the reservation.
 const PIECE_BYTES: u64 = 16 << 10;
 
 /// Minimum capacity, in bytes, that a collection grows to.
@@ -26,7 +25,6 @@ pub trait Growing {
     const ELEMENT_BYTES: usize;
     /// Number of elements, and capacity in elements.
     fn len_and_capacity(&self) -> (usize, usize);
-    /// Reserves capacity for exactly `more` further elements.
     fn reserve_exact(&mut self, more: usize);
 }
 

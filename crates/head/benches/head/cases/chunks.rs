@@ -32,7 +32,6 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "read/series/200k/mix", unit: "series", prepare: read_series },
 ];
 
-/// Number of full chunks in one case.
 const CHUNKS: usize = 1000;
 const SAMPLES: usize = SAMPLES_MAX as usize;
 

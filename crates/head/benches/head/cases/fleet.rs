@@ -5,7 +5,6 @@ use model::labels::put_label;
 use model::{LabelsRef, SeriesKey, SeriesRef};
 use stdx::rng::mix;
 
-/// Number of metrics of each target.
 pub(super) const METRICS: usize = 2000;
 pub(super) const SEED: u64 = 7;
 

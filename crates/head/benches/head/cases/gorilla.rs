@@ -14,7 +14,6 @@ use model::Samples;
 #[derive(Debug, Default)]
 struct BitWriter {
     words: Vec<u64>,
-    /// Unused bits of the last word.
     free: u32,
 }
 

@@ -15,7 +15,6 @@ pub(crate) use formats::compare_formats;
 pub(crate) use freeze_and_evict::freeze_and_evict;
 pub(crate) use memory::{build_fleet, build_tenants};
 
-/// Amount of work of a case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     /// Divisor of the size in a case's name. The quotient is at least 16.

@@ -3,7 +3,6 @@
 use model::Samples;
 use stdx::rng::Rng;
 
-/// Time between samples.
 pub(crate) const INTERVAL_MS: i64 = 15_000;
 const START_MS: i64 = 1_795_284_000_000;
 

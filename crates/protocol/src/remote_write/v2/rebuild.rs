@@ -202,7 +202,6 @@ impl<'a> LastSeries<'a> {
     }
 }
 
-/// Length of the longest common suffix.
 #[inline(always)]
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     let mut common = 0;

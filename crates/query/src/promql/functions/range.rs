@@ -50,7 +50,6 @@ impl<'p> Windows<'p> {
         }
     }
 
-    /// Fills `out` with the function's value at each step.
     pub(in crate::promql) fn compute(
         &mut self,
         samples: &Samples,

@@ -21,7 +21,6 @@ pub(super) struct Token<'t> {
     pub(super) at: usize,
 }
 
-/// Context of a token within an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Open,
@@ -49,7 +48,6 @@ impl Token<'_> {
     }
 }
 
-/// The token at or after the byte `from`.
 pub(super) fn token(text: &str, from: usize, place: Place) -> Result<Token<'_>, Fault> {
     let at = from + blank(&text[from..]);
     let rest = &text[at..];

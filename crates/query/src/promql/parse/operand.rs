@@ -160,7 +160,6 @@ impl<'t> Parser<'t, '_> {
         self.above(Node::Call(call), name.at, deepest)
     }
 
-    /// `(a, b)`
     fn arguments(&mut self, context: &str) -> Result<Vec<Part>, Fault> {
         self.open_paren(context)?;
         let mut args = Vec::new();

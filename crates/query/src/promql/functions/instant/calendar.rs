@@ -16,7 +16,6 @@ const SECONDS_MAX: f64 = 1e15;
 /// A part of a date, from seconds since the Unix epoch.
 pub(super) type Part = fn(i64) -> f64;
 
-/// The part that a function returns.
 pub(super) fn part(function: Function) -> Option<Part> {
     Some(match function {
         Function::Minute => |s| s.div_euclid(60).rem_euclid(60) as f64,

@@ -14,7 +14,6 @@ use hashbrown::hash_map::Entry;
 use model::Labels;
 use model::labels::METRIC_NAME;
 
-/// The label that holds a bucket's upper bound.
 const BUCKET_LABEL: &str = "le";
 
 /// Relative differences between buckets below this limit are rounding errors.
@@ -263,7 +262,6 @@ fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     (rank_of(upper, buckets).min(count) - rank_of(lower, buckets).min(count)) / count
 }
 
-/// Number of observations below `value`.
 fn rank_of(value: f64, buckets: &[Bucket]) -> f64 {
     let mut start = if buckets[0].upper <= 0.0 { f64::NEG_INFINITY } else { 0.0 };
     let mut rank = 0.0;
@@ -282,7 +280,6 @@ fn rank_of(value: f64, buckets: &[Bucket]) -> f64 {
     f64::INFINITY
 }
 
-/// Merges buckets with the same bound.
 fn coalesce(buckets: &mut Vec<Bucket>) {
     buckets.dedup_by(|later, kept| {
         let same = later.upper == kept.upper;

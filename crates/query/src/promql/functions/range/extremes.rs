@@ -20,7 +20,6 @@ pub(super) const LAST_MIN: Supersedes = |newer, older| newer <= older;
 /// Queue of samples, best first. A sample becomes the best when all samples before it have left the window.
 #[derive(Debug, Default)]
 pub(super) struct Extremes {
-    /// Positions of samples in the series.
     queue: Vec<usize>,
 }
 

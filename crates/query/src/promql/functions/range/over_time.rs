@@ -193,7 +193,6 @@ impl Sorted {
         self.keys.partition_point(|k| *k < key)
     }
 
-    /// Replaces one key by another.
     fn replace(&mut self, out: u64, new: u64) {
         let (from, to) = (self.position(out), self.position(new));
         if from < to {

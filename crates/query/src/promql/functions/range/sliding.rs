@@ -8,7 +8,6 @@ use super::window::Window;
 pub(super) trait Part: Copy {
     const EMPTY: Self;
 
-    /// Adds one sample at the end.
     fn push(&mut self, time_ms: i64, value: f64);
 
     /// Joins this part with the following part `later`.
@@ -54,7 +53,6 @@ impl<P: Part> Sliding<P> {
         if lo < self.middle { self.older[lo - self.base].join(self.newer) } else { self.newer }
     }
 
-    /// Makes the newer part the older one.
     fn turn(&mut self, times: &[i64], values: &[f64], lo: usize) {
         (self.base, self.middle, self.newer) = (lo, self.end, P::EMPTY);
         self.older.clear();

@@ -13,7 +13,6 @@ fn meter() -> Meter<'static> {
     Meter::new(&Options { samples_max: u64::MAX, ..Options::new(&FOR_EVER) })
 }
 
-/// Reference implementation for one window.
 fn plainly(function: Function, times: &[i64], values: &[f64], end_ms: i64, param: f64) -> f64 {
     use Function as F;
     let n = values.len();

@@ -18,7 +18,6 @@ impl Spec {
         Self { grid, ..*self }
     }
 
-    /// Time range that covers all windows.
     pub(in crate::promql) fn covers(&self) -> TimeRange {
         let start_ms = self.shift.apply(self.grid.start_ms).saturating_sub(self.range_ms - 1);
         TimeRange::new(start_ms, self.shift.apply(self.grid.last_ms()))

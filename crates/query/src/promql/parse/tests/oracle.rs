@@ -171,7 +171,6 @@ impl Converter {
         (*op, text)
     }
 
-    /// Names of labels, sorted.
     fn names(&self, names: Vec<String>) -> Vec<String> {
         let mut names: Vec<_> = names.iter().map(|name| self.name(name)).collect();
         names.sort_unstable();

@@ -7,7 +7,6 @@ use crate::promql::parse::{DURATION_MS_MAX, number, quoted};
 use crate::promql::{EXPR_BYTES_MAX, EXPR_DEPTH_MAX, QueryError};
 use stdx::units;
 
-/// Words that are binary operators.
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
 /// A parse error in Prometheus' form, without a position.
@@ -51,7 +50,6 @@ struct Scan<'t> {
     levels: Vec<Level>,
     /// The last word was `offset`; only a sign may have followed.
     after_offset: bool,
-    /// Operator of the current matcher.
     op: MatchOp,
 }
 
@@ -159,7 +157,6 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Replaces the text from `start` on by `with`.
     fn replace(&mut self, start: usize, with: &str) {
         self.out.text.push_str(&self.text[self.copied..start]);
         self.out.text.push_str(with);
