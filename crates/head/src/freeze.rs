@@ -46,7 +46,7 @@ impl TenantHead {
     pub(crate) fn freeze_rest_some(&mut self, steps: &mut usize) -> bool {
         assert!(self.is_frozen() && self.frozen.released == 0, "BUG: no freeze, or its release has begun");
         self.frozen.samples += std::mem::take(&mut self.samples_fresh);
-        // eviction may have removed visited series
+        // eviction may have shortened the list of series
         let mut next = self.frozen.visited.min(self.series.len());
         while next < self.series.len() && *steps > 0 {
             let taken = 1 + self.freeze_rest(SeriesRef(next as u32)) / LATE_PER_STEP;
@@ -110,7 +110,7 @@ impl TenantHead {
         if !self.is_frozen() {
             return true;
         }
-        // eviction may have removed released series
+        // eviction may have shortened the list of series
         let from = self.frozen.released.min(self.series.len());
         let to = self.series.len().min(from + *steps);
         (from..to).for_each(|i| self.release(SeriesRef(i as u32)));

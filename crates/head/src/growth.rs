@@ -277,7 +277,7 @@ impl Sketch {
         entry.expect("BUG: the position of a counter is missing").remove();
     }
 
-    /// The pair leaves memory. From now on, its counter identifies it by hash.
+    /// The pair leaves memory. From now on, the counter identifies the pair by hash.
     fn forget(&mut self, pair: PairId, hash: &impl Fn() -> u64) {
         let Some(position) = self.position(pair) else { return };
         self.remove_position(pair, position);

@@ -66,7 +66,7 @@ pub struct TenantHead {
 
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
-    /// Smaller references exist, except those in `absent`.
+    /// References below this number exist, except those in `absent`.
     pub(crate) end: u32,
     /// References below `end` without a series.
     pub(crate) absent: RoaringBitmap,

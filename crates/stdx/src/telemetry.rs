@@ -185,8 +185,8 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
-    /// Gauges that differ in one label, whose values may change. The gauges are read at each [`Self::read`]
-    /// of the registry. The caller limits their number.
+    /// Gauges that differ in the value of one label. `read` returns the present values at each
+    /// [`Self::read`] of the registry. The caller limits the number of gauges.
     pub fn gauges_fn(
         &self,
         name: &'static str,

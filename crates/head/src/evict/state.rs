@@ -8,7 +8,7 @@ pub(crate) struct EvictionState {
     pub(crate) merged: bool,
     /// Series that left the index and are not removed yet.
     pub(crate) removing: RoaringBitmap,
-    /// Smaller series are already unlisted.
+    /// Series below this number are unlisted.
     pub(crate) unlisted: u32,
 }
 

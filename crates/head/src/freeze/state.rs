@@ -8,9 +8,9 @@ pub(crate) struct FreezeState {
     pub(crate) epoch: u8,
     /// Upper bound on the frozen samples; 0 without a freeze.
     pub(crate) samples: u64,
-    /// Smaller series are released.
+    /// Series below this number are released.
     pub(crate) released: usize,
-    /// Smaller series were visited by `freeze_rest_some`.
+    /// Series below this number were visited by `freeze_rest_some`.
     pub(crate) visited: usize,
 }
 
