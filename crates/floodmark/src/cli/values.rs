@@ -21,7 +21,7 @@ pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
         PossibleValue::new("constant").help("one whole number that never changes"),
         PossibleValue::new("counter").help("whole numbers that grow, with resets"),
         PossibleValue::new("walk").help("a random walk, rounded to two or three decimals"),
-        PossibleValue::new("random").help("random in all 53 bits, so incompressible"),
+        PossibleValue::new("random").help("53 random bits: incompressible"),
     ])
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn timestamps() -> impl TypedValueParser<Value = SampleTimes> {
     one_of([
         PossibleValue::new("scaled").help("intervals shrink with the speed"),
         PossibleValue::new("shifted")
-            .help("intervals stay as recorded, and the last sample falls on the end"),
+            .help("intervals stay as recorded; the last sample gets the time at which the replay ends"),
     ])
 }
 

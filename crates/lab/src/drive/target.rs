@@ -117,8 +117,8 @@ impl Target {
             let taken = matches!(this.ready, Ready::Listens(_)) && this.ready.is_now().await;
             ensure!(
                 !taken,
-                "another process already listens at {}: use {{port}}, which stands for a free port, in target.start and target.write, \
-                 or set target.ready to an address that only the started target answers",
+                "another process already listens at {}: write {{port}}, a free port, in target.start and target.write, or set \
+                 target.ready to a URL that only the started target answers",
                 spec.write.all().join(", ")
             );
             this.launch(command)?;

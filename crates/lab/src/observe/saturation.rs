@@ -54,7 +54,7 @@ const RULES: [Rule; 8] = [
     },
     Rule {
         resource: "target CPU",
-        rule: "the target's control group throttled in half of the periods of its CPU limit",
+        rule: "the CPU limit of the target's control group throttled it in half of the periods",
         holds: |f| f.part("cgroup/throttled", 1.0, 0.5, "periods"),
     },
     Rule {

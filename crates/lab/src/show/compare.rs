@@ -214,7 +214,10 @@ fn caveats(a: &RunResult, b: &RunResult) -> Vec<String> {
         }
     };
     differ(a.scenario != b.scenario, "the scenarios differ");
-    differ(a.overrides != b.overrides, "the scenarios were changed differently on the command line");
+    differ(
+        a.overrides != b.overrides,
+        "the runs changed different settings of the scenario on the command line",
+    );
     differ(a.seed != b.seed, "the seeds differ, and so the series and values");
     differ(a.machine != b.machine, "the generators ran on different machines");
     differ(a.versions.get("lab") != b.versions.get("lab"), "the versions of the lab differ");

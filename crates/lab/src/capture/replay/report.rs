@@ -109,26 +109,25 @@ impl Replay {
             "Nothing is read back: a sample that was acknowledged may still be missing.".to_owned(),
             "A recording has no exemplars, metadata or start times, so none are sent.".to_owned(),
             format!(
-                "Requests are divided differently from those recorded: about {} samples each, over {} \
+                "The requests are not those of the recording: each has about {} samples, and they use {} \
              connections.",
                 self.batch, self.writers
             ),
         ];
         if spec.times == SampleTimes::Scaled && spec.speed != 1.0 {
             notes.push(format!(
-                "Times of samples are scaled: intervals are {} times shorter than recorded, and \
-             rates that queries compute are as many times higher.",
+                "Times of samples are scaled: the interval between samples is the recorded interval divided by {}. \
+             Queries therefore compute higher rates.",
                 spec.speed
             ));
         }
         if spec.copies > 1 {
             notes.push(format!(
-            "Copies of a series have equal values and differ in the label {COPY_LABEL} only: they compress better \
-             than the same number of real series."
+            "Copies of a series differ only in the label {COPY_LABEL}: they compress better than real series."
         ));
         }
         if summary.concealed != Conceal::default() {
-            notes.push("Concealed texts all have the same length, unlike real ones.".to_owned());
+            notes.push("All concealed texts have the same length. Real texts do not.".to_owned());
         }
         notes
     }
@@ -152,7 +151,7 @@ impl Replay {
         }
         if distributed.moved > 0 {
             all.push(format!(
-            "samples moved by some milliseconds: {} of {}; at this speed, each would have the time of the sample before it",
+            "samples moved by some milliseconds: {} of {}; at this speed, two samples of a series would have the same time",
             distributed.moved,
             summary.samples
         ));

@@ -45,8 +45,8 @@ pub(crate) fn fill(
     result.observed.insert("machine_cores".into(), result.machine.cores as f64);
     if !seconds.still.is_zero() {
         result.warnings.push(format!(
-            "the generator itself was suspended for {:.0} s, for example because its machine was asleep: requests \
-             that were late or never sent for that reason do not count against the target",
+            "the generator was suspended for {:.0} s, perhaps because its machine was asleep: requests that were late \
+             or not sent during this time do not count against the target",
             seconds.still.as_secs_f64()
         ));
     }
@@ -85,8 +85,8 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     }
     if totals.unsent > 0 {
         all.push(format!(
-            "scheduled requests never sent, because their connections were busy: {}; the target is \
-             overloaded, or there are too few connections",
+            "scheduled requests never sent, because all connections were busy: {}; the target is overloaded, or \
+             the scenario has too few connections",
             totals.unsent
         ));
     }
@@ -139,14 +139,14 @@ pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
     note(
         scenario.scale != 1.0,
         &format!(
-            "The scenario was scaled by {}: effects that grow faster than the load are not visible.",
+            "The scenario was scaled by {}: the load as written may behave differently.",
             scenario.scale
         ),
     );
     note(
         scenario.compress != 1.0,
         &format!(
-            "The times of the shape were divided by {}: problems that take long to appear are not visible.",
+            "The times of the shape were divided by {}: a longer run may show problems that this run does not.",
             scenario.compress
         ),
     );
@@ -154,6 +154,9 @@ pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
         return notes;
     }
     note(!scenario.verify.after, "Acknowledged samples were not read back.");
-    note(true, "The lab generated all requests: they have one sample for each series, and invented labels.");
+    note(
+        true,
+        "The lab generated all requests: each has one sample of each series, and the labels are invented.",
+    );
     notes
 }
