@@ -200,7 +200,7 @@ fn exemplars_of_many_new_series() {
         });
         took.min().expect("three rounds")
     };
-    // minima, because other tests use the processors too; quadratic work would take 64 times as long
+    // the least of three times, because other tests use the processors too; quadratic work would take 64 times as long
     let (few, many) = (least(5_000), least(40_000));
     assert!(many < 40 * few, "5,000 took {few:?}, 40,000 took {many:?}");
 }

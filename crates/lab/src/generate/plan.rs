@@ -51,7 +51,7 @@ pub struct Plan {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
-    /// Index within the plan, from 0.
+    /// Index of the writer within the plan.
     pub writer: u32,
     /// Index of the first series within the writer.
     pub first: u64,
@@ -198,7 +198,7 @@ impl Plan {
         mix(self.fleet.seed.rotate_left(17) ^ mix(target) ^ generation.rotate_left(33))
     }
 
-    /// `target_key` comes from [`Self::target_key`].
+    /// The value of a series in a round. `target_key` comes from [`Self::target_key`].
     #[inline]
     pub fn value(&self, target_key: u64, metric: u32, round: u32) -> f64 {
         let tick = self.tick(round) / self.value_ticks.max(1);

@@ -32,7 +32,7 @@ impl Kind {
 pub struct ScrapedFigures {
     pub kind: Kind,
     pub version: Option<String>,
-    /// Values by common name. Counters have their current count.
+    /// Values by common name. The value of a counter is its current count.
     pub values: BTreeMap<&'static str, f64>,
     /// Start of the process, in seconds since 1970.
     pub started_s: Option<f64>,

@@ -16,7 +16,7 @@ const RATE_MIN: f64 = 0.95;
 /// Maximum p99, as a multiple of the median p99 before.
 const P99_FACTOR: f64 = 2.0;
 
-/// Smaller differences of p99 are noise, in seconds.
+/// A smaller difference of p99, in seconds, is noise.
 const P99_NOISE_S: f64 = 0.01;
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Queries are retried for this time, because the target may be restarting.
+/// Queries without an answer are retried for this time, because the target may be restarting.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// If the target lacks memory for a query, it is retried for this time and then halved.

@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn names_that_live_briefly_share_a_query() {
-        // as in a published test
+        // one target with many metrics, as in a published test
         let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
         let plan =
             Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };

@@ -46,7 +46,7 @@ fn bombs() -> Vec<Row> {
     ]
 }
 
-/// At least `bytes` zeros as an endless gzip member. 258 zeros take 13 bits (RFC 1951, fixed codes).
+/// At least `bytes` zeros as a gzip member without an end. 258 zeros take 13 bits (RFC 1951, fixed codes).
 fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
     let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let (mut bits, mut count) = (0u32, 0);

@@ -54,7 +54,7 @@ fn differences(ours: &Matrix, theirs: &Matrix) -> Vec<String> {
     names.iter().filter(differs).map(|n| describe(n)).collect()
 }
 
-/// Expressions with equal answers, for one scrape per second.
+/// Both servers must give equal answers to these queries. Their ranges suit one scrape per second.
 const QUERIES: &[&str] = &[
     "up",
     "count({__name__=~\".+\"})",

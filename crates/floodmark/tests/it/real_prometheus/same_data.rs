@@ -18,7 +18,7 @@ const SAMPLES: i64 = 60;
 /// Writes everything to both. Returns the time of the last sample.
 pub(crate) fn write(server: &Server, prometheus: &Prometheus) -> i64 {
     let end_ms = now_ms() / 1000 * 1000 - 5_000;
-    // in order of time, as Prometheus requires
+    // requests are in order of time, as Prometheus requires
     let all = everything(end_ms);
     for part in 0..6 {
         let window = end_ms - (SAMPLES - part * 10) * STEP_MS..end_ms - (SAMPLES - part * 10 - 10) * STEP_MS;
@@ -288,7 +288,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
             wrong.push(format!("{path} {params:?}\n    {why}"));
         }
     };
-    // at a sample, between two samples, in a gap, and after all series are stale
+    // the queries are at a sample, between two samples, in a gap, and after all series are stale
     let middle = start_ms + 25 * STEP_MS;
     for query in QUERIES {
         for at in [end_ms, end_ms - 1, end_ms - 4_321, middle, end_ms + 299_999, end_ms + 300_000] {

@@ -19,7 +19,7 @@ use stdx::clock::{Clock, SystemClock};
 
 const QUEUE_REQUESTS_MAX: usize = 16_384;
 
-/// Maximum age of an unwritten block. A killed process loses at most this much.
+/// A block of this age is written. A killed process loses only newer requests.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);

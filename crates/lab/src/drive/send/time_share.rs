@@ -10,11 +10,11 @@ pub(crate) struct TimeShare {
     course: Arc<Course>,
     outages: Vec<(f64, f64)>,
     grow: Grow,
-    /// Index of this tenant, and number of tenants at a factor of 1.
+    /// Index of this tenant, and number of tenants when the load's factor is 1.
     tenant: u32,
     tenants: u32,
     pub(crate) first_writer: u32,
-    /// Slots of this tenant on all machines, at a factor of 1.
+    /// Slots of this tenant on all machines, when the load's factor is 1.
     slots_plain: u64,
     slots_all: u64,
 }
