@@ -351,7 +351,8 @@ impl Owner {
     /// Refuses new series of metrics at the tenant's limit on series per metric. Returns how many of the next `wanted`
     /// series may be created.
     fn refuse_beyond_metric_limit(&self, submission: &mut Submission, wanted: usize) -> usize {
-        let Some(limit) = self.context.overrides.current().of(&submission.tenant).series_per_metric else {
+        let Some(limit) = self.context.overrides.current().of(&submission.tenant).limits.series_per_metric
+        else {
             return wanted;
         };
         let (partitions, tenant) = (&self.context.partitions, submission.tenant.clone());

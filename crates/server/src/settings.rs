@@ -22,6 +22,7 @@ mod self_monitoring;
 mod setting;
 mod setting_builder;
 mod table;
+mod tenant_limits;
 mod tenant_settings;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ pub use secret::{StoreOptions, TablesUrl};
 pub use self_monitoring::SelfMonitoring;
 pub use setting::{DefaultValue, Setting, Takes};
 pub use table::SETTINGS;
+pub use tenant_limits::TenantLimits;
 pub use tenant_settings::{TenantSettings, Tenants};
 
 use crate::auth::{AuthFile, Networks};

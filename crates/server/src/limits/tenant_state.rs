@@ -84,7 +84,7 @@ impl TenantState {
 
     /// Account for this tenant's write requests, with its share and limit updated from `own`.
     pub(crate) fn inflight(&self, own: &TenantSettings) -> &Account {
-        self.inflight.share(multiple(own), own.inflight_bytes.unwrap_or(u64::MAX));
+        self.inflight.share(multiple(own), own.limits.inflight_bytes.unwrap_or(u64::MAX));
         &self.inflight
     }
 
@@ -96,7 +96,7 @@ impl TenantState {
 
     /// Admits or refuses a request of `bytes`. [`Self::take_samples`] counts its samples later.
     pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), WriteRefusal> {
-        let rates = [own.samples_rate(), own.bytes_rate(), own.requests_rate()];
+        let rates = [own.limits.samples_rate(), own.limits.bytes_rate(), own.limits.requests_rate()];
         if rates == [None; 3] {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl TenantState {
     pub(crate) fn take_samples(&self, own: &TenantSettings, samples: u64, now: Instant) {
         let mut buckets = self.buckets.lock();
         buckets.sample_rate.add(samples, now);
-        if let Some(rate) = own.samples_rate() {
+        if let Some(rate) = own.limits.samples_rate() {
             buckets.samples.take(samples, rate, now);
         }
     }
@@ -136,8 +136,8 @@ impl TenantState {
     ) -> Result<usize, SeriesRefusal> {
         let mut buckets = self.buckets.lock();
         let limits = Limits {
-            active_series: own.active_series.map(|limit| limit as u64),
-            new_series: own.new_series_rate(),
+            active_series: own.limits.active_series.map(|limit| limit as u64),
+            new_series: own.limits.new_series_rate(),
         };
         let series = self.series() + buckets.being_created;
         let room = limits.room(series, wanted as u64, &mut buckets.series, now)?;
@@ -375,7 +375,7 @@ pub(crate) mod tests {
     fn idle_tenants_are_forgotten_and_those_in_use_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let mut own = small_settings(dir.path()).tenants.general;
-        (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
+        (own.limits.requests_per_second, own.limits.rate_burst_ms) = (Some(1), 1000);
         let (tenants, began) = (TenantStates::for_test(2), Instant::now());
         let in_use = tenants.of(&id(0), || true, began);
         tenants.of(&id(1), || true, began).hold(1, 3, 500);
@@ -394,7 +394,7 @@ pub(crate) mod tests {
     fn a_deleted_tenant_starts_anew() {
         let dir = tempfile::tempdir().unwrap();
         let mut own = small_settings(dir.path()).tenants.general;
-        (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
+        (own.limits.requests_per_second, own.limits.rate_burst_ms) = (Some(1), 1000);
         let (tenants, now) = (TenantStates::for_test(1), Instant::now());
         let in_use = tenants.of(&id(0), || true, now);
         let mut held = None;

@@ -160,7 +160,7 @@ fn the_tenant_is_bounded_unless_it_has_limits_of_its_own() {
     let check = |given: Given, retention_ms: Option<i64>, active_series: usize| {
         let Settings { tenants, self_monitoring, .. } = Settings::resolve(&given).unwrap();
         let own = tenants.of(&self_monitoring.tenant);
-        assert_eq!((own.retention_ms, own.active_series), (retention_ms, Some(active_series)));
+        assert_eq!((own.retention_ms, own.limits.active_series), (retention_ms, Some(active_series)));
         assert_eq!(tenants.general.retention_ms, None);
     };
     let day_ms = 86_400_000;

@@ -71,7 +71,8 @@ mod tests {
         let settings = Settings::resolve(&given).unwrap();
         let registry = Registry::new();
         let overrides = Overrides::new(settings.overrides, settings.tenants, &registry);
-        let limit = |name: &str| overrides.current().of(&TenantId::parse(name).unwrap()).samples_per_second;
+        let limit =
+            |name: &str| overrides.current().of(&TenantId::parse(name).unwrap()).limits.samples_per_second;
         let check = |expected: [usize; 3], valid: bool| {
             overrides.reload();
             assert_eq!([limit("a"), limit("team-a"), limit("b")], expected.map(Some));

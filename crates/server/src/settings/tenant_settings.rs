@@ -8,8 +8,8 @@ use super::limit_status::LimitStatus;
 use super::reader::{EffectiveSetting, Reader};
 use super::self_monitoring::SelfMonitoring;
 use super::table;
+use super::tenant_limits::TenantLimits;
 use crate::query_source::detail::Detail;
-use admission::rate::Rate;
 use model::{TenantId, TenantPatterns};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,27 +25,7 @@ pub struct TenantSettings {
     pub rollup_retention_ms: Option<i64>,
     /// Resolution for queries without the parameter `resolution`.
     pub query_resolution: Detail,
-    pub requests_per_second: Option<usize>,
-    pub samples_per_second: Option<usize>,
-    pub bytes_per_second: Option<u64>,
-    pub new_series_per_second: Option<usize>,
-    /// Burst: the four rate limits let the amount of this time arrive at once.
-    pub rate_burst_ms: i64,
-    pub active_series: Option<usize>,
-    pub series_per_metric: Option<usize>,
-    pub disk_bytes: Option<u64>,
-    /// True if `disk_bytes` was set, and not derived from the disk.
-    pub disk_bytes_is_given: bool,
-    pub tenant_tables: usize,
-    /// Write requests in progress; `None`: the tenant's share of the node's limit.
-    pub concurrent_writes: Option<usize>,
-    /// Memory of write requests in progress; `None`: the tenant's share of the node's limit.
-    pub inflight_bytes: Option<u64>,
-    pub concurrent_queries: Option<usize>,
-    /// Limit on the memory of a query; `None`: the node's limit.
-    pub query_memory_bytes: Option<u64>,
-    /// Limit on the samples that a query holds; `None`: as many as fit into its memory.
-    pub query_samples: Option<usize>,
+    pub limits: TenantLimits,
     /// Weight of the tenant's share of scarce resources.
     pub share_weight: usize,
     /// HTTP status of writes that exceed a configured limit of the tenant.
@@ -56,7 +36,6 @@ pub struct TenantSettings {
     pub ha_replica_label: LabelName,
     /// Time without a sample after which another replica is elected.
     pub ha_failover_ms: i64,
-    pub ha_clusters: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -146,28 +125,8 @@ impl TenantSettings {
         Some(self.rollup_retention_ms.map_or(samples_ms, |ms| ms.max(samples_ms)))
     }
 
-    pub fn requests_rate(&self) -> Option<Rate> {
-        self.requests_per_second.map(|per_s| self.rate(per_s as u64))
-    }
-
-    pub fn samples_rate(&self) -> Option<Rate> {
-        self.samples_per_second.map(|per_s| self.rate(per_s as u64))
-    }
-
-    pub fn bytes_rate(&self) -> Option<Rate> {
-        self.bytes_per_second.map(|per_s| self.rate(per_s))
-    }
-
-    pub fn new_series_rate(&self) -> Option<Rate> {
-        self.new_series_per_second.map(|per_s| self.rate(per_s as u64))
-    }
-
     pub const fn ha_failover(&self) -> Duration {
         Duration::from_millis(self.ha_failover_ms.unsigned_abs())
-    }
-
-    const fn rate(&self, per_s: u64) -> Rate {
-        Rate { per_s, burst: Duration::from_millis(self.rate_burst_ms.unsigned_abs()) }
     }
 
     fn general(reader: &mut Reader<'_>, disk: &DiskDefault) -> Result<Self, SettingsError> {
@@ -176,30 +135,14 @@ impl TenantSettings {
             rollups: reader.read(&table::ROLLUPS)?,
             rollup_retention_ms: reader.read(&table::ROLLUP_RETENTION)?,
             query_resolution: reader.read(&table::QUERY_RESOLUTION)?,
-            requests_per_second: reader.read(&table::REQUESTS_PER_SECOND)?,
-            samples_per_second: reader.read(&table::SAMPLES_PER_SECOND)?,
-            bytes_per_second: reader.read(&table::BYTES_PER_SECOND)?,
-            new_series_per_second: reader.read(&table::NEW_SERIES_PER_SECOND)?,
-            rate_burst_ms: reader.read(&table::RATE_BURST)?,
-            active_series: reader.read(&table::ACTIVE_SERIES)?,
-            series_per_metric: reader.read(&table::SERIES_PER_METRIC)?,
-            disk_bytes: reader.derive(&table::DISK_BYTES, disk.bytes)?,
-            disk_bytes_is_given: reader.is_given(&table::DISK_BYTES),
-            tenant_tables: reader.read(&table::TENANT_TABLES)?,
-            concurrent_writes: reader.read(&table::CONCURRENT_WRITES)?,
-            inflight_bytes: reader.read(&table::INFLIGHT_BYTES)?,
-            concurrent_queries: reader.read(&table::CONCURRENT_QUERIES)?,
-            query_memory_bytes: reader.read(&table::QUERY_MEMORY)?,
-            query_samples: reader.read(&table::QUERY_SAMPLES)?,
+            limits: TenantLimits::general(reader, disk)?,
             share_weight: reader.read(&table::SHARE_WEIGHT)?,
             limit_status: reader.read(&table::LIMIT_STATUS)?,
             ha_dedup: reader.read(&table::HA_DEDUP)?,
             ha_cluster_label: reader.read(&table::HA_CLUSTER_LABEL)?,
             ha_replica_label: reader.read(&table::HA_REPLICA_LABEL)?,
             ha_failover_ms: reader.read(&table::HA_FAILOVER)?,
-            ha_clusters: reader.read(&table::HA_CLUSTERS)?,
         };
-        reader.explain(&table::DISK_BYTES, &disk.how);
         general.check_labels(reader)?;
         Ok(general)
     }
@@ -210,29 +153,13 @@ impl TenantSettings {
             rollups: reader.inherit(&table::ROLLUPS, &general.rollups)?,
             rollup_retention_ms: reader.inherit(&table::ROLLUP_RETENTION, &general.rollup_retention_ms)?,
             query_resolution: reader.inherit(&table::QUERY_RESOLUTION, &general.query_resolution)?,
-            requests_per_second: reader.inherit(&table::REQUESTS_PER_SECOND, &general.requests_per_second)?,
-            samples_per_second: reader.inherit(&table::SAMPLES_PER_SECOND, &general.samples_per_second)?,
-            bytes_per_second: reader.inherit(&table::BYTES_PER_SECOND, &general.bytes_per_second)?,
-            new_series_per_second: reader
-                .inherit(&table::NEW_SERIES_PER_SECOND, &general.new_series_per_second)?,
-            rate_burst_ms: reader.inherit(&table::RATE_BURST, &general.rate_burst_ms)?,
-            active_series: reader.inherit(&table::ACTIVE_SERIES, &general.active_series)?,
-            series_per_metric: reader.inherit(&table::SERIES_PER_METRIC, &general.series_per_metric)?,
-            disk_bytes: reader.inherit(&table::DISK_BYTES, &general.disk_bytes)?,
-            disk_bytes_is_given: reader.is_given(&table::DISK_BYTES) || general.disk_bytes_is_given,
-            tenant_tables: reader.inherit(&table::TENANT_TABLES, &general.tenant_tables)?,
-            concurrent_writes: reader.inherit(&table::CONCURRENT_WRITES, &general.concurrent_writes)?,
-            inflight_bytes: reader.inherit(&table::INFLIGHT_BYTES, &general.inflight_bytes)?,
-            concurrent_queries: reader.inherit(&table::CONCURRENT_QUERIES, &general.concurrent_queries)?,
-            query_memory_bytes: reader.inherit(&table::QUERY_MEMORY, &general.query_memory_bytes)?,
-            query_samples: reader.inherit(&table::QUERY_SAMPLES, &general.query_samples)?,
+            limits: TenantLimits::own(reader, &general.limits)?,
             share_weight: reader.inherit(&table::SHARE_WEIGHT, &general.share_weight)?,
             limit_status: reader.inherit(&table::LIMIT_STATUS, &general.limit_status)?,
             ha_dedup: reader.inherit(&table::HA_DEDUP, &general.ha_dedup)?,
             ha_cluster_label: reader.inherit(&table::HA_CLUSTER_LABEL, &general.ha_cluster_label)?,
             ha_replica_label: reader.inherit(&table::HA_REPLICA_LABEL, &general.ha_replica_label)?,
             ha_failover_ms: reader.inherit(&table::HA_FAILOVER, &general.ha_failover_ms)?,
-            ha_clusters: reader.inherit(&table::HA_CLUSTERS, &general.ha_clusters)?,
         };
         own.check_labels(reader)?;
         Ok(own)

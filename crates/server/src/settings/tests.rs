@@ -307,32 +307,38 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         rollups: vec![Resolution::Hour],
         rollup_retention_ms: None,
         query_resolution: crate::query_source::detail::Detail::Samples,
-        requests_per_second: None,
-        samples_per_second: Some(5000),
-        bytes_per_second: None,
-        new_series_per_second: None,
-        rate_burst_ms: 10_000,
-        series_per_metric: None,
-        disk_bytes: Some(90 << 30),
-        disk_bytes_is_given: false,
-        tenant_tables: 3,
-        concurrent_writes: None,
-        inflight_bytes: None,
-        concurrent_queries: None,
-        query_memory_bytes: None,
-        query_samples: None,
-        active_series: None,
+        limits: TenantLimits {
+            requests_per_second: None,
+            samples_per_second: Some(5000),
+            bytes_per_second: None,
+            new_series_per_second: None,
+            rate_burst_ms: 10_000,
+            series_per_metric: None,
+            disk_bytes: Some(90 << 30),
+            disk_bytes_is_given: false,
+            tenant_tables: 3,
+            concurrent_writes: None,
+            inflight_bytes: None,
+            concurrent_queries: None,
+            query_memory_bytes: None,
+            query_samples: None,
+            active_series: None,
+            ha_clusters: 100,
+        },
         share_weight: 1,
         limit_status: LimitStatus::TooManyRequests,
         ha_dedup: false,
         ha_cluster_label: LabelName("cluster".into()),
         ha_replica_label: LabelName("__replica__".into()),
         ha_failover_ms: 30_000,
-        ha_clusters: 100,
     };
     assert_eq!((of("any"), of("any").rollups_kept_ms()), (&general, Some(90 * day_ms)));
-    let audit =
-        TenantSettings { retention_ms: None, rollups: vec![], samples_per_second: None, ..general.clone() };
+    let audit = TenantSettings {
+        retention_ms: None,
+        rollups: vec![],
+        limits: TenantLimits { samples_per_second: None, ..general.limits.clone() },
+        ..general.clone()
+    };
     assert_eq!((of("audit"), of("audit").rollups_kept_ms()), (&audit, None));
     let team = of("team.a");
     assert_eq!((team.retention_ms, team.rollups_kept_ms()), (Some(day_ms * 3 / 2), Some(30 * day_ms)));
@@ -359,7 +365,7 @@ fn a_limit_of_disk_bytes_is_derived_until_it_is_given() {
         let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
         let of = |name: &str| {
             let own = settings.tenants.of(&TenantId::parse(name).unwrap());
-            (own.disk_bytes, own.disk_bytes_is_given)
+            (own.limits.disk_bytes, own.limits.disk_bytes_is_given)
         };
         assert_eq!(["any", "s-1", "all"].map(of), expected, "{text}");
         let rows: Vec<_> = settings.tenants.explain(&TenantId::parse("any").unwrap()).collect();

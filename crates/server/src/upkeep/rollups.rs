@@ -117,7 +117,7 @@ impl Upkeep {
 
     /// True if the tenant's limit on tables keeps this rollup from being created.
     fn lacks_room(&self, tenant: &TenantId, resolution: Resolution) -> Result<bool, UpkeepError> {
-        let limit = self.control.context.overrides.current().of(tenant).tenant_tables;
+        let limit = self.control.context.overrides.current().of(tenant).limits.tenant_tables;
         let tables = &self.lake().tables;
         Ok(tables.usage(tenant).tables >= limit
             && tables.visit(tenant, TenantTable::Rollup(resolution))?.is_none())

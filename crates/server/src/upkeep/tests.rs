@@ -146,8 +146,8 @@ async fn a_tenant_with_all_of_its_tables_gets_no_further_rollup() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| {
         settings.tenants.general.rollups = vec![Resolution::Hour];
-        own(settings, "one").tenant_tables = 1;
-        own(settings, "two").tenant_tables = 2;
+        own(settings, "one").limits.tenant_tables = 1;
+        own(settings, "two").limits.tenant_tables = 2;
     })
     .await;
     fill(&node, "one").await;

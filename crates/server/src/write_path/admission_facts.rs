@@ -38,8 +38,8 @@ impl write::Facts for AdmissionFacts<'_> {
         let own = settings.of(tenant);
         TableBytes {
             used_bytes: self.0.lake.tables.usage(tenant).bytes,
-            limit_bytes: own.disk_bytes,
-            is_configured: own.disk_bytes_is_given,
+            limit_bytes: own.limits.disk_bytes,
+            is_configured: own.limits.disk_bytes_is_given,
         }
     }
 }

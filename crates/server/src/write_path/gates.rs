@@ -97,5 +97,5 @@ impl Gates {
 }
 
 const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings, bytes: u64) -> Entrant<'a> {
-    Entrant { tenant, weight: own.share_weight as u64, limit: own.concurrent_writes, bytes }
+    Entrant { tenant, weight: own.share_weight as u64, limit: own.limits.concurrent_writes, bytes }
 }

@@ -150,7 +150,7 @@ impl Deduplicator<'_> {
         let Self { context, state, own, arrival, .. } = *self;
         let vote = || {
             let account = &context.heads.replicas;
-            state.replicas.lock().vote((&cluster, &replica), arrival, own.ha_clusters, account)
+            state.replicas.lock().vote((&cluster, &replica), arrival, own.limits.ha_clusters, account)
         };
         let mut decision = vote();
         if matches!(decision, Err(SeriesRefusal::NoRoomForClusters { .. })) {

@@ -3,7 +3,7 @@ use crate::limits::headroom::tests::FixedResident;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
-use crate::settings::{Given, Settings, TenantSettings};
+use crate::settings::{Given, Settings, TenantLimits, TenantSettings};
 use crate::world::World;
 use model::{ErrorKind, Labels, Rights, TenantId};
 use protocol::encode::V1Encoder;
@@ -276,9 +276,12 @@ async fn a_tenant_that_sends_too_fast_is_refused_until_it_has_paid() {
     let mut settings = small_settings(dir.path());
     let general = settings.tenants.general.clone();
     let limited = |samples, requests| TenantSettings {
-        samples_per_second: samples,
-        requests_per_second: requests,
-        rate_burst_ms: 2000,
+        limits: TenantLimits {
+            samples_per_second: samples,
+            requests_per_second: requests,
+            rate_burst_ms: 2000,
+            ..general.limits.clone()
+        },
         ..general.clone()
     };
     let tenant = |name| TenantId::parse(name).unwrap();

@@ -47,7 +47,7 @@ pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Re
 fn share_bytes(app: &App, own: &TenantSettings) -> u64 {
     let settings = app.node.settings();
     let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
-    own.query_memory_bytes.map_or(share_bytes, |bytes| bytes.min(share_bytes))
+    own.limits.query_memory_bytes.map_or(share_bytes, |bytes| bytes.min(share_bytes))
 }
 
 pub(crate) fn allowance(turn: &Arc<Turn>) -> Allowance {
@@ -131,7 +131,7 @@ async fn bounded(
         memory_bytes: tenants.iter().map(|tenant| share_bytes(app, settings.of(tenant))).min().unwrap_or(0),
         samples: tenants
             .iter()
-            .filter_map(|tenant| settings.of(tenant).query_samples)
+            .filter_map(|tenant| settings.of(tenant).limits.query_samples)
             .min()
             .unwrap_or(usize::MAX) as u64,
         answers: app.node.writes().tenant(tenant).answers(own).clone(),
@@ -139,7 +139,7 @@ async fn bounded(
     let query_tenant = QueryTenant {
         tenant: tenant.clone(),
         weight: tenants.iter().map(|tenant| settings.of(tenant).share_weight).min().unwrap_or(1),
-        limit: tenants.iter().filter_map(|tenant| settings.of(tenant).concurrent_queries).min(),
+        limit: tenants.iter().filter_map(|tenant| settings.of(tenant).limits.concurrent_queries).min(),
     };
     let _cancel = CancelOnDrop(Arc::clone(query));
     let entry = app.running.enter(query);

@@ -32,7 +32,8 @@ fn check(answer: (u64, Option<Refusal>), samples: u64, refused: Option<(ErrorKin
 async fn a_tenant_with_all_its_series_writes_those_and_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
-    let limited = TenantSettings { active_series: Some(10), ..settings.tenants.general.clone() };
+    let mut limited = settings.tenants.general.clone();
+    limited.limits.active_series = Some(10);
     settings.tenants.own.insert(TenantId::parse("ten").unwrap(), limited);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
     check(send(&node, "ten", "a", 0..6).await, 6, None);
@@ -51,8 +52,8 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
-    settings.tenants.general.new_series_per_second = Some(10);
-    settings.tenants.general.rate_burst_ms = 1000;
+    settings.tenants.general.limits.new_series_per_second = Some(10);
+    settings.tenants.general.limits.rate_burst_ms = 1000;
     let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     check(send(&node, "a", "m", 0..10).await, 10, None);
     check(send(&node, "a", "m", 10..30).await, 20, None); // one slice of a request may exceed the limit
@@ -77,8 +78,11 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
 async fn a_tenant_whose_tables_fill_its_part_of_the_disk_is_refused_for_now() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = small_settings(dir.path());
-    assert!(settings.tenants.general.disk_bytes.is_some() && !settings.tenants.general.disk_bytes_is_given);
-    settings.tenants.general.disk_bytes = Some(1024);
+    assert!(
+        settings.tenants.general.limits.disk_bytes.is_some()
+            && !settings.tenants.general.limits.disk_bytes_is_given
+    );
+    settings.tenants.general.limits.disk_bytes = Some(1024);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
     check(send(&node, "a", "m", 0..100).await, 100, None);
     check(send(&node, "a", "m", 0..100).await, 100, None);

@@ -135,7 +135,7 @@ async fn series_without_replica_labels_are_stored_unchanged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_beyond_the_limit_are_refused_and_the_rest_is_stored() {
     let dir = tempfile::tempdir().unwrap();
-    let (node, clock) = start(dir.path(), |own| own.ha_clusters = 2);
+    let (node, clock) = start(dir.path(), |own| own.limits.ha_clusters = 2);
     let of = |cluster| [("__name__", "m"), ("__replica__", "a"), ("cluster", cluster)];
     let series = ["c", "d", "e", "c"].map(of);
     let series: Vec<Pairs<'_>> = series.iter().map(<[_; 3]>::as_slice).collect();
@@ -155,7 +155,7 @@ async fn clusters_beyond_the_limit_are_refused_and_the_rest_is_stored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_tenants_silent_clusters_make_room() {
     let dir = tempfile::tempdir().unwrap();
-    let (node, clock) = start(dir.path(), |own| own.ha_clusters = 10_000);
+    let (node, clock) = start(dir.path(), |own| own.limits.ha_clusters = 10_000);
     let most = node.writes().heads.replicas.limit_bytes() / CLUSTER_BYTES;
     let of =
         |cluster: &str| Labels::from_pairs(&[("__name__", "m"), ("__replica__", "a"), ("cluster", cluster)]);
@@ -185,7 +185,7 @@ async fn another_tenants_silent_clusters_make_room() {
 async fn duplicates_do_not_count_against_the_rate_of_samples() {
     let dir = tempfile::tempdir().unwrap();
     let limited = |own: &mut TenantSettings| {
-        (own.samples_per_second, own.rate_burst_ms) = (Some(100), 1000);
+        (own.limits.samples_per_second, own.limits.rate_burst_ms) = (Some(100), 1000);
     };
     let (node, clock) = start(dir.path(), limited);
     let now_ms = clock.now_ms();

@@ -87,8 +87,8 @@ async fn requests_that_create_series_take_no_place_of_known_ones() {
 async fn limits_are_answered_by_who_set_them() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings { tenant_burst: 3, tenants_per_minute: 1, ..small_settings(dir.path()) };
-    settings.tenants.general.samples_per_second = Some(1);
-    settings.tenants.general.rate_burst_ms = 1;
+    settings.tenants.general.limits.samples_per_second = Some(1);
+    settings.tenants.general.limits.rate_burst_ms = 1;
     let patient =
         TenantSettings { limit_status: LimitStatus::Unavailable, ..settings.tenants.general.clone() };
     settings.tenants.own.insert(TenantId::parse("patient").unwrap(), patient);

@@ -1,0 +1,105 @@
+//! Limits that can differ between tenants.
+//!
+//! A new limit has a row in [`super::table`] with `.per_tenant()`, and a field here. The crate `admission` decides on it,
+//! [`crate::limits::tenant_state`] has a tenant's current use, and [`crate::http::limit_rows`] shows limit and use.
+
+use super::disk::DiskDefault;
+use super::given::SettingsError;
+use super::reader::Reader;
+use super::table;
+use admission::rate::Rate;
+use std::time::Duration;
+
+/// Limits of one tenant. `None` means no limit, unless stated otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantLimits {
+    pub requests_per_second: Option<usize>,
+    pub samples_per_second: Option<usize>,
+    pub bytes_per_second: Option<u64>,
+    pub new_series_per_second: Option<usize>,
+    /// Burst: the four rate limits let the amount of this time arrive at once.
+    pub rate_burst_ms: i64,
+    pub active_series: Option<usize>,
+    pub series_per_metric: Option<usize>,
+    pub disk_bytes: Option<u64>,
+    /// True if `disk_bytes` was set, and not derived from the disk.
+    pub disk_bytes_is_given: bool,
+    pub tenant_tables: usize,
+    /// Write requests in progress; `None`: the tenant's share of the node's limit.
+    pub concurrent_writes: Option<usize>,
+    /// Memory of write requests in progress; `None`: the tenant's share of the node's limit.
+    pub inflight_bytes: Option<u64>,
+    pub concurrent_queries: Option<usize>,
+    /// Limit on the memory of a query; `None`: the node's limit.
+    pub query_memory_bytes: Option<u64>,
+    /// Limit on the samples that a query holds; `None`: as many as fit into its memory.
+    pub query_samples: Option<usize>,
+    pub ha_clusters: usize,
+}
+
+impl TenantLimits {
+    pub fn requests_rate(&self) -> Option<Rate> {
+        self.requests_per_second.map(|per_s| self.rate(per_s as u64))
+    }
+
+    pub fn samples_rate(&self) -> Option<Rate> {
+        self.samples_per_second.map(|per_s| self.rate(per_s as u64))
+    }
+
+    pub fn bytes_rate(&self) -> Option<Rate> {
+        self.bytes_per_second.map(|per_s| self.rate(per_s))
+    }
+
+    pub fn new_series_rate(&self) -> Option<Rate> {
+        self.new_series_per_second.map(|per_s| self.rate(per_s as u64))
+    }
+
+    const fn rate(&self, per_s: u64) -> Rate {
+        Rate { per_s, burst: Duration::from_millis(self.rate_burst_ms.unsigned_abs()) }
+    }
+
+    pub(super) fn general(reader: &mut Reader<'_>, disk: &DiskDefault) -> Result<Self, SettingsError> {
+        let general = Self {
+            requests_per_second: reader.read(&table::REQUESTS_PER_SECOND)?,
+            samples_per_second: reader.read(&table::SAMPLES_PER_SECOND)?,
+            bytes_per_second: reader.read(&table::BYTES_PER_SECOND)?,
+            new_series_per_second: reader.read(&table::NEW_SERIES_PER_SECOND)?,
+            rate_burst_ms: reader.read(&table::RATE_BURST)?,
+            active_series: reader.read(&table::ACTIVE_SERIES)?,
+            series_per_metric: reader.read(&table::SERIES_PER_METRIC)?,
+            disk_bytes: reader.derive(&table::DISK_BYTES, disk.bytes)?,
+            disk_bytes_is_given: reader.is_given(&table::DISK_BYTES),
+            tenant_tables: reader.read(&table::TENANT_TABLES)?,
+            concurrent_writes: reader.read(&table::CONCURRENT_WRITES)?,
+            inflight_bytes: reader.read(&table::INFLIGHT_BYTES)?,
+            concurrent_queries: reader.read(&table::CONCURRENT_QUERIES)?,
+            query_memory_bytes: reader.read(&table::QUERY_MEMORY)?,
+            query_samples: reader.read(&table::QUERY_SAMPLES)?,
+            ha_clusters: reader.read(&table::HA_CLUSTERS)?,
+        };
+        reader.explain(&table::DISK_BYTES, &disk.how);
+        Ok(general)
+    }
+
+    pub(super) fn own(reader: &mut Reader<'_>, general: &Self) -> Result<Self, SettingsError> {
+        Ok(Self {
+            requests_per_second: reader.inherit(&table::REQUESTS_PER_SECOND, &general.requests_per_second)?,
+            samples_per_second: reader.inherit(&table::SAMPLES_PER_SECOND, &general.samples_per_second)?,
+            bytes_per_second: reader.inherit(&table::BYTES_PER_SECOND, &general.bytes_per_second)?,
+            new_series_per_second: reader
+                .inherit(&table::NEW_SERIES_PER_SECOND, &general.new_series_per_second)?,
+            rate_burst_ms: reader.inherit(&table::RATE_BURST, &general.rate_burst_ms)?,
+            active_series: reader.inherit(&table::ACTIVE_SERIES, &general.active_series)?,
+            series_per_metric: reader.inherit(&table::SERIES_PER_METRIC, &general.series_per_metric)?,
+            disk_bytes: reader.inherit(&table::DISK_BYTES, &general.disk_bytes)?,
+            disk_bytes_is_given: reader.is_given(&table::DISK_BYTES) || general.disk_bytes_is_given,
+            tenant_tables: reader.inherit(&table::TENANT_TABLES, &general.tenant_tables)?,
+            concurrent_writes: reader.inherit(&table::CONCURRENT_WRITES, &general.concurrent_writes)?,
+            inflight_bytes: reader.inherit(&table::INFLIGHT_BYTES, &general.inflight_bytes)?,
+            concurrent_queries: reader.inherit(&table::CONCURRENT_QUERIES, &general.concurrent_queries)?,
+            query_memory_bytes: reader.inherit(&table::QUERY_MEMORY, &general.query_memory_bytes)?,
+            query_samples: reader.inherit(&table::QUERY_SAMPLES, &general.query_samples)?,
+            ha_clusters: reader.inherit(&table::HA_CLUSTERS, &general.ha_clusters)?,
+        })
+    }
+}
