@@ -19,6 +19,7 @@
 
 pub mod age;
 mod backlog;
+pub mod connections;
 pub mod election;
 pub mod gate;
 mod head;

@@ -16,6 +16,7 @@ mod peer;
 mod rejections;
 mod stall;
 
+pub(crate) use connections::Connection;
 pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};
 pub(crate) use peer::Peer;
 

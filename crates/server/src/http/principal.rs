@@ -3,7 +3,7 @@
 use super::App;
 use super::error::{ApiError, WriteError};
 use crate::auth::{Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, unauthenticated};
-use crate::listen::Peer;
+use crate::listen::{Connection, Peer};
 use crate::refusal::Refusal;
 use crate::tls::ClientNames;
 use axum::extract::{FromRequestParts, Request, State};
@@ -47,6 +47,9 @@ pub(super) async fn identify(
         }
     };
     let Caller { name, principal, tenants } = caller;
+    if let (Some(connection), Some(principal)) = (request.extensions().get::<Connection>(), &principal) {
+        connection.serves(share_of(&app, &principal.tenant));
+    }
     let principal = principal.map(RequestPrincipal);
     if let Some(tenants) = tenants {
         request.extensions_mut().insert(RequestTenants(tenants));
@@ -65,6 +68,13 @@ pub(super) async fn identify(
         app.audit.served(&name, peer.0, &method, &uri, status);
     }
     response
+}
+
+/// The tenant and the weight of its share; `None` if the tenant is new.
+fn share_of(app: &App, tenant: &TenantId) -> Option<(TenantId, u64)> {
+    let writes = app.node.writes();
+    let is_known = writes.tenants.is_known(tenant, writes.clock.instant());
+    is_known.then(|| (tenant.clone(), app.node.overrides().current().of(tenant).share_weight as u64))
 }
 
 /// Identifies the caller. Credentials in the headers take precedence over a client certificate, which may

@@ -226,9 +226,6 @@ const NEW_FOR_MAX: Duration = Duration::from_secs(3600);
 struct Division {
     at: Instant,
     shares: Shares,
-    /// Age below which a tenant counts as new: half the age of the oldest tenant. On a fresh server, this
-    /// separates the first tenants from a later flood of names.
-    new_below: Duration,
 }
 
 /// States of the tenants that hold memory or have used their rates recently.
@@ -239,6 +236,8 @@ pub(crate) struct TenantStates {
     /// Number of tenants at which idle tenants are dropped.
     tidy_at: AtomicUsize,
     division: Mutex<Option<Division>>,
+    /// Age below which a tenant is new, and the time of its computation.
+    new_below: Mutex<Option<(Instant, Duration)>>,
     clusters_tidied: Mutex<Option<Instant>>,
 }
 
@@ -262,6 +261,7 @@ impl TenantStates {
             all: RwLock::default(),
             tidy_at: AtomicUsize::new(TIDY_MIN),
             division: Mutex::default(),
+            new_below: Mutex::default(),
             clusters_tidied: Mutex::default(),
         }
     }
@@ -321,6 +321,26 @@ impl TenantStates {
         }
     }
 
+    /// True if the tenant has a state and is not new.
+    pub(crate) fn is_known(&self, id: &TenantId, now: Instant) -> bool {
+        self.get(id).is_some_and(|tenant| tenant.age(now) >= self.new_below(now))
+    }
+
+    /// Age below which a tenant is new: half the age of the oldest tenant, at most [`NEW_FOR_MAX`]. On a fresh server, this
+    /// separates the first tenants from a later flood of names.
+    fn new_below(&self, now: Instant) -> Duration {
+        let mut computed = self.new_below.lock();
+        if let Some((at, new_below)) = *computed
+            && now.saturating_duration_since(at) < DIVIDE_EVERY
+        {
+            return new_below;
+        }
+        let oldest = self.all.read().values().map(|tenant| tenant.age(now)).max().unwrap_or_default();
+        let new_below = if oldest == NEW_FOR_MAX { NEW_FOR_MAX } else { oldest / 2 };
+        *computed = Some((now, new_below));
+        new_below
+    }
+
     /// The tenant's share of a head of `limit_bytes`, if the tenant holds more.
     pub(crate) fn exceeded_share(
         &self,
@@ -335,23 +355,22 @@ impl TenantStates {
             let kept = division.filter(|last| now.saturating_duration_since(last.at) < DIVIDE_EVERY);
             *division.insert(kept.unwrap_or_else(|| self.divide(weight_of, limit_bytes, now)))
         };
-        let is_new = tenant.age(now) < division.new_below;
+        let is_new = tenant.age(now) < self.new_below(now);
         let share_bytes = division.shares.of(weight_of(&tenant.id), is_new);
         (tenant.bytes() > share_bytes).then_some(share_bytes)
     }
 
     /// Divides a head of `limit_bytes` among the tenants that hold memory.
     fn divide(&self, weight_of: impl Fn(&TenantId) -> u64, limit_bytes: u64, now: Instant) -> Division {
+        let new_below = self.new_below(now);
         let all = self.all.read();
-        let oldest = all.values().map(|tenant| tenant.age(now)).max().unwrap_or_default();
-        let new_below = if oldest == NEW_FOR_MAX { NEW_FOR_MAX } else { oldest / 2 };
         let holding = |tenant: &Arc<TenantState>| Holding {
             bytes: tenant.bytes(),
             weight: weight_of(&tenant.id),
             is_new: tenant.age(now) < new_below,
         };
         let holdings: Vec<_> = all.values().map(holding).collect();
-        Division { at: now, shares: Shares::divide(limit_bytes, &holdings), new_below }
+        Division { at: now, shares: Shares::divide(limit_bytes, &holdings) }
     }
 }
 

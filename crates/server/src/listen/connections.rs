@@ -1,6 +1,8 @@
 //! Open connections, and the choice of one to close when there are too many.
 //!
-//! At the limit, a new connection replaces an open one. Candidates are, in this order:
+//! At the limit, a new connection replaces an open one. If some tenants have more connections than their share
+//! ([`admission::connections`]), only their connections are candidates. So a tenant with many senders closes its own
+//! connections. Candidates are, in this order:
 //!
 //! 1. connections without a first request for a second, or with a body below the minimum rate for a second,
 //! 2. connections between requests, after an answer,
@@ -10,6 +12,8 @@
 //! Among equals, the longest wait decides. Connections that are being answered stay. If no connection can be closed,
 //! the new connection is refused.
 
+use admission::connections::Shares;
+use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,6 +69,8 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct State {
     stage: Stage,
+    /// Tenant of the latest request, and the weight of its share; `None` if unknown or new.
+    tenant: Option<(TenantId, u64)>,
     since: Instant,
     /// True if the connection has had an answer.
     was_answered: bool,
@@ -85,6 +91,10 @@ enum Stage {
     Answering,
 }
 
+/// The connection of a request. Each request carries it as an extension.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection(Arc<Link>);
+
 /// Marks a connection as busy until the whole answer is written.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Link>);
@@ -98,7 +108,7 @@ impl Connections {
     /// Returns a place for a new connection. At the limit, closes another connection.
     pub(super) fn enter(&self, now: Instant) -> Result<Place, Full> {
         let mut open = self.0.open.lock();
-        if open.links.len() >= self.0.most && !open.close_least_needed(now) {
+        if open.links.len() >= self.0.most && !open.close_least_needed(self.0.most, now) {
             let until = open.links.values().filter_map(|link| link.state.lock().young_until(now)).min();
             return Err(until.map_or(Full::Busy, Full::Until));
         }
@@ -106,6 +116,7 @@ impl Connections {
         open.next += 1;
         let state = State {
             stage: Stage::Idle,
+            tenant: None,
             since: now,
             was_answered: false,
             write_blocked_since: None,
@@ -127,17 +138,34 @@ impl Connections {
 }
 
 impl Open {
-    /// Closes the connection of the lowest [`Link::rank`]. Returns false if all must stay.
-    fn close_least_needed(&mut self, now: Instant) -> bool {
+    /// Closes the candidate of the lowest [`Link::rank`]. Returns false if all must stay.
+    fn close_least_needed(&mut self, most: usize, now: Instant) -> bool {
+        let candidates = self.candidates(most);
         // if a request begins between `rank` and `close`, try the next connection
         loop {
-            let ranks = self.links.iter().filter_map(|(number, link)| Some((link.rank(now)?, *number)));
+            let ranks = candidates.iter().filter_map(|number| Some((self.links[number].rank(now)?, *number)));
             let Some((_, number)) = ranks.min() else { return false };
             if self.links[&number].close(now) {
                 self.links.remove(&number);
                 return true;
             }
         }
+    }
+
+    /// Connections of the tenants above their share, or all connections if no tenant is above its share.
+    fn candidates(&self, most: usize) -> Vec<u64> {
+        let owned: Vec<_> =
+            self.links.iter().map(|(number, link)| (*number, link.state.lock().tenant.clone())).collect();
+        let mut shares = Shares::new(most);
+        for (_, tenant) in &owned {
+            shares.add(tenant.as_ref().map(|(tenant, weight)| (tenant, *weight)));
+        }
+        let is_above = |tenant: &Option<(TenantId, u64)>| {
+            shares.are_exceeded_by(tenant.as_ref().map(|(tenant, _)| tenant))
+        };
+        let above: Vec<_> =
+            owned.iter().filter(|(_, tenant)| is_above(tenant)).map(|(number, _)| *number).collect();
+        if above.is_empty() { owned.into_iter().map(|(number, _)| number).collect() } else { above }
     }
 }
 
@@ -228,6 +256,17 @@ impl State {
     }
 }
 
+impl Connection {
+    pub(super) const fn new(link: Arc<Link>) -> Self {
+        Self(link)
+    }
+
+    /// Records the tenant that the connection serves, and the weight of its share; `None` if the tenant is new.
+    pub(crate) fn serves(&self, tenant: Option<(TenantId, u64)>) {
+        self.0.state.lock().tenant = tenant;
+    }
+}
+
 impl Place {
     pub(super) fn share(&self) -> Arc<Link> {
         Arc::clone(&self.link)
@@ -286,6 +325,31 @@ mod tests {
             }
         }
         assert_eq!(now - began, NEWEST * 9);
+    }
+
+    #[test]
+    fn a_tenant_with_many_connections_closes_its_own() {
+        let now = Instant::now();
+        let connections = connections(10);
+        let enter = |tenant: &str| {
+            let place = connections.enter(now).unwrap();
+            drop(place.share().begin(false));
+            Connection::new(place.share()).serves(TenantId::parse(tenant).ok().map(|tenant| (tenant, 1)));
+            place
+        };
+        let quiet = [enter("quiet"), enter("quiet")];
+        let mut flood: Vec<_> = (0..8).map(|_| enter("flood")).collect();
+        flood.extend((0..100).map(|_| enter("flood")));
+        assert!(quiet.iter().all(|place| !place.link.state.lock().is_closed));
+        flood.extend((0..100).map(|_| enter("")));
+        assert!(
+            quiet.iter().all(|place| !place.link.state.lock().is_closed),
+            "connections without a known tenant"
+        );
+        // while all connections of the flood are answering, its next connection waits instead of displacing others
+        let open: Vec<_> = flood.iter().filter(|place| !place.link.state.lock().is_closed).collect();
+        let _requests: Vec<_> = open.iter().map(|place| place.share().begin(false)).collect();
+        assert_eq!(connections.enter(now).unwrap_err(), Full::Busy);
     }
 
     #[tokio::test]

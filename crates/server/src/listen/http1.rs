@@ -1,7 +1,7 @@
 //! HTTP/1.1 on one connection.
 
 use super::Client;
-use super::connections::{Busy, Link};
+use super::connections::{Busy, Connection, Link};
 use crate::limits::budget::CONNECTION_BYTES;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -64,6 +64,7 @@ impl Session {
         let Self { service, watcher } = self;
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(client.peer);
+            request.extensions_mut().insert(Connection::new(Arc::clone(&link)));
             if let Some(names) = &client.names {
                 request.extensions_mut().insert(names.clone());
             }

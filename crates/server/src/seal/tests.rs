@@ -22,6 +22,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use tables::delta::Sweeper;
+use tables::read::Footer;
 
 pub(crate) type Content = BTreeMap<(String, i64), u64>;
 
@@ -91,6 +92,14 @@ pub(crate) fn rows_of(node: &Node, tenant: &TenantId) -> u64 {
     let table = node.reads().lake.existing(tenant).unwrap().unwrap();
     table.refresh().unwrap();
     table.files().unwrap().all().iter().map(|f| f.rows).sum()
+}
+
+/// Samples in the files of a tenant's table. A sample that is stored twice counts twice.
+pub(crate) fn samples_of(node: &Node, tenant: &TenantId) -> u64 {
+    let table = node.reads().lake.existing(tenant).unwrap().unwrap();
+    table.refresh().unwrap();
+    let footer = |file| Footer::read(table.kind(), &table.file(file).unwrap()).unwrap();
+    table.files().unwrap().all().iter().map(|file| footer(file).samples()).sum()
 }
 
 pub(crate) async fn stop(node: Node) {
