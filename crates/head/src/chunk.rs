@@ -63,7 +63,7 @@ impl Chunk {
         )
     }
 
-    /// Memory with the handle.
+    /// Memory in bytes, including this handle.
     pub const fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }

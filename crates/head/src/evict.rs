@@ -6,12 +6,12 @@
 //!     └── create, append ┘
 //! ```
 //!
-//! Readers and writers keep references from one lock to the next. So a step begins only when no
-//! [`crate::Pin`] from before the previous step is left ([`crate::Partition::evict_turn`]).
+//! Readers and writers keep references from one lock to the next. So a phase begins only when no
+//! [`crate::Pin`] from before the previous phase is left ([`crate::Partition::evict_turn`]).
 //!
 //! - *unlink*: lookups by key no longer find the series. A later append or creation links the series again.
 //! - *unlist*: the series leaves all postings and the index. Its labels stay.
-//! - *remove*: its labels are dropped, and label pairs without other series. Its number is free.
+//! - *remove*: its labels are dropped, and so are label pairs that no other series has. Its number is free.
 
 use crate::index::Decision;
 use crate::series::{ACTIVE, GONE, Series, UNLINKED};
@@ -33,9 +33,9 @@ const PAGE_STEPS: usize = 8;
 /// Thresholds for idle series, in seconds of the clock of appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idle {
-    /// Series last seen earlier are no longer active. Their samples stay.
+    /// Series last seen before this time are no longer active. Their samples stay.
     pub retire_before_s: u32,
-    /// Series last seen earlier are evicted, if they have no samples.
+    /// Series last seen before this time are evicted, if they have no samples.
     pub evict_before_s: u32,
 }
 
@@ -46,8 +46,8 @@ impl Idle {
 }
 
 impl TenantHead {
-    /// Retires idle series, and unlinks idle series without samples. Adds their number to `unlinked`. Returns
-    /// true after the last series.
+    /// Retires idle series, and unlinks idle series without samples. Adds the number of unlinked series
+    /// to `unlinked`. Returns true after the last series.
     pub(crate) fn unlink_some(&mut self, idle: Idle, steps: &mut usize, unlinked: &mut u64) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -164,8 +164,8 @@ impl TenantHead {
         (0..self.series.len()).filter_map(|i| self.series.find(i)).any(Series::holds_samples)
     }
 
-    /// True if the tenant may be removed: it has no series and no metadata that is needed. Metadata from
-    /// replay is needed until it is idle.
+    /// True if the tenant may be removed: it has no series, and its metadata, if any, is not needed. Metadata
+    /// from replay is needed until it is idle, other metadata until a series was evicted.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);

@@ -3,7 +3,7 @@
 use model::{Exemplar, SeriesRef};
 use std::collections::VecDeque;
 
-/// Exemplars of one tenant in one partition, at most.
+/// Maximum number of exemplars of one tenant in one partition.
 pub const EXEMPLARS_MAX: usize = 10_000;
 
 /// Size of an exemplar without its text.
@@ -46,7 +46,7 @@ impl Exemplars {
         self.left - before
     }
 
-    /// Takes all exemplars out. Later exemplars continue the numbers.
+    /// Takes all exemplars out. Later exemplars continue the numbering.
     pub(crate) fn take(&mut self) -> Self {
         let left = self.left + self.ring.len() as u64;
         std::mem::replace(self, Self { left, ..Self::default() })

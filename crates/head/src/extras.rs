@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Metric families of one tenant in one partition, at most.
+/// Maximum number of metric families of one tenant in one partition.
 const METADATA_MAX: usize = 20_000;
 
 /// Size of a metric family without its texts.
 const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 
-/// Bytes of exemplars after a trim, in quarters of the limit. The rest delays the next trim.
+/// Bytes of exemplars after a trim, in quarters of the limit. The freed quarter delays the next trim.
 const TRIMMED_QUARTERS: usize = 3;
 
 /// Metadata and exemplars taken out of a head.

@@ -5,7 +5,7 @@
 //!                                    └─ FrozenOrder, read_frozen(): any number of times
 //! ```
 //!
-//! A freeze flips the head's epoch and touches no series. Samples of a series in the other epoch are frozen.
+//! A freeze flips the head's epoch and touches no series. If a series is in the other epoch, its samples are frozen.
 //! The first later append to the series separates its frozen chunks. A release visits all series in turns and
 //! brings them into the head's epoch. Then the next freeze can begin. Before the release,
 //! [`TenantHead::freeze_rest_some`] adds newer samples to the present freeze.

@@ -23,8 +23,8 @@ const BUCKET_S: u32 = 600;
 /// Number of buckets: the six complete ones of an hour, and the current one.
 const BUCKETS: u32 = 7;
 
-/// Number of counters of a sketch. A count is too high by at most 1/32 of the new series, or 1/64 of their
-/// pairs. All buckets of a tenant take some 20 KiB.
+/// Number of counters of a sketch. A metric's count is too high by at most 1/32 of the new series, the count
+/// of another pair by at most 1/64 of the new series' pairs. All buckets of a tenant take some 20 KiB.
 const METRICS: usize = 32;
 const PAIRS: usize = 64;
 

@@ -19,11 +19,13 @@ const VISITED_MAX: usize = 100_000;
 pub struct Largest {
     step: Step,
     label: String,
-    /// The largest entries: pairs by series, values of `label` by series, names by number of values, names by
-    /// bytes of values.
+    /// Pairs with the most series.
     pairs: Top,
+    /// Values of `label` with the most series.
     values: Top,
+    /// Names with the most values.
     names: Top,
+    /// Names with the most bytes of values.
     name_bytes: Top,
 }
 

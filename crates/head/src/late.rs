@@ -2,7 +2,7 @@
 //! the series' chunks.
 //!
 //! ```text
-//!   recent   sorted, a few, uncompressed: all there is for most series
+//!   recent   sorted, a few, uncompressed; most series have no pieces
 //!      └─ when there are enough ─▶ pieces: the leaves of a B+ tree, each
 //!                                    chunk    sorted, compressed
 //!                                    pending  sorted, a few, uncompressed, newer than the chunk
@@ -10,7 +10,7 @@
 //!
 //! A piece takes the samples from its bound to the next piece's bound. Its chunk is rewritten when enough
 //! samples are pending, and a full chunk splits the piece. So a sample costs a lookup and 1/32 of a rewrite,
-//! in any order.
+//! whatever the order of the samples.
 
 use crate::chunk::{Chunk, ChunkValue, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;

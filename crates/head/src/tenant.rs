@@ -36,8 +36,8 @@ const LATE_STEPS: usize = 8;
 /// Cost of a late sample that rewrites a chunk.
 const REWRITE_STEPS: usize = 200;
 
-/// Memory of a tenant without series. Its entry counts twice, because the table doubles. Its name takes up to
-/// 512 bytes.
+/// Memory of a tenant without series. Its entry counts twice, because the map of tenants grows by doubling.
+/// Its name takes up to 512 bytes.
 const TENANT_BYTES: usize = 2 * size_of::<TenantHead>() + 512;
 
 #[derive(Debug)]

@@ -7,7 +7,8 @@
 //! - `recover`: finds segments and the end of the journal after a crash
 //! - `repair`: corrects a single wrong byte in a record
 //! - [`inspect`]: reads the files without changing them
-//! - `reader`, `quarantine`: reads all segments, and copies damaged bytes to the quarantine
+//! - `reader`: reads all segments
+//! - `quarantine`: copies damaged bytes to the quarantine
 //!
 //! A segment is a dictionary. A new segment begins after each opening and each failure: nothing is written behind bytes
 //! that may be damaged. `docs/formats/journal.md` describes the files.
@@ -52,7 +53,7 @@ pub enum Durability {
 #[derive(Debug, Clone)]
 pub struct Options {
     pub durability: Durability,
-    /// Minimum length of a full segment, in bytes. At most one group exceeds this length.
+    /// Length in bytes from which a segment is full. A segment exceeds it by at most one group.
     pub segment_bytes: u64,
     /// Bytes allocated ahead of writes, because a sync that grows the file takes twice as long.
     pub preallocate_bytes: u64,

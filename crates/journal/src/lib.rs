@@ -54,8 +54,7 @@ const _: () = assert!(2 * model::caps::BODY_BYTES_MAX <= RECORD_BYTES_MAX);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Offset(pub u64);
 
-/// Identity of a dictionary, the scope of its definitions. No two dictionaries that are visible at the same time share
-/// an id.
+/// Identity of a dictionary. No two dictionaries that are visible at the same time share an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DictionaryId(pub u64);
 
@@ -83,7 +82,7 @@ pub fn open(settings: &Settings, partition: u32) -> Result<Box<dyn Journal>, Jou
 /// Each method also says how Kafka would implement it: the trait does not depend on files. On Kafka, a journal is one
 /// partition of a topic with one idempotent producer.
 pub trait Journal: Send + std::fmt::Debug {
-    /// The identity, which survives reopening. A recreated journal has another one.
+    /// The identity, which survives reopening. A recreated journal has another identity.
     ///
     /// Kafka: the id of the topic, or its newest change in a compacted topic.
     fn identity(&self) -> Arc<dyn Identity>;

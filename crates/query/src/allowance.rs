@@ -19,7 +19,7 @@ const NODE_BYTES: usize = 512;
 /// Memory of a matcher in its three forms, without texts.
 const MATCHER_BYTES: usize = 512;
 
-/// Copies of a matcher's text: as parsed, as a pattern, and for the tables.
+/// Upper bound on copies of a matcher's text: as parsed, in the pattern, and for the tables.
 const MATCHER_TEXTS: usize = 4;
 
 /// Counts the parts of one request against its limits.

@@ -160,7 +160,7 @@ fn counted(
     table.refresh()?;
     rollup.refresh()?;
     let files = table.files()?;
-    // like queries, ignores a rollup without the last delete
+    // like queries, ignores a rollup to which the last delete was not applied
     if files
         .tombstones()
         .list

@@ -53,7 +53,7 @@ impl SimDisk {
         self.lock().faults = faults;
     }
 
-    /// True if a power loss took bytes after a successful sync.
+    /// True if a power loss took bytes that a sync had reported as durable.
     pub fn has_lied(&self) -> bool {
         self.lock().lied
     }

@@ -61,7 +61,7 @@ pub struct Driver {
     /// Copy of the data directory, and samples that a restore must keep.
     copy: Option<(Copy, BTreeSet<Key>)>,
     has_lost_marks: bool,
-    /// True if a restored journal uses the source name of a newer one.
+    /// True if a restored journal uses the identity of a newer journal.
     is_misnamed: bool,
     is_draining: Rc<Cell<bool>>,
 }
@@ -221,7 +221,7 @@ impl Driver {
         self.flushes.push(flush);
     }
 
-    /// Takes a turn of the sealer, or some of its steps, so that other steps fall into a turn.
+    /// Runs a turn of the sealer, or only a part of a turn, so that the run's other steps fall into the turn.
     fn seal_some(&mut self) -> Result<(), String> {
         if self.chance(0.5) {
             return self.seal();

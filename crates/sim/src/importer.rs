@@ -18,8 +18,9 @@ use tables::write::FileWriter;
 use tables::{Date, FileStem, Outcome, Stretch, Table, TableError};
 use tokio::runtime::Runtime;
 
-/// Number of days before the run at which imported samples begin, and number of days that they span.
+/// Number of days before the run at which imported samples begin.
 pub const DAYS_BACK: i64 = 40;
+/// Number of days that imported samples span.
 const DAYS: u64 = 3;
 
 const SAMPLES_MAX: u64 = 12;

@@ -150,7 +150,7 @@ impl Plan {
             slow_ms: 0,
         };
         let evicts = rng.chance(0.5);
-        // Without `floodmarks.json`, the node cannot detect that an older journal uses a newer one's name.
+        // Without `floodmarks.json`, the node cannot detect that an older journal uses a newer one's identity.
         let forgets_advice = rng.chance(0.4);
         Self {
             steps: 40 + rng.below(100) as usize,

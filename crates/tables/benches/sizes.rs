@@ -35,8 +35,9 @@ struct Size {
 const FULL: Size = Size { targets: 100, metrics: 200, samples: 500 };
 const SMALL: Size = Size { targets: 2, metrics: 12, samples: 50 };
 
-/// Blocks that the data is sealed in, and partitions of each.
+/// Number of blocks in which the data is sealed.
 const BLOCKS: usize = 10;
+/// Number of partitions of each block.
 const PARTITIONS: usize = 2;
 
 /// Data of nearly a day, for rollups.

@@ -35,7 +35,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Size of a data page, about 30,000 samples: the least that a read fetches and decodes.
 pub(crate) const PAGE_BYTES: usize = 32 << 10;
 
-/// Maximum bytes of a dictionary. The rest of its column chunk is plain.
+/// Maximum bytes of a dictionary. Beyond it, the column chunk is encoded plain.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -57,7 +57,8 @@ pub struct Kind {
 /// Which files compaction may merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergePolicy {
-    /// Of two equal samples, the later write wins. Only neighbours in the order of writes are merged.
+    /// Of two samples with the same series and time, the later write wins. Only neighbours in the order of writes are
+    /// merged.
     LaterWins,
     /// No two files of a day hold the same sample. All may be merged.
     Disjoint,

@@ -19,8 +19,8 @@
 //!   floodmark   | 0 | format, 15 bits | sequence, 48 bits |
 //! ```
 //!
-//! A day in another format is rolled up again if its samples exist. Without samples, only format 2 is read, which lacks
-//! records of omitted series.
+//! A day in another format is rolled up again if its samples exist. If they do not, the rollup is read only if it has
+//! format 2, which differs only in that it does not record omitted series.
 //!
 //! Deletes hide the affected buckets at once; the days are then rolled up again ([`apply_deletes`]).
 //!

@@ -36,7 +36,8 @@ pub struct Policy {
     pub compact: Option<CompactLimits>,
     /// Tombstones up to this sequence may be removed. Rollups may need later ones.
     pub deletes_upto: i64,
-    /// Grace period for unneeded files and log entries. Must be longer than any query, and than from staging to commit.
+    /// Grace period for unneeded files and log entries. Must be longer than any query, and than the time from staging
+    /// to commit.
     pub grace_ms: i64,
     /// Interval between sweeps.
     pub sweep_every_ms: i64,

@@ -397,7 +397,7 @@ fn searches_in_turns_are_correct_during_churn() {
             head.append(&[series], &[1], &[1.0], 9);
         }
     }
-    // the first step of an eviction ends before the searches begin
+    // the first phase of an eviction ends before the searches begin
     while partition.evict_turn(Idle::before(9), |_, _| {}) == Evicted::More {}
     let pin = partition.pin();
     let (mut walk, mut values, mut turns) = (Walk::new(), Vec::new(), 0);

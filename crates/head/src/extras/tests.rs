@@ -155,7 +155,7 @@ fn extras_of_one_tenant_are_taken_out_and_counted() {
     assert_eq!((values(&partition, &gone).len(), values(&partition, &stays).len()), (0, 50));
     let head = |partition: &Partition, tenant| partition.tenant(tenant).unwrap().metadata().count();
     assert_eq!((head(&partition, &gone), head(&partition, &stays)), (0, 1));
-    // later exemplars continue the numbers that readers know
+    // later exemplars continue the numbering that readers know
     let of = series(&mut partition, &gone);
     partition.put_exemplars(&gone, exemplars(of, 7, 1), 1);
     assert_eq!(partition.tenant(&gone).unwrap().exemplars_from(0).next().unwrap().0, 50);

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All numbers are little-endian. The header has a checksum of its own. So the next record can be found after a damaged
-//! payload. The header's checksum also covers the segment's salt and the frame's position: stale, misplaced or clients'
-//! bytes cannot pass for a header. The payload's hash (XXH3-64) confirms a [repair](super::repair).
+//! payload. The header's checksum also covers the segment's salt and the frame's position: no stale or misplaced header
+//! and no bytes from a client can pass for a header. The payload's hash (XXH3-64) confirms a [repair](super::repair).
 //!
 //! `nth` is the number of records before this one in its group. All records before `offset - nth` were durable when
 //! this record was written.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Readers report the damage until the segment is dropped. The copy stays until an operator removes it. A segment with
-//! an undecodable record is moved here when dropped, because the record needs its definitions.
+//! an undecodable record is moved here when dropped, because the record needs the segment's definitions.
 
 use super::scan::Hole;
 use super::window::Window;

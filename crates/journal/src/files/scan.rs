@@ -139,7 +139,7 @@ impl Scanner {
         Ok(header.repair(&mut payload).then_some((header, payload)))
     }
 
-    /// True if a later record proves that the record at `offset` was durable before.
+    /// True if a later record proves that the record at `offset` was durable.
     fn is_proven(&mut self, offset: u64, mut at: u64) -> Result<bool, JournalError> {
         // Records of the same group prove nothing.
         while let Found::Whole(header) = self.look(at)? {

@@ -1,7 +1,9 @@
 //! Parser: text to expression tree.
 //!
 //! - [`lexer`], [`quoted`], [`number`]: tokens
-//! - [`grammar`]: operators, [`operand`]: their operands, [`selector`]: metric names and matchers
+//! - [`grammar`]: operators
+//! - [`operand`]: operands
+//! - [`selector`]: metric names and matchers
 //! - [`types`]: type checks
 //!
 //! Parsing ends at the first error. The message has Prometheus' wording, with line and column: `1:5: parse

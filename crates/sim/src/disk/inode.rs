@@ -51,7 +51,7 @@ impl Inode {
         self.is_lied_about |= !self.is_durable();
     }
 
-    /// True if a power loss may take bytes after a successful sync.
+    /// True if a power loss may take bytes that a sync has reported as durable.
     pub(super) const fn is_lied_about(&self) -> bool {
         self.is_lied_about
     }

@@ -17,7 +17,7 @@ pub(super) struct State {
     pub(super) faults: DiskFaults,
     /// Number of crashes. A crash invalidates open files.
     pub(super) boots: u64,
-    /// True if a power loss took bytes after a successful sync.
+    /// True if a power loss took bytes that a sync had reported as durable.
     pub(super) lied: bool,
     pub(super) files: BTreeMap<u64, Inode>,
     pub(super) dirs: BTreeMap<PathBuf, Dir>,

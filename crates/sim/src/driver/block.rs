@@ -10,7 +10,8 @@ const ROUNDS: usize = 14;
 /// Requests of other tenants between two rounds.
 const REQUESTS: usize = 12;
 
-/// Journal size beyond the live part: two segments, a dictionary, and the requests of some rounds.
+/// Allowed journal size beyond the live samples (those in no table): two segments, a dictionary, and the requests of
+/// some rounds.
 const FREE_BYTES: u64 = 16 << 10;
 
 /// Number of copies of a live sample that a journal may hold. Each copy takes a share of its series' definition.

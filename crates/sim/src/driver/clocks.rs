@@ -17,10 +17,10 @@ const ERRORS_MS: [i64; 8] =
 /// Largest clock error that is too small to be detected.
 const DRIFT_MS: i64 = 20 * MINUTE_MS;
 
-/// An operator corrects a clock error within this time, because a node trusts an error after a day.
+/// An operator corrects a clock error within this time, because a node may trust a wrong clock after a day.
 const NOTICED_MS: i64 = 20 * HOUR_MS;
 
-/// Time after which the node trusts any clock.
+/// Time after which the node trusts any clock that was not set meanwhile.
 const BELIEVED_MS: u64 = 8 * DAY_MS as u64;
 
 /// Times of the node's clock and of the senders' clocks, which are always right.

@@ -6,11 +6,12 @@ use crate::importer::{CommitOutcome, DAYS_BACK, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// A time longer than the node caches the absence of a table (`server::seal::tenant_tables`).
+/// A time longer than that for which the node caches the absence of a table (`server::seal::tenant_tables`).
 const ABSENT_MS: u64 = 2_001;
 
-/// Pause of a waiting importer, and number of pauses between sweeps.
+/// Pause of a waiting importer.
 const PAUSE_MS: u64 = 50_000;
+/// Number of pauses between two sweeps.
 const PAUSES_PER_KEEP: u64 = 25;
 const PAUSES_MAX: u64 = 120;
 
@@ -92,7 +93,7 @@ impl Driver {
             ended = import.commit(self.clock.now_ms());
             self.store.set_faults(faults);
         }
-        // the node caches the absence of a table for this long
+        // until then, the node caches the absence of the table
         self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {

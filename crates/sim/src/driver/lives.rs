@@ -114,7 +114,8 @@ impl Driver {
     fn put_back(&mut self) -> Result<(), String> {
         let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
         self.note("an older data directory is put back");
-        // No request takes longer than a restore. A later commit would bring back samples that are in no journal.
+        // No real request takes longer than a restore. A commit after the restore would bring back samples that are in
+        // no journal.
         self.store.deliver_all();
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {

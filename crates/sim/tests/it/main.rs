@@ -4,13 +4,13 @@ mod slow;
 
 use sim::fault::Fault;
 
-/// Number of seeds in an ordinary test run, which adds a quarter as many fresh seeds.
+/// Number of fixed seeds (from 0 on) in a test run. An ordinary run also tests a quarter as many fresh seeds.
 const SEEDS: u64 = 120;
 
-/// Fresh seeds under `FLOODMARK_LONG=1`.
+/// Number of fresh seeds under `FLOODMARK_LONG=1`.
 const SEEDS_LONG: u64 = 5000;
 
-/// Seeds of each fault.
+/// Number of fixed seeds for each named fault.
 const SEEDS_OF_FAULT: u64 = 100;
 
 /// Divides the seeds among the cores.

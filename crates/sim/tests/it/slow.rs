@@ -142,7 +142,7 @@ fn a_store_that_takes_seconds_makes_blocks_grow() {
     }
     let (commits, samples) = world.in_tables(&node);
     println!("{} requests, {commits} commits, {samples} samples, {behind_most} behind", world.written);
-    // samples that arrive during a round share the next block
+    // samples that arrive during a round share the next commit
     assert!(commits > 5 && world.written > 10 * commits as i64);
     // sealing stays a few rounds behind at most
     assert!(behind_most < world.written / 2, "sealing was {behind_most} requests behind");

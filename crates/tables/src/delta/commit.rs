@@ -85,8 +85,9 @@ impl<'a> Change<'a> {
 }
 
 impl Table {
-    /// Commits blocks, each exactly once, several in one log entry if possible. Blocks of a source must come in order;
-    /// of two equal samples, the later wins. After an error, call again: blocks may or may not be committed.
+    /// Commits blocks, each exactly once, several in one log entry if possible. Blocks of a source must come in order:
+    /// of two samples with the same series and time, the one in the later block wins. After an error, call again:
+    /// blocks may or may not be committed.
     ///
     /// `now_ms` is informative: correctness does not depend on it.
     pub fn commit(&self, blocks: &[StagedBlock], now_ms: i64) -> Result<Vec<Outcome>, TableError> {

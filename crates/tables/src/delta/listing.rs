@@ -1,7 +1,7 @@
 //! Lists the files in the log's folder, and checks that no entry is missing.
 //!
-//! A table needs its last checkpoint and all entries after it, or all entries. The library does not check the first
-//! entry. With a checksum file it still finds columns and floodmarks: the table looks complete, but lacks files.
+//! A table needs its last checkpoint and all entries after it, or all entries. The library does not notice
+//! missing first entries if a checksum file has columns and floodmarks: the table looks complete, but lacks files.
 
 use crate::error::TableError;
 use crate::store::Location;

@@ -11,7 +11,7 @@
 //! | `timestamps`, `mantissas` | delta, no dictionary | differences are small; a dictionary would be large |
 //! | `exponent` | dictionary | a handful of values |
 //! | `base` | delta, no dictionary | no two rows share a base |
-//! | `floats` | dictionary, else plain | staleness markers repeat; engines differ on byte-stream-split |
+//! | `floats` | dictionary, else plain | dictionary: staleness markers repeat; plain: engines differ on byte-stream-split |
 //!
 //! Only columns that can exclude rows have bounds (`name`, `series`, `start`, `end`).
 
@@ -30,7 +30,7 @@ pub const END: &str = "end";
 pub const COUNT: &str = "count";
 /// Times of the samples, ascending.
 pub const TIMESTAMPS: &str = "timestamps";
-/// Power of ten by which mantissas are divided; null with `floats`.
+/// Exponent of the power of ten by which mantissas are divided; null with `floats`.
 pub const EXPONENT: &str = "exponent";
 /// Number added to a row's mantissas; null with `floats`.
 pub const BASE: &str = "base";

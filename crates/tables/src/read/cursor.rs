@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes fetched at once: enough to make reading the edges twice negligible.
+/// Bytes of a window, fetched at a time. Edges of windows are read twice, which costs little at this size.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// The wanted rows of one file. Holds the pages of one window and their decoded data.
@@ -38,7 +38,7 @@ pub struct Cursor<R: Ranges> {
     stats: ReadStats,
     from: Bookmark,
     masking: Option<Box<Masking>>,
-    /// Fetches and decodings. The cursor's memory grows only with them.
+    /// Number of fetches and decodings. The cursor's memory grows only with them.
     loads: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Rows that a row-group index selects. Decodes only blocks in the range.
+//! Reads the rows that a row-group index selects. Of each page, only blocks that overlap the wanted time range are
+//! decoded.
 
 use super::index::RowGroupIndex;
 use super::{CacheSlot, Cached, Footer, Ranges, ReadStats, Uncached, fetch, prune};

@@ -1,4 +1,4 @@
-//! Label names, or values of one label, of a whole row group, from its label columns. Nothing is cached.
+//! Reads the label names, or the values of one label, of a whole row group from its label columns. Nothing is cached.
 //!
 //! ```text
 //!   names     job    pod   job   pod    job   …      each an index into its column's dictionary

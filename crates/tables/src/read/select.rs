@@ -35,7 +35,7 @@ pub struct Select {
     /// Matchers that a series must pass, all of them.
     pub matchers: Vec<Matcher>,
     pub range: TimeRange,
-    /// If `false`, only labels are read, of rows that overlap the range.
+    /// If `false`, only the labels of rows that overlap the range are read.
     pub samples: bool,
     pub stop: Stop,
 }

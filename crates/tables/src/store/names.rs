@@ -6,7 +6,7 @@
 //!   merged or rolled up    16 hexadecimal digits  -N.parquet
 //!   imported               import-SOURCE-ATTEMPT  -N.parquet
 //!   merged from early      early- and as above    -N.parquet
-//!   without deleted rows   applied-SEQUENCE- and a stem of 16 digits; early- precedes it for early files
+//!   without deleted rows   applied-SEQUENCE- and a stem of 16 digits; for early files, early- comes first
 //! ```
 //!
 //! Other engines' names begin with `part-`, or with a UUID or a time and several numbers.
@@ -19,7 +19,7 @@ const IMPORT: &str = "import-";
 /// Prefix of files merged only from early files.
 const EARLY: &str = "early-";
 
-/// Prefix of files without deleted rows, before the last tombstone's sequence in hexadecimal digits.
+/// Prefix of files without deleted rows. The sequence of the last applied tombstone follows, in hexadecimal digits.
 const APPLIED: &str = "applied-";
 
 const SUFFIX: &str = ".parquet";

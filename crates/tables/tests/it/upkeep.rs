@@ -275,8 +275,8 @@ fn live_bytes(table: &Table) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.bytes).sum()
 }
 
-/// Small files with values of one sample, and a large file that overrides them. Another engine rewrites the small
-/// files, and four more are committed. Merges must change no sample.
+/// Commits small files with different values of the same sample, and a large file that overrides them. Another engine
+/// rewrites the small files, and four more files are committed. Merges must change no sample.
 fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);

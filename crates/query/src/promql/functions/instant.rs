@@ -84,7 +84,7 @@ impl<'a> Evaluator<'a> {
             Some(to) => self.scalar(to, grid)?,
             None => Column::new(self.meter, grid.count, 1.0)?,
         };
-        // As in Prometheus, multiplies by the inverse, which loses less precision.
+        // As in Prometheus, multiplies by the inverse: a division would lose more precision.
         let map = |step: usize, value: f64| {
             let inverse = 1.0 / to[step];
             (value * inverse + 0.5).floor() / inverse
@@ -141,7 +141,7 @@ fn emit_one(mut labels: Labels, values: &mut [f64], sink: &mut Sink<'_>) -> Resu
     if row.is_empty() { Ok(()) } else { sink(row) }
 }
 
-/// Labels of the series that `absent` returns. Each of them has one matcher, which is an equality.
+/// Labels of the series that `absent` returns: those with exactly one matcher, which is an equality.
 fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     let matchers: &[Matcher] = match arg {
         Node::Selector(selector) | Node::Range(selector, _) => &selector.matchers,

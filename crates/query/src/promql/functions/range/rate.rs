@@ -6,7 +6,7 @@ use crate::promql::meter::Meter;
 use model::Samples;
 
 /// Up to this number of resets in a window, corrections are added in Prometheus' order, for the same result.
-/// Beyond it, the difference of two running totals is used.
+/// Beyond it, their sum is the difference of two running totals.
 const RESETS_ADDED_MAX: usize = 16;
 
 #[derive(Debug, Default)]
