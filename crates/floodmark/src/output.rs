@@ -21,8 +21,8 @@ pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// True if stderr may be coloured: a terminal, unless `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` or `TERM` says
-/// otherwise.
+/// True if stderr may be coloured. `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` decide; without them, only a
+/// terminal may be coloured.
 pub(crate) fn colours_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
-    /// Samples per second. The number of series stays.
+    /// Samples per second. The number of series does not change.
     Rate,
     /// Number of series. The sample rate grows in proportion.
     Series,
@@ -76,7 +76,7 @@ pub struct Found {
     /// Name of the searched parameter, such as `rate`.
     pub what: String,
     pub limit: Option<f64>,
-    /// Rules that broke at the lowest load that failed.
+    /// Rules that broke in the last failed trial.
     pub breaks_first: Vec<String>,
     pub trials: Vec<Trial>,
     pub partial: bool,

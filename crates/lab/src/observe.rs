@@ -86,7 +86,7 @@ impl Look {
         }
     }
 
-    /// Adds an event for every chart.
+    /// Adds an event, which every chart marks.
     fn event(&mut self, text: impl Into<String>) {
         self.events.push(text.into());
     }

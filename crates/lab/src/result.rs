@@ -100,9 +100,9 @@ pub struct Totals {
     pub samples_offered: u64,
     pub samples_acknowledged: u64,
     pub samples_per_s: f64,
-    /// Without retries.
+    /// Retries are not counted.
     pub requests: u64,
-    /// With retries.
+    /// Including retries.
     pub attempts: u64,
     pub succeeded: u64,
     pub bytes: u64,
@@ -115,7 +115,7 @@ pub struct Totals {
     pub given_up: u64,
     /// Scheduled requests that were never sent.
     pub unsent: u64,
-    /// Requests with success, although the target reported fewer samples as written.
+    /// Requests answered with success for which the target reported fewer samples written than were sent.
     pub short: u64,
     /// Maximum number of series at the same time.
     pub series_active: u64,

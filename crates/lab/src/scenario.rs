@@ -107,8 +107,8 @@ pub struct Load {
     pub rate: Option<Count>,
     /// Number of samples of each series after which the load ends.
     pub rounds: Option<u32>,
-    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. By default, the last samples end with the
-    /// load.
+    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. By default, chosen so that the last samples
+    /// are current.
     pub start: Option<String>,
     /// Generators of one target need different numbers.
     pub first_writer: u32,
@@ -161,7 +161,7 @@ pub struct VerifySpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunLimits {
-    /// Samples after which the run ends, with retries.
+    /// Sent samples after which the run ends, including retries.
     pub samples: Count,
     /// Sent bytes after which the run ends.
     pub bytes: Size,

@@ -34,7 +34,8 @@ pub struct VerifyOptions {
     pub read_url: String,
     pub headers: Vec<(String, String)>,
     pub access: Access,
-    /// Time from the start in which samples may appear. Some targets make acknowledged samples visible late.
+    /// Time from the start of the verification in which samples may appear. Some targets make acknowledged samples
+    /// visible late.
     pub patience: Duration,
     pub page_samples: u64,
     pub connections: usize,

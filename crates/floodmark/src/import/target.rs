@@ -20,8 +20,8 @@ use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
-/// Floodmark of a complete source. A smaller floodmark counts committed blocks. A source has several blocks if its
-/// files need several commits.
+/// Floodmark of a complete source. A smaller floodmark is the number of the source's blocks that are committed. Each
+/// commit writes one block.
 const COMPLETE: u64 = 1 << 40;
 
 /// Runtime for requests to the object store.

@@ -142,7 +142,7 @@ enum Content {
     Other(&'static str, u64),
 }
 
-/// Decodes a chunk of floats into `samples`. Otherwise, returns the kind of content.
+/// Returns the kind of a chunk's content. Floats are also decoded into `samples`.
 fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) -> anyhow::Result<Content> {
     match chunks.get(reference)? {
         Chunk::Floats(data) => match xor::decode(data, samples) {

@@ -14,7 +14,7 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
 struct Line {
     series: String,
-    /// Samples; for a block, chunks.
+    /// Number of samples; for a block, number of chunks.
     count: usize,
     first_ms: i64,
     last_ms: i64,

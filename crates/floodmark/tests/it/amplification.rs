@@ -168,7 +168,7 @@ fn never_read(server: &Server, requests: &[Request], count: usize) {
     for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {
         connection.send_bytes(request.head().as_bytes()).unwrap();
     }
-    // at its first bytes, an answer is complete in the server's memory
+    // when its first bytes arrive, a whole answer is in the server's memory
     let mut answers = BTreeMap::<String, usize>::new();
     for connection in &mut idle {
         connection.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

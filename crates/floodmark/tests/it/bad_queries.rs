@@ -172,7 +172,7 @@ fn large_requests() {
         assert_eq!(reply.status, 400, "{path}: {error}");
         assert!(error.contains("64 regular expressions"), "{path}: {error}");
     }
-    // this pattern takes more than a query may hold
+    // this pattern takes more memory than a query may hold
     let pattern = "[ab]".repeat(15_000);
     post("/api/v1/query", &[("query", &format!("m{{l=~\"{pattern}\"}}"))], 400, "bad_data", &[]);
     assert_eq!(server.query("count(m)", now_ms())["result"][0]["value"][1], "1");

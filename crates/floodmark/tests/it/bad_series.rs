@@ -50,7 +50,7 @@ fn broken_bodies_store_nothing() {
     check(Request::write(&wire::snappy(&[0x0f])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0x0a, 0x7f, 0x0a])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0xff; 12])), 400, &["byte"]);
-    // a message of the other version has no expected field: nothing is stored
+    // a message of the other version has none of the expected fields: nothing is stored
     let reply = server.send(&Request::write_v2(&body));
     assert!(reply.status == 400 || written(&reply) == [Some("0"); 3], "{reply:?}");
     assert_eq!(series_count(&server), 0);

@@ -41,7 +41,7 @@ fn expressions_of_the_dashboard_are_queries() {
     assert!(count > 40, "{count} expressions");
 }
 
-/// The row "Overview" needs only the metrics that the server stores itself.
+/// The row "Overview" needs only the metrics that self-monitoring stores.
 #[test]
 fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");

@@ -114,7 +114,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     assert!(warnings < 200, "{warnings} warnings: a warning for each refusal would fill the disk");
 }
 
-/// Sealing makes room on the disk, although it first writes to it.
+/// Only the journal is on the full disk. Sealing makes room there, because the tables are on another disk.
 #[test]
 fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
     let Some(disk) = SmallDisk::mount("24m") else { return };

@@ -23,7 +23,7 @@ struct Flood {
     requests: usize,
     series: usize,
     tenant_of: fn(usize) -> String,
-    /// Successive label sets of each series.
+    /// Number of successive label sets of each series.
     versions: usize,
 }
 

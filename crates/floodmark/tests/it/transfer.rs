@@ -122,7 +122,7 @@ fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     (block.finish(ULID), content)
 }
 
-/// Content as JSON lines: without payloads of NaNs.
+/// Content that JSON lines can express: without payloads of NaNs.
 fn without_payloads(mut content: Content) -> Content {
     for bits in content.values_mut().flat_map(BTreeMap::values_mut) {
         if f64::from_bits(*bits).is_nan() && *bits != STALE_NAN_BITS {

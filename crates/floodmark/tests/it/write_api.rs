@@ -179,7 +179,7 @@ fn racing_creations_make_one_series() {
     check(&server);
 }
 
-/// Larger than a unit of decoding, a slice of new series, and a journal record.
+/// The request is larger than a unit of decoding, a slice of new series, and a journal record.
 #[test]
 fn a_large_request_is_stored_whole() {
     let mut server = Server::new();

@@ -13,7 +13,7 @@ pub const PRECISION_DEFAULT: f64 = 1.1;
 
 const RUNS_MAX: usize = 60;
 
-/// If a confirmation fails, the largest load is multiplied by this factor. A smallest size is divided by it.
+/// If a confirmation fails, a load is multiplied by this factor, and a size is divided by it.
 const STEP_BACK: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy, PartialEq)]

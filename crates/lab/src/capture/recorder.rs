@@ -3,15 +3,15 @@
 //! ```text
 //!   sender ──▶ proxy ──────────────────────▶ backend
 //!                │ ◀─────── its answer ─────────┘
-//!                └─ copy of the body, if it was settled ─▶ queue ─▶ writer ─▶ file
-//!                                                (bounded in bytes)  (a thread)
+//!                └─ copy of the body, if the request was settled ─▶ queue ─▶ writer ─▶ file
+//!                                                         (bounded in bytes)  (a thread)
 //! ```
 //!
 //! Recording never delays or changes the traffic. If the queue or the disk is full, or a body cannot be parsed, the
 //! request counts as missing from the recording.
 //!
-//! Only settled requests are recorded, because senders retry the others: accepted (2xx), or refused for good (4xx
-//! except 429).
+//! Only settled requests are recorded: accepted (2xx), or refused for good (4xx except 429). Senders retry all
+//! others.
 
 mod proxy;
 mod tee;

@@ -1,7 +1,7 @@
 //! Replays a recording against any target, faster and in several copies if requested.
 //!
 //! ```text
-//!   file ─▶ distributor (a thread): when it is due, which times it gets, which writer it belongs to
+//!   file ─▶ distributor (a thread): when samples are due, their new timestamps, their writers
 //!               └─▶ batches ─▶ writer 0 … n: encode ─▶ the sender of all traffic: wait until due, send, repeat
 //! ```
 //!

@@ -13,7 +13,7 @@ pub struct RunOptions {
     /// Folder of the files that the scenario names.
     pub folder: PathBuf,
     pub access: Access,
-    /// Part of the fleet generated here, from 1, and number of parts.
+    /// Number of the part that is generated here, from 1, and number of parts.
     pub part: (u32, u32),
     /// Ends the run early. The result is then marked as partial.
     pub stop: Stop,

@@ -22,7 +22,7 @@ pub(crate) struct Tally(Mutex<Counts>);
 pub(crate) struct Counts {
     /// Without figures that are known only after the load.
     pub(crate) totals: Totals,
-    /// With retries.
+    /// Including retries.
     pub(crate) samples_sent: u64,
     /// Series whose requests were built, even if not sent.
     pub(crate) series_made: u64,

@@ -26,7 +26,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Time limit after SIGTERM. A target that takes longer is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// The kernel first frees the memory of a killed process.
+/// Time limit after SIGKILL. The kernel needs time to free the process's memory.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The target's process, if the run knows it.

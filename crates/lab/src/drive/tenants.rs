@@ -18,10 +18,10 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// Final refusals without a success, after which a connection is closed.
+/// A connection ends once all connections together have had this many final refusals and no success.
 const REJECTED_MAX: u64 = 200;
 
-/// Lower, because a recording may hold requests that no target accepts.
+/// [`REJECTED_MAX`] of a replay: lower, because a recording may hold requests that no target accepts.
 const REPLAYED_REJECTED_MAX: u64 = 20;
 
 /// Maximum lead of a connection in a closed loop. A target may refuse samples an hour older than others.

@@ -12,7 +12,7 @@ use model::labels::{METRIC_NAME, put_label};
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// 218 bytes of label text.
+/// These labels have 218 bytes of text.
 pub const LABELS_DEFAULT: usize = 10;
 
 /// Number of values of the label `job`: the target's number modulo this value.
@@ -55,7 +55,7 @@ const NAMESPACES: [&str; 10] = [
 pub struct Fleet {
     /// A different seed gives different pods.
     pub seed: u64,
-    /// Labels of a series with the name; at least 2.
+    /// Labels of a series, including the metric name; at least 2.
     pub labels: usize,
     /// Metric names are padded to this length.
     pub metric_name_bytes: Option<usize>,
@@ -65,7 +65,7 @@ pub struct Fleet {
     /// Additional labels whose values repeat across the targets: name, and number of values.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
-    /// With one value in all series.
+    /// Additional labels with one value in all series: name, and value.
     #[serde(default)]
     pub fixed: Vec<(String, String)>,
     #[serde(default)]

@@ -76,7 +76,7 @@ fn level(key: u64, era: u64) -> f64 {
     (mix(key ^ mix(era)) % 4096) as f64
 }
 
-/// Grows by 0 to 2 × magnitude per tick: a straight line, and noise of less than `magnitude`.
+/// Grows by 0 to 2 × magnitude per tick: a straight line, plus noise of at most the magnitude.
 #[inline]
 fn counter(key: u64, tick: u64) -> f64 {
     let slope = magnitude(key);

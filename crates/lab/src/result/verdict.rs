@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// Observed figure: the target's maximum memory, in bytes.
 pub const TARGET_MEMORY_MAX: &str = "rss_peak_bytes";
 
-/// The maximum memory of a target with several processes.
+/// Observed figure of a target with several processes: the control group's maximum memory, in bytes.
 const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
 
 pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
@@ -107,7 +107,7 @@ impl Judge {
         self.judgements.push(Judgement { rule: rule.to_owned(), limit, measured, unmeasured, pass });
     }
 
-    /// Adds a failed judgement if no sample was acknowledged.
+    /// Adds a judgement, which fails if no sample was acknowledged.
     fn at_least_some(&mut self, acknowledged: u64) {
         self.add("acknowledged", "> 0".into(), Ok((acknowledged.to_string(), acknowledged > 0)));
     }

@@ -57,7 +57,7 @@ pub fn time(text: &str, now_ms: i64) -> Result<i64> {
         .parse()
         .with_context(|| format!("{text:?} is not a time: now, -1h, or Unix seconds or milliseconds"))?;
     ensure!(number.is_finite() && number.abs() < 1e15, "the time {text:?} is out of range");
-    // 10^11 s after 1970 is the year 5138, 10^11 ms is 1973
+    // 10^11 is the year 5138 in seconds, and 1973 in milliseconds
     Ok(if number.abs() < 1e11 { (number * 1000.0).round() as i64 } else { number as i64 })
 }
 

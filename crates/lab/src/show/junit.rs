@@ -4,7 +4,7 @@ use super::html::escape;
 use crate::result::RunResult;
 use crate::result::figures::FIGURES;
 
-/// Formats a result as one test suite. A broken rule is a failure, a rule that was not judged an error.
+/// Formats a result as one test suite. A broken rule is a failure. An unmeasured rule is an error.
 pub fn text(result: &RunResult) -> String {
     let name = xml(&result.name);
     let failures = result.verdict.iter().filter(|j| !j.pass && !j.unmeasured).count();

@@ -78,7 +78,7 @@ const fn first_format() -> u32 {
     1
 }
 
-/// Samples that a target must have.
+/// Sent and acknowledged rounds of a run, with the plan that gives their samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// [`FORMAT`] of the program that wrote the ledger.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Queries without an answer are retried for this time, because the target may be restarting.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// If the target lacks memory for a query, it is retried for this time and then halved.
+/// A query for which the target lacks memory is retried for this time, and then halved.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
 /// Characters of a query that an error shows.
@@ -33,7 +33,7 @@ pub(super) enum Unanswered {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Series<'a> {
-    /// With the name, in order.
+    /// Includes the metric name; in the order of label names.
     #[serde(borrow)]
     pub(crate) metric: BTreeMap<Text<'a>, Text<'a>>,
     /// Seconds since 1970, and the value as text.

@@ -4,8 +4,8 @@ use crate::generate::fleet::JOBS;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
-/// Maximum number of metric names in a query. VictoriaMetrics matches more names slowly (`maxOrValues`), and
-/// Prometheus 256 (`maxSetMatches`).
+/// Maximum number of metric names in a query. VictoriaMetrics matches more than 100 names slowly (`maxOrValues`), and
+/// Prometheus more than 256 (`maxSetMatches`).
 const NAMES_MAX: u32 = 100;
 
 /// Maximum bytes of names in a query. VictoriaMetrics accepts queries of up to 16 KiB (`-search.maxQueryLen`).
@@ -16,7 +16,7 @@ const NAMES_BYTES_MAX: usize = 12 << 10;
 pub(super) struct Query {
     /// Metrics with the same name are in the same query.
     pub(super) metrics: Range<u32>,
-    /// All with the same metric names.
+    /// Metric names do not change within these rounds.
     pub(super) rounds: Range<u32>,
     /// Only targets whose number modulo [`JOBS`] is this value. `None` for all targets.
     pub(super) job: Option<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Queries {
     len: u64,
 }
 
-/// Rounds with the same metric names.
+/// Rounds within which metric names do not change.
 #[derive(Debug)]
 struct Chunk {
     rounds: Range<u32>,
@@ -77,7 +77,8 @@ impl Queries {
         self.len
     }
 
-    /// Query by number. It may have no metrics. Queries for the same rounds have consecutive numbers.
+    /// Returns the query with this number. The query may have no metrics. Queries for the same rounds have consecutive
+    /// numbers.
     pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Query> {
         if number >= self.len {
             return None;

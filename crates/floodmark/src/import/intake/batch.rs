@@ -34,7 +34,7 @@ const ROUNDS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Of samples with equal series and time, the highest number is kept.
+    /// Of samples with equal series and time, the sample with the highest number is kept.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,

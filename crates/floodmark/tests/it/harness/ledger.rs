@@ -152,7 +152,7 @@ impl Writer {
     }
 
     /// Every acknowledged sample of the requests from `from` on must be stored once, with the same bits. Other
-    /// samples may only be of a request in doubt.
+    /// samples may only be of the unacknowledged request.
     #[track_caller]
     pub(crate) fn verify(&self, server: &Server, from: u64) {
         let found = self.found(server, from);
@@ -214,7 +214,7 @@ impl Writer {
 
     /// Stored samples of the requests from `from` on, read in pages.
     fn found(&self, server: &Server, from: u64) -> Matrix {
-        // includes the request in doubt
+        // includes the unacknowledged request
         let to = self.acknowledged + 1;
         let mut all = Matrix::new();
         for first in (from..to).step_by(PAGE as usize) {

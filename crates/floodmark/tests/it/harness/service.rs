@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// From the head of a request to a status line with headers, and a body.
+/// Maps the head of a request to an answer: status line with headers, and body.
 type Answer = Box<dyn Fn(&str) -> (String, String) + Send>;
 
 /// A service on its own port. Dropping it stops the service.

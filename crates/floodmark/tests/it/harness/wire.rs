@@ -64,7 +64,7 @@ pub(crate) fn v1(series: &[Series]) -> Vec<u8> {
     snappy(&v1_message(series))
 }
 
-/// Not compressed.
+/// Uncompressed 1.0 message.
 pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     let mut out = Vec::new();
     for s in series {

@@ -29,7 +29,7 @@ fn tables(server: &Server, tenant: &str) -> PathBuf {
     server.data_dir().join("tables").join(tenant)
 }
 
-/// Everything that a tenant is shown at a time (Unix seconds), by path, without the server's uptime.
+/// Answers to a tenant's queries at the time `now` (Unix seconds), by path, without the server's uptime.
 fn shown(server: &Server, tenant: &str, now: &str) -> Vec<(String, String)> {
     let asked: [(&str, &[(&str, &str)]); 12] = [
         ("/api/v1/labels", &[]),
@@ -199,7 +199,7 @@ fn a_delete_under_load_takes_nothing_that_is_written_afterwards() {
         }
         delete(&server, "gone");
     }
-    // after the request in doubt, exactly the acknowledged samples are stored
+    // an unacknowledged request is sent again; then, exactly the acknowledged samples are stored
     other.write_once(&server).expect(204, &[]);
     flush(&server);
     compact(&server);

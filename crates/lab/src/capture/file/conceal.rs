@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Their values are numbers, which queries need.
+/// Labels whose values stay visible, because queries need these numbers.
 const NUMBERS: [&str; 2] = ["le", "quantile"];
 
 /// Parts of a recording to be concealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conceal {
-    /// Values of labels, and tenants.
+    /// Label values and tenant names.
     pub values: bool,
     pub metrics: bool,
     pub labels: bool,

@@ -14,7 +14,7 @@ fn whole(bits: u64) -> Option<i64> {
     (value.abs() <= WHOLE_MAX && (number as f64).to_bits() == bits).then_some(number)
 }
 
-/// Appends the value `now` after the value `before`, as bits.
+/// Appends `now`, encoded relative to `before`. Both are the bits of a value.
 ///
 /// A difference is the varint `zigzag(difference) × 2`. An XOR is the varint `(first byte × 16 + bytes) × 2 + 1`,
 /// then these bytes, the lowest first.

@@ -36,7 +36,7 @@ const CONNECTIONS_MAX: usize = 4_096;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Idle time after which the proxy drops a connection to the backend. The backend may close it at any time.
+/// Idle time after which the proxy drops a connection to the backend, because the backend may soon close it.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// Headers that concern the connection and not the request.
@@ -95,7 +95,7 @@ impl Proxy {
         self.0.counts.lock().expect("BUG: counting panicked").clone()
     }
 
-    /// Accepts connections until `stop`. Requests in progress get up to `grace` more.
+    /// Accepts connections until `stop`, then waits up to `grace` for requests in progress.
     pub(super) async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
         let graceful = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -143,7 +143,7 @@ impl Proxy {
         let memory = write.as_ref().and_then(|_| self.0.queue.memory());
         let (tee, copy) = Tee::new(body, memory);
         strip(&mut head.headers);
-        head.headers.remove(HOST); // the client sets the backend's
+        head.headers.remove(HOST); // the client sets the backend's host
         head.uri = self.uri(&head.uri);
         let answer = self.0.client.request(Request::from_parts(head, tee)).await;
         let (status, answer) = match answer {

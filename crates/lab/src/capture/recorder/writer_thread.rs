@@ -83,7 +83,7 @@ struct Shared {
 }
 
 impl Queue {
-    /// Reserves memory for a body. `None` if not even a small body fits.
+    /// Empty reservation for a body, which grows with the body. `None` if the queue is full.
     pub(super) fn memory(&self) -> Option<Reservation> {
         self.account.reserve(0).ok().filter(|_| !self.account.is_full())
     }
@@ -172,7 +172,7 @@ struct RecordingWriter<F> {
 
 impl<F: RecordingFile> RecordingWriter<F> {
     fn run(mut self, requests: &Receiver<QueuedRequest>) {
-        // a failure is harmless: the traffic then has no priority
+        // a failure is harmless: traffic then has no priority over recording
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(None, 10).ok();
         let mut parsed = Parsed::default();

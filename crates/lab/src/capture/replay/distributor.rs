@@ -42,10 +42,10 @@ pub(super) struct Batch {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Distributed {
-    /// With copies.
+    /// Including copies.
     pub(super) samples: u64,
     pub(super) series: u64,
-    /// Moved by milliseconds, because times of a series must differ.
+    /// Samples moved by milliseconds, because the times of a series must differ.
     pub(super) moved: u64,
     pub(super) unsent: u64,
     pub(super) whole: bool,
@@ -246,7 +246,7 @@ impl Distributor {
         self.send(address.0, batch);
     }
 
-    /// Sends batches of the maximum age, by the schedule of the replay.
+    /// Sends batches that are at least [`LINGER`] old. `now` is a time in the schedule of the replay.
     fn send_lingering(&mut self, now: Instant) {
         let old = |(since, _): &(Instant, Batch)| now.saturating_duration_since(*since) >= LINGER;
         let addresses: Vec<Address> =

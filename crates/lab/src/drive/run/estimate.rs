@@ -43,7 +43,7 @@ impl Estimate {
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        // a tick replaces series
+        // each series has one sample in each interval
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {

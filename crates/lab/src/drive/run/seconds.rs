@@ -74,7 +74,7 @@ impl Seconds {
         }
     }
 
-    /// Time for which the lab was suspended just before. Called before each tick.
+    /// Time since the last tick, if the lab was suspended. Called before each tick.
     pub(crate) fn stood_still(&mut self) -> Option<Duration> {
         let gap = self.meter.elapsed();
         (gap >= STILL_MIN).then(|| {
@@ -147,7 +147,7 @@ impl Seconds {
     }
 
     fn tick_steps(&mut self, second: &Second) {
-        // a second belongs to the phase with most of it
+        // a second belongs to the phase that contains its middle
         let middle = second.at_s - 0.5;
         let at = self.phases.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {

@@ -13,7 +13,8 @@ use crate::scenario::{Model, Scenario};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A greater ratio of p99 latency in an endurance run's last third to the first third is reported.
+/// If p99 latency grows by more than this factor, from the first third of an endurance run to the last, the result has
+/// a warning.
 const TREND_FACTOR: f64 = 1.5;
 
 /// Adds the figures that are known only after the load.

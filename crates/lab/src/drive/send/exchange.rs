@@ -27,7 +27,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) tally: &'a Tally,
     /// No retry begins after this time.
     pub(crate) until: Option<Instant>,
-    /// Final refusals without a success, after which the connection ends.
+    /// A connection ends once all connections together have had this many final refusals and no success.
     pub(crate) rejected_max: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Terms<'a> {
 pub(crate) struct Payload {
     pub(crate) body: Bytes,
     pub(crate) samples: u64,
-    /// Without native histograms.
+    /// Samples that are not native histograms.
     pub(crate) floats: u64,
     /// Scheduled start. Latency counts from this time.
     pub(crate) intended: Instant,

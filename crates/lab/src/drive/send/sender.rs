@@ -17,7 +17,7 @@ pub(crate) struct Lane {
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) tally: Tally,
-    /// Final refusals without a success, after which the connection ends.
+    /// A connection ends once all connections together have had this many final refusals and no success.
     pub(crate) rejected_max: u64,
 }
 
@@ -37,7 +37,7 @@ impl Times {
 pub(crate) struct Request {
     pub(crate) body: Bytes,
     pub(crate) samples: u64,
-    /// Without native histograms.
+    /// Samples that are not native histograms.
     pub(crate) floats: u64,
     /// When the request is due by the schedule. `None` in a closed loop.
     pub(crate) due: Option<Instant>,

@@ -44,7 +44,7 @@ impl Sandbox {
     }
 }
 
-/// Returns a free port. The kernel assigns all other ports before it assigns this port again.
+/// Returns a port that is free now. Another process can still take the port before the target listens.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -22,7 +22,7 @@ const BOUNDS: [u64; 3] = [5, 10, 25];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histograms {
     pub count: u32,
-    /// Buckets of each histogram with `+Inf`; at most [`BUCKETS_MAX`].
+    /// Buckets of each histogram, including `+Inf`; at most [`BUCKETS_MAX`].
     pub buckets: u32,
 }
 
