@@ -30,8 +30,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Window for samples that arrive at `now_ms`. All readers of a journal get the same window, because
-    /// other samples do not matter.
+    /// Window for samples that arrive at `now_ms`.
     pub const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
         Self { past_ms, earliest_ms, latest_ms }

@@ -11,7 +11,7 @@ const REQUESTS_MAX: usize = 64;
 /// A sender that has been silent for this time is not expected back.
 const EXPECTED_FOR: Duration = CALM;
 
-/// Requests of a tenant whose series were left out.
+/// A tenant's requests of which new series were left out.
 #[derive(Debug, Default)]
 pub struct Backlog {
     requests: Vec<Request>,
@@ -54,7 +54,7 @@ impl Backlog {
         self.requests.retain(|request| request.last != last);
     }
 
-    /// Series that are expected again.
+    /// Series whose senders are expected to repeat the request, and the longest wait.
     pub fn waiting(&self, now: Instant) -> Waiting {
         let expected = || self.requests.iter().filter(|request| request.is_expected(now));
         let since = expected().map(|request| request.since).min();

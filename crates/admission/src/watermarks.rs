@@ -1,4 +1,4 @@
-//! Fill levels of the head, in percent. At each level, a measure begins. Measures at lower levels make room.
+//! Fill levels of the head, in percent. At each level, a measure begins.
 
 /// Sealing begins at once, and does not yield to other work.
 pub const SEAL: u64 = 60;
@@ -24,7 +24,7 @@ pub const NEW_TENANTS_SHARE: u64 = 10;
 /// Writes of tenants above their share of the head are refused.
 pub const REFUSE_ABOVE_SHARE: u64 = 92;
 
-/// Writes of a blocked tenant are refused, even if no other tenant writes or can be sealed.
+/// Writes of a blocked tenant are refused, even if no other tenant can be sealed.
 pub const REFUSE_LAST: u64 = 80;
 
 /// No new series are created, and no metadata of new metric families is kept.

@@ -173,7 +173,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// Converts the number of both versions of remote write.
+    /// Converts a number of remote write. Both versions have the same numbers.
     pub const fn from_wire(n: u64) -> Self {
         match n {
             1 => Self::Counter,

@@ -14,7 +14,7 @@ pub const REQUEST_SAMPLES_MAX: usize = 2_000_000;
 /// Symbols in one remote-write 2.0 request.
 pub const REQUEST_SYMBOLS_MAX: usize = 2_000_000;
 
-/// Metadata entries in one request, and exemplars.
+/// Metadata entries in one request. Exemplars have the same limit.
 pub const REQUEST_EXTRAS_MAX: usize = 250_000;
 
 /// Labels of a series, including the metric name.

@@ -17,7 +17,8 @@ impl SeriesKey {
         Self(xxh3_128_with_seed(label_bytes, seed))
     }
 
-    /// Key of the series with values of `kind`. `self` is the key of the labels. All kinds share a partition.
+    /// Key of the series with values of `kind`. `self` is the key of the labels. Series with
+    /// the same labels are in one partition.
     #[inline]
     pub const fn of_kind(self, kind: ValueKind) -> Self {
         match kind {

@@ -65,7 +65,7 @@ const ZSTD_STREAM_BYTES: usize = 480 << 10;
 /// Largest window of a zstd frame without a declared size, as a power of two: 8 MiB, as in RFC 8878.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Maximum decompressed size of a zstd block, and minimum compressed size.
+/// Maximum decompressed size and minimum compressed size of a zstd block.
 const ZSTD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 const ZSTD_BLOCK_BYTES_MIN: u64 = 4;
 
@@ -96,7 +96,7 @@ impl<'a> Body<'a> {
     }
 
     /// Replaces the contents of `out` with the decompressed body. Reserves memory first. After an error,
-    /// `out` has any contents.
+    /// the contents of `out` are unspecified.
     pub fn decompress(
         &self,
         out: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! Bodies of the fuzz targets. A function panics if a decoder panics or breaks a guarantee. `fuzz/` calls
+//! The code of the fuzz targets. A function panics if a decoder panics or breaks a guarantee. `fuzz/` calls
 //! these functions under cargo-fuzz, and the crate's tests call them on mutated requests.
 
 use crate::labels::labels_of;

@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
         code.ok_or(JsonError { at: self.at - 4, what: "expected four hex digits" })
     }
 
-    /// Reads characters of a number, in any order.
+    /// Reads characters that occur in numbers, in any order.
     pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
         self.spaces();
         let rest = &self.bytes[self.at..];

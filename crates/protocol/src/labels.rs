@@ -86,7 +86,7 @@ pub(crate) const LABEL_SHOWN_BYTES_MAX: usize = 64;
 
 pub(crate) const LABELS_SHOWN_MAX: usize = 16;
 
-/// Formats label bytes, such as `up{job="x"}`. Accepts any bytes, and cuts long texts and lists.
+/// Formats label bytes as text, such as `up{job="x"}`. Accepts any bytes, and cuts long texts and lists.
 pub fn describe_labels(raw: &[u8]) -> String {
     let mut metric = String::new();
     let mut labels: Vec<String> = Vec::new();

@@ -7,7 +7,7 @@
 //! - [`tsdb`]: blocks of Prometheus' database
 //! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text
 //! - [`encode`]: encoders, for the lab and for tests
-//! - [`fuzz`]: bodies of the fuzz targets
+//! - [`fuzz`]: the code of the fuzz targets
 
 mod body;
 mod decoder;

@@ -1,6 +1,6 @@
 //! Writes numbers as the shortest text with the same bits.
 
-/// The NaN of the text `NaN` in Prometheus (`model/value/value.go`).
+/// Prometheus' NaN for the text `NaN` (`model/value/value.go`).
 pub(crate) const NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0001);
 
 pub(crate) fn put_finite(out: &mut Vec<u8>, v: f64) {

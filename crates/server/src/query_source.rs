@@ -57,7 +57,7 @@ struct HeadSet<'a> {
     range: TimeRange,
     /// Limit on the samples of a series: the query's remaining share.
     samples_max: u64,
-    /// The query's whole share of samples.
+    /// Upper bound on `samples_max`: the query's whole share.
     unpack_max: u64,
     left: usize,
     labels: Vec<u8>,

@@ -75,7 +75,8 @@ pub(crate) struct Lake {
     pub(crate) tables: TenantTables,
     journals: Vec<Arc<dyn Identity>>,
     manifest: Mutex<Manifest>,
-    /// End of the offsets that tables may know, by partition; 0 for partitions whose marks were not lost.
+    /// Offsets by partition. If a partition's marks were lost, floodmarks in tables up to this offset count as floodmarks
+    /// of this journal. Otherwise 0.
     trusted: Vec<AtomicU64>,
     pub(crate) flush: Account,
     /// Cached footers and ranges of files.
@@ -156,8 +157,8 @@ impl Lake {
         if marks == manifest.marks(TABLE) { Ok(()) } else { manifest.store(TABLE, marks) }
     }
 
-    /// Renames a partition's journal whose name tables know from another journal. `sealed` lists tenants with records
-    /// beyond their marks; `end` is the end of this journal's offsets.
+    /// Renames a partition's journal because tables have offsets of another journal with its name. `sealed` lists
+    /// tenants with records beyond their marks; `end` is the end of this journal's offsets.
     pub(crate) fn rename_source(
         &self,
         partition: usize,

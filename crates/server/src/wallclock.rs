@@ -9,7 +9,7 @@
 //!   since the start:   wall clock − monotonic clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
-//! While there is doubt, nothing expires. If the clock seems to be behind, samples from its future get a retriable
+//! While there is doubt, nothing expires. If the clock seems to be behind, samples that are in its future get a retriable
 //! error. A consistent clock is trusted eventually.
 
 mod judge;

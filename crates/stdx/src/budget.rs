@@ -209,8 +209,8 @@ impl Reservation {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
-    /// Grows or shrinks the reservation to `bytes`. On failure, nothing changes. The error's `used_bytes` are
-    /// those of others.
+    /// Grows or shrinks the reservation to `bytes`. On failure, nothing changes. The error's `used_bytes`
+    /// do not include this reservation.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         let held_bytes = self.bytes + advance_bytes;

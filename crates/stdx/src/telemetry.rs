@@ -114,7 +114,7 @@ pub struct Reading<'a> {
     pub value: f64,
 }
 
-/// Values of a label, each with the gauge's value.
+/// Pairs of a label's value and the number that the gauge shows for it.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
 enum Metric {

@@ -1,4 +1,4 @@
-//! Bodies of the fuzz targets for blocks.
+//! The code of the fuzz targets for blocks.
 
 use super::{BlockMeta, Chunk, Chunks, Index, SeriesEntry, Tombstones, TsdbError, xor};
 use model::Samples;

@@ -4,8 +4,8 @@
 //!   magic, version │ symbols │ series, series, … │ postings and tables, not needed here │ contents
 //! ```
 //!
-//! One pass reads all series, in order of their labels. Of the symbols, memory holds each 32nd position, and
-//! recent texts.
+//! One pass reads all series, in order of their labels. Memory holds the position of each 32nd symbol, and
+//! recently read texts.
 
 use super::TsdbError;
 use super::read::{Cursor, ReadAt, Window};

@@ -15,7 +15,7 @@ pub struct BlockMeta {
     pub max_time_ms: i64,
     /// Number of series, as written.
     pub series: u64,
-    /// Number of samples with native histograms, as written.
+    /// Number of samples, including native histograms, as written.
     pub samples: u64,
     /// Number of native histograms; 0 if the writer did not count them.
     pub histograms: u64,

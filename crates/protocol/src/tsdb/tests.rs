@@ -9,7 +9,7 @@ fn labels(i: usize) -> Labels {
     Labels::from_pairs(&[("__name__", "m"), ("i", &format!("{i:05}")), ("job", "x")])
 }
 
-/// Labels and samples of a block, with the deleted samples.
+/// Labels and samples of a block, including the deleted samples.
 fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
     let mut index = Index::open(files.index.as_slice())?;
     let mut chunks = Chunks::open(vec![files.chunks.as_slice()])?;

@@ -46,7 +46,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// Limit on concurrent questions from known networks, and separately from unknown networks.
 const AT_ONCE_MAX: usize = 16;
 
-/// Memory of a question being asked: connection buffers with a 16 KiB head in each direction.
+/// Memory of a question being asked: connection buffers with 16 KiB of headers in each direction.
 const ASKED_BYTES: usize = 2 * HEAD_BYTES_MAX + (8 << 10);
 
 /// Memory of a waiting question in addition to its headers.

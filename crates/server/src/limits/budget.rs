@@ -112,8 +112,8 @@ impl Budget {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }
 
-    /// Limit on concurrent exports: as many as have the memory of a query each. At least two, so that one slow client
-    /// does not block all others.
+    /// Limit on concurrent exports, each with the memory of one query. At least two, so that one slow client does not
+    /// block all others.
     pub fn exports_max(&self, concurrency: usize) -> usize {
         let whole = self.exports_bytes() / self.query_share_bytes(concurrency).max(1);
         whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize

@@ -4,13 +4,14 @@
 //! ([`admission::connections`]), only their connections are candidates. So a tenant with many senders closes its own
 //! connections. Candidates are, in this order:
 //!
-//! 1. connections without a first request for a second, or with a body below the minimum rate for a second,
+//! 1. connections that have waited for a first request for a second, or have received a body below the minimum rate
+//!    for a second,
 //! 2. connections between requests, after an answer,
 //! 3. other connections without an answer so far, if older than [`NEWEST`],
 //! 4. connections whose client has not read for a second.
 //!
-//! Among equals, the longest wait decides. Connections that are being answered stay. If no connection can be closed,
-//! the new connection is refused.
+//! Among candidates of one kind, the connection with the longest wait is closed. Connections that are being answered
+//! stay. If no connection can be closed, the new connection is refused.
 
 use admission::connections::Shares;
 use model::TenantId;

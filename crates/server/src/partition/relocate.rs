@@ -1,13 +1,16 @@
-//! Relocation: rewrites samples of tenants that cannot be sealed at the journal's end, so that the journal can be
-//! truncated.
+//! Relocation: if a tenant cannot be sealed, copies its samples to the journal's end, so that the journal's older part
+//! can be deleted.
 //!
 //! ```text
-//!   journal   │ T  o  T  o  o  o  o  o  o  o  o │ T' T'          T: a blocked tenant's records; o: others', all in tables
-//!             └── retained because of T ────────┘ └─ live
+//!   journal   │ T  o  T  o  o  o  o  o  o  o  o │ T' T'
+//!             └── retained because of T ────────┘
+//!
+//!   T   records of a blocked tenant       T'  copies of T's samples
+//!   o   records of other tenants, all in tables
 //! ```
 //!
-//! The tenant's samples are frozen first. The tenant's writes are refused until the copy ends. If replay finds both
-//! copies, it loads each sample once.
+//! The tenant's samples are frozen first. The tenant's writes are refused until the copy ends. If replay finds
+//! originals and copies, it loads each sample once.
 
 use super::Owner;
 use crate::refusal::Refusal;

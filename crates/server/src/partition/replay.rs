@@ -1,10 +1,11 @@
 //! Replay: restores the head from the journal, one record at a time.
 //!
 //! ```text
-//!   for each dictionary   survey: which definitions are needed        (demand, references)
-//!     for each record     in tables      its needed definitions, metadata, exemplars
-//!                         not in tables  definitions, samples, …  ─▶  head
-//!     between records     commands of the sealer; wait for room       (pace)
+//!   for each dictionary           survey: which definitions are needed                  (demand, references)
+//!     for each record             restore into the head:                                (apply)
+//!       if it is in tables          its needed definitions, its metadata and exemplars
+//!       if it is not in tables      all its definitions, samples, metadata and exemplars
+//!     between records             commands of the sealer; wait for room                 (pace)
 //! ```
 //!
 //! Samples below the floodmark are in tables and are skipped. A definition below the floodmark becomes a series only if

@@ -505,7 +505,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
     }
 }
 
-/// One tenant of a round is committed, and another tenant's table knows another journal of the same name.
+/// One tenant of a round is committed, and another tenant's table has offsets of another journal with the same name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -11,7 +11,8 @@ use stdx::budget::{Account, Reservation};
 /// Limit on the decoded length of bodies decoded in place, to delay other tasks by at most 0.5 ms.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Limits for codecs other than snappy, whose bodies are text. Each line is a series, which costs more than its bytes.
+/// Lower limits for encodings other than snappy. Their bodies may be text: each line is a series, which costs more
+/// than the line's bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 

@@ -11,7 +11,7 @@ use super::{Exhausted, Reservation};
 #[derive(Debug)]
 pub struct IncrementalReservation<'a> {
     memory: &'a mut Reservation,
-    /// Reserved bytes without a value.
+    /// Reserved bytes that no value uses yet.
     unused_bytes: u64,
 }
 

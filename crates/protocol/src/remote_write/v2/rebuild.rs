@@ -4,8 +4,9 @@
 //! previous series, and the label bytes of the common tail are copied in one piece.
 //!
 //! ```text
-//!   references   [ name  m1 ][ job a ][ pod b ]          label bytes  {name=m1}{job=a}{pod=b}
-//!   of the next  [ name  m2 ][ job a ][ pod b ]                       {name=m2}+ copy of the rest
+//!                    references                      label bytes
+//!   previous series  [ name m1 ][ job a ][ pod b ]   {name=m1}{job=a}{pod=b}
+//!   next series      [ name m2 ][ job a ][ pod b ]   {name=m2} + copy of {job=a}{pod=b}
 //! ```
 //!
 //! A pair that the batch already contains is also copied in one piece.
@@ -29,7 +30,7 @@ const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as u
 pub(super) struct Scratch {
     /// Tails of the previous series, from each pair to the end. The longest is first, the empty tail last.
     tails: Vec<Tail>,
-    /// Tails from each pair before the common tail.
+    /// Tails of the next series that begin before the common tail, one for each pair.
     heads: Vec<Tail>,
     /// For each value: the position of the latest pair with this value.
     pair_positions: Vec<PairPosition>,
@@ -84,7 +85,7 @@ struct Tail {
 }
 
 pub(super) struct LastSeries<'a> {
-    /// Packed references. `scratch.tails` are their tails.
+    /// Packed references of the previous series. `scratch.tails` has their tails.
     refs: &'a [u8],
     labels_end: usize,
     scratch: &'a mut Scratch,

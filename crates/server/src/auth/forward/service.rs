@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(crate) const HEADERS_MAX: usize = 16;
 
-/// Limit on the bytes of these headers in one request.
+/// Limit on the bytes of a request's headers that are passed on to the service.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
 /// Limit on the tenants in an answer. Each request is matched with all of them.

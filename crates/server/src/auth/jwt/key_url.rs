@@ -1,9 +1,9 @@
 //! Keys that another service publishes. A task fetches them in the background. A failed fetch changes nothing.
 //!
 //! ```text
-//!   fetch ─▶ rest (no fetch, whoever asks) ─▶ wait for a token with an unknown key, or until it is time
-//!     ▲                                                                │
-//!     └────────────────────────────────────────────────────────────────┘
+//!   fetch ─▶ rest (no fetch, even for an unknown key) ─▶ wait for the interval's end, or a token with an unknown key
+//!     ▲                                                                  │
+//!     └──────────────────────────────────────────────────────────────────┘
 //! ```
 
 use super::key::{KEY_SET_BYTES_MAX, KeySet, Origin};

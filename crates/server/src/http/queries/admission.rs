@@ -447,7 +447,7 @@ mod tests {
             false => Err(ApiError::unavailable("interrupted")),
         };
         while node.reads().headroom.check().is_ok() {
-            tokio::task::yield_now().await; // the last reading may be cached
+            tokio::task::yield_now().await; // until the cached reading of memory is read again
         }
         for refused in [
             on_query_thread(&app, Description::for_test(), endless).await,

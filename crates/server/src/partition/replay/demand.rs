@@ -1,13 +1,15 @@
 //! First pass over a dictionary: finds the definitions that must become series.
 //!
 //! ```text
-//!   record      0    1    2    3  │  4    5    6        │ floodmark
-//!   defines     a    b    a'   c  │  d    -    b'
-//!   samples of  a    b    a'   c  │  d    c    b'       needed: c; created at their definition: d, b'
+//!                             floodmark
+//!   record      0    1    2    3  │  4    5    6
+//!   defines     a    b    a'   c  │  d    -    b'       a', b': other series with the references of a and b
+//!   samples of  a    b    a'   c  │  d    c    b'
 //! ```
 //!
-//! Records below the floodmark may define far more series than fit into memory. Samples beyond the floodmark use only
-//! series that were in the head.
+//! Record 5 uses c, so c's definition in record 3 must become a series. d and b' become series at their own
+//! definitions. The other definitions below the floodmark are skipped: they may be far more series than fit into
+//! memory. Samples beyond the floodmark use only series that were in the head before the restart, so these series fit.
 
 use super::buffers::ReservedMemory;
 use super::references::{References, Slots};
@@ -19,7 +21,7 @@ use std::collections::{HashMap, VecDeque};
 use stdx::budget::{Exhausted, Reservation};
 
 impl Owner {
-    /// Notes in `into` which references unsealed data uses, from offset `from` to the end of the dictionary.
+    /// Notes in `into` the references that unsealed data uses, from offset `from` to the end of the dictionary.
     pub(super) fn survey(
         &self,
         dictionary: DictionaryId,

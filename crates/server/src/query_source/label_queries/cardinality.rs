@@ -21,7 +21,7 @@ const SAMPLES_MIN: usize = 32;
 /// Entries that each partition lists beyond twice the requested number.
 pub(super) const SPARE: usize = 16;
 
-/// Values of a label whose series are counted in a partition. The rest is extrapolated.
+/// Maximum number of a label's values for which a partition counts series. The rest is extrapolated.
 const VALUES_MAX: usize = 100_000;
 /// Values counted in a turn, about 0.1 ms.
 const TURN_VALUES: usize = 4_000;

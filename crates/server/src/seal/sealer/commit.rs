@@ -40,7 +40,7 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Checked(PerTenant { results, cut_short: None }))
     }
 
-    /// Renames a journal whose name tables know from another journal.
+    /// Renames a journal because tables have offsets of another journal with its name.
     pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
         let Rename { partition, source, end, sealed, in_doubt, conflicting } = rename;
         let lake = &self.context.lake;

@@ -138,18 +138,18 @@ pub(crate) struct Found {
     pub(crate) is_known: bool,
 }
 
-/// Renaming of a journal whose name tables know from another journal.
+/// Renaming of a journal because tables have offsets of another journal with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rename {
     pub(crate) partition: usize,
     pub(crate) source: String,
     /// End offset of the round's records.
     pub(crate) end: u64,
-    /// Tenants whose table has the journal up to `end`.
+    /// Tenants whose table has all their records up to `end`.
     pub(crate) sealed: BTreeSet<TenantId>,
     /// Tenants whose table may have some of the records and keeps the old name.
     pub(crate) in_doubt: BTreeSet<TenantId>,
-    /// Tenants whose table knows the name from the other journal.
+    /// Tenants whose table has offsets of the other journal with this name.
     pub(crate) conflicting: BTreeSet<TenantId>,
 }
 
