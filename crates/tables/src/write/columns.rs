@@ -18,7 +18,7 @@ const CHAIN_MAX: u64 = 1 << 60;
 
 /// Shifts each row's mantissas so that they continue the mantissas of the previous row.
 ///
-/// The encoder stores one column of differences. A jump between two series would widen the 128 differences of a block.
+/// The encoder stores one column of differences. A jump between two series would widen the 256 differences of a block.
 #[derive(Debug, Default)]
 struct Chain {
     last: i64,
