@@ -33,7 +33,7 @@ fn unpack(folder: &Path, to: &Path) -> PathBuf {
 /// Starts a server on the data, which is old, so a warning about the clock is expected.
 fn open(data: &Path) -> Server {
     let config = "partitions = 2\nsegment_size = \"1MiB\"\nrollups = [\"5m\", \"1h\"]\nmemory = \"256MiB\"";
-    Server::start(Options::default().data_dir(data).config(config).allow("the clock is far ahead"))
+    Server::start(Options::default().data_dir(data).config(config).allow("the clock has jumped ahead"))
 }
 
 /// Every acknowledged sample must be stored once, with the same bits.

@@ -13,7 +13,7 @@ use stdx::rng::Rng;
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
 /// A server that has seen only samples of yesterday logs this warning.
-const OLD_SAMPLES: &str = "the clock is far ahead";
+const OLD_SAMPLES: &str = "the clock has jumped ahead";
 
 fn request(tenant: &str) -> Request {
     Request::form(PATH, &[("tenant", tenant)])
