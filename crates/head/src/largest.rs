@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 /// Pairs or names visited in a turn, a quarter of a millisecond.
 const TURN_STEPS: usize = 4_000;
 
-/// Maximum number of names to visit, and of small pairs. A tenant with more small pairs also has large pairs.
+/// Maximum number of names to visit, and of small pairs to visit. A tenant with more small pairs also has large pairs.
 const VISITED_MAX: usize = 100_000;
 
 /// A search for the largest entries of a tenant. Take a [`crate::Pin`] first.

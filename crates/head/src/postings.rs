@@ -76,7 +76,7 @@ impl Postings {
         self.len -= 1;
         let estimate = self.bytes;
         let kept = self.kept_len();
-        // only when the number halves, because shrinking takes long
+        // only when the number of references halves, because shrinking takes long
         if kept == 0 || kept.ilog2() != before.ilog2() {
             self.bytes = self.kept.shrink() as u32;
         }
@@ -110,7 +110,7 @@ impl Postings {
         let estimate = self.bytes;
         let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
-        // only when the number doubles, because `optimize` takes long
+        // only when the number of references doubles, because `optimize` takes long
         if let Kept::Bitmap(bitmap) = &mut self.kept
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()

@@ -142,7 +142,7 @@ pub enum Value {
     Scalar { timestamp_ms: i64, value: f64 },
     /// A text at the evaluation time.
     String { timestamp_ms: i64, value: String },
-    /// Series with labels, milliseconds and value. Only sorting functions define the order.
+    /// Labels, time in milliseconds and value of each series. Only sorting functions define the order.
     Vector(Vec<(Labels, i64, f64)>),
     /// Series with their points, sorted by labels.
     Matrix(Vec<(Labels, Samples)>),
@@ -192,7 +192,7 @@ pub enum QueryError {
     /// The caller's time limit. This crate never returns this error.
     #[error("query timed out in expression evaluation")]
     Timeout,
-    /// [`Options::canceled`] became true.
+    /// [`Options::canceled`] was set.
     #[error("query was canceled in expression evaluation")]
     Canceled,
     #[error("expanding series: {0}")]

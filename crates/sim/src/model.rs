@@ -53,7 +53,7 @@ pub struct Model {
     is_delete_open: bool,
     /// Number of times that each sample was acknowledged.
     stored: BTreeMap<Key, u64>,
-    /// By tenant: retention may have dropped earlier samples.
+    /// Time of each tenant before which retention may have dropped samples.
     expired_before_ms: BTreeMap<usize, i64>,
 }
 

@@ -10,7 +10,7 @@ pub const EXPONENT_MAX: u8 = 15;
 /// Bound on mantissas of fractions, below which adding and subtracting [`ROUNDER`] rounds.
 const FRACTION_MANTISSA_MAX: f64 = (1u64 << 51) as f64;
 
-/// 1.5 * 2^52. Doubles of this size have no fraction, so adding it rounds to an integer.
+/// 1.5 * 2^52. Doubles of this size have no fraction, so adding this number rounds to an integer.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
 const POWERS: [f64; EXPONENT_MAX as usize + 1] =

@@ -84,7 +84,7 @@ pub struct StagedBlock {
     pub after: Option<u64>,
     /// Floodmark of the source after this block.
     pub upto: u64,
-    /// Last day of this pass; `None` for the last or only pass.
+    /// Last day of this pass if the block is committed in passes; `None` for the last or only pass.
     pub through: Option<Date>,
     /// Empty if all samples were duplicates.
     pub files: Vec<StagedFile>,

@@ -156,7 +156,7 @@ impl Tombstone {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tombstones {
-    /// Sequence of the last delete, even if complete, or 0.
+    /// Sequence of the last delete, complete or not; 0 if there was none.
     pub last: i64,
     /// Tombstones, sorted by sequence.
     pub list: Vec<Tombstone>,
@@ -175,7 +175,8 @@ impl Tombstones {
         self.list.iter().map(of).sum()
     }
 
-    /// Formats the list as text. `version`, of the log entry that will refer to the list, makes the text unique.
+    /// Formats the list as text. `version` is the version of the log entry that will refer to the list, and makes the
+    /// text unique.
     pub(crate) fn to_text(&self, version: u64) -> String {
         let matcher = |m: &Matcher| json!({ "name": m.name, "op": m.op.as_str(), "value": m.value });
         let tombstone = |t: &Tombstone| {

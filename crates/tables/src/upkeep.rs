@@ -41,9 +41,9 @@ pub struct Policy {
     pub grace_ms: i64,
     /// Interval between sweeps.
     pub sweep_every_ms: i64,
-    /// Versions between checkpoints.
+    /// Number of versions between checkpoints.
     pub checkpoint_every: u64,
-    /// Retention of log entries before a checkpoint, at least the grace period.
+    /// Time for which log entries before a checkpoint are kept; at least the grace period.
     pub log_keep_ms: i64,
 }
 

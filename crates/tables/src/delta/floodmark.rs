@@ -49,7 +49,8 @@ impl Floodmark {
         offset < self.upto || self.steps.iter().any(|step| offset < step.upto && day <= step.through)
     }
 
-    /// Offset from which on the table has no samples. From `upto` to this offset, the day decides.
+    /// Offset from which on the table has no samples. Of records between `upto` and this offset, the table has the
+    /// samples of some days.
     pub fn end(&self) -> u64 {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }

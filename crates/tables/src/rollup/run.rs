@@ -55,7 +55,7 @@ pub fn run(
     now_ms: i64,
     mut go_on: impl FnMut(&Rolled) -> bool,
 ) -> Result<Rolled, TableError> {
-    // The files are read after the floodmark. A later delete moves the floodmark, and the commit fails.
+    // The files are read after the floodmark: a delete from now on moves the floodmark, so that the commit fails.
     let before = floodmark(rollup, date)?;
     metrics.refresh()?;
     let files = metrics.files()?;

@@ -15,8 +15,9 @@ use crate::write::Stretch;
 use model::{Labels, Samples, SeriesKey, TimeRange};
 use std::path::Path;
 
-/// Day of the samples. The earlier day expires.
+/// Day of the samples that stay.
 const DAY: i64 = 20_000 * DAY_MS;
+/// Day of the samples that expire.
 const OLD: i64 = DAY - 5 * DAY_MS;
 
 /// Grace period, and time between two rounds.
