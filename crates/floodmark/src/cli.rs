@@ -76,7 +76,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SAMPLES/S", default_value = "250k", value_parser = values::number(1.0..=1e9))]
     pub(crate) rate: f64,
 
-    /// Address to listen on [default: 127.0.0.1:9009, or a free port where that is taken]
+    /// Address to listen on [default: 127.0.0.1:9009, or a free port if 9009 is in use]
     #[arg(long, value_name = "ADDR", value_parser = address::listen)]
     pub(crate) http: Option<SocketAddr>,
 

@@ -58,7 +58,7 @@ impl TlsFiles {
             (None, None) => builder.with_no_client_auth(),
             (Some(cert), Some(key)) => builder
                 .with_client_auth_cert(certificates(cert)?, private_key(key)?)
-                .with_context(|| format!("cannot use {} with {}", cert.display(), key.display()))?,
+                .with_context(|| format!("cannot use cert {} with key {}", cert.display(), key.display()))?,
             _ => anyhow::bail!("a client certificate and its key must be given together"),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -68,7 +68,7 @@ const RECIPES: [Recipe; 20] = [
         names: &["own/series", "own/series_active"],
     },
     Recipe {
-        title: "What the target counts a second",
+        title: "Rates as the target counts them",
         log: false,
         names: &["own/samples_in", "own/series_created", "own/refused"],
     },
