@@ -391,7 +391,7 @@ fn count(metrics: &TableMetrics, (tenant, kind): &Key, done: &Done) {
             tracing::info!(%tenant, table, files, "dropped files older than retention");
         }
         Done::Dropped(files) => {
-            tracing::info!(%tenant, table, files, "dropped files of which everything was deleted");
+            tracing::info!(%tenant, table, files, "dropped files whose samples were all deleted by requests");
         }
         Done::Swept(swept) => {
             metrics.vacuumed_files.add(swept.files);

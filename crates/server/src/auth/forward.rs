@@ -110,7 +110,7 @@ struct Metrics {
 impl Forward {
     pub(super) fn new(clock: Arc<dyn Clock>, memory: &Memory, r: &Registry) -> Self {
         let counter = |result| {
-            let help = "Questions to the service of forward authentication by result; cached answers need no request.";
+            let help = "Requests that the service of forward authentication decides, by result; cached results were decided earlier.";
             r.counter_with("floodmark_auth_forwards_total", help, &[("result", result)])
         };
         Self {

@@ -144,7 +144,7 @@ fn reason_of(name: &str) -> &'static str {
         "flush" => "Table files being written, by sealing and compaction",
         "decoders" => "Pooled decoders between write requests",
         "auth" => {
-            "Verified tokens, token keys, networks, and questions and answers of the [forward] service. A full part drops its oldest entries"
+            "Verified tokens, token keys, networks, and questions and answers of the [forward] service. Full caches drop their oldest entries"
         }
         "other" => {
             "Memory outside the accounts: the process itself, connections, open tables, buffers, the allocator's slack"

@@ -146,7 +146,7 @@ struct Text {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TextOfOneTable {
-    #[expect(dead_code, reason = "it was read before, to choose this form")]
+    #[expect(dead_code, reason = "already read, to choose this type")]
     version: u32,
     marks: Vec<Mark>,
     check: String,

@@ -106,7 +106,7 @@ settings! {
             .why("A lower value means fresher data for other engines, a shorter replay, and more and smaller files")
             .common();
         SEAL_SIZE: Bytes = setting("seal_size", "256MiB",
-            "Size of a partition's journal at which the partition is sealed early")
+            "Unsealed bytes in a partition's journal at which data is sealed early")
             .why("Bounds the disk space of the journal, and the duration of a replay");
         FLUSH_INTERVAL: Millis = setting("flush_interval", "2s",
             "Minimum interval between rounds of sealing started by flush requests")

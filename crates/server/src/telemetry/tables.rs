@@ -35,10 +35,10 @@ impl TableMetrics {
 
     pub(crate) fn new(r: &Registry) -> Self {
         Self {
-            deletes: r.counter("floodmark_deletes_total", "Deletes of samples that were committed to a table."),
+            deletes: r.counter("floodmark_deletes_total", "Deletes of samples, counted when they are committed to a table."),
             tombstones: r.gauge(
                 "floodmark_tombstones",
-                "Deletes whose samples are still in some files, in all tables at the last check.",
+                "Deletes whose samples are still in some files: number in all tables at the last check.",
             ),
             left_out_files: r.counter(
                 "floodmark_query_left_out_files_total",
