@@ -57,7 +57,7 @@ impl Tally {
     }
 }
 
-/// Number of different series, exact up to about a million. Above, a lower bound.
+/// Number of different series: exact up to about a million, and a lower bound above that.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesCount {
     seen: HashSet<SeriesKey>,

@@ -129,7 +129,7 @@ struct Loading<'a> {
 
 struct Loaded {
     result: RunResult,
-    /// With the number of the tenant.
+    /// Ledgers, each with the number of its tenant.
     ledgers: Vec<(usize, Ledger)>,
 }
 

@@ -63,7 +63,8 @@ pub struct Packed {
 /// Compresses messages, with reused buffers.
 #[derive(Debug)]
 pub struct Compressor {
-    /// Latest place outside of samples that begins with four given bytes, by their hash. 0 means no place.
+    /// By the hash of four bytes: the latest place outside of samples that begins with bytes of this hash. 0 means no
+    /// place.
     table: Vec<Place>,
 }
 

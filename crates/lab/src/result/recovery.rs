@@ -1,8 +1,8 @@
 //! Recovery time: from the end of the last disturbance until the target serves the load as it did before.
 //!
 //! A disturbance is a fault, a spike of the load or an outage of the senders. The target has recovered when, for
-//! [`HOLD_S`] seconds, it acknowledges [`RATE_MIN`] of the required rate, and p99 is below [`P99_FACTOR`] times the
-//! median p99 before the first disturbance.
+//! [`HOLD_S`] seconds, it acknowledges [`RATE_MIN`] of the required rate, and p99 is at most [`P99_FACTOR`] times
+//! the median p99 before the first disturbance.
 //!
 //! The required rate is the lower of the scheduled rate and the median rate before the first disturbance.
 

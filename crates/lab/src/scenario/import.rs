@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 32;
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.
     pub queries: Vec<String>,
-    /// Saved values of the variables, or all values.
+    /// By variable: its saved values, or the regular expression for all values.
     pub variables: BTreeMap<String, Values>,
 }
 

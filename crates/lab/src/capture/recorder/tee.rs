@@ -11,7 +11,7 @@ use stdx::budget::Reservation;
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,
-    /// Reservation as large as `pieces`. If the body did not fit, `None`, and `pieces` is empty.
+    /// Reservation as large as `pieces`. `None` if the body did not fit; `pieces` is then empty.
     pub(super) memory: Option<Reservation>,
     pub(super) whole: bool,
 }
