@@ -127,7 +127,7 @@ impl WriteMetrics {
             ),
             torn_bytes: r.counter(
                 "floodmark_journal_torn_bytes_total",
-                "Bytes cut off the journal's end at start, after a crash; kept in quarantine.",
+                "Incomplete bytes that the server removed from the end of the newest journal segment when it started; kept in quarantine.",
             ),
             unreadable_records: r.counter(
                 "floodmark_journal_unreadable_records_total",

@@ -185,27 +185,27 @@ fn short_help_of_serve() {
           -h, --help           Print help (see more with '--help')
 
         Server:
-              --http <ADDR>       Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all
-                                  addresses [default: 127.0.0.1:9009]
-              --auth-file <FILE>  File of credentials, and of services that identify callers [default: none]
+              --http <ADDR>       Address to serve HTTP on, such as `127.0.0.1:9009`, `localhost:9009`, or
+                                  `:9009` for all addresses [default: 127.0.0.1:9009]
+              --auth-file <FILE>  File with credentials, and with the services that identify callers
+                                  [default: none]
               --tls-cert <FILE>   Certificate of the server, as PEM; connections to `http` are then
                                   encrypted [default: none]
-              --tls-key <FILE>    Private key of tls_cert, as PEM [default: none]
-              --memory <SIZE>     Memory budget of the process, such as 2GiB [at least 64MiB] [default: half
-                                  of the control group's limit or of the machine's memory]
+              --tls-key <FILE>    Private key of `tls_cert`, as PEM [default: none]
+              --memory <SIZE>     Memory budget of the process, such as `2GiB` [at least 64MiB] [default:
+                                  half of the control group's limit or of the machine's memory]
 
         Storage:
-              --data-dir <DIR>         Directory of the journal, and of the tables unless --tables is given
+              --data-dir <DIR>         Directory of the journal, and of the tables unless `tables` is set
                                        [default: floodmark-data]
               --durability <WORD>      When a write counts as durable [default: fsync] [possible values:
                                        fsync, os]
               --tables <URL>           URL of the tables: file:///…, s3://…, gs://… or az://… [default: the
-                                       folder tables in the data directory]
-              --seal-after <DURATION>  Age at which data in memory is sealed into tables, such as 15m
-                                       [default: 15m]
+                                       folder `tables` in the data directory]
+              --seal-after <DURATION>  Age at which data in memory is sealed into tables [default: 15m]
 
         Retention and rollups:
-              --retention <DURATION>  Age at which samples are dropped, such as 90d [default: never]
+              --retention <DURATION>  Age at which samples are dropped, such as `90d` [default: never]
 
         Each setting is also an environment variable and a key of the file: --seal-after is
         FLOODMARK_SEAL_AFTER and seal_after. Flags take precedence over the environment, the environment

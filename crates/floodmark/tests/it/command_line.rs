@@ -173,13 +173,13 @@ retention = "never"
         tls_key                                none                  default
         tls_client_ca                          none                  default
         tls_client_auth                        required              default
-        admin_listen                           http                  derived: `http` if only this machine can connect to it, otherwise 127.0.0.1:9010
+        admin_listen                           http                  derived: `http` if only this machine can connect to it, otherwise `127.0.0.1:9010`
         allow_unauthenticated                  false                 default
         memory                                 1GiB                  environment: FLOODMARK_MEMORY
         heap_profile_percent                   none                  default
         data_dir                               /data                 file: floodmark.toml:4
         durability                             fsync                 default
-        tables                                 file:///data/tables/  derived: the folder tables in the data directory
+        tables                                 file:///data/tables/  derived: the folder `tables` in the data directory
         partitions                             2                     flag: --partitions
         segment_size                           128MiB                default
         seal_after                             15m                   default
@@ -194,8 +194,8 @@ retention = "never"
         future_limit                           10m                   default
         past_limit                             3650d                 default
         series_idle                            1h                    default
-        inflight_requests                      609                   derived: one per 256 KiB of the requests' account, 64 to 4096
-        creating_requests                      609                   derived: same as inflight_requests
+        inflight_requests                      609                   derived: one per 256 KiB of the account `inflight`, 64 to 4096
+        creating_requests                      609                   derived: same as `inflight_requests`
         query_timeout                          30s                   file: floodmark.toml:2
         query_lookback                         5m                    default
         query_resolution                       raw                   default

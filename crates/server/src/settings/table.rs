@@ -37,23 +37,25 @@ macro_rules! settings {
 settings! {
     "Server" {
         HTTP: SocketAddr = setting("http", "127.0.0.1:9009",
-            "Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all addresses")
+            "Address to serve HTTP on, such as `127.0.0.1:9009`, `localhost:9009`, or `:9009` for all addresses")
             .why("An address that other machines can reach needs `auth_file` or `allow_unauthenticated`")
             .common();
-        AUTH_FILE: Option<PathBuf> = setting("auth_file", "none", "File of credentials, and of services that identify callers")
+        AUTH_FILE: Option<PathBuf> = setting("auth_file", "none",
+            "File with credentials, and with the services that identify callers")
             .why("[authentication.md](../authentication.md) describes the file. Changes of the file take effect within a \
                 second, or at once on SIGHUP")
             .or("none").common();
         TRUSTED_PROXIES: Networks = setting("trusted_proxies", "127.0.0.0/8,::1/128",
-            "Addresses whose requests need no credentials if they name a tenant")
-            .why("Applies with `auth_file`. A proxy at such an address must authenticate its callers and set \
-                `X-Scope-OrgID` itself. `[]`: none");
+            "Addresses from which a request needs no credentials if the request names a tenant")
+            .why("Applies only with `auth_file`. A proxy at such an address must authenticate its callers and set \
+                `X-Scope-OrgID` itself. `[]`: no such address");
         TLS_CERT: Option<PathBuf> = setting("tls_cert", "none",
             "Certificate of the server, as PEM; connections to `http` are then encrypted")
-            .why("The file also contains the intermediate certificates. Changes of this file, `tls_key` and `tls_client_ca` \
-                take effect within a second, or at once on SIGHUP ([authentication.md](../authentication.md#tls))")
+            .why("The file also contains the intermediate certificates. Changes of this file, `tls_key` and \
+                `tls_client_ca` take effect within a second, or at once on SIGHUP \
+                ([authentication.md](../authentication.md#tls))")
             .or("none").common();
-        TLS_KEY: Option<PathBuf> = setting("tls_key", "none", "Private key of tls_cert, as PEM")
+        TLS_KEY: Option<PathBuf> = setting("tls_key", "none", "Private key of `tls_cert`, as PEM")
             .why("The key must not be encrypted")
             .or("none").common();
         TLS_CLIENT_CA: Option<PathBuf> = setting("tls_client_ca", "none",
@@ -61,24 +63,24 @@ settings! {
             .why("A verified certificate is a credential ([authentication.md](../authentication.md#client-certificates))")
             .or("none");
         TLS_CLIENT_AUTH: ClientAuth = setting("tls_client_auth", "required", "Whether clients need a certificate")
-            .why("Applies with `tls_client_ca`");
-        ADMIN_LISTEN: AdminListen = derived("admin_listen", "`http` if only this machine can connect to it, otherwise 127.0.0.1:9010",
-            "Address to serve administration on; http: on the same address as everything else")
-            .why("`none`: administration is not served. A separate address also serves `/metrics` and health \
+            .why("Applies only with `tls_client_ca`");
+        ADMIN_LISTEN: AdminListen = derived("admin_listen", "`http` if only this machine can connect to it, otherwise `127.0.0.1:9010`",
+            "Address to serve administration on. `http`: the address of the setting `http`")
+            .why("`none`: administration is not served. Any other address also serves `/metrics` and the health checks \
                 ([authentication.md](../authentication.md#administration))")
             .or("none");
         ALLOW_UNAUTHENTICATED: bool = setting("allow_unauthenticated", "false",
-            "Whether other machines may reach a server without auth_file")
-            .why("Everyone who can connect can then read, write and administer everything");
+            "Whether other machines may connect to a server without `auth_file`")
+            .why("If `true`, everyone who can connect can read, write and administer everything");
         MEMORY: Bytes = derived("memory", "half of the control group's limit or of the machine's memory",
-            "Memory budget of the process, such as 2GiB")
+            "Memory budget of the process, such as `2GiB`")
             .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, \
                 15 % for queries, 10 % for files being written, 2 % for idle decoders, 1 % (at most 32 MiB) for \
                 authentication, 7 % for everything else")
             .within(TOTAL_BYTES_MIN, u64::MAX)
             .common();
         HEAP_PROFILE_PERCENT: Option<Count> = setting("heap_profile_percent", "none",
-            "Percentage of `memory` from which a heap profile is written")
+            "Memory use, as a percentage of `memory`, at which a heap profile is written")
             .why("The profile shows which code holds memory ([operating.md](../operating.md#heap-profiles))")
             .within(1, 100)
             .or("none");
@@ -86,50 +88,52 @@ settings! {
 
     "Storage" {
         DATA_DIR: PathBuf = setting("data_dir", "floodmark-data",
-            "Directory of the journal, and of the tables unless --tables is given")
+            "Directory of the journal, and of the tables unless `tables` is set")
             .why("Only one process at a time may use the directory")
             .common();
         DURABILITY: Durability = setting("durability", "fsync", "When a write counts as durable")
             .common();
-        TABLES: TablesUrl = derived("tables", "the folder tables in the data directory",
+        TABLES: TablesUrl = derived("tables", "the folder `tables` in the data directory",
             "URL of the tables: file:///…, s3://…, gs://… or az://…")
             .why("[`[tables_options]`](#the-object-store) configures access to an object store")
             .secret()
             .common();
         PARTITIONS: Count = derived("partitions", "one per core, at most 8; an existing data directory keeps its number",
-            "Independent journals and heads, each with its own thread")
+            "Number of partitions, each with its own journal, head and thread")
             .why("**Fixed when a data directory is created**")
             .within(1, caps::PARTITIONS_MAX as u64);
         SEGMENT_SIZE: Bytes = setting("segment_size", "128MiB", "Size at which a journal segment is closed")
             .within(1 << 20, 1 << 30);
-        SEAL_AFTER: Millis = setting("seal_after", "15m", "Age at which data in memory is sealed into tables, such as 15m")
-            .why("A lower value means fresher data for other engines, a shorter replay, and more and smaller files")
+        SEAL_AFTER: Millis = setting("seal_after", "15m", "Age at which data in memory is sealed into tables")
+            .why("A lower value means fresher data for other query engines, a shorter replay, and more and smaller files")
             .common();
         SEAL_SIZE: Bytes = setting("seal_size", "256MiB",
             "Unsealed bytes in a partition's journal at which data is sealed early")
             .why("Bounds the disk space of the journal, and the duration of a replay");
         FLUSH_INTERVAL: Millis = setting("flush_interval", "2s",
-            "Minimum interval between rounds of sealing started by flush requests")
-            .why("Applies after a burst of ten `POST /api/v1/admin/flush`. Bounds the number of small files that \
-                flushes create");
+            "Minimum interval between rounds of sealing that flush requests start")
+            .why("Applies after ten such rounds without a pause. Bounds the number of small files that flushes create");
         COMPACTION: bool = setting("compaction", "true", "Whether small files are merged into larger ones")
             .why("Set it to `false` if another engine compacts the tables");
-        VACUUM_GRACE: Millis = setting("vacuum_grace", "1h", "Time that a file removed from its table is kept for readers")
+        VACUUM_GRACE: Millis = setting("vacuum_grace", "1h",
+            "Time that a file removed from its table is kept for readers")
             .why("Must be longer than any query, here or in another engine");
     }
 
     "Retention and rollups" {
-        RETENTION: Option<Millis> = setting("retention", "never", "Age at which samples are dropped, such as 90d")
+        RETENTION: Option<Millis> = setting("retention", "never", "Age at which samples are dropped, such as `90d`")
             .why("Samples are dropped in whole files")
             .or("never").per_tenant().common();
         RETENTION_WAIT: Millis = setting("retention_wait", "10m", "Time after a start before samples can expire")
             .why("A clock that is wrong when the machine starts can be corrected in this time \
                 ([operating.md](../operating.md#the-clock))");
-        ROLLUPS: Vec<Resolution> = setting("rollups", "none", "Rollups to create for past days: 5m, 1h")
+        ROLLUPS: Vec<Resolution> = setting("rollups", "none",
+            "Bucket widths of the rollups to create for past days: `5m`, `1h`, or both")
             .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket of this \
                 width ([operating.md](../operating.md#rollups))")
             .per_tenant();
-        ROLLUP_RETENTION: Option<Millis> = setting("rollup_retention", "samples", "Age at which rollups are dropped, such as 5y")
+        ROLLUP_RETENTION: Option<Millis> = setting("rollup_retention", "samples",
+            "Age at which rollups are dropped, such as `5y`")
             .why("`samples`: together with their samples. Rollups are never dropped before their samples")
             .or("samples").per_tenant();
     }
@@ -140,14 +144,16 @@ settings! {
         PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
             .why("Each day has its own files, so this bounds the number of files. Does not apply to `import`. `100y` \
                 allows all samples since 1970");
-        SERIES_IDLE: Millis = setting("series_idle", "1h", "Time without a sample after which a series is no longer active")
-            .why("The series then leaves memory after its samples are sealed, or sooner if memory fills up");
-        INFLIGHT_REQUESTS: Count = derived("inflight_requests", "one per 256 KiB of the requests' account, 64 to 4096",
-            "Write requests in flight: between the end of the body and the answer")
+        SERIES_IDLE: Millis = setting("series_idle", "1h",
+            "Time without a sample after which a series is no longer active")
+            .why("The series then leaves memory once its samples are sealed. While the head fills up, series leave \
+                memory after a shorter time without a sample");
+        INFLIGHT_REQUESTS: Count = derived("inflight_requests", "one per 256 KiB of the account `inflight`, 64 to 4096",
+            "Limit on write requests in flight, that is, between the end of the body and the answer")
             .why("Requests that create series are not counted. Requests beyond the limit are refused with 503")
             .within(1, MANY);
-        CREATING_REQUESTS: Count = derived("creating_requests", "same as inflight_requests",
-            "Write requests that may wait for new series to be created")
+        CREATING_REQUESTS: Count = derived("creating_requests", "same as `inflight_requests`",
+            "Limit on write requests that wait for their new series to be created")
             .why("Requests beyond the limit are refused with 503. Requests with only known series never wait for such \
                 requests")
             .within(1, MANY);
@@ -155,59 +161,64 @@ settings! {
 
     "Queries" {
         QUERY_TIMEOUT: Millis = setting("query_timeout", "2m", "Time limit of a query, including waiting");
-        QUERY_LOOKBACK: Millis = setting("query_lookback", "5m", "How far back an instant selector looks, as in Prometheus");
-        QUERY_RESOLUTION: Detail = setting("query_resolution", "raw", "Resolution of the data from which queries are answered")
-            .why("Applies to queries without the parameter `resolution` ([http.md](http.md#answers-from-rollups))")
+        QUERY_LOOKBACK: Millis = setting("query_lookback", "5m",
+            "How far back an instant selector looks for a sample, as in Prometheus");
+        QUERY_RESOLUTION: Detail = setting("query_resolution", "raw", "Data from which queries are answered")
+            .why("Samples are used where these rollups cannot give the same answer. Applies to queries without the \
+                parameter `resolution` ([http.md](http.md#answers-from-rollups))")
             .per_tenant();
-        QUERY_CONCURRENCY: Count = derived("query_concurrency", "two per core", "Queries that run at once")
-            .why("Each query gets an equal share of the query account, so a higher number means less memory for each")
+        QUERY_CONCURRENCY: Count = derived("query_concurrency", "two per core", "Limit on queries that run at once")
+            .why("A higher number means less memory for each query (`query_memory`)")
             .within(1, 1024);
-        SLOW_QUERY: Option<Millis> = setting("slow_query", "10s", "Duration from which a query is logged as slow, including waiting")
+        SLOW_QUERY: Option<Millis> = setting("slow_query", "10s",
+            "Duration from which a query is logged as slow, including waiting")
             .why("`never`: no query is logged as slow. Exports are never logged as slow")
             .or("never");
         QUERY_LOG: Option<PathBuf> = setting("query_log", "none", "File to which every query is logged as a line of JSON")
             .why("[http.md](http.md#query-log) describes the lines. If the disk is slow or full, lines are left out")
             .or("none");
         QUERY_LOG_SIZE: Bytes = setting("query_log_size", "256MiB", "Limit on the disk space of the query log")
-            .why("At half of this size, `FILE` is renamed to `FILE.1`, which replaces the previous `FILE.1`")
+            .why("At half of this size, the log `FILE` is renamed to `FILE.1`, and replaces the previous `FILE.1`")
             .within(4 << 20, u64::MAX);
     }
 
     "Connections" {
-        CONNECTIONS: Count = derived("connections", "5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096",
-            "Open connections")
+        CONNECTIONS: Count = derived("connections", "5 % of `memory`, divided by 72 KiB (with TLS by 144 KiB), 128 to 4096",
+            "Limit on open connections")
             .why("The limit on open files may lower this number. A connection beyond the limit replaces an idle or \
                 slow connection, or gets a 503")
             .within(1, MANY);
         ALLOW_HOST: Vec<String> = derived("allow_host", "none if only this machine can connect, otherwise any",
-            "Host names accepted besides localhost and addresses, or * for any")
-            .why("Requests with another name in `Host` are refused with 421. Web pages served under these names may also \
-                write. Set this behind a proxy that forwards the header `Host`");
+            "Names accepted in the header `Host`, besides `localhost` and IP addresses. `*`: any name")
+            .why("Requests with another name are refused with 421. Web pages served under these names may also \
+                write. Needed behind a proxy that forwards the header `Host`");
         BODY_TIMEOUT: Millis = setting("body_timeout", "30s",
-            "Time allowed for a body to arrive, in addition to its size divided by transfer_rate")
-            .why("Applies to the form of a query too");
+            "Time allowed for a body to arrive, in addition to its size divided by `transfer_rate`")
+            .why("Also applies to the form of a query");
         TRANSFER_RATE: Bytes = setting("transfer_rate", "64KiB",
-            "Minimum rate, in bytes per second, at which clients must send bodies and read answers")
-            .why("This is an average. A client is disconnected once it is `body_timeout` (sending) or 30 s (reading) \
-                behind this rate")
+            "Minimum average rate, in bytes per second, at which clients must send bodies and read answers")
+            .why("A client is disconnected once it is `body_timeout` (sending) or 30 s (reading) behind this rate")
             .within(1, 1 << 30);
     }
 
     "Tenants" {
         OVERRIDES: Option<PathBuf> = setting("overrides", "none",
-            "File of tenants' settings, which is read again when it changes")
-            .why("Takes effect within a second, or at once on SIGHUP ([Changes at run time](#changes-at-run-time))")
+            "File with settings of tenants")
+            .why("Changes of the file take effect within a second, or at once on SIGHUP ([Changes at run \
+                time](#changes-at-run-time))")
             .or("none");
         REQUESTS_PER_SECOND: Option<Count> = setting("requests_per_second", "none",
             "Limit on a tenant's write requests per second")
-            .why("Requests above the limit are refused ([refusals.md](refusals.md#writes)) until the rate is below the limit again")
+            .why("Requests above the limit are refused ([refusals.md](refusals.md#writes)) until the rate is below \
+                the limit again")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
-        SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none", "Limit on a tenant's samples per second")
+        SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none",
+            "Limit on a tenant's samples per second")
             .why("Refused and repeated samples count too. The request that exceeds the limit is stored; the following \
                 requests are refused until the average is below the limit again, for a minute at most")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         BYTES_PER_SECOND: Option<Bytes> = setting("bytes_per_second", "none",
-            "Limit on the bytes of a tenant's write requests per second, as they are sent")
+            "Limit on the bytes per second of a tenant's write requests, before decompression")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         NEW_SERIES_PER_SECOND: Option<Count> = setting("new_series_per_second", "none",
             "Limit on a tenant's new series per second")
@@ -215,12 +226,12 @@ settings! {
                 stored")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
-            "Burst of a tenant's rate limits: the amount allowed in this time may arrive at once")
+            "Burst of a tenant's rate limits: the amount that a limit allows in this time may arrive at once")
             .per_tenant();
         ACTIVE_SERIES: Option<Count> = setting("active_series", "none", "Limit on a tenant's active series")
             .why("Further series are refused; samples of known series in the same request are stored. A series is \
                 active until `series_idle` after its last sample. Regardless of this limit, a tenant above its share \
-                of a full head gets no new series ([operating.md](../operating.md#tenants))")
+                gets no new series once the head is 75 % full ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SERIES_PER_METRIC: Option<Count> = setting("series_per_metric", "none",
             "Limit on a tenant's active series of one metric name")
@@ -243,30 +254,32 @@ settings! {
             .or("none").within(1, MANY).per_tenant();
         INFLIGHT_BYTES: Option<Bytes> = setting("inflight_bytes", "none",
             "Limit on the memory of a tenant's write requests in progress")
-            .why("A single request that needs more is refused for good. Regardless of this limit, a tenant leaves a part of \
-                the requests' account to other tenants")
+            .why("A single request that needs more is refused with 413. Regardless of this limit, a tenant leaves a \
+                part of the account `inflight` to other tenants")
             .or("none").within(1 << 20, u64::MAX).per_tenant();
         CONCURRENT_QUERIES: Option<Count> = setting("concurrent_queries", "none",
             "Limit on a tenant's queries that run at once")
             .why("Further queries wait. Regardless of this limit, tenants take turns")
             .or("none").within(1, 1024).per_tenant();
         QUERY_MEMORY: Option<Bytes> = setting("query_memory", "none", "Limit on the memory of one query of a tenant")
-            .why("The memory of a query never exceeds the query account divided by `query_concurrency` + 1")
+            .why("Regardless of this limit, a query gets at most half of the account `query`, divided by \
+                `query_concurrency` + 1")
             .or("none").within(64 << 10, u64::MAX).per_tenant();
         QUERY_SAMPLES: Option<Count> = setting("query_samples", "none",
-            "Limit on the samples that one query of a tenant holds at once")
+            "Limit on the samples that one query of a tenant holds in memory at once")
             .why("The query's memory also limits its samples, at 16 bytes each")
             .or("none").within(1, 1 << 40).per_tenant();
         SHARE_WEIGHT: Count = setting("share_weight", "1",
-            "Weight of a tenant's share when memory, requests in progress or turns are scarce")
+            "Weight of a tenant when tenants compete for memory, write requests or queries: a larger weight gives a \
+                larger share")
             .within(1, 1000).per_tenant();
         LIMIT_STATUS: LimitStatus = setting("limit_status", "429",
             "HTTP status of writes that exceed a limit of the tenant")
             .per_tenant();
         HA_DEDUP: bool = setting("ha_dedup", "false",
             "Whether samples of only one of several replicas of a Prometheus are stored")
-            .why("Series with both labels below are de-duplicated \
-                ([operating.md](../operating.md#pairs-of-prometheus-servers)); others are stored as they are")
+            .why("Series with both labels, `ha_cluster_label` and `ha_replica_label`, are de-duplicated \
+                ([operating.md](../operating.md#pairs-of-prometheus-servers)); other series are stored as they are")
             .per_tenant();
         HA_CLUSTER_LABEL: LabelName = setting("ha_cluster_label", "cluster",
             "Label that names the cluster: replicas of a Prometheus have the same value")
@@ -276,20 +289,21 @@ settings! {
             .why("The label is not stored")
             .per_tenant();
         HA_FAILOVER: Millis = setting("ha_failover", "30s",
-            "Time without a sample from the elected replica after which another is elected")
-            .why("Should be longer than the longest interval between two requests of a Prometheus: the scrape interval plus \
-                its `batch_send_deadline`")
+            "Time without a sample from the elected replica after which another replica is elected")
+            .why("Should be longer than the longest interval between two requests of a Prometheus: the scrape \
+                interval plus its `batch_send_deadline`")
             .per_tenant();
         HA_CLUSTERS: Count = setting("ha_clusters", "100", "Limit on a tenant's clusters of replicas")
             .why("Series of further clusters are refused. A cluster that sends nothing for an hour no longer counts")
             .within(1, 10_000).per_tenant();
-        TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
-            .why("Further new tenants are refused with 503, unless they have tables")
+        TENANTS: Count = setting("tenants", "10000", "Limit on tenants in memory")
+            .why("At the limit, new tenants are refused with 503. A tenant with tables is not new")
             .within(1, MANY);
-        TENANT_BURST: Count = setting("tenant_burst", "1000", "New tenants accepted at once")
-            .why("Further new tenants are refused")
+        TENANT_BURST: Count = setting("tenant_burst", "1000", "Limit on new tenants at once")
+            .why("Further new tenants are refused with 503")
             .within(1, MANY);
-        TENANTS_PER_MINUTE: Count = setting("tenants_per_minute", "300", "New tenants accepted per minute after a burst")
+        TENANTS_PER_MINUTE: Count = setting("tenants_per_minute", "300",
+            "Limit on new tenants per minute after a burst of `tenant_burst`")
             .why("A tenant with tables is not new")
             .within(1, MANY);
     }

@@ -107,13 +107,13 @@ fn defaults_of_a_machine() {
         tls_key = "none"
         tls_client_ca = "none"
         tls_client_auth = "required"
-        admin_listen = "http"  # `http` if only this machine can connect to it, otherwise 127.0.0.1:9010
+        admin_listen = "http"  # `http` if only this machine can connect to it, otherwise `127.0.0.1:9010`
         allow_unauthenticated = false
         memory = "4GiB"  # half of the machine's memory of 8192 MiB
         heap_profile_percent = "none"
         data_dir = "/data"  # --data-dir
         durability = "fsync"
-        tables = "file:///data/tables/"  # the folder tables in the data directory
+        tables = "file:///data/tables/"  # the folder `tables` in the data directory
         partitions = 4  # one per core, at most 8; an existing data directory keeps its number
         segment_size = "128MiB"
         seal_after = "15m"
@@ -128,8 +128,8 @@ fn defaults_of_a_machine() {
         future_limit = "10m"
         past_limit = "3650d"
         series_idle = "1h"
-        inflight_requests = 2452  # one per 256 KiB of the requests' account, 64 to 4096
-        creating_requests = 2452  # same as inflight_requests
+        inflight_requests = 2452  # one per 256 KiB of the account `inflight`, 64 to 4096
+        creating_requests = 2452  # same as `inflight_requests`
         query_timeout = "2m"
         query_lookback = "5m"
         query_resolution = "raw"
@@ -137,7 +137,7 @@ fn defaults_of_a_machine() {
         slow_query = "10s"
         query_log = "none"
         query_log_size = "256MiB"
-        connections = 2907  # 5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096
+        connections = 2907  # 5 % of `memory`, divided by 72 KiB (with TLS by 144 KiB), 128 to 4096
         allow_host = []  # none if only this machine can connect, otherwise any
         body_timeout = "30s"
         transfer_rate = "64KiB"

@@ -132,7 +132,7 @@ impl Value for Option<Bytes> {
 impl Value for LimitStatus {
     const TAKES: Takes = Takes::Word(&[
         ("429", "Prometheus drops the samples, unless its `retry_on_http_429` is set"),
-        ("503", "every sender retries, and its later requests wait"),
+        ("503", "every sender repeats the request, and sends its later requests only afterwards"),
     ]);
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
@@ -308,8 +308,8 @@ impl Value for TablesUrl {
 
 impl Value for Durability {
     const TAKES: Takes = Takes::Word(&[
-        ("fsync", "survives a power loss"),
-        ("os", "survives a crash of the process, not of the machine"),
+        ("fsync", "once it survives a power loss"),
+        ("os", "once it survives a crash of the process, but not necessarily of the machine"),
     ]);
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
@@ -330,10 +330,10 @@ impl Value for Durability {
 
 impl Value for Detail {
     const TAKES: Takes = Takes::Word(&[
-        ("raw", "samples"),
-        ("auto", "the coarsest rollup that gives the same answer, otherwise samples"),
-        ("5m", "rollups of 5 minutes where they give the same answer, otherwise samples"),
-        ("1h", "rollups of 1 hour where they give the same answer, otherwise samples"),
+        ("raw", "samples only"),
+        ("auto", "the coarsest rollup that gives the same answer as samples"),
+        ("5m", "rollups of 5 minutes"),
+        ("1h", "rollups of 1 hour"),
     ]);
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
