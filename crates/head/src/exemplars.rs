@@ -13,7 +13,7 @@ const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
     label_bytes: usize,
-    /// Number of exemplars dropped so far, which is also the number of the oldest one.
+    /// Number of exemplars dropped so far, which is also the number of the oldest exemplar.
     left: u64,
 }
 

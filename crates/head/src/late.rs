@@ -74,7 +74,7 @@ impl Late {
     }
 
     /// Adds the samples of `later`, which has the same kind. They replace samples at the same times. Returns
-    /// their number.
+    /// the number of samples of `later`.
     pub(crate) fn absorb(&mut self, later: &Self) -> usize {
         match (self, later) {
             (Self::Floats(late), Self::Floats(later)) => late.absorb(later),
@@ -199,7 +199,7 @@ impl<V: ChunkValue> LateOf<V> {
         out.extend(all);
     }
 
-    /// Adds the samples of `later`. They replace samples at the same times. Returns their number.
+    /// Adds the samples of `later`. They replace samples at the same times. Returns the number of samples of `later`.
     fn absorb(&mut self, later: &Self) -> usize {
         let mut samples = Samples::default();
         later.merge_into(TimeRange::ALL, &mut samples, 0);

@@ -78,7 +78,7 @@ pub struct AppendStats {
     pub in_order: u64,
     /// Samples out of order, or at a known time with another value.
     pub late: u64,
-    /// Repetitions of a sample that the head holds, which are not stored.
+    /// Repetitions of samples that the head already holds. They are not stored.
     pub duplicates: u64,
 }
 
@@ -148,7 +148,7 @@ impl TenantHead {
         series
     }
 
-    /// [`Self::create_of`] for a series sent at `now_s`, which is counted if it is new.
+    /// [`Self::create_of`] for a series sent at `now_s`. If the series is new, [`Self::gained`] counts it.
     pub fn create_sent(
         &mut self,
         kind: ValueKind,

@@ -294,7 +294,7 @@ impl Record {
         })
     }
 
-    /// Keeps the samples that pass `keep`. Returns the number of the others.
+    /// Keeps the samples that pass `keep`. Returns the number of dropped samples.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut SeriesRef, i64) -> bool) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {

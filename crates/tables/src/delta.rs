@@ -11,8 +11,8 @@
 //! do.
 //!
 //! Of two samples of the same series and time, the one in the file with the greater *sequence* wins. The sequence is
-//! the current time, but greater than that of all live files. It is stored as `modificationTime`. So correctness does
-//! not depend on clocks. A merged file has the greatest sequence of its inputs.
+//! the current time, raised above the sequences of all live files if necessary. So correctness does not depend on
+//! clocks. The sequence is stored as `modificationTime`. A merged file has the greatest sequence of its inputs.
 //!
 //! Files of other engines are *early*: they count as written before all of Floodmark's files ([`LiveFile::rank`]). A
 //! merge of only early files is early too.

@@ -49,7 +49,7 @@ pub struct Kind {
     /// Sort columns of a file. The first column is a text. The log keeps the bounds of this text, and compaction
     /// divides large days by it.
     pub sort_key: &'static [&'static str],
-    /// First and last time of a row, perhaps the same column. The log keeps their bounds.
+    /// Columns with the first and the last time of a row, which may be one column. The log keeps their bounds.
     pub time: [&'static str; 2],
     pub merge: MergePolicy,
 }

@@ -194,7 +194,7 @@ fn evicting_churned_series_frees_their_memory() {
         live(&mut partition, &tenant, 10, 10);
         partition.memory_bytes()
     };
-    // first, each generation is evicted after the next one; then, all at once
+    // first, each generation is evicted once the next one lives; then, all old generations are evicted at once
     for at_once in [false, true] {
         let mut partition = Partition::new(1);
         for generation in 0..=10 {

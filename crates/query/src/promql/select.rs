@@ -330,7 +330,7 @@ struct RangeRows<'m> {
     charge: Charge<'m>,
     buffer: Vec<u8>,
     counter: bool,
-    /// Name of all series, if there is only one.
+    /// Metric name of all series, if they share one name.
     name: Option<String>,
     not_counters: HashSet<String>,
 }

@@ -48,8 +48,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state()?;
-        // Only a power loss makes truncation fail. If a sync and the truncation both failed, the next process would
-        // read the group from the page cache.
+        // Truncation fails only in a power loss. Otherwise, after a failed sync and a failed truncation, the next
+        // process would read the unacknowledged group from the page cache.
         if state.power.change() != Change::Made {
             return Err(off());
         }

@@ -12,7 +12,8 @@ use crate::read::Depth;
 /// Maximum number of entries deleted in one call.
 const CLEANED_MAX: usize = 10_000;
 
-/// Checkpoints that a log keeps, with all later entries. The first one replaces a damaged last one.
+/// Number of checkpoints that a log keeps, with all entries after the earlier one. The earlier checkpoint is used if the
+/// later one is damaged.
 const KEPT: usize = 2;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,9 +23,9 @@ pub struct Cleaned {
 }
 
 impl Table {
-    /// Deletes log files before the second to last checkpoint up to version `upto`, except those written from
-    /// `before_ms` on (store's clock). No running read may need a version before `upto`. The oldest files go first, so
-    /// that a crash leaves no gap.
+    /// Deletes the log files before the second to last of the checkpoints up to version `upto`. Files written from
+    /// `before_ms` on (store's clock) are kept. No running read may need a version before `upto`. The oldest files go
+    /// first, so that a crash leaves no gap.
     pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();

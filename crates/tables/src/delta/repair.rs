@@ -30,7 +30,7 @@ pub(super) struct Mended {
     pub(super) any: bool,
 }
 
-/// Puts unusable checkpoints aside. Without a depth, only empty files are found, at no cost.
+/// Puts unusable checkpoints aside. Without a `depth`, only empty files are found, at no cost.
 pub(super) fn repair(
     location: &Location,
     listing: &Listing,
@@ -96,7 +96,7 @@ fn examine<'a>(
     Ok((sound, damaged))
 }
 
-/// Returns a flaw of the file, if any. Without a depth, the file is not opened.
+/// Returns a flaw of the file, if any. Without a `depth`, the file is not opened.
 pub(super) fn flaw(
     location: &Location,
     file: &LogFile,

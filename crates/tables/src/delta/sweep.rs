@@ -46,7 +46,7 @@ const DEAD_MAX: usize = 10_000;
 pub struct Sweeper {
     dead: HashMap<Path, Dead>,
     leases: Leases,
-    /// Dead files of other engines, removed up to version `looked`.
+    /// Dead files of other engines that the log up to version `looked` records as removed.
     removed: HashSet<Path>,
     looked: Option<u64>,
 }

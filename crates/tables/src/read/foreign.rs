@@ -28,13 +28,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Number of samples decoded together, at 16 bytes each.
+/// Approximate number of samples read before their rows are returned, at 16 bytes each.
 const WINDOW_SAMPLES: u64 = 32 << 10;
 
-/// Number of rows decoded together.
+/// Maximum number of rows read before they are returned, besides the rest of the last chain.
 const WINDOW_ROWS: u64 = 4096;
 
-/// Number of rows whose labels are decoded together.
+/// Maximum number of rows decoded together, whose labels are held in memory.
 const BATCH_ROWS: usize = 512;
 
 /// Minimum memory for the rows of a pass.
