@@ -33,8 +33,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Number of series that the tenant may create, from 1 to `wanted`. `series` is the tenant's present
-    /// number. Takes a token for each series.
+    /// Number of series that the tenant may create, from 1 to `wanted`. `series` is the number of series that the
+    /// tenant has now. Takes a token for each series.
     pub fn room(
         self,
         series: u64,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Limit on the head of an answer, and on the buffered part of the body.
+/// Limit on the headers of an answer, and on the buffered part of the body.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const IDLE_MAX: usize = 8;

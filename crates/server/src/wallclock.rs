@@ -6,7 +6,7 @@
 //! ```text
 //!   before the start:  time of the last trusted clock (memory) ────────┐
 //!                      newest commit, newest sample in the journal ────┤
-//!   since the start:   wall clock − monotonic clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
+//!   since the start:   wall clock − monotonic clock, received samples ─┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
 //! While there is doubt, nothing expires. If the clock seems to be behind, samples that are in its future get a retriable

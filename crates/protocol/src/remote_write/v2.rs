@@ -283,8 +283,8 @@ impl<'a> Walk<'a, '_> {
         self.metadata.keep(refs, content.metadata, self.symbols, self.batch, self.reservation)
     }
 
-    /// Appends the first labels of a refused series to the batch, for the message. Names and values are cut
-    /// to one byte more than is shown. Returns their range.
+    /// Appends the first labels of a refused series to the batch, for the message. Names and values
+    /// keep one byte more than the message shows, so that it marks them as cut. Returns the labels' range.
     #[cold]
     fn put_shown(&mut self, content: &Content) -> Result<Range<u32>, DecodeError> {
         let start = self.batch.bytes.len();

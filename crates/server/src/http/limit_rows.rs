@@ -53,7 +53,7 @@ fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
         origin: ("in effect", None),
         bounds: None,
         reason: format!(
-            "New series answered with 503 whose senders are expected to repeat the request. The oldest wait for {} s",
+            "New series left out for now (503). Their senders are expected to repeat the request. The longest wait is {} s",
             waiting.longest.as_secs()
         ),
         used: Some(waiting.series),

@@ -16,7 +16,7 @@ const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
 const LIMIT_PERCENT_MAX: u64 = 75;
 
 /// Upper bound on a connection's memory outside the accounts: a buffer of 64 KiB, and its task. Measured with
-/// unfinished request heads: 70 KiB.
+/// unfinished request headers: 70 KiB.
 pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 
 /// Upper bound on the memory that TLS adds to a connection: records being received (18 + 16 KiB) and sent (16

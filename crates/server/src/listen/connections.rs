@@ -82,7 +82,7 @@ struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Before a request, or while its head is arriving.
+    /// Before a request, or while its headers are arriving.
     Idle,
     /// The request's body is arriving; `waits`: a read is pending.
     Receiving {

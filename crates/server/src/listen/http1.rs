@@ -25,7 +25,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for requests in flight once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Limit on a connection's buffer, which must hold the head of a request. The library's default is 400 KiB.
+/// Limit on a connection's buffer, which must hold the headers of a request. The library's default is 400 KiB.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
 const _: () = assert!(CONNECTION_BUFFER_BYTES < CONNECTION_BYTES);

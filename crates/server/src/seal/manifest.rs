@@ -1,4 +1,4 @@
-//! `floodmarks.json`: the floodmarks of each partition's journal, by table and tenant.
+//! `floodmarks.json`: the floodmarks of each partition's journal in each table, by tenant.
 //!
 //! ```text
 //!   { "version": 2,
@@ -7,8 +7,8 @@
 //!     "check": "crc32c of tables" }
 //! ```
 //!
-//! The mark of a partition holds for all tenants that are not listed under `tenants`. Version 1 had only the marks of
-//! the metrics table, in the field `marks`.
+//! A *mark* is an entry with `source`, `upto` and `attempt`. The mark of a partition holds for all tenants that are not
+//! listed under its `tenants`. Version 1 had only the marks of the metrics table, in the field `marks`.
 //!
 //! The file is a cache of the floodmarks in tables. It also records offsets without samples, and interrupted commits.
 //! If the file is lost or damaged, replay has to read tables.

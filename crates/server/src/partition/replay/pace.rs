@@ -83,8 +83,8 @@ impl Owner {
         )
     }
 
-    /// True if replay may fill the heads further. Before sealing can begin, partitions that can freeze leave memory to
-    /// the others.
+    /// True if replay may fill the heads further. Sealing begins once all partitions can freeze. Until then, partitions
+    /// that can freeze leave memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
             if replay.can_freeze && !self.context.partitions.can_freeze() { watermarks::SEAL } else { 100 };

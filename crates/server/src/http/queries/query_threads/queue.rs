@@ -30,7 +30,7 @@ pub(super) struct Queue {
     next: u64,
     turn: u64,
     last: Option<TenantId>,
-    /// Time at which a query last followed a query of another tenant.
+    /// Arrival of the last query that came directly after a query of another tenant.
     shared_at: Option<Instant>,
     pub(super) known_large: KnownLarge,
 }
