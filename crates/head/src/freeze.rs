@@ -24,7 +24,7 @@ mod tests;
 /// Series visited in a turn of a release, about fifty microseconds.
 pub(crate) const TURN_SERIES: usize = 400;
 
-/// Late samples that are merged in the time of a visit to a series.
+/// Number of late samples merged in the time that a visit to a series takes.
 const LATE_PER_STEP: usize = 8;
 
 impl TenantHead {

@@ -55,7 +55,7 @@ pub struct Gained<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gains<'a> {
     pub gains: Vec<Gain<'a>>,
-    /// Upper bound on the new series of each other pair.
+    /// Upper bound on the new series of each pair that is not in `gains`.
     pub others_max: u64,
 }
 

@@ -95,7 +95,7 @@ pub struct Files {
     has_reserve: bool,
     next: u64,
     durable: u64,
-    /// Number of segments created so far, so that each gets another salt.
+    /// Number of segments created so far, so that each gets a different salt.
     made: u64,
     quarantine: Arc<Quarantine>,
     identity: Arc<IdentityFile>,

@@ -108,8 +108,8 @@ pub struct Options<'a> {
     pub canceled: &'a dyn Interrupt,
     /// Counts the values that the evaluation holds and reads.
     pub usage: Option<&'a Usage>,
-    /// Drop metric names only at the end (Prometheus' feature `promql-delayed-name-removal`, off by default
-    /// there).
+    /// True if metric names are dropped only at the end of the evaluation (Prometheus' feature
+    /// `promql-delayed-name-removal`, off by default there).
     pub delayed_name_removal: bool,
 }
 

@@ -27,7 +27,7 @@ pub enum Fault {
     Memory,
     /// One tenant's table fails for long while others are sealed and the process or power dies.
     BlockedTenants,
-    /// A replay with too little memory, which seals meanwhile.
+    /// A replay with too little memory, so that the node seals meanwhile.
     Replay,
     /// The node's clock is wrong by up to a year while samples expire.
     Clocks,

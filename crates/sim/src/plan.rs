@@ -107,7 +107,7 @@ pub struct Plan {
     pub series: usize,
     pub load: Load,
     pub retention_ms: Option<i64>,
-    /// The node's clock may be wrong, senders' clocks stay right.
+    /// True if the node's clock may be wrong. Senders' clocks stay right.
     pub wrong_clocks: bool,
     pub segment_bytes: u64,
     /// Maximum length of a merged file. Small values split a merged day by ranges of names.
@@ -115,7 +115,7 @@ pub struct Plan {
     pub rolls_up: bool,
     /// Head limit in bytes; `None` for the default.
     pub head_bytes: Option<u64>,
-    /// Every second restart gets a smaller head limit, but at least `head_bytes`.
+    /// True if every second restart gets a smaller head limit, but at least `head_bytes`.
     pub shrinks: bool,
     /// Flush account in bytes, small enough for many passes; `None` for the default.
     pub flush_bytes: Option<u64>,
@@ -124,14 +124,14 @@ pub struct Plan {
     /// Faults of the store. The broken tenant is drawn anew each time.
     pub store: StoreFaults,
     pub local_store: bool,
-    /// The store may fail for one tenant alone.
+    /// True if the store may fail for one tenant alone.
     pub breaks_tenants: bool,
     pub durability: Durability,
-    /// Idle series are evicted. No metadata is sent then, because eviction drops metadata with the last series.
+    /// True if idle series are evicted. No metadata is sent then, because eviction drops metadata with the last series.
     pub evicts: bool,
-    /// `floodmarks.json` may be lost at a restart.
+    /// True if `floodmarks.json` may be lost at a restart.
     pub loses_marks: bool,
-    /// Restores ignore the advice in `docs/operating.md`.
+    /// True if restores ignore the advice in `docs/operating.md`.
     pub forgets_advice: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Requests and their answers. The driver's steps share this state with interludes of the sealer.
+//! Requests and their answers. The driver's steps share this state with the [`Interlude`](server::sim::Interlude)
+//! that runs while the sealer waits.
 
 use crate::check;
 use crate::fleet::{Fleet, METRICS};

@@ -50,7 +50,7 @@ pub struct Location {
     is_wrapped: bool,
     /// Running reads in this and all inner folders.
     readers: Arc<Readers>,
-    /// The folder that was opened, perhaps an ancestor.
+    /// The folder that was opened: this folder or an ancestor.
     root: Path,
     /// True if put-if-absent is known to work.
     is_exclusive: Arc<AtomicBool>,

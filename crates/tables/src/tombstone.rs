@@ -42,7 +42,7 @@ impl Delete {
         Self { selectors: vec![vec![any]], range: TimeRange::ALL }
     }
 
-    /// True if a selector matches every metric name, which each series has.
+    /// True if a selector matches every metric name, and so every series.
     fn selects_all(&self) -> bool {
         let is_any = |m: &Matcher| m.name == METRIC_NAME && m.op == MatchOp::NotEqual && m.value.is_empty();
         self.selectors.iter().any(|selector| selector.iter().all(is_any))

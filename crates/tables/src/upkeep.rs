@@ -30,7 +30,7 @@ const SEEN_MAX: usize = 1000;
 /// Intervals and ages at which each step is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    /// Older samples expire, by whole files. `None` keeps everything.
+    /// Samples before this time expire, by whole files. `None` keeps everything.
     pub expire_before_ms: Option<i64>,
     /// `None` if this process neither compacts nor rewrites files.
     pub compact: Option<CompactLimits>,

@@ -71,7 +71,7 @@ fn metadata(metric: &str, help_bytes: usize) -> Metadata {
     Metadata { metric: metric.into(), kind: MetricKind::Gauge, help, unit: String::new() }
 }
 
-/// Puts metadata of new families until it is refused. Returns their number.
+/// Puts metadata of new families until it is refused. Returns the number of stored families.
 fn fill(partition: &mut Partition, tenant: &TenantId, limit: usize) -> usize {
     let mut count = 0;
     let put = |i: usize| metadata(&format!("m{i}"), 1000);

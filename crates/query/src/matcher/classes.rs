@@ -30,7 +30,7 @@ pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
 
 struct Cost<'t> {
     text: &'t str,
-    /// `(?i)` occurs anywhere in the pattern.
+    /// True if `(?i)` occurs anywhere in the pattern.
     ignores_case: bool,
     folds: u64,
     merges: u64,

@@ -53,7 +53,7 @@ pub(super) struct Binary {
     pub(super) op: BinaryOp,
     pub(super) lhs: Node,
     pub(super) rhs: Node,
-    /// Comparisons give 0 or 1 instead of filtering.
+    /// True if comparisons give 0 or 1 instead of filtering.
     pub(super) return_bool: bool,
     pub(super) matching: Matching,
 }

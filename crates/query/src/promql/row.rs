@@ -19,9 +19,9 @@ impl RowLabels for Labels {
 /// One series, with a value or absence for each step.
 pub(super) struct Row<'r> {
     pub(super) labels: &'r mut dyn RowLabels,
-    /// The metric name is dropped; `labels` still has it.
+    /// True if the metric name is dropped, although `labels` still has it.
     pub(super) strip: bool,
-    /// The name is dropped at the end of the evaluation.
+    /// True if the name is dropped at the end of the evaluation.
     pub(super) drop_name: bool,
     pub(super) values: &'r mut [f64],
 }
@@ -70,6 +70,6 @@ impl<'r> Row<'r> {
 #[derive(Debug, Clone)]
 pub(super) struct RowName {
     pub(super) labels: Labels,
-    /// The name is dropped at the end of the evaluation.
+    /// True if the name is dropped at the end of the evaluation.
     pub(super) drop_name: bool,
 }

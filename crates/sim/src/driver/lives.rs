@@ -16,7 +16,7 @@ use tables::rollup::Resolution;
 
 const DATA_DIR: &str = "/data";
 
-/// Failed starts before the disk's faults are turned off.
+/// Number of failed starts after which the disk's faults are turned off.
 const STARTS_MAX: usize = 4;
 
 /// Maximum turns of the sealer during a replay. Faults are injected in the first half only.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 pub(super) const FOLDER: &str = "_delta_log";
 
-/// File that names the last checkpoint, which saves a longer listing.
+/// File that names the last checkpoint. It saves a longer listing.
 pub(super) const HINT: &str = "_last_checkpoint";
 
 const VERSION_DIGITS: usize = 20;
@@ -184,7 +184,7 @@ impl Listing {
 }
 
 impl Part {
-    /// Number of files of the checkpoint.
+    /// Number of files that make up the checkpoint; 1 for an entry or a checksum.
     const fn files(self) -> u64 {
         match self {
             Self::Checkpoint(files) => files,

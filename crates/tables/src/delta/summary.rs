@@ -12,7 +12,7 @@ pub struct FileSummary {
     pub name_min: String,
     /// Greatest value of the first sort column.
     pub name_max: String,
-    /// Time from the first to the last sample.
+    /// Time range from the first to the last sample.
     pub range: TimeRange,
     /// Greatest start time of a row.
     pub start_max_ms: i64,

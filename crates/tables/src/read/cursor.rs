@@ -48,7 +48,7 @@ pub(crate) struct Bookmark {
     /// Row group, and a row at or before the next one.
     group: usize,
     row: usize,
-    /// Labels and end of the last row read.
+    /// Labels and end time of the last row read.
     last: Option<(Box<[u8]>, i64)>,
 }
 

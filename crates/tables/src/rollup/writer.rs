@@ -9,7 +9,7 @@ use crate::write::Stretch;
 use crate::write::{FileWriter, WriteLimits};
 use model::{Labels, Samples, SeriesKey, Statistic};
 
-/// A file for each statistic, and one for counts of omitted series.
+/// Maximum number of open files: one for each statistic, and one for counts of omitted series.
 const OPEN: usize = Statistic::ALL.len() + 1;
 
 /// Writes one file for each statistic, because rows sort by statistic before other labels.

@@ -48,7 +48,7 @@ struct Scan<'t> {
     out: Checked,
     copied: usize,
     levels: Vec<Level>,
-    /// The last word was `offset`; only a sign may have followed.
+    /// True if the last word was `offset`, followed by a sign at most.
     after_offset: bool,
     op: MatchOp,
 }
