@@ -61,10 +61,10 @@ pub const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 
-/// Duration of a lack of room for new series.
+/// A time without room for new series.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// First and last occurrence of the present shortage.
+    /// First and last refusal in the present shortage.
     met: Option<(Instant, Instant)>,
 }
 

@@ -145,7 +145,7 @@ impl Owner {
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
             let sealed = self.is_sealed(marks, tenant, entry.offset);
-            // without a survey, an exemplar may need any definition
+            // if a closed tenant's dictionary was not surveyed, all its definitions become series: exemplars may need them
             let is_sealed = match sealed {
                 Sealed::All => true,
                 Sealed::Later => !replay.can_freeze,

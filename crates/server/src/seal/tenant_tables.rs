@@ -137,7 +137,7 @@ impl TenantTables {
     /// Fails if the store would overwrite commits.
     pub(super) fn check_store(&self) -> Result<(), TableError> {
         let check = || self.root.check_exclusive_within(STORE_WAIT);
-        // the caller may be a task, which must not wait
+        // on another thread, because the caller may be a task, in which waiting for the store would panic
         std::thread::scope(|threads| threads.spawn(check).join().unwrap_or(Ok(())))
     }
 

@@ -38,7 +38,7 @@ impl Replay {
     pub(super) fn of(owner: &Owner) -> Result<Self, Halt> {
         let context = &owner.context;
         Ok(Self {
-            // one second ago, because `evict_unneeded` marks series that stay as seen now
+            // one second ago, so that `evict_unneeded` can set needed series to now and evict the others
             seen_s: context.steady_s().saturating_sub(1),
             seed: context.seed,
             marks: Marks::of(context.lake.mark(owner.number)),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::{Outcome, StagedBlock, TableError};
 
-/// Time for one step of a table. Then other tables continue without this table.
+/// Time limit of one step for a table. After it, the other tables continue without this table.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl<O: Owners> Sealer<O> {

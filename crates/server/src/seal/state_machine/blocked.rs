@@ -18,7 +18,7 @@ use std::time::Instant;
 const SEGMENTS: u64 = 2;
 
 /// Growth factor after which a shortened journal counts as long again. A journal that could not be shortened is checked
-/// again after [`SEGMENTS`] more.
+/// again once it has grown by [`SEGMENTS`].
 const GROWTH: u64 = 4;
 
 #[derive(Debug)]
