@@ -200,8 +200,8 @@ fn short_help_of_serve() {
                                        [default: floodmark-data]
               --durability <WORD>      When a write counts as durable [default: fsync] [possible values:
                                        fsync, os]
-              --tables <URL>           URL of the tables: file:///…, s3://…, gs://… or az://… [default: the
-                                       folder `tables` in the data directory]
+              --tables <URL>           URL of the tables: `file:///…`, `s3://…`, `gs://…` or `az://…`
+                                       [default: the folder `tables` in the data directory]
               --seal-after <DURATION>  Age at which data in memory is sealed into tables [default: 15m]
 
         Retention and rollups:

@@ -11,7 +11,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// URL of the tables: file:///…, s3://…, gs://… or az://… [default: the folder `tables` in the data directory]
+    /// URL of the tables: `file:///…`, `s3://…`, `gs://…` or `az://…` [default: the folder `tables` in the data directory]
     #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES", hide_env_values = true)]
     pub(crate) tables: Option<TablesUrl>,
 

@@ -94,7 +94,7 @@ settings! {
         DURABILITY: Durability = setting("durability", "fsync", "When a write counts as durable")
             .common();
         TABLES: TablesUrl = derived("tables", "the folder `tables` in the data directory",
-            "URL of the tables: file:///…, s3://…, gs://… or az://…")
+            "URL of the tables: `file:///…`, `s3://…`, `gs://…` or `az://…`")
             .why("[`[tables_options]`](#the-object-store) configures access to an object store")
             .secret()
             .common();
@@ -129,8 +129,8 @@ settings! {
                 ([operating.md](../operating.md#the-clock))");
         ROLLUPS: Vec<Resolution> = setting("rollups", "none",
             "Bucket widths of the rollups to create for past days: `5m`, `1h`, or both")
-            .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket of this \
-                width ([operating.md](../operating.md#rollups))")
+            .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket \
+                ([operating.md](../operating.md#rollups))")
             .per_tenant();
         ROLLUP_RETENTION: Option<Millis> = setting("rollup_retention", "samples",
             "Age at which rollups are dropped, such as `5y`")
