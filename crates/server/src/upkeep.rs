@@ -272,7 +272,7 @@ impl Upkeep {
                 if let Err(UpkeepError::Table(TableError::Store(_))) = done {
                     return done.map(|()| true); // other steps would fail too, each after a timeout
                 }
-                // a failed step is due again at once
+                // after a failure, another plan would contain the same step
                 is_last |= failed.note(done)?.is_none();
                 merges -= usize::from(is_merge(step));
             }

@@ -252,8 +252,8 @@ unsafe fn repeat(to: *mut u8, offset: usize, length: usize) {
     }
 }
 
-/// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. The source must begin at least 16
-/// or `length` bytes before `to`, or not overlap the target.
+/// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. The source must begin at least
+/// `length.min(16)` bytes before `to`, or not overlap the target.
 ///
 /// # Safety
 ///

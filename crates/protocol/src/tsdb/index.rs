@@ -121,7 +121,7 @@ impl<R: ReadAt + Clone> Index<R> {
         self.symbols.count
     }
 
-    /// Part of the series that was read, from 0 to 1.
+    /// Fraction of all series that was read, from 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.end.saturating_sub(self.begin) {
             0 => 1.0,

@@ -40,7 +40,7 @@ fn tags() {
 
 #[test]
 fn offsets_count_from_the_body() {
-    // the body has a message of two bytes, whose string is longer
+    // a message of two bytes, with a string that declares more bytes
     let body = [0x0a, 0x02, 0x0a, 0x05, 0x00, 0x00, 0x00, 0x00];
     let mut r = Reader::new(&body);
     r.tag().unwrap();

@@ -253,7 +253,7 @@ fn a_tenant_that_does_not_fit_leaves_others_their_room() {
 
 #[test]
 fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
-    // decoding a record takes 100 KiB, less or more than half of the memory for reading
+    // decoding a record takes 100 KiB: first less, then more than half of the memory for reading
     for (flush_bytes, is_narrowed) in [(512 << 10, false), (256 << 10, true)] {
         check_many_labels(flush_bytes, is_narrowed);
     }
