@@ -16,6 +16,8 @@
 //!
 //! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single
 //! series or samples ([`model::SeriesRefusal`]).
+//!
+//! Beside writes, [`Turns`] decides which tenant's tables are maintained next.
 
 pub mod age;
 mod backlog;
@@ -31,6 +33,7 @@ pub mod rate;
 pub mod share;
 mod table_bytes;
 pub mod tenant_slots;
+mod turns;
 pub mod watermarks;
 pub mod write;
 mod write_refusal;
@@ -41,4 +44,5 @@ pub use new_tenants::NewTenants;
 pub use postponed::{Postponed, Shortage};
 pub use process::ProcessMemory;
 pub use table_bytes::TableBytes;
+pub use turns::Turns;
 pub use write_refusal::{RETRY_AFTER, RateLimited, WriteRefusal};

@@ -3,6 +3,7 @@
 //! [`tables::upkeep`] finds and does the work on a table. This module schedules tables, and updates metrics and the
 //! log. Merges use at most half of the account `flush`; sealing uses the other half.
 //!
+//! - [`turns`]: order of tenants
 //! - [`policy`]: limits and intervals from the settings; [`step_control`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
 
@@ -12,6 +13,7 @@ mod rollups;
 mod step_control;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub(crate) use context::Context;
 
@@ -20,9 +22,10 @@ use crate::refusal::Refusal;
 use crate::seal::Lake;
 use crate::seal::tenant_tables::TenantTable;
 use crate::telemetry::tables::TableMetrics;
+use admission::Turns;
 use model::TenantId;
 use rollups::RolledDays;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError};
@@ -33,6 +36,7 @@ use tables::compact::Progress;
 use tables::upkeep::{Done, Policy, Step};
 use tables::{FileStem, Table, TableError};
 use tokio::sync::oneshot;
+use turns::Turn;
 
 /// Interval between checks of tables.
 const EVERY: Duration = Duration::from_secs(20);
@@ -104,6 +108,11 @@ pub(crate) struct Upkeep {
     messages: Receiver<Message>,
     control: StepControl,
     states: HashMap<Key, TableState>,
+    turns: Turns,
+    /// Tables with jobs that wait for a turn of their tenant.
+    waiting: BTreeSet<Key>,
+    /// Bytes of jobs per turn.
+    turn_bytes: u64,
     /// Last visit to all tenants, including inactive ones.
     visited: Option<Instant>,
 }
@@ -124,7 +133,15 @@ struct TableState {
 
 impl Upkeep {
     pub(crate) fn new(context: Arc<Context>, messages: Receiver<Message>, stopping: Arc<AtomicBool>) -> Self {
-        Self { messages, control: StepControl::new(context, stopping), states: HashMap::new(), visited: None }
+        Self {
+            messages,
+            control: StepControl::new(context, stopping),
+            states: HashMap::new(),
+            turns: Turns::default(),
+            waiting: BTreeSet::new(),
+            turn_bytes: turns::TURN_BYTES,
+            visited: None,
+        }
     }
 
     pub(crate) fn run(mut self) {
@@ -132,7 +149,9 @@ impl Upkeep {
         let _ = rustix::process::nice(10);
         self.open_tables();
         loop {
-            match self.messages.recv_timeout(EVERY) {
+            let is_behind = !self.waiting.is_empty() && !self.control.is_stopping();
+            let pause = if is_behind { Duration::ZERO } else { EVERY };
+            match self.messages.recv_timeout(pause) {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Message::Compact(answer)) => {
                     let compacted = self.compact_all();
@@ -204,57 +223,38 @@ impl Upkeep {
             self.visited = Some(self.control.instant());
             self.discover();
         }
-        let tenants = self.lake().tables.tenants(visits);
+        let mut tenants = self.lake().tables.tenants(visits);
+        tenants.extend(self.waiting.iter().map(|(tenant, _)| tenant.clone()));
         if visits {
             self.states.retain(|(tenant, _), _| tenants.contains(tenant));
+            self.turns.retain(|tenant| tenants.contains(tenant));
         }
-        for tenant in tenants {
-            self.maintain_tenant(&tenant, all, &mut compacted);
-            if self.control.is_stopping() {
-                break;
-            }
-        }
+        let began = self.control.instant();
+        self.visit(&tenants, all, &mut compacted);
+        let visiting = self.control.since(began);
+        self.take_turns(visiting, all, &mut compacted);
         self.lake().tables.close_idle();
         self.control.context.wall.note(&*self.control.context.clock);
         self.publish();
         compacted
     }
 
-    /// Maintains a tenant's samples, then the rollups computed from them.
-    fn maintain_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
-        for kind in TenantTable::ALL {
-            let key = (tenant.clone(), kind);
-            let mut state = self.states.remove(&key).unwrap_or_default();
-            let done = self.maintain(&key, &mut state, all, compacted);
-            compacted.failures += u64::from(done.is_err());
-            compacted.damaged += state.upkeep.damaged().count() as u64;
-            let is_there = !matches!(done, Ok(false)) || state.lacks_room;
-            self.note(&key, &mut state, done);
-            if is_there {
-                self.states.insert(key, state);
-            }
-            if self.control.is_stopping() {
-                return;
-            }
-        }
-    }
-
-    /// Does what is due for a table. Returns false if there is no table.
+    /// Does what is due for a table, and those of its jobs that are within the tenant's turn. Returns false if there is
+    /// no table.
     fn maintain(
         &mut self,
         key: &Key,
         state: &mut TableState,
-        all: bool,
-        compacted: &mut Compacted,
+        turn: &mut Turn<'_>,
     ) -> Result<bool, UpkeepError> {
         let (tenant, kind) = key;
         let mut failed = FirstError::default();
         if let TenantTable::Rollup(resolution) = kind {
-            failed.note(self.roll_up(tenant, *resolution, state, all, compacted))?;
+            failed.note(self.roll_up(tenant, *resolution, state, turn))?;
         }
         let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return failed.or(false) };
         self.date(&table);
-        let mut policy = self.policy(tenant, *kind, all, &mut failed)?;
+        let mut policy = self.policy(tenant, *kind, turn.all, &mut failed)?;
         if *kind == TenantTable::Samples {
             table.refresh()?;
             let passed = deletes::apply_to_rollups(self.lake(), tenant, &table, self.control.now().wall_ms)?;
@@ -267,8 +267,11 @@ impl Upkeep {
             let mut merges = steps.iter().filter(|step| is_merge(step)).count();
             let mut is_last = merges == 0;
             for step in &steps {
+                if is_merge(step) && turn.is_over() {
+                    continue; // the other steps are short
+                }
                 self.lake().metrics.merge_jobs_waiting.set(merges as f64);
-                let done = self.step(key, state, &table, step, &policy, compacted);
+                let done = self.step(key, state, &table, step, &policy, turn);
                 if let Err(UpkeepError::Table(TableError::Store(_))) = done {
                     return done.map(|()| true); // other steps would fail too, each after a timeout
                 }
@@ -277,7 +280,7 @@ impl Upkeep {
                 merges -= usize::from(is_merge(step));
             }
             self.lake().metrics.merge_jobs_waiting.set(0.0);
-            if is_last {
+            if is_last || turn.has_more {
                 break;
             }
         }
@@ -293,7 +296,7 @@ impl Upkeep {
         table: &Arc<Table>,
         step: &Step,
         policy: &Policy,
-        compacted: &mut Compacted,
+        turn: &mut Turn<'_>,
     ) -> Result<(), UpkeepError> {
         if self.control.is_stopping() {
             return Err(UpkeepError::Stopping);
@@ -320,14 +323,18 @@ impl Upkeep {
             self.control.go_on()
         };
         let stem = FileStem::rewritten(context.lake.random.fresh());
-        let done = state.upkeep.run(table, step, &stem, now, policy, go_on)?;
+        let done = state.upkeep.run(table, step, &stem, now, policy, go_on);
+        if let Step::Compact(job) | Step::Purge(job) = step {
+            turn.count(job.bytes(), !matches!(done, Err(_) | Ok(Done::Abandoned)));
+        }
+        let done = done?;
         context.lake.tables.measure(tenant, *kind, table);
         if let (Step::Compact(job) | Step::Purge(job), Done::Compacted(progress)) = (step, &done) {
             metrics.merged_samples.add(progress.samples - samples);
             let (files, bytes) = (job.files.len() as u64, job.bytes());
-            compacted.merges += 1;
-            compacted.files += files;
-            compacted.bytes += bytes;
+            turn.compacted.merges += 1;
+            turn.compacted.files += files;
+            turn.compacted.bytes += bytes;
             metrics.merges.inc();
             metrics.merged_files.add(files);
             metrics.merged_bytes.add(bytes);

@@ -270,8 +270,8 @@ settings! {
             .why("The query's memory also limits its samples, at 16 bytes each")
             .or("none").within(1, 1 << 40).per_tenant();
         SHARE_WEIGHT: Count = setting("share_weight", "1",
-            "Weight of a tenant when tenants compete for memory, write requests or queries: a larger weight gives a \
-                larger share")
+            "Weight of a tenant when tenants compete for memory, write requests, queries or upkeep: a larger weight \
+                gives a larger share")
             .within(1, 1000).per_tenant();
         LIMIT_STATUS: LimitStatus = setting("limit_status", "429",
             "HTTP status of writes that exceed a limit of the tenant")

@@ -3,7 +3,8 @@
 //! A day is rolled up when it is over, its samples are sealed, and most late samples have arrived. Later samples make
 //! the day due again, at most once an hour.
 
-use super::{Compacted, LOG_EVERY, TableState, Upkeep, UpkeepError};
+use super::turns::Turn;
+use super::{LOG_EVERY, TableState, Upkeep, UpkeepError};
 use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
 use std::collections::BTreeMap;
@@ -45,8 +46,7 @@ impl Upkeep {
         tenant: &TenantId,
         resolution: Resolution,
         state: &mut TableState,
-        all: bool,
-        compacted: &mut Compacted,
+        turn: &mut Turn<'_>,
     ) -> Result<(), UpkeepError> {
         let lacks_room = self.is_wanted(tenant, resolution) && self.lacks_room(tenant, resolution)?;
         if lacks_room && !state.lacks_room {
@@ -54,23 +54,31 @@ impl Upkeep {
             tracing::warn!(%tenant, table, "a rollup is not made: the tenant has as many tables as tenant_tables allows");
         }
         state.lacks_room = lacks_room;
-        let mut days = self.days_due(tenant, resolution, all)?;
+        let mut days = self.days_due(tenant, resolution, turn.all)?;
         let now = self.control.instant();
-        days.retain(|date| all || !state.rolled.is_resting(*date, now));
+        days.retain(|date| turn.all || !state.rolled.is_resting(*date, now));
         if days.is_empty() {
             return Ok(());
         }
         let Some(samples) = self.lake().tables.visit(tenant, TenantTable::Samples)? else { return Ok(()) };
+        if turn.is_over() {
+            return Ok(());
+        }
         let table = self.lake().tables.open_or_create(tenant, TenantTable::Rollup(resolution))?;
         for (done, date) in days.iter().enumerate() {
+            if turn.is_over() {
+                break;
+            }
             self.lake().metrics.rollup_days_waiting.set((days.len() - done) as f64);
+            let bytes = samples.files()?.all().iter().filter(|f| f.date == *date).map(|f| f.bytes).sum();
             let rolled = self.roll_up_day(tenant, resolution, &samples, &table, *date);
+            turn.count(bytes, rolled.as_ref().is_ok_and(|rolled| rolled.committed));
             match rolled {
-                Ok(rolled) => compacted.rollups += u64::from(rolled.committed),
+                Ok(rolled) => turn.compacted.rollups += u64::from(rolled.committed),
                 Err(UpkeepError::Table(
                     error @ (TableError::Damaged { .. } | TableError::Missing { .. }),
                 )) => {
-                    compacted.failures += 1;
+                    turn.compacted.failures += 1;
                     self.lake().metrics.upkeep_failures.inc();
                     tracing::error!(%tenant, %date, %error, "cannot roll up a day with damaged files; queries read its remaining samples");
                 }

@@ -102,6 +102,57 @@ async fn state_of_deleted_tables_is_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tenants_take_turns_by_weight() {
+    let dir = tempfile::tempdir().unwrap();
+    let with_weight = |settings: &mut Settings| own(settings, "heavy").share_weight = 100;
+    let node = node_with(dir.path(), with_weight).await;
+    let names = ["greedy", "heavy", "small"];
+    for (name, days) in names.into_iter().zip([4, 4, 1]) {
+        for day in (0..days).rev() {
+            let start_ms = Date::of(SystemClock.now_ms() - (2 + day) * DAY_MS).start_ms();
+            for round in 0..2 {
+                write_of(&node, &tenant(name), start_ms + round).await;
+                flush(&node).await.unwrap();
+            }
+        }
+    }
+    stop(node).await;
+    let mut settings = small_settings(dir.path());
+    with_weight(&mut settings);
+    let parts = Node::assemble(settings, World::real(Arc::new(SystemClock))).unwrap();
+    let turns = move || {
+        let (node, mut upkeep) = (parts.node, parts.upkeep);
+        upkeep.turn_bytes = 1; // one job
+        upkeep.discover();
+        let tenants = node.reads().lake.tables.tenants(true);
+        let days_to_merge = || {
+            names.map(|name| {
+                let table = node.reads().lake.existing(&tenant(name)).unwrap().unwrap();
+                table.refresh().unwrap();
+                let files = table.files().unwrap();
+                files.all().chunk_by(|a, b| a.date == b.date).filter(|day| day.len() > 1).count()
+            })
+        };
+        let mut compacted = Compacted::default();
+        assert_eq!(days_to_merge(), [4, 4, 1]);
+        upkeep.visit(&tenants, true, &mut compacted);
+        assert_eq!(days_to_merge(), [3, 3, 0], "each tenant has a turn");
+        assert_eq!(
+            upkeep.turns.next(upkeep.waiting.iter().map(|(tenant, _)| tenant)),
+            Some(&tenant("heavy")),
+            "it did less work for its weight"
+        );
+        upkeep.visit(&tenants, true, &mut compacted);
+        assert_eq!(days_to_merge(), [3, 2, 0], "a tenant that is ahead waits");
+        assert_eq!((compacted.merges, compacted.failures, upkeep.waiting.len()), (4, 0, 2));
+        upkeep.take_turns(std::time::Duration::ZERO, true, &mut compacted);
+        assert_eq!(days_to_merge(), [0, 0, 0]);
+        assert_eq!((compacted.merges, compacted.failures, upkeep.waiting.len()), (9, 0, 0));
+    };
+    tokio::task::spawn_blocking(turns).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| {
