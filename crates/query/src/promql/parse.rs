@@ -1,8 +1,8 @@
 //! Parser: text to expression tree.
 //!
 //! - [`lexer`], [`quoted`], [`number`]: tokens
-//! - [`grammar`]: operators
-//! - [`operand`]: operands
+//! - [`grammar`]: operators and their modifiers
+//! - [`operand`]: operands, with the brackets after them
 //! - [`selector`]: metric names and matchers
 //! - [`types`]: type checks
 //!
