@@ -183,7 +183,8 @@ impl Node {
         }
     }
 
-    /// Stops the helper threads, and waits for at most [`HELPERS_WAIT`]. Each may be interrupted anywhere.
+    /// Tells the helper threads to stop, and waits at most [`HELPERS_WAIT`] for them. Then the process may end while they
+    /// work: the next start continues the work.
     fn end_helpers(&self) {
         // if a channel is full, its thread is awake and sees the stop
         let _ = self.0.sealer.try_send(Message::Stop);

@@ -66,7 +66,7 @@ const GROUP_QUANTUM: u32 = 10_000;
 /// Minimum cost of a submission, in in-order samples, for recording and answering it.
 const SUBMISSION_COST_MIN: usize = 100;
 
-/// Series created between two groups: about a quarter of a millisecond.
+/// Series created between two groups. Creating them takes about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
 /// Limit on the series created for one tenant, and for one submission, in one turn.

@@ -207,7 +207,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     assert_within_budget(&server);
 }
 
-/// Each writer can read its acknowledged samples at once, while all writers write.
+/// Each writer can read a sample as soon as it is acknowledged, while the other writers write.
 #[test]
 fn everyone_reads_their_own_writes() {
     let server = Server::new();

@@ -312,7 +312,6 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     let commits = reader.node.reads().lake.sealing.commits.get();
     assert!((11..=13).contains(&commits), "{commits} commits");
 
-    // a flush that waits for the next round does not expire a query
     clock.advance(60_000);
     let mut last = node.flush();
     node.seal();
@@ -325,6 +324,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     let mut first = node.flush();
     node.seal();
     assert_eq!(first.samples(), Some(50));
+    // a flush that waits for the next round does not end the wait for a running query: the query's pin does not expire
     let mut second = node.flush();
     for _ in 0..3 {
         clock.advance(3_000);

@@ -293,7 +293,7 @@ impl Table {
     }
 
     /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all older than `before_ms`. Returns their number;
-    /// call again until it is 0.
+    /// call again until it is 0. Returns 0 also if another process has removed one of these files meanwhile.
     pub fn expire(&self, before_ms: i64) -> Result<usize, TableError> {
         let files = self.files()?;
         let old = files.all().iter().filter(|f| f.is_before(before_ms));
@@ -301,7 +301,7 @@ impl Table {
         if old.is_empty() {
             return Ok(0);
         }
-        // another process may remove files too; the next call finds the rest
+        // if another process has removed one of these files, nothing is removed now; the next upkeep tries again
         Ok(if self.change(Change::of_removal(&old), None)? { old.len() } else { 0 })
     }
 

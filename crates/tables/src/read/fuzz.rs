@@ -36,8 +36,8 @@ pub fn file(bytes: &[u8]) {
     }
 }
 
-/// Reads pages in the form of [`put_page`], after the number of rows (two bytes). Without checksums and compression,
-/// damage reaches the decoder.
+/// Reads a row group from `bytes`: the number of rows (two bytes), then pages as `put_page` in this file writes them.
+/// The pages have no checksum and are not compressed, so that damaged bytes reach the decoder.
 pub fn row_group(bytes: &[u8]) {
     let Some((rows, mut rest)) = bytes.split_first_chunk::<2>() else { return };
     let rows = usize::from(u16::from_le_bytes(*rows));

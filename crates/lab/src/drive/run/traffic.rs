@@ -23,7 +23,7 @@ pub(crate) struct Ended {
     pub(crate) tenant: usize,
     /// Slots of generated traffic, whose samples are read back.
     pub(crate) slots: Vec<OwnSlot>,
-    /// True if the target accepted nothing.
+    /// True if the connection ended early, because the target refused everything or no longer answered with success.
     pub(crate) gave_up: bool,
 }
 

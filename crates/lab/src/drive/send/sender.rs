@@ -60,7 +60,7 @@ pub(crate) trait Source: Account + Send {
 pub(crate) struct Sender<S> {
     pub(crate) client: Client,
     pub(crate) source: S,
-    /// True if the target accepted nothing.
+    /// True if the connection ended early, because the target refused everything or no longer answered with success.
     pub(crate) gave_up: bool,
 }
 

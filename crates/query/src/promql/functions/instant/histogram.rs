@@ -290,7 +290,8 @@ fn coalesce(buckets: &mut Vec<Bucket>) {
     });
 }
 
-/// Raises counts below the count of a lower bound. True if a difference exceeded a rounding error.
+/// Makes cumulative counts monotonic: a count that is smaller than the previous bucket's count, or differs from it by a
+/// rounding error only, becomes equal to it. Returns true if a count was smaller by more than a rounding error.
 fn make_monotonic(buckets: &mut [Bucket]) -> bool {
     let (mut forced, mut previous) = (false, buckets[0].count);
     for bucket in &mut buckets[1..] {
