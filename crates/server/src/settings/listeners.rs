@@ -15,7 +15,8 @@ pub(super) fn admin_listen(reader: &mut Reader<'_>, http: SocketAddr) -> Result<
     let default = if is_reachable(http) { AdminListen::At(ADMIN_DEFAULT) } else { AdminListen::Same };
     let admin = reader.derive(&table::ADMIN_LISTEN, default)?;
     if admin == AdminListen::At(http) && http.port() != 0 {
-        let reason = "this is the address of the setting http; to serve administration there too, write http";
+        let reason = "the setting http already has this address; to serve administration there too, set admin_listen to \
+            the word http";
         return Err(reader.error(&table::ADMIN_LISTEN, reason.into()));
     }
     Ok(admin)

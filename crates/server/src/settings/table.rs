@@ -190,8 +190,9 @@ settings! {
             .within(1, MANY);
         ALLOW_HOST: Vec<String> = derived("allow_host", "none if only this machine can connect, otherwise any",
             "Names accepted in the header `Host`, besides `localhost` and IP addresses. `*`: any name")
-            .why("Requests with another name are refused with 421. Web pages served under these names may also \
-                write. Needed behind a proxy that forwards the header `Host`");
+            .why("A request whose `Host` is another name is refused with 421. Web pages from the names in this list \
+                may also send cross-origin writes and administration requests. Needed behind a proxy that forwards \
+                the header `Host`");
         BODY_TIMEOUT: Millis = setting("body_timeout", "30s",
             "Time allowed for a body to arrive, in addition to its size divided by `transfer_rate`")
             .why("Also applies to the form of a query");

@@ -534,7 +534,10 @@ fn administration_moves_to_this_machine_when_others_can_connect() {
     check(&[all, apart], Ok(("10.0.0.1:1", Some("reaches 10.0.0.1:1 can administer everything"))));
     check(&[apart], Err("--admin-listen 10.0.0.1:1: other machines"));
     check(&[open], Err("--http 0.0.0.0:9009: other machines"));
-    check(&[("admin_listen", "127.0.0.1:9009")], Err("to serve administration there too, write http"));
+    check(
+        &[("admin_listen", "127.0.0.1:9009")],
+        Err("to serve administration there too, set admin_listen to the word http"),
+    );
     check(&[("admin_listen", "nowhere")], Err("or http, or none"));
     check(&[("tls_cert", "/x.pem")], Err("needs tls_key too"));
     check(&[("tls_key", "/x.pem")], Err("needs tls_cert too"));

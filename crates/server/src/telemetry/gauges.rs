@@ -74,7 +74,7 @@ fn of_waiting_series(node: &Node) {
     );
     gauge(
         "floodmark_write_new_series_waiting_seconds",
-        "Waiting time of the oldest new series that was left out for now.",
+        "Time since the oldest of the series in floodmark_write_new_series_waiting was first refused with 503.",
         |longest, waiting| longest.max(waiting.longest.as_secs_f64()),
     );
 }
@@ -88,9 +88,14 @@ fn of_partitions(node: &Node) {
     gauge("floodmark_head_bytes", "Memory that the structures of the heads hold.", |p| {
         p.head_bytes.load(Ordering::Relaxed)
     });
-    gauge("floodmark_head_creating_requests", "Requests that wait for their new series.", |p| {
-        p.creating.load(Ordering::Relaxed)
-    });
+    gauge(
+        "floodmark_head_creating_requests",
+        "Parts of write requests that wait until their new series are created, one part for each partition.",
+        |p| {
+            // each owner counts at the end of its turn
+            p.creating.load(Ordering::Relaxed)
+        },
+    );
     gauge("floodmark_journal_bytes", "Bytes in the journals' segments.", |p| {
         p.journal_bytes.load(Ordering::Relaxed)
     });
