@@ -92,7 +92,7 @@ fn of_partitions(node: &Node) {
         "floodmark_head_creating_requests",
         "Parts of write requests that wait until their new series are created, one part for each partition.",
         |p| {
-            // each owner counts at the end of its turn
+            // each owner stores this number after a slice of new series
             p.creating.load(Ordering::Relaxed)
         },
     );
