@@ -121,6 +121,11 @@ impl LabelSets {
         base.map(move |pair| if pairs.name_number(pair) == own_name { set.own } else { pair })
     }
 
+    /// The pair with the metric name of a series.
+    pub(crate) fn metric(&self, series: SeriesRef, pairs: &Pairs) -> Option<PairId> {
+        self.pairs(series, pairs).find(|pair| pairs.text(*pair).0 == METRIC_NAME)
+    }
+
     /// Compares two sets pair by pair, without metric names. Reads texts only from the first difference on,
     /// for speed.
     pub(crate) fn compare<'a>(&'a self, a: SeriesRef, b: SeriesRef, pairs: &'a Pairs) -> Ordering {

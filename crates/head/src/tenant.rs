@@ -357,6 +357,11 @@ impl TenantHead {
         if has { self.frozen_late.get(&series_ref) } else { None }
     }
 
+    /// The metric name of a series, and the number of its label pair.
+    pub fn metric_name(&self, series: SeriesRef) -> Option<(u32, &str)> {
+        self.labels.metric(series, &self.pairs).map(|pair| (pair.0, self.pairs.text(pair).1))
+    }
+
     pub fn write_labels(&self, series: SeriesRef, out: &mut Vec<u8>) {
         self.labels.write(series, &self.pairs, out);
     }

@@ -24,6 +24,7 @@ use model::caps::HISTOGRAM_BYTES_MAX;
 use model::{ErrorKind, LabelsRef, Samples, SeriesRef, SeriesSamples, TenantId, TimeRange, ValueKind};
 use query::{Interrupt, MatchOp, Matcher, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
+use union::Recorder;
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +63,7 @@ struct HeadSet<'a> {
     left: usize,
     labels: Vec<u8>,
     pin: &'a Pin,
+    recorder: Option<Recorder<'a>>,
 }
 
 impl<'a> HeadSet<'a> {
@@ -71,11 +73,24 @@ impl<'a> HeadSet<'a> {
         range: TimeRange,
         samples_max: u64,
         pin: &'a Pin,
+        recorder: Option<Recorder<'a>>,
     ) -> Self {
         let parts: Vec<_> = parts.map(|(partition, series)| (partition, series.into_iter())).collect();
         let left = parts.iter().map(|(_, s)| s.len()).sum();
         let (unpack_max, labels) = (samples_max, Vec::new());
-        Self { parts, at: 0, current: None, tenant, range, samples_max, unpack_max, left, labels, pin }
+        Self {
+            parts,
+            at: 0,
+            current: None,
+            tenant,
+            range,
+            samples_max,
+            unpack_max,
+            left,
+            labels,
+            pin,
+            recorder,
+        }
     }
 }
 
@@ -106,6 +121,9 @@ impl SeriesSet for HeadSet<'_> {
                 // checked under the lock, so pinned samples are still there
                 if self.pin.is_expired() {
                     return Err(union::expired());
+                }
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.series_of_head(self.at, head.metric_name(series));
                 }
                 self.current = Some(series);
                 self.left = self.left.saturating_sub(1);

@@ -6,6 +6,8 @@
 mod recording;
 mod rolled;
 
+pub(super) use recording::Recorder;
+
 use super::{Canceled, HeadSet, Turns, make_room, too_many_samples};
 use crate::partition::shared::PartitionShared;
 use crate::query_source::Context;
@@ -94,9 +96,14 @@ impl<'a> Source<'a> {
         partitions.map(select).collect()
     }
 
-    fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
+    fn heads<'s>(
+        &'s self,
+        selected: Vec<RoaringBitmap>,
+        range: TimeRange,
+        recorder: Option<Recorder<'s>>,
+    ) -> HeadSet<'s> {
         let parts = self.context.partitions.iter().map(|p| &**p).zip(selected);
-        HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
+        HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin, recorder)
     }
 }
 
@@ -201,8 +208,8 @@ pub(crate) fn stop(canceled: &Arc<dyn Interrupt>) -> tables::Stop {
 
 impl SeriesSource for Source<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
-        let set = self.union(select)?;
-        Ok(if self.is_noted { recording::series(self, select.matchers, set) } else { set })
+        let recorder = if self.is_noted { Recorder::of(self, select.matchers) } else { None };
+        self.union(select, recorder)
     }
 
     fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
@@ -212,13 +219,17 @@ impl SeriesSource for Source<'_> {
 }
 
 impl Source<'_> {
-    fn union(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+    fn union<'s>(
+        &'s self,
+        select: &Select<'_>,
+        recorder: Option<Recorder<'s>>,
+    ) -> Result<Box<dyn SeriesSet + 's>, SourceError> {
         let selected = self.select_heads(select.matchers)?;
         // half of the query's memory, at 16 bytes per sample
         let bytes = self.samples_max as usize * 8;
         let wanted = tables_select(select.matchers, select.range, true, &self.canceled);
         let scan = scan(self.context, &self.tenant, &wanted, bytes, &*self.canceled)?;
-        let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
+        let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range, recorder))) };
         self.left_out.note(&scan, self.context);
         let left = selected.iter().map(|s| s.len() as usize).sum();
         Ok(Box::new(UnionSet {
@@ -231,6 +242,7 @@ impl Source<'_> {
             buffer: Samples::default(),
             left,
             rest: None,
+            recorder,
         }))
     }
 }
@@ -248,6 +260,7 @@ struct UnionSet<'a> {
     left: usize,
     /// Series only in heads; set after the tables' last series.
     rest: Option<HeadSet<'a>>,
+    recorder: Option<Recorder<'a>>,
 }
 
 impl SeriesSet for UnionSet<'_> {
@@ -265,10 +278,14 @@ impl SeriesSet for UnionSet<'_> {
             };
             self.read_sealed(samples)?;
             self.add_fresh(samples)?;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.series(self.scan.labels());
+            }
             self.left = self.left.saturating_sub(1);
             return Ok(true);
         }
-        let mut rest = self.source.heads(std::mem::take(&mut self.selected), self.range);
+        let selected = std::mem::take(&mut self.selected);
+        let mut rest = self.source.heads(selected, self.range, self.recorder.take());
         rest.limit(self.samples_max);
         self.rest.insert(rest).next(samples)
     }

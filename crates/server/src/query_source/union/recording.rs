@@ -5,8 +5,8 @@
 use super::{Source, names_of};
 use crate::query_source::QueriedMetrics;
 use model::labels::METRIC_NAME;
-use model::{LabelsRef, SeriesSamples, TenantId};
-use query::{Bucket, BucketSet, Matcher, Rolled, SeriesSet, SourceError};
+use model::{LabelsRef, TenantId};
+use query::{Bucket, BucketSet, Matcher, Rolled, SourceError};
 
 #[derive(Debug, Clone, Copy)]
 struct Notes<'a> {
@@ -37,64 +37,77 @@ impl<'a> Notes<'a> {
         names.iter().for_each(|name| self.note(name));
         true
     }
-
-    fn series(self, labels: LabelsRef<'_>) {
-        let name = labels.get(METRIC_NAME).unwrap_or_default();
-        self.note(name);
-    }
 }
 
-/// Records the metrics that a selector names, or else the metrics of the series read from `set`.
-pub(super) fn series<'a>(
-    source: &'a Source<'_>,
-    matchers: &[Matcher],
-    set: Box<dyn SeriesSet + 'a>,
-) -> Box<dyn SeriesSet + 'a> {
-    let notes = Notes::of(source);
-    if notes.named(matchers) { set } else { Box::new(Recording { set, notes }) }
-}
+/// Number of metrics of a head that a [`Recorder`] remembers.
+const REMEMBERED: usize = 8192;
 
-/// Like [`series`], for a selection from a rollup.
-pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: Rolled<'a>) -> Rolled<'a> {
-    let notes = Notes::of(source);
-    if notes.named(matchers) {
-        return rolled;
-    }
-    Rolled { set: Box::new(Recording { set: rolled.set, notes }), ..rolled }
-}
-
-struct Recording<'a, S: ?Sized> {
-    set: Box<S>,
+/// Records the metrics of the series that are read. Remembers metrics, so that most series cost little.
+#[derive(Debug)]
+pub(crate) struct Recorder<'a> {
     notes: Notes<'a>,
+    /// The latest metric of a series from tables, which are sorted by metric.
+    latest: String,
+    /// Part of the head to which `remembered` belongs.
+    part: usize,
+    /// Numbers of the label pairs of recorded metrics, plus 1, each at its number modulo [`REMEMBERED`].
+    remembered: Vec<u32>,
 }
 
-impl<'a> SeriesSet for Recording<'a, dyn SeriesSet + 'a> {
-    fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
-        let is_one = self.set.next(samples)?;
-        if is_one {
-            self.notes.series(self.set.labels());
+impl<'a> Recorder<'a> {
+    /// Records the metrics that a selector names, or else returns a recorder of the metrics that are read.
+    pub(super) fn of(source: &'a Source<'_>, matchers: &[Matcher]) -> Option<Self> {
+        let notes = Notes::of(source);
+        (!notes.named(matchers)).then(|| Self::new(notes))
+    }
+
+    fn new(notes: Notes<'a>) -> Self {
+        Self { notes, latest: String::new(), part: 0, remembered: Vec::new() }
+    }
+
+    /// Records the metric of a series from tables or rollups.
+    pub(super) fn series(&mut self, labels: LabelsRef<'_>) {
+        let name = labels.get(METRIC_NAME).unwrap_or_default();
+        if name != self.latest || name.is_empty() {
+            self.notes.note(name);
+            name.clone_into(&mut self.latest);
         }
-        Ok(is_one)
     }
 
-    fn limit(&mut self, samples_max: u64) {
-        self.set.limit(samples_max);
-    }
-
-    fn labels(&mut self) -> LabelsRef<'_> {
-        self.set.labels()
-    }
-
-    fn len_hint(&self) -> usize {
-        self.set.len_hint()
+    /// Records the metric of a series from the head's part `part`: the number of its label pair, and its name.
+    pub(crate) fn series_of_head(&mut self, part: usize, metric: Option<(u32, &str)>) {
+        let Some((number, name)) = metric else { return self.notes.note("") };
+        if self.part != part || self.remembered.is_empty() {
+            self.part = part;
+            self.remembered.clear();
+            self.remembered.resize(REMEMBERED, 0);
+        }
+        let remembered = &mut self.remembered[number as usize % REMEMBERED];
+        if *remembered != number + 1 {
+            *remembered = number + 1;
+            self.notes.note(name);
+        }
     }
 }
 
-impl<'a> BucketSet for Recording<'a, dyn BucketSet + 'a> {
+/// Records the metrics of a selection from a rollup.
+pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: Rolled<'a>) -> Rolled<'a> {
+    match Recorder::of(source, matchers) {
+        None => rolled,
+        Some(recorder) => Rolled { set: Box::new(Recording { set: rolled.set, recorder }), ..rolled },
+    }
+}
+
+struct Recording<'a> {
+    set: Box<dyn BucketSet + 'a>,
+    recorder: Recorder<'a>,
+}
+
+impl BucketSet for Recording<'_> {
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError> {
         let is_one = self.set.next(buckets)?;
         if is_one {
-            self.notes.series(self.set.labels());
+            self.recorder.series(self.set.labels());
         }
         Ok(is_one)
     }
