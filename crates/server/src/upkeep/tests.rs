@@ -104,8 +104,11 @@ async fn state_of_deleted_tables_is_forgotten() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_take_turns_by_weight() {
     let dir = tempfile::tempdir().unwrap();
-    let with_weight = |settings: &mut Settings| own(settings, "heavy").share_weight = 100;
-    let node = node_with(dir.path(), with_weight).await;
+    let change = |settings: &mut Settings| {
+        settings.tenants.general.rollups = vec![Resolution::Hour];
+        own(settings, "heavy").share_weight = 100;
+    };
+    let node = node_with(dir.path(), change).await;
     let names = ["greedy", "heavy", "small"];
     for (name, days) in names.into_iter().zip([4, 4, 1]) {
         for day in (0..days).rev() {
@@ -118,7 +121,7 @@ async fn tenants_take_turns_by_weight() {
     }
     stop(node).await;
     let mut settings = small_settings(dir.path());
-    with_weight(&mut settings);
+    change(&mut settings);
     let parts = Node::assemble(settings, World::real(Arc::new(SystemClock))).unwrap();
     let turns = move || {
         let (node, mut upkeep) = (parts.node, parts.upkeep);
@@ -144,10 +147,13 @@ async fn tenants_take_turns_by_weight() {
         );
         upkeep.visit(&tenants, true, &mut compacted);
         assert_eq!(days_to_merge(), [3, 2, 0], "a tenant that is ahead waits");
-        assert_eq!((compacted.merges, compacted.failures, upkeep.waiting.len()), (4, 0, 2));
+        let Compacted { merges, rollups, failures, .. } = compacted;
+        assert_eq!((merges, rollups, failures), (4, 0, 0));
+        assert_eq!(upkeep.waiting.len(), 5, "samples of two tenants, and the rollups of all");
         upkeep.take_turns(std::time::Duration::ZERO, true, &mut compacted);
         assert_eq!(days_to_merge(), [0, 0, 0]);
-        assert_eq!((compacted.merges, compacted.failures, upkeep.waiting.len()), (9, 0, 0));
+        let Compacted { rollups, failures, .. } = compacted;
+        assert_eq!((rollups, failures, upkeep.waiting.len()), (9, 0, 0));
     };
     tokio::task::spawn_blocking(turns).await.unwrap();
 }

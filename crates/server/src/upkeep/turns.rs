@@ -1,4 +1,4 @@
-//! Order of tenants: each check visits all tables for what is short, and tenants take turns for *jobs*.
+//! Order of tenants: each check does the short steps of all tables, and tenants take turns for *jobs*.
 //!
 //! A job is a merge, a rewrite without deleted samples, or the rollup of a day. Several jobs of a tenant are done in one
 //! turn, up to [`TURN_BYTES`]: each turn plans anew. The order of turns is decided by [`admission::Turns`].
@@ -9,7 +9,7 @@ use model::TenantId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Bytes of jobs in a turn. The last job may exceed it: a merge by four times `merged_file_bytes`, a rollup by a day.
+/// Bytes of jobs in a turn. The last job may exceed them: a merge by four times `merged_file_bytes`, a rollup by a day.
 pub(super) const TURN_BYTES: u64 = 64 << 20;
 
 /// Cost of a job without its bytes: requests to the store, and a commit.
