@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Minimum interval between two lines about refused requests of one sender for one reason.
+/// When one sender is refused repeatedly for the same reason, at most one line per interval is written.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Limit on pairs of sender and reason. All further pairs share one entry.
+/// Limit on the pairs of sender and reason that are counted separately. All further pairs share one counter and one
+/// line.
 const SENDERS_MAX: usize = 256;
 
 const TEXT_BYTES_MAX: usize = 1 << 10;
@@ -31,7 +32,7 @@ struct Refused {
 #[derive(Debug)]
 pub(crate) struct Audit {
     clock: Arc<dyn Clock>,
-    /// By sender and reason; `None` for all pairs beyond the limit.
+    /// Counters by sender and reason. All pairs beyond the limit are counted under `None`.
     refused: Mutex<HashMap<Option<(IpAddr, &'static str)>, Refused>>,
 }
 
@@ -66,7 +67,8 @@ impl Audit {
         }
     }
 
-    /// Counts a refused request. If a line is due, returns the number of requests that the line stands for.
+    /// Counts a refused request. If a line may be written now, returns the number of requests refused since the last
+    /// line.
     fn counted(&self, sender: IpAddr, reason: &'static str) -> Option<u64> {
         let now = self.clock.instant();
         let is_due = |refused: &Refused| now.saturating_duration_since(refused.logged) >= EVERY;
@@ -89,7 +91,7 @@ impl Audit {
     }
 }
 
-/// Parts of parameter names that mark a value as secret.
+/// A parameter whose name contains one of these words has a secret value, which is not logged.
 const SECRET_NAMES: [&str; 5] = ["auth", "key", "pass", "secret", "token"];
 
 fn without_secrets(query: &str) -> String {

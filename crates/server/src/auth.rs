@@ -47,14 +47,14 @@ use stdx::telemetry::Registry;
 /// Limit on a credential in bytes. Tokens of services with many groups take some KiB.
 pub(crate) const CREDENTIAL_BYTES_MAX: usize = 8 << 10;
 
-/// Limit on decisions about one request. A decision is repeated if `auth_file` changed meanwhile.
+/// `auth_file` may change while a request is being checked. The check is then repeated, at most this many times in
+/// total.
 const VERSIONS_MAX: usize = 4;
 
 const ANYONE: &str = "anyone";
 
 const PROXY: &str = "trusted proxy";
 
-/// Right that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -82,7 +82,7 @@ pub(crate) enum Credential<'a> {
     Certificate(&'a ClientNames),
 }
 
-/// What a request says about its sender.
+/// What a request tells about its sender. None of it is verified yet.
 pub(crate) struct Presented<'a> {
     pub(crate) original: Original<'a>,
     pub(crate) address: IpAddr,
@@ -94,7 +94,7 @@ pub(crate) struct Presented<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
-    /// `None` on routes without a tenant; otherwise the principal of the first tenant.
+    /// The first of `tenants`, with the caller's rights. `None` on routes without a tenant.
     pub(crate) principal: Option<Principal>,
     pub(crate) tenants: Option<TenantSet>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Options {
     /// Proxies that authenticate callers and name their tenants.
     pub(crate) trusted_proxies: Networks,
     pub(crate) own_tenant: TenantId,
-    /// Memory that [`memory`] divides.
+    /// Size of the account `auth`, which [`memory`] divides among caches and queues.
     pub(crate) memory_bytes: u64,
 }
 
@@ -146,12 +146,11 @@ impl Auth {
         auth
     }
 
-    /// True if callers need a credential or a trusted proxy.
+    /// True if there is an `auth_file`: callers need a credential, or must come through a trusted proxy.
     pub(crate) const fn is_required(&self) -> bool {
         self.credentials.has_source()
     }
 
-    /// Bytes in use in the account `auth`.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.jwt.held_bytes() + self.forward.held_bytes() + self.keys.used_bytes()
     }
@@ -218,7 +217,8 @@ impl Auth {
         ))
     }
 
-    /// Returns what another service allows. `None` if no service decides.
+    /// Verifies the credential as a JSON Web Token, or else asks the forward service. Returns `None` if neither
+    /// applies.
     async fn granted_elsewhere(
         &self,
         credentials: &Arc<Credentials>,
@@ -241,7 +241,8 @@ impl Auth {
         }
     }
 
-    /// Decides about a request without a credential, or with an unknown one.
+    /// Last step for a request whose credential is missing or unknown: only a trusted proxy may still vouch for the
+    /// tenant.
     fn without_grant(
         &self,
         access: Access,
@@ -250,7 +251,7 @@ impl Auth {
         tenants: Option<TenantSet>,
     ) -> Result<Caller, Refusal> {
         match credential {
-            // the listener may require certificates from proxies, too
+            // a proxy may have a certificate that is not in `auth_file`: the listener may require one from every client
             Some(Credential::Certificate(_)) => self.through_proxy(access, address, tenants).map_err(|_| {
                 unauthenticated("the client certificate is unknown, and the request has no other credentials")
             }),

@@ -1,4 +1,4 @@
-//! A data directory: its lock, and its identity (the properties fixed at creation).
+//! A data directory: its lock, and the properties that are fixed when it is created (its identity).
 //!
 //! ```text
 //!   DIR/LOCK            held while a process uses the directory
@@ -25,7 +25,6 @@ pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
     pub(crate) identity: Identity,
     pub(crate) disk: Arc<dyn Disk>,
-    /// The open file `LOCK`; dropping it releases the lock.
     _lock: Box<dyn DiskFile>,
 }
 
@@ -33,13 +32,12 @@ pub(crate) struct DataDir {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {
     version: u32,
-    /// Seed of the hashes of label bytes; secret, so that clients cannot construct collisions.
+    /// Seed for the hashes of labels. It is secret, so that clients cannot construct series whose hashes collide.
     #[serde(with = "hex_u64")]
     pub(crate) seed: u64,
     pub(crate) partitions: usize,
 }
 
-/// Errors of opening a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error("data directory {} is in use by another process", .0.display())]
@@ -51,7 +49,7 @@ pub enum DataDirError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The identity file is damaged or from a later version.
+    /// The identity file is damaged, or was written by a later version.
     #[error("{}: {reason}", path.display())]
     Identity {
         /// The file.
@@ -63,12 +61,12 @@ pub enum DataDirError {
 
 const VERSION: u32 = 1;
 
-/// Time to wait for the lock. A killed process may hold the lock for a moment after its successor starts.
+/// How long to wait for the lock. A killed process may hold it for a moment after its successor starts.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 impl DataDir {
-    /// Opens a data directory; creates it with `partitions` partitions if absent.
+    /// Opens a data directory. If it does not exist, creates it with `partitions` partitions.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -79,7 +77,7 @@ impl DataDir {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        // other engines may read the tables in the directory
+        // readable by others, because other query engines may read the tables in it
         disk::create_dir_all(&*disk, path, Access::Shared).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let began = Instant::now();
@@ -119,7 +117,8 @@ impl DataDir {
     }
 }
 
-/// Seed of a data directory's series keys, for other programs that write its tables. Creates the directory if absent.
+/// Returns the seed with which a data directory hashes series, for other programs that write its tables. Creates the
+/// directory if it does not exist.
 pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
     let identity = path.join("identity.json");
     if let Ok(bytes) = disk::read(&Os, &identity) {
@@ -152,7 +151,7 @@ impl Identity {
     }
 }
 
-/// Hexadecimal text, because JSON numbers lose bits beyond 2^53.
+/// Serializes a number as hexadecimal text, because JSON numbers lose bits beyond 2^53.
 mod hex_u64 {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -8,21 +8,21 @@ use std::path::Path;
 use std::sync::Arc;
 use stdx::telemetry::Registry;
 
-/// The allocator of the process. The binary supplies it.
+/// The allocator of the process. The library does not choose one; the binary passes it in.
 pub trait Allocator: Debug + Send + Sync {
-    /// Statistics of the heap; `None` if the allocator keeps none. Takes less than a millisecond.
+    /// Returns `None` if the allocator keeps no statistics. Takes less than a millisecond.
     fn statistics(&self) -> Option<HeapStatistics>;
 
-    /// Writes a sampled profile of the live allocations to a new file. Fails if the allocator has no samples.
+    /// Writes a profile of the live allocations to a new file, by sampling. Fails if the allocator took no samples.
     fn write_profile(&self, file: &Path) -> io::Result<()>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeapStatistics {
-    /// Live allocations, including those that threads keep for reuse.
+    /// Number of live allocations. Freed ones that threads keep for reuse are included.
     pub objects: u64,
     pub allocated_bytes: u64,
-    /// Bytes in RAM: allocations, gaps, and the allocator's own data.
+    /// Bytes of RAM that the allocator uses: live allocations, gaps between them, and its own data.
     pub resident_bytes: u64,
 }
 

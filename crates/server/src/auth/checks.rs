@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Time for which a network is known after one of its credentials was accepted.
+/// A network is trusted for this long after a request from it presented a valid credential.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Checks at once: the limit for known networks, and separately for unknown networks.
+    /// Limit on the checks that run at once. Known and unknown networks each have this limit.
     pub(super) at_once: usize,
-    /// Requests that wait for a check: the limit for known networks, and separately for unknown networks.
+    /// Limit on the requests waiting for a check. Known and unknown networks each have this limit.
     pub(super) waiting: usize,
     pub(super) per_network: Rate,
     pub(super) from_unknown: Rate,
@@ -48,7 +48,7 @@ impl Network {
 pub(super) struct Checks {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    /// Networks with an accepted credential, and the time.
+    /// Networks that presented a valid credential, with the time of the last one.
     known: Recent<Network, Instant>,
     buckets: Recent<Network, TokenBucket>,
     unknown_networks: Mutex<TokenBucket>,
@@ -69,7 +69,7 @@ impl CheckQueue {
     }
 }
 
-/// The right to check one credential now.
+/// Permission to check one credential. Dropping it lets the next request begin.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
     checks: &'a Checks,
@@ -85,7 +85,7 @@ impl Check<'_> {
 }
 
 impl Checks {
-    /// `networks_bytes` limits each of the two maps of networks.
+    /// There are two maps of networks, known ones and rates. Each may use `networks_bytes`.
     pub(super) fn new(clock: Arc<dyn Clock>, bounds: Bounds, networks_bytes: usize) -> Self {
         Self {
             clock,
@@ -168,7 +168,7 @@ mod tests {
         (Arc::clone(&clock), Checks::new(clock, BOUNDS, 1 << 20))
     }
 
-    /// Number of checks, out of `count`, that may begin.
+    /// Attempts to begin `count` checks and returns how many were permitted.
     async fn begun(checks: &Checks, count: u32, from: impl Fn(u32) -> IpAddr) -> usize {
         let mut begun = 0;
         for number in 0..count {
@@ -189,7 +189,6 @@ mod tests {
         assert!(near.contains(&begun(&checks, 10_000, |_| address(1)).await));
     }
 
-    /// Known networks can still have tokens checked while unknown networks guess.
     #[tokio::test]
     async fn a_flood_of_unknown_networks_leaves_checks_to_known_ones() {
         let (clock, checks) = start();

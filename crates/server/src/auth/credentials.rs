@@ -1,4 +1,4 @@
-//! Known credentials.
+//! The tokens, users and certificate names that `auth_file` lists.
 
 use super::Credential;
 use super::digest::{Digest, is_same, sha256};
@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
 use std::sync::Arc;
 
-/// A token or password with what it allows.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) digest: Digest,
@@ -23,7 +22,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// First bytes of a digest, by which tokens are found. The time of this lookup reveals nothing about a token.
+/// Tokens are looked up by the first bytes of their digest. How long that takes reveals nothing about the token.
 type Prefix = [u8; 8];
 
 fn prefix(digest: &Digest) -> Prefix {
@@ -36,12 +35,12 @@ pub(crate) struct Credentials {
     users: BTreeMap<String, Entry>,
     certificates: BTreeMap<String, Grant>,
     pub(super) issuers: Vec<Issuer>,
-    /// The service that decides about all other credentials.
+    /// The service from `[forward]`, which decides about credentials that are not in the file.
     pub(super) service: Option<Service>,
 }
 
 impl Credentials {
-    /// Adds a token. If another token has the same secret, the error is the name of that token.
+    /// Fails if another token has the same secret, and returns the name of that token.
     pub(super) fn add_token(&mut self, entry: Entry) -> Result<(), Arc<str>> {
         let same = self.tokens.entry(prefix(&entry.digest)).or_default();
         if let Some(other) = same.iter().find(|other| other.digest == entry.digest) {
@@ -55,8 +54,7 @@ impl Credentials {
         self.users.insert(user, entry);
     }
 
-    /// Adds the grant for certificates with this name. If the name is taken, the error is the name of the other
-    /// entry.
+    /// Fails if another entry already uses this certificate name, and returns the name of that entry.
     pub(super) fn add_certificate(&mut self, name: &str, grant: Grant) -> Result<(), Arc<str>> {
         match self.certificates.entry(normal(name).into_owned()) {
             MapEntry::Occupied(other) => Err(Arc::clone(&other.get().name)),
@@ -67,7 +65,8 @@ impl Credentials {
         }
     }
 
-    /// What a credential allows. Digests are compared in constant time, for known and unknown users.
+    /// Returns the grant of a credential. Digests are compared in constant time. An unknown user costs the same
+    /// comparison as a known one.
     pub(super) fn find(&self, credential: Credential<'_>) -> Option<&Grant> {
         match credential {
             Credential::Token(token) => {
@@ -81,7 +80,7 @@ impl Credentials {
                 let is_right = is_same(entry.map_or(&[0; 32], |entry| &entry.digest), &digest);
                 entry.filter(|_| is_right).map(|entry| &entry.grant)
             }
-            // the first known name counts
+            // a certificate may have several names; the first of them that `auth_file` lists counts
             Credential::Certificate(names) => names.iter().find_map(|name| self.certificates.get(name)),
         }
     }

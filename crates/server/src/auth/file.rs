@@ -48,7 +48,7 @@ const BYTES_MAX: u64 = 8 << 20;
 
 const ENTRIES_MAX: usize = 10_000;
 
-/// Limit on the tenant patterns of a credential. Each request is matched with all of them.
+/// Limit on the tenant patterns of one credential. The tenant of each request is compared with all of them.
 const PATTERNS_MAX: usize = 100;
 
 #[derive(Debug, Clone)]
@@ -88,7 +88,7 @@ pub(crate) struct Raw {
     key_files: KeyFiles,
 }
 
-/// An error and its position in bytes.
+/// An error in the file. `at` is its position in bytes, from which the line number is computed.
 struct Fault {
     at: usize,
     reason: String,
@@ -99,7 +99,7 @@ fn fault<T>(at: usize, reason: impl Into<String>) -> Result<T, Fault> {
 }
 
 fn table_of(text: &str) -> Result<Spanned<DeTable<'_>>, Fault> {
-    // the parser's own message may quote the line
+    // the parser's own message is not used: it may quote the line, and so a secret
     DeTable::parse(text).map_err(|error| Fault {
         at: error.span().map_or(0, |span| span.start),
         reason: "not valid TOML".into(),
@@ -205,7 +205,7 @@ fn entry(kind: Kind, name: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Res
     Ok(Entry { digest, grant: Grant { name: format!("{} {name}", kind.word()).into(), tenants, roles } })
 }
 
-/// Tenants of a credential. Fails if `roles` need tenants and none are given.
+/// Returns the tenants of a credential. Roles such as `read` apply to tenants, so `tenants` must then be given.
 fn tenants_for(roles: Roles, given: Option<TenantPatterns>, at: usize) -> Result<Arc<TenantPatterns>, Fault> {
     match given {
         Some(tenants) => Ok(Arc::new(tenants)),
@@ -221,7 +221,7 @@ fn digest_of(value: &Spanned<DeValue<'_>>) -> Result<Digest, Fault> {
     let mut digest = [0; 32];
     for (i, byte) in digest.iter_mut().enumerate() {
         let pair = hex.map(|text| u8::from_str_radix(&text[2 * i..2 * i + 2], 16));
-        // from_str_radix accepts a sign
+        // checked separately, because `from_str_radix` would accept "+f" as a number
         let is_hex = hex.is_some_and(|text| text[2 * i..].starts_with(|c: char| c.is_ascii_hexdigit()));
         match pair {
             Some(Ok(value)) if is_hex => *byte = value,

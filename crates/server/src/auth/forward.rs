@@ -40,16 +40,16 @@ use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::watch;
 
-/// Limit on the body of an answer, which is discarded.
+/// The body of an answer is discarded; a longer one makes the request fail.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on concurrent questions from known networks, and separately from unknown networks.
+/// Limit on the questions being asked at once. Known and unknown networks each have this limit.
 const AT_ONCE_MAX: usize = 16;
 
-/// Memory of a question being asked: connection buffers with 16 KiB of headers in each direction.
+/// Memory used while the service is asked: the connection's buffers and 16 KiB of headers in each direction.
 const ASKED_BYTES: usize = 2 * HEAD_BYTES_MAX + (8 << 10);
 
-/// Memory of a waiting question in addition to its headers.
+/// Memory of a question while it waits for its turn, in addition to its headers.
 const QUESTION_BYTES: u64 = 2 << 10;
 
 fn bounds(asked_bytes: usize) -> Bounds {
@@ -79,7 +79,7 @@ impl Question {
 
 #[derive(Debug, Clone)]
 struct CachedAnswer {
-    /// Reserves the version's address.
+    /// While this reference exists, no later version of `auth_file` can get the same address.
     _version: Weak<Credentials>,
     until: Instant,
     answer: Answer,
@@ -135,7 +135,8 @@ impl Forward {
         self.answers.held_bytes() + self.checks.held_bytes() + self.memory.used_bytes() + asked_bytes as u64
     }
 
-    /// Returns what the service allows. The caller must check that `credentials` are still in effect.
+    /// Returns the rights that the service grants. `auth_file` may change meanwhile, so the caller must check that
+    /// `credentials` are still in effect.
     pub(super) async fn ask(
         self: &Arc<Self>,
         credentials: &Arc<Credentials>,
@@ -156,7 +157,8 @@ impl Forward {
         granted(answer.unwrap_or_else(|| Answer::None(unavailable("the request failed"))))
     }
 
-    /// Returns the future answer to `question`. Asks the service unless the question is pending.
+    /// Returns a receiver for the answer to `question`. Several requests with the same question share one request to
+    /// the service.
     fn pending(
         self: &Arc<Self>,
         credentials: &Arc<Credentials>,

@@ -33,7 +33,7 @@ impl Roles {
         }
     }
 
-    /// The roles among `words`. Unknown words are ignored.
+    /// Returns the roles that `words` name. Unknown words are ignored.
     pub(super) fn among<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         let mut roles = Self::default();
         for word in words {
@@ -57,7 +57,7 @@ impl Roles {
 #[derive(Debug, Clone)]
 pub(super) struct Tenants {
     patterns: Arc<TenantPatterns>,
-    /// Limit set by the issuer, if there is one.
+    /// The tenants that `auth_file` allows for this service. A token or an answer cannot extend them.
     within: Option<Arc<TenantPatterns>>,
 }
 
@@ -70,7 +70,7 @@ impl Tenants {
         Self { patterns: Arc::new(patterns), within: Some(Arc::clone(within)) }
     }
 
-    /// Bytes of the patterns that are not shared with the issuer.
+    /// Memory of the patterns, without those in `within`, which are shared by all tokens of an issuer.
     pub(super) fn bytes(&self) -> usize {
         self.patterns.bytes()
     }
@@ -82,7 +82,7 @@ impl Tenants {
 
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
-    /// `token grafana`, `user alice`, `jwt keycloak: alice`
+    /// Name for logs and errors, such as `token grafana`, `user alice` or `jwt keycloak: alice`.
     pub(super) name: Arc<str>,
     pub(super) tenants: Tenants,
     pub(super) roles: Roles,
@@ -103,7 +103,8 @@ impl Grant {
         Ok(Caller { name: Arc::clone(&self.name), principal, tenants })
     }
 
-    /// Returns the named tenants if the credential allows all of them.
+    /// Returns the tenants that the request names if the credential allows all of them. A request without a tenant gets
+    /// the only tenant of the credential.
     fn opened(&self, tenants: Option<TenantSet>) -> Result<TenantSet, Refusal> {
         let only = || self.tenants.patterns.only().map(TenantSet::from);
         let Some(tenants) = tenants.or_else(only) else {

@@ -42,10 +42,11 @@ use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use token::{Fault, Times, Token};
 
-/// Memory of a grant in addition to its texts.
+/// Memory of a grant in addition to its name and patterns.
 const GRANT_BYTES: usize = 256;
 
-/// A signature takes up to 0.1 ms to verify (RSA, 4096 bits). So unknown networks use at most a tenth of a core.
+/// Verifying a signature takes up to 0.1 ms (RSA, 4096 bits), so tokens from unknown networks use at most a tenth of a
+/// core.
 const BOUNDS: Bounds = Bounds {
     at_once: 1,
     waiting: 256,
@@ -53,7 +54,7 @@ const BOUNDS: Bounds = Bounds {
     from_unknown: Rate { per_s: 1000, burst: Duration::from_secs(1) },
 };
 
-/// A verified token. Once the credentials or the key are replaced, the token is verified again.
+/// A token whose signature was verified. It is verified again after `auth_file` or the key that signed it was replaced.
 #[derive(Debug, Clone)]
 struct Verified {
     credentials: Weak<Credentials>,
@@ -67,7 +68,7 @@ struct Verified {
 pub(super) struct Jwt {
     clock: Arc<dyn Clock>,
     verified: Recent<Digest, Verified>,
-    /// Digests of tokens with a wrong signature. A repeated token causes no further check.
+    /// Digests of tokens whose signature was wrong. If such a token is sent again, its signature is not checked again.
     wrongly_signed: Recent<Digest, Weak<Key>>,
     checks: Checks,
     pub(super) urls: Arc<KeyUrls>,
@@ -218,7 +219,7 @@ impl Jwt {
     }
 }
 
-/// Verifies a signature. A valid signature marks `check` as accepted.
+/// Verifies the signature of `token`. If it is valid, the network of the sender becomes a known one.
 fn has_signed(key: &Key, token: &Token<'_>, check: Check<'_>) -> bool {
     let has_signed = key.has_signed(token.signed, &token.signature);
     if has_signed {

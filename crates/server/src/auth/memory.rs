@@ -1,12 +1,12 @@
-//! Division of the account `auth`: memory whose size depends on callers and other services.
+//! Divides the account `auth`, the memory whose use depends on callers and other services.
 //!
 //! | share | for |
 //! | ---: | --- |
 //! | 5/16 | verified tokens |
-//! | 3/16 | answers of the deciding service |
-//! | 3/16 | questions to this service, waiting or being asked |
+//! | 3/16 | cached answers of the forward service |
+//! | 3/16 | requests to the forward service: 1/16 while they wait, 2/16 while they are being answered |
 //! | 2/16 | keys from URLs |
-//! | 2/16 | networks: known ones and their rates, for tokens and for questions |
+//! | 2/16 | networks: known ones and their rates, for tokens and for the forward service |
 //! | 1/16 | tokens with a wrong signature |
 //!
 //! The file of credentials (8 MiB at most) and answers with keys (512 KiB at most) are not in the account.
@@ -18,7 +18,7 @@ pub(super) struct Memory {
     pub(super) verified_bytes: usize,
     pub(super) wrong_bytes: usize,
     pub(super) answers_bytes: usize,
-    /// Limit on each of the four maps of networks.
+    /// Limit on each of the four maps of networks: known networks and rates, for tokens and for the forward service.
     pub(super) networks_bytes: usize,
     pub(super) questions: Account,
     pub(super) asked_bytes: usize,

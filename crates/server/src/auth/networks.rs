@@ -1,9 +1,7 @@
-//! Sets of addresses.
-
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Networks such as `10.0.0.0/8`.
+/// IP networks such as `10.0.0.0/8`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Networks(pub(crate) Vec<IpNet>);
 

@@ -26,7 +26,8 @@ struct Entries<K, V> {
 }
 
 impl<K, V> Recent<K, V> {
-    /// Memory of an entry in addition to what it points to. A hash table that has just doubled is 7/16 full.
+    /// Memory of an entry in addition to what it points to. In the worst case the hash table has just doubled, and only
+    /// 7/16 of its slots are used.
     const ENTRY_BYTES: usize = size_of::<(K, (V, usize))>() * 5 / 2;
 }
 
@@ -36,7 +37,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
         Self { half_bytes: bytes_max / 2, entries: Mutex::new(entries) }
     }
 
-    /// Returns the value of a key if it `is_good`, and removes it otherwise.
+    /// Returns the value of `key` if it `is_good`. A value that is not good is removed.
     pub(super) fn get(&self, key: &K, is_good: impl Fn(&V) -> bool) -> Option<V> {
         let mut entries = self.entries.lock();
         if let Some((value, bytes)) = entries.young.get(key) {
@@ -53,7 +54,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
         Some(value)
     }
 
-    /// Adds or replaces a value that points to `bytes`. A value larger than half of the cache is not kept.
+    /// Adds or replaces a value. `bytes` is the memory it points to. A value larger than half of the cache is not kept.
     pub(super) fn put(&self, key: K, value: V, bytes: usize) {
         self.entries.lock().put(key, value, bytes + Self::ENTRY_BYTES, self.half_bytes);
     }

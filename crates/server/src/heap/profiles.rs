@@ -20,7 +20,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(500);
 
 const INTERVAL_MIN: Duration = Duration::from_secs(60);
 
-/// Maximum number of profiles in the folder. Beyond it, the oldest is deleted.
+/// Limit on the profiles in the folder. A further profile replaces the oldest.
 const PROFILES_MAX: usize = 10;
 
 pub(crate) fn register(r: &Registry) -> Counter {
@@ -35,7 +35,7 @@ pub(crate) struct HeapProfiles {
     allocator: Arc<dyn Allocator>,
     clock: Arc<dyn Clock>,
     headroom: Arc<Headroom>,
-    /// Percentage of `--memory` from which a profile is written.
+    /// A profile is written when the process uses this percentage of `--memory`.
     percent: u64,
     folder: PathBuf,
     last: Option<Instant>,
@@ -62,7 +62,7 @@ impl HeapProfiles {
         }
     }
 
-    /// Writes a profile if memory is above the watermark and the last attempt is old enough.
+    /// Writes a profile if memory is above the watermark and the last attempt was long enough ago.
     fn check(&mut self) {
         let (memory, now) = (self.headroom.memory(), self.clock.instant());
         let is_high = memory.held_bytes >= memory.limit_bytes / 100 * self.percent;
@@ -70,7 +70,7 @@ impl HeapProfiles {
         if !is_high || is_recent {
             return;
         }
-        // after a failure, too: a full disk gets one attempt a minute
+        // set even if writing then fails, so that a full disk causes one attempt a minute
         self.last = Some(now);
         match self.write(memory.held_bytes) {
             Ok(file) => {
@@ -90,7 +90,7 @@ impl HeapProfiles {
 
     fn write(&self, held_bytes: u64) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.folder)?;
-        // first, to make room on the disk
+        // before the new profile is written, to make room on the disk
         self.delete_oldest()?;
         let file = self.folder.join(format!("{}-{}MiB{SUFFIX}", self.clock.now_ms(), held_bytes >> 20));
         if let Err(error) = self.allocator.write_profile(&file) {
@@ -100,7 +100,8 @@ impl HeapProfiles {
         Ok(file)
     }
 
-    /// Deletes the oldest profiles, to make room for one more. Names sort by time until the year 2286.
+    /// Deletes the oldest profiles, to make room for one more. They are found by name: names begin with the time, and
+    /// sort by it until the year 2286.
     fn delete_oldest(&self) -> io::Result<()> {
         let mut profiles = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

@@ -1,4 +1,4 @@
-//! `[forward]`: a service that decides about callers.
+//! Section `[forward]`: a service that decides about callers.
 
 use super::jwt::text_of;
 use super::{Fault, fault, patterns_of, roles_of, tenants_for, words};
@@ -17,13 +17,13 @@ use toml::de::DeValue;
 const TENANT_HEADER: HeaderName = HeaderName::from_static("x-scope-orgid");
 const ROLES_HEADER: HeaderName = HeaderName::from_static("x-floodmark-roles");
 
-/// Headers of the connection, which are not passed on.
+/// Headers that concern only the client's connection to this server. They must not be passed on to the service.
 const OWN: [HeaderName; 7] = [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// Value of `roles_header` for answers without roles.
+/// `roles_header = "none"` means that answers contain no roles.
 const NONE: &str = "none";
 
-/// Limits on durations. A remembered answer delays the effect of a revoked right.
+/// The longer an answer is remembered, the later a revoked right loses its effect.
 const TIMEOUT_MS_MAX: i64 = 30_000;
 const REMEMBER_MS_MAX: i64 = 3_600_000;
 

@@ -1,4 +1,4 @@
-//! `[jwt.NAME]`: a service whose tokens are accepted.
+//! Section `[jwt.NAME]`: a service whose tokens are accepted.
 
 use super::{Fault, Kind, fault, patterns_of, roles_of, table_of, tenants_for, words};
 use crate::auth::jwt::claim_name::ClaimName;
@@ -12,12 +12,13 @@ use stdx::units::duration_ms;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Key files, or errors, by the names in `auth_file`.
+/// Contents of the key files named in `auth_file`, or why they cannot be read.
 #[derive(PartialEq, Default)]
 pub(super) struct KeyFiles(BTreeMap<String, Result<String, String>>);
 
 impl KeyFiles {
-    /// Reads the key files named in `text`. Relative names start at the folder of `path`.
+    /// Reads the key files that `text`, the content of `auth_file`, names. Relative names start at the folder of
+    /// `path`.
     pub(super) fn of(text: &str, path: &Path) -> Self {
         let Ok(root) = table_of(text) else { return Self::default() };
         let Some(DeValue::Table(issuers)) = root.get_ref().get("jwt").map(Spanned::get_ref) else {

@@ -1,4 +1,4 @@
-//! The service of forward authentication: its question and its answer.
+//! The request to the service of forward authentication, and how its answer is read.
 
 use crate::auth::grant::{Grant, Roles, Tenants};
 use crate::auth::unauthenticated;
@@ -15,7 +15,7 @@ pub(crate) const HEADERS_MAX: usize = 16;
 /// Limit on the bytes of a request's headers that are passed on to the service.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on the tenants in an answer. Each request is matched with all of them.
+/// Limit on the tenants in an answer. The tenant of each later request is compared with all of them.
 const TENANTS_MAX: usize = 100;
 
 #[derive(Debug)]
@@ -23,13 +23,13 @@ pub(crate) struct Service {
     pub(crate) uri: Uri,
     pub(crate) headers: Vec<HeaderName>,
     pub(crate) tenant_header: HeaderName,
-    /// Header of an answer that names roles; `None`: an answer allows all of `roles`.
+    /// The service names the caller's roles in this header of its answer. If `None`, all of `roles` are granted.
     pub(crate) roles_header: Option<HeaderName>,
-    /// The most that an answer can allow.
+    /// An answer cannot allow more than these tenants and roles.
     pub(crate) tenants: Arc<TenantPatterns>,
     pub(crate) roles: Roles,
     pub(crate) timeout: Duration,
-    /// Times for which accepting and refusing answers are cached.
+    /// For how long an answer is cached if it accepts, or refuses, the credential.
     pub(crate) remember: Duration,
     pub(crate) remember_refusals: Duration,
 }
@@ -47,12 +47,12 @@ pub(super) enum Answer {
     Accepted(Arc<Grant>),
     Unknown,
     Forbidden,
-    /// The service was not asked, or did not answer.
+    /// The service was not asked, or its answer could not be used.
     None(Refusal),
 }
 
 impl Service {
-    /// Headers for the service; `None` if the request has no credentials.
+    /// Returns the headers to send to the service, or `None` if the request has no credentials.
     pub(crate) fn question(
         &self,
         original: Original<'_>,
@@ -79,7 +79,7 @@ impl Service {
             ("x-scope-orgid", tenants.map(ToString::to_string)),
         ];
         for (name, value) in own {
-            // a client must not set the server's own headers
+            // the client may have sent a header with this name to deceive the service
             question.remove(name);
             if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
                 question.insert(HeaderName::from_static(name), value);
@@ -100,7 +100,7 @@ impl Service {
         }
     }
 
-    /// What an answer allows. A missing or repeated header allows nothing.
+    /// Reads the rights from the headers of an accepting answer. A missing or repeated header allows nothing.
     fn grant(&self, headers: &HeaderMap) -> Grant {
         let text = |name: &HeaderName| {
             let mut values = headers.get_all(name).iter();

@@ -1,19 +1,18 @@
-//! Names of claims, and the words in them.
+//! Claims that contain roles or tenants: how their names are written, and how their values are read.
 
 use serde_json::{Map, Value};
 
-/// Limit on the tenants and on the roles in a token. Each request is matched with all of them.
+/// Limit on the tenants, and on the roles, in a token. The tenant of each request is compared with all of them.
 const WORDS_MAX: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimName {
     Member(String),
-    /// A nested value, as a JSON Pointer (RFC 6901).
+    /// Path to a nested claim, as a JSON Pointer (RFC 6901) such as `/resource_access/app/roles`.
     Pointer(String),
 }
 
 impl ClaimName {
-    /// A text that begins with a slash is a pointer.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "/" => None,
@@ -22,7 +21,7 @@ impl ClaimName {
         }
     }
 
-    /// Words of the claim: an array of strings, or one string with spaces as in `scope`.
+    /// Reads the value of the claim: an array of strings, or one string of words separated by spaces, as in `scope`.
     pub(super) fn words<'a>(&self, claims: &'a Map<String, Value>) -> Vec<&'a str> {
         let value = match self {
             Self::Member(name) => claims.get(name),

@@ -6,10 +6,10 @@ use model::TenantPatterns;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Limit on a subject in the name of a caller, in bytes.
+/// A longer subject (claim `sub`) is left out of the caller's name.
 const SUBJECT_BYTES_MAX: usize = 100;
 
-/// What the claims of a verified token allow. A missing claim allows nothing.
+/// Reads the rights from the claims of a verified token. If a claim named in `auth_file` is missing, it allows nothing.
 pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Grant {
     let tenants = match &issuer.tenants_claim {
         Some(name) => {
@@ -25,7 +25,7 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Grant {
     Grant { name: caller(issuer, claims).into(), tenants, roles }
 }
 
-/// Name of the caller for logs, without a subject that is long or has unusual characters.
+/// Name of the caller for logs. A subject that is long or has unusual characters is left out.
 fn caller(issuer: &Issuer, claims: &Map<String, Value>) -> String {
     let subject = claims.get("sub").and_then(Value::as_str);
     let is_plain =

@@ -16,11 +16,11 @@ pub(super) enum PublicKey<'a> {
         n: &'a [u8],
         e: &'a [u8],
     },
-    /// An uncompressed point.
+    /// The point of the curve in uncompressed form: the byte 4, then x and y.
     P256([u8; 65]),
 }
 
-/// The key of a `SubjectPublicKeyInfo`; `None` if it is malformed or of another type.
+/// Reads a `SubjectPublicKeyInfo`. Returns `None` if it is malformed or the key has another type.
 pub(super) fn public_key(der: &[u8]) -> Option<PublicKey<'_>> {
     let (info, []) = element(der, SEQUENCE)? else { return None };
     let (algorithm, rest) = element(info, SEQUENCE)?;
@@ -38,7 +38,7 @@ pub(super) fn public_key(der: &[u8]) -> Option<PublicKey<'_>> {
     }
 }
 
-/// Returns the content of the first element, which must have this tag, and the bytes after the element.
+/// Reads the first element, which must have this tag. Returns its content, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = der.split_first()?;
     if *first != tag {

@@ -8,14 +8,14 @@ use hyper::Uri;
 use model::TenantPatterns;
 use std::sync::Arc;
 
-/// Limit on issuers. A token may be compared with all of them.
+/// Limit on issuers. A token may have to be compared with all of them.
 pub(crate) const ISSUERS_MAX: usize = 16;
 
 pub(crate) const AUDIENCES_MAX: usize = 16;
 
 pub(crate) const LEEWAY_MS_MAX: i64 = 300_000;
 
-/// Default of `leeway`. Synchronized clocks differ by less.
+/// Default of `leeway`, by which the clocks of issuer and server may differ. Synchronized clocks differ by less.
 pub(crate) const LEEWAY_MS: i64 = 30_000;
 
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl Keys {
 pub(crate) struct Issuer {
     pub(crate) name: String,
     pub(crate) keys: Keys,
-    /// Required claim `iss`. `None`: any issuer.
+    /// Value that the claim `iss` must have. `None`: tokens may have any issuer.
     pub(crate) issuer: Option<String>,
-    /// Accepted values of the claim `aud`. Empty: any audience.
+    /// Values of which the claim `aud` must contain one. Empty: tokens may be for any audience.
     pub(crate) audiences: Vec<String>,
     pub(crate) leeway_ms: i64,
-    /// The most that a token can allow.
+    /// A token cannot allow more than these tenants and roles.
     pub(crate) tenants: Arc<TenantPatterns>,
     pub(crate) roles: Roles,
     pub(crate) tenants_claim: Option<ClaimName>,

@@ -24,7 +24,7 @@ const TRIES_MAX: usize = 4;
 /// Minimum size of a secret for HMAC-SHA-256: RFC 7518, section 3.2.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// Accepted sizes of an RSA modulus in bytes. A check takes 0.1 ms at the maximum.
+/// Accepted sizes of an RSA modulus, in bytes. With the largest, a check takes 0.1 ms.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +48,12 @@ impl Algorithm {
 enum Material {
     Hs256(hmac::Key),
     Rs256(PublicKeyComponents<Vec<u8>>),
-    /// An uncompressed point.
+    /// The point of the curve in uncompressed form.
     Es256([u8; 65]),
 }
 
 pub(super) struct Key {
-    /// `kid`; `None` fits every token.
+    /// `kid` of the key. A key without one may have signed any token.
     id: Option<String>,
     material: Material,
     digest: Digest,
@@ -138,9 +138,10 @@ fn digest_of(id: Option<&str>, kind: &[u8], parts: &[&[u8]]) -> Digest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A file of the operator. Invalid keys are errors.
+    /// A file of the operator. An invalid key makes the file invalid.
     File,
-    /// The URL of another service. Secrets are ignored, because they would be public. Invalid keys are ignored, too.
+    /// A URL of another service. Invalid keys are ignored, and so are HMAC secrets, because a published secret is not
+    /// secret.
     Url,
 }
 
@@ -161,7 +162,7 @@ impl KeySet {
         }
     }
 
-    /// Returns these keys, but reuses equal keys of `before`.
+    /// Returns these keys, but keeps the objects of equal keys in `before`. Tokens that they verified stay verified.
     pub(super) fn replacing(mut self, before: &Self) -> Self {
         for key in &mut self.0 {
             if let Some(same) = before.0.iter().find(|other| other.digest == key.digest) {
@@ -196,7 +197,7 @@ struct JsonKeys {
     keys: Vec<JsonKey>,
 }
 
-/// A key as in RFC 7517 and 7518. Unknown members are ignored.
+/// A key in the format of RFC 7517 and 7518. Unknown members are ignored.
 #[derive(Deserialize)]
 struct JsonKey {
     kty: String,
@@ -213,7 +214,7 @@ struct JsonKey {
 }
 
 fn json_keys(text: &str, origin: Origin) -> Result<Vec<Key>, String> {
-    // the parser's message may repeat a secret
+    // the parser's own message is not used: it may quote a secret
     let JsonKeys { keys } = serde_json::from_str(text).map_err(|error| {
         format!("not a JSON Web Key Set: line {}, column {}", error.line(), error.column())
     })?;
@@ -229,7 +230,7 @@ fn json_keys(text: &str, origin: Origin) -> Result<Vec<Key>, String> {
 }
 
 impl JsonKey {
-    /// Converts the key. `None` if it has another purpose or algorithm.
+    /// Returns `None` if the key is not for signatures, or is for an algorithm that is not supported.
     fn read(self, origin: Origin) -> Result<Option<Key>, String> {
         let is_for = |word: &str| self.alg.as_deref().is_none_or(|alg| alg == word);
         if self.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {

@@ -26,10 +26,10 @@ const RETRY_EVERY: Duration = Duration::from_secs(30);
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limit on the time that a request waits for a fetch.
+/// Limit on the time that a request waits until new keys have been fetched.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Limit on requests that wait for a fetch.
+/// Limit on the requests that wait until new keys have been fetched.
 const WAITING_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,8 @@ impl KeyUrl {
         Arc::clone(&self.keys.read())
     }
 
-    /// Waits for current keys, after a token arrived that no known key has signed.
+    /// Called when no known key has signed a token: the issuer may have a new key. Waits until the keys were fetched
+    /// again.
     pub(super) async fn wait_for_current(&self) -> Waited {
         let Ok(_waiting) = self.waiting.try_acquire() else { return Waited::TooMany };
         let mut state = self.state.subscribe();
@@ -138,7 +139,7 @@ impl KeyUrl {
         KeySet::parse(text, Origin::Url)
     }
 
-    /// Puts fetched keys into effect. Returns false if the fetch failed.
+    /// Stores the fetched keys. Returns false if the fetch failed, or the keys need too much memory.
     pub(super) fn note(&self, fetched: Result<KeySet, String>) -> bool {
         let fetched = fetched.and_then(|keys| {
             let memory = self.shared.memory.reserve(keys.bytes() as u64);
@@ -165,7 +166,6 @@ impl KeyUrl {
     }
 }
 
-/// URL without its query string, which may contain a secret.
 fn shown(uri: &Uri) -> String {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     format!("{}://{authority}{}", uri.scheme_str().unwrap_or_default(), uri.path())

@@ -1,4 +1,4 @@
-//! All key URLs in `auth_file`.
+//! Fetches keys from all the key URLs in `auth_file`.
 
 use super::issuer::{Issuer, Keys};
 use super::key_url::{FetchMetrics, KeyUrl, Shared};
@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 
 #[derive(Debug)]
 pub(in crate::auth) struct KeyUrls {
-    /// At most one for each issuer.
+    /// The key URLs in `auth_file`, at most one per issuer.
     urls: RwLock<BTreeMap<Arc<str>, Arc<KeyUrl>>>,
     changed: Notify,
     shared: Shared,
 }
 
-/// Limit on fetches at a time. Each may hold an answer of 256 KiB.
+/// Limit on the URLs fetched at once. Each answer may take 256 KiB of memory.
 const FETCHES_MAX: usize = 2;
 
 impl KeyUrls {
@@ -33,7 +33,7 @@ impl KeyUrls {
         self.urls.read().get(url).cloned()
     }
 
-    /// Fetches from the URLs of `issuers` from now on. Keys of URLs that stay are kept.
+    /// From now on, fetches from the URLs of `issuers`. A URL that was followed before keeps its keys.
     pub(in crate::auth) fn follow(&self, issuers: &[Issuer]) {
         let wanted = issuers.iter().filter_map(|issuer| match &issuer.keys {
             Keys::Url(url, uri) => Some((url, uri)),
@@ -51,7 +51,7 @@ impl KeyUrls {
         }
     }
 
-    /// Fetches keys, with a task for each URL, until the future is dropped.
+    /// Fetches keys until the future is dropped. Each URL has a task.
     pub(in crate::auth) async fn run(&self) {
         let mut client = None;
         loop {

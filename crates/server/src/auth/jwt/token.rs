@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Form,
-    /// Not signed, or signed with an algorithm other than HS256, RS256 and ES256.
+    /// The token is not signed, or with another algorithm than HS256, RS256 and ES256.
     Algorithm,
     NoExpiry,
     Expired,
     NotYet,
-    /// Signed by no known key, or not by the key that the token names.
+    /// No known key has signed the token, or another key than the one it names.
     Signature,
 }
 
@@ -36,11 +36,13 @@ impl Fault {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that must be understood. None are supported.
+    /// Extensions that a receiver must understand (RFC 7515, section 4.1.11). None are supported, so such tokens are
+    /// refused.
     crit: Option<IgnoredAny>,
 }
 
-/// The registered claims (RFC 7519, section 4.1) that are checked.
+/// The registered claims (RFC 7519, section 4.1) that are checked. All other claims are parsed after the signature was
+/// verified.
 #[derive(Debug, Deserialize)]
 struct Registered {
     iss: Option<String>,
@@ -66,7 +68,7 @@ pub(super) struct Token<'a> {
     registered: Registered,
 }
 
-/// True if a text may be a token: other secrets rarely have two dots.
+/// Tells tokens from other secrets, which rarely contain exactly two dots.
 pub(in crate::auth) fn is_token(text: &[u8]) -> bool {
     text.iter().filter(|byte| **byte == b'.').count() == 2
 }
@@ -81,7 +83,7 @@ impl<'a> Token<'a> {
         };
         let signed = &text[..header.len() + 1 + payload.len()];
         let decode = |part: &[u8]| BASE64_URL_SAFE_NO_PAD.decode(part).map_err(|_| Fault::Form);
-        // the parser bounds the depth
+        // nested values are no danger: the parser limits their depth
         let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| Fault::Form)?;
         if header.crit.is_some() {
             return Err(Fault::Form);
@@ -105,15 +107,15 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// Period in which the token is valid, in milliseconds since 1970.
+    /// Returns the period in which the token is valid.
     pub(super) fn times(&self) -> Result<Times, Fault> {
-        // `as` saturates, and JSON has no NaN
+        // a huge number becomes the largest `i64`, because `as` saturates; JSON has no NaN
         let ms = |seconds: f64| (seconds * 1000.0) as i64;
         let expires_ms = ms(self.registered.exp.ok_or(Fault::NoExpiry)?);
         Ok(Times { from_ms: self.registered.nbf.map_or(i64::MIN, ms), expires_ms })
     }
 
-    /// All claims. Call this only after the signature was verified.
+    /// Parses all claims. Call this only after the signature was verified.
     pub(super) fn claims(&self) -> Result<Map<String, Value>, Fault> {
         serde_json::from_slice(&self.payload).map_err(|_| Fault::Form)
     }
@@ -126,7 +128,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Checks that `now_ms` is within the period. Clocks may differ by `leeway_ms`.
+    /// Checks that the token is valid at `now_ms`, by a clock that differs from the issuer's by at most `leeway_ms`.
     pub(super) const fn check(self, now_ms: i64, leeway_ms: i64) -> Result<(), Fault> {
         if now_ms >= self.expires_ms.saturating_add(leeway_ms) {
             return Err(Fault::Expired);

@@ -17,7 +17,7 @@ pub(super) async fn of_tenants(State(app): State<App>, params: Params) -> Result
     listing(app.node.overrides().current().rows().iter(), &params)
 }
 
-/// One line for each setting, with its origin as a comment.
+/// Writes one line for each setting, with a comment that says where its value comes from.
 fn listing<'a>(
     rows: impl Iterator<Item = &'a EffectiveSetting>,
     params: &Params,
@@ -31,7 +31,7 @@ fn listing<'a>(
     let mut text = String::new();
     for EffectiveSetting { key, value, origin } in rows.filter(|row| !(is_diff && is_default(&row.origin))) {
         let detail = origin.detail().map_or_else(String::new, |detail| format!(": {detail}"));
-        // a detail may be a file name, and a newline in it would end the comment
+        // a file name may contain a newline, which would end the comment
         let detail = detail.replace('\n', " ");
         writeln!(text, "{key} = {value}  # {}{detail}", origin.kind())
             .expect("BUG: cannot write to a string");

@@ -1,4 +1,4 @@
-//! Deletes samples with Prometheus' API.
+//! Deletes samples, with the same API as Prometheus.
 
 use super::counts;
 use crate::deletes;
@@ -47,7 +47,7 @@ pub(super) async fn delete_series(
     }
     let settings = app.node.settings();
     let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
-    // patterns take long to compile
+    // on another thread, because compiling the patterns of selectors may take long
     let parsed = tokio::task::spawn_blocking(move || selectors.parse(&mut Allowance::new(share_bytes)));
     let selectors = parsed.await.unwrap_or_else(|_| Err(ApiError::bad_data("cannot parse match[]")))?;
     deletes::delete(&app.node, tenant, Delete { selectors, range }).await?;
@@ -62,7 +62,7 @@ pub(super) fn is_dry_run(params: &Params) -> Result<bool, ApiError> {
     }
 }
 
-/// Counts what a delete would remove: series, samples, and files to rewrite.
+/// Counts the series and samples that a delete would remove, and the files that it would rewrite.
 fn count(
     app: &App,
     turn: &Arc<Turn>,
@@ -91,7 +91,7 @@ pub(super) fn count_samples(
         tries += 1;
         let source = Source::new(app.node.reads(), tenant.clone(), samples_max, Arc::clone(turn) as _);
         match count_in(&source, delete) {
-            // samples were sealed meanwhile
+            // try again: samples were sealed while they were counted
             Err(_) if source.is_expired() && tries < TRIES_MAX => {}
             done => return Ok(done.map_err(QueryError::from)?),
         }

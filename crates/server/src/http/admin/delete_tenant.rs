@@ -1,5 +1,3 @@
-//! Deletes whole tenants.
-
 use super::counts;
 use super::delete_series::{count_samples, is_dry_run};
 use crate::deletes::tenant::{Removed, delete_tenant as delete, files};
@@ -17,8 +15,8 @@ use tables::{Delete, TableError};
 
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
-/// Deletes all data of the tenant in the parameter `tenant`. Answers with the number and size of the removed
-/// files. With `dry_run=true`, only counts.
+/// Deletes all data of the tenant in the parameter `tenant`, and answers with the number and size of the removed files.
+/// With `dry_run=true`, only counts them.
 pub(super) async fn delete_tenant(
     State(app): State<App>,
     peer: Peer,
@@ -29,7 +27,7 @@ pub(super) async fn delete_tenant(
     delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
 }
 
-/// Deletes the tenant of the request, as in Mimir and Cortex. Answers when the tenant is deleted.
+/// Deletes the tenant that the request's header names, as in Mimir and Cortex. Answers after the tenant is deleted.
 pub(super) async fn delete_own(
     State(app): State<App>,
     peer: Peer,
@@ -39,7 +37,7 @@ pub(super) async fn delete_own(
     delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
 }
 
-/// Says whether the request's tenant has no files in its tables, as in Mimir and Cortex.
+/// Tells whether the deletion of the request's tenant is complete, as in Mimir and Cortex: its tables have no files.
 pub(super) async fn status(
     State(app): State<App>,
     AdminTenant(tenant): AdminTenant,

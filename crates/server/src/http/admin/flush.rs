@@ -1,5 +1,3 @@
-//! Sealing on request.
-
 use super::counts;
 use crate::http::App;
 use crate::http::error::ApiError;
@@ -8,7 +6,7 @@ use crate::seal::flush::flush as seal;
 use crate::seal::flushed::Flushed;
 use axum::extract::State;
 
-/// Seals everything accepted so far. Answers with the totals.
+/// Seals all samples accepted so far, then answers how much was sealed.
 pub(super) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
     app.node.readiness().wait_for_replay().await;
     let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;

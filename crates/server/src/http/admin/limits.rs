@@ -1,5 +1,3 @@
-//! Limits of the node and of a tenant.
-
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
@@ -8,7 +6,7 @@ use crate::http::params::Params;
 use axum::extract::State;
 use model::TenantId;
 
-/// Lists all limits of the node. With the parameter `tenant`, also lists the limits of that tenant.
+/// Lists the limits of the node. With the parameter `tenant`, also lists that tenant's limits.
 pub(super) async fn limits(State(app): State<App>, params: Params) -> Result<Json, ApiError> {
     let tenant = params.get("tenant").map(TenantId::parse).transpose();
     let tenant = tenant.map_err(|error| ApiError::bad_param("tenant", error))?;
