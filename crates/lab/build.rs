@@ -1,4 +1,4 @@
-//! Makes each file of `scenarios/` a preset.
+//! Generates the list of presets at build time, so that each scenario file in `scenarios/` can be run by its name.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -38,13 +38,14 @@ impl std::str::FromStr for Axis {
     }
 }
 
-/// Parameter that `find-minimum` lowers: a placeholder in the target's command.
+/// Resource of the target that `find-minimum` lowers. The target's start command contains it as a placeholder, which
+/// each trial replaces by another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
-    /// `{memory}`, in bytes.
+    /// Placeholder `{memory}`, in bytes.
     Memory,
-    /// `{cores}`, with a fraction.
+    /// Placeholder `{cores}`. The value may have a fraction, such as 1.50.
     Cores,
 }
 
@@ -85,7 +86,7 @@ pub struct Found {
     pub best: Option<RunResult>,
 }
 
-/// Formats a trial's value with the unit of the parameter.
+/// Formats a trial's value with its unit, for example a number of bytes for `memory`.
 pub fn amount(what: &str, value: f64) -> String {
     match what {
         "memory" => figures::show(value, "bytes"),
@@ -107,7 +108,7 @@ pub async fn find_limit(
     let what = format!("{axis:?}").to_lowercase();
     let with = move |value: f64, number: u64| {
         let (mut changed, changes) = with_axis(scenario, axis, value)?;
-        // with the same seed, the target would already know the series
+        // each trial needs new series: a target that knows them from an earlier trial has less work
         changed.seed = scenario.seed.wrapping_add(number);
         let mut options = options.clone();
         options.overrides.extend(changes);
@@ -184,7 +185,7 @@ async fn find(
                 let (failed, unmeasured) = (broken_rules(&result), unmeasured_rules(&result));
                 (Some(result), failed, unmeasured)
             }
-            // the size is not the cause: even the easiest trial cannot run
+            // even the easiest trial, with the largest target, cannot run: the size is not the cause
             Err(why) if found.trials.is_empty() => return Err(why),
             // the target may be too small to start
             Err(why) => (None, vec![format!("{why:#}")], Vec::new()),
@@ -209,7 +210,7 @@ async fn find(
     }
 }
 
-/// Runs one trial. A trial that ends early does not stop the search.
+/// Runs one trial with a stop signal of its own, so that a trial that ends early does not end the whole search.
 async fn run_once(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
     let own = Stop::default();
     let own_options = RunOptions { stop: own.clone(), ..options.clone() };
@@ -282,9 +283,8 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Race {
     pub laps: Vec<(usize, RunResult)>,
-    /// Runs that failed: number of the target, and the reason.
+    /// Runs that failed, each with the index of its target and the reason.
     pub missing: Vec<(usize, String)>,
-    /// Comparison of the targets, figure by figure.
     pub ratios: Vec<Ratio>,
     pub partial: bool,
 }

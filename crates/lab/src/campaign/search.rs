@@ -8,19 +8,19 @@
 //!
 //! This module does no I/O: the caller runs each trial and reports its outcome.
 
-/// Greatest factor between the best passing and the nearest failing value at the end.
+/// The search ends when the best value that passed and the nearest value that failed differ by at most this factor.
 pub const PRECISION_DEFAULT: f64 = 1.1;
 
 const RUNS_MAX: usize = 60;
 
-/// If a confirmation fails, a load is multiplied by this factor, and a size is divided by it.
+/// If the limit that was found fails when it is run again, the search continues with a load multiplied, or a size
+/// divided, by this factor.
 const STEP_BACK: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
     Try {
         value: f64,
-        /// True if this run confirms a value that has passed.
         confirming: bool,
     },
     /// Best value that passed and was confirmed.
@@ -30,13 +30,13 @@ pub enum Next {
 
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// False to search for the smallest value.
+    /// True to search for the largest load that passes, false for the smallest size.
     largest: bool,
     min: f64,
     max: f64,
     precision: f64,
     confirmations: u32,
-    /// The best value that passed, and the nearest value that failed.
+    /// The best value that passed so far. `bad` is the value nearest to it that failed.
     good: Option<f64>,
     bad: Option<f64>,
     confirmed: u32,
@@ -45,7 +45,6 @@ pub struct Search {
 }
 
 impl Search {
-    /// Searches for the largest value from `min` to `max` that passes.
     pub fn for_largest(min: f64, max: f64, precision: f64, confirmations: u32) -> Self {
         Self::new(true, min, max, precision, confirmations)
     }
@@ -80,14 +79,14 @@ impl Search {
     }
 
     fn choose(&self) -> Next {
-        // begin with the value that is more likely to pass
+        // begin at the end of the range that is more likely to pass: a small load or a large size
         let (easy, hard) = if self.largest { (self.min, self.max) } else { (self.max, self.min) };
         let unconfirmed = |value| Next::Try { value, confirming: false };
         let Some(good) = self.good else {
             return match self.bad {
                 None => unconfirmed(easy),
                 Some(bad) if self.at_end(bad, easy) || self.runs >= RUNS_MAX => Next::Nothing,
-                // the confirmation failed: step back
+                // the confirmation of the best value failed, so nothing is known to pass
                 Some(bad) => {
                     unconfirmed(self.clamp(if self.largest { bad * STEP_BACK } else { bad / STEP_BACK }))
                 }
@@ -110,7 +109,6 @@ impl Search {
         unconfirmed(value)
     }
 
-    /// Reports whether the chosen trial passed.
     pub fn report(&mut self, passed: bool) {
         let value = self.tried.take().expect("BUG: an outcome was reported without a trial");
         self.runs += 1;
@@ -167,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_unconfirmed_limit_is_lowered() {
-        // 6 passes only the first time
+        // the value 6 passes only the first time that it is tried
         let mut seen = Vec::new();
         let (found, _) = find(Search::for_largest(1.0, 100.0, 1.05, 2), |value, _| {
             let lucky = !seen.contains(&value.to_bits());

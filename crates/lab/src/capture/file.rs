@@ -21,27 +21,26 @@ pub use writer::{Appended, Writer};
 
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
-/// Version of the format in `docs/formats/recording.md`.
 const VERSION: u16 = 1;
 
 const HEADER_BYTES: usize = 32;
 
 const BLOCK_HEADER_BYTES: usize = 12;
 
-/// Uncompressed size at which a block is closed.
+/// A block is closed when its uncompressed content reaches this size.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Maximum uncompressed size of a block: [`BLOCK_BYTES`], and room for the largest entry.
+/// Maximum uncompressed size of a block. It exceeds [`BLOCK_BYTES`], because the last entry of a block may be large.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
 const ITEM_SAMPLES_MAX: usize = 4_096;
 
 const ITEM_HISTOGRAMS_MAX: usize = 16;
 
-/// Maximum encoded size of a native histogram. Longer histograms are left out.
+/// Native histograms with a larger encoding are left out of a recording.
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of series in a dictionary. The next series begins a new dictionary.
+/// Maximum number of series in a dictionary, after which the writer begins a new, empty one.
 pub const DICTIONARY_SERIES_MAX: usize = 1 << 20;
 
 /// Maximum number of streams (pairs of tenant and protocol version) in a dictionary.
@@ -60,12 +59,12 @@ const _: () = assert!(
 );
 
 mod kind {
-    /// Empties the dictionary.
+    /// Empties the dictionary. Series that follow are numbered from 0 again.
     pub(super) const FORGET: u64 = 0;
     pub(super) const STREAM: u64 = 1;
     pub(super) const SERIES: u64 = 2;
     pub(super) const REQUEST: u64 = 3;
-    /// Requests that are missing from the file.
+    /// A gap: some requests at this point could not be recorded.
     pub(super) const GAP: u64 = 4;
 }
 

@@ -36,36 +36,33 @@ use writer_thread::{RecordingFile, WriterThread};
 
 const TICK: Duration = Duration::from_millis(250);
 
-/// Time for requests in progress when the recording ends.
+/// When the recording ends, requests in progress get this time to finish.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// Address that senders write to.
     pub listen: SocketAddr,
-    /// URL of the backend. The path of each request is appended.
+    /// URL of the backend. The path of each incoming request is appended to it.
     pub backend: String,
     pub access: Access,
-    /// New file for the recording.
     pub file: PathBuf,
     pub conceal: Conceal,
-    /// File with the key for concealing. Without a file, the key is random and not stored.
+    /// File that holds the key for concealing. Without it, the key is random and never stored.
     pub key_file: Option<PathBuf>,
     pub duration: Option<Duration>,
-    /// Maximum size of the file. Afterwards, traffic passes without being recorded.
+    /// When the file reaches this size, traffic passes without being recorded.
     pub file_bytes_max: u64,
-    /// Maximum total size of bodies that wait to be recorded.
+    /// Maximum total size of the bodies that wait in memory to be recorded.
     pub queue_bytes_max: u64,
     pub stop: Stop,
 }
 
 impl RecordOptions {
-    /// 10 GiB: days of traffic of a small site, hours of a large site.
+    /// 10 GiB hold days of a small site's traffic, or hours of a large site's.
     pub const FILE_BYTES_MAX_DEFAULT: u64 = 10 << 30;
-    /// 64 MiB: some hundred large requests.
+    /// 64 MiB hold some hundred large requests.
     pub const QUEUE_BYTES_MAX_DEFAULT: u64 = 64 << 20;
 
-    /// Default options for a proxy from `listen` to `backend`.
     pub fn new(listen: SocketAddr, backend: impl Into<String>, file: impl Into<PathBuf>) -> Self {
         Self {
             listen,
@@ -88,7 +85,8 @@ pub struct RecordReport {
     pub backend: String,
     pub wall_s: f64,
     pub requests: u64,
-    /// Answers by status. `no answer` counts requests without an answer; their senders got a 502.
+    /// Number of answers by status. Requests that the backend did not answer count as `no answer`, and their senders
+    /// got a 502.
     pub statuses: BTreeMap<String, u64>,
     pub kept: Contents,
     pub missing: BTreeMap<&'static str, u64>,
@@ -104,7 +102,6 @@ impl RecordReport {
         serde_json::to_string_pretty(self)
     }
 
-    /// Formats the report for people: with `table` for a terminal, else as plain lines.
     pub fn to_text(&self, table: bool) -> String {
         let Contents { requests, samples, series, bytes, .. } = self.kept;
         let per_sample = if samples > 0 { bytes as f64 / samples as f64 } else { 0.0 };
@@ -133,7 +130,6 @@ impl RecordReport {
     }
 }
 
-/// A recorder that is already listening.
 #[derive(Debug)]
 pub struct Recorder {
     options: RecordOptions,
@@ -153,9 +149,9 @@ pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<R
 }
 
 impl Recorder {
-    /// Opens the file and the port. Fails if the options can never work.
+    /// Creates the file and listens on the port. Fails if the options can never work.
     pub async fn bind(options: RecordOptions) -> Result<Self> {
-        // never overwrite a recording
+        // an existing recording is never overwritten
         let file = File::options().read(true).write(true).create_new(true).open(&options.file);
         let file = file.with_context(|| format!("cannot create {}", options.file.display()))?;
         let bound = Self::bind_to(options.clone(), file).await;
@@ -174,7 +170,7 @@ impl Recorder {
             options.queue_bytes_max > 0,
             "the queue has a size of 0 bytes: it must have room for requests (--queue-bytes)"
         );
-        // fails if the host is not allowed
+        // fails early if the backend's host is not allowed
         Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;

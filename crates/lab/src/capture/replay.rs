@@ -42,10 +42,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Label that distinguishes the copies of a series, with values `1` to `copies`.
+/// Added to each copy of a series to tell the copies apart. Its values are `1` to `copies`.
 pub const COPY_LABEL: &str = "floodmark_copy";
 
-/// Maximum number of batches that wait for one writer. It bounds the memory.
+/// Maximum number of batches that wait for one writer. It bounds the memory of a replay.
 const QUEUE: usize = 8;
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Replay {
         Ok(this)
     }
 
-    /// Refuses a replay that does not fit in memory. All series of a dictionary are held with labels.
+    /// Refuses a replay that does not fit in memory. The labels of all series in a dictionary are held at once.
     fn check_memory(&self) -> Result<()> {
         const SAMPLE_BYTES: u64 = 64;
         let batches = (self.writers * (QUEUE + 2) * self.batch) as u64 * SAMPLE_BYTES;
@@ -84,7 +84,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Opens the connections. They wait for [`Self::distribute`].
+    /// Opens the connections. They send nothing until [`Self::distribute`] gives them batches.
     pub(crate) async fn connect(
         &mut self,
         tenant: &Tenant,
@@ -113,7 +113,7 @@ impl Replay {
         Ok(tokio::task::spawn_blocking(move || distributor.run()))
     }
 
-    /// Duration of the replay if the target keeps up.
+    /// Duration of the replay if the target keeps up with the traffic.
     pub(crate) fn length(&self) -> Duration {
         Duration::from_secs_f64((self.summary.length_s / self.spec.speed).min(1e9))
     }

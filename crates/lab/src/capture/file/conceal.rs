@@ -1,7 +1,8 @@
-//! Conceals the texts of labels. Equal texts stay equal, and different texts stay different.
+//! Replaces the strings in labels by hashes, so that a recording can be shared. Equal strings get equal hashes, and
+//! different strings different hashes.
 //!
-//! Each text is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) under a
-//! 128-bit key. The recording does not contain the key. Samples, numbers of series, and the values of `le` and
+//! Each string is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) under
+//! a 128-bit key. The recording does not contain the key. Samples, the number of series, and the values of `le` and
 //! `quantile` remain visible.
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Labels whose values stay visible, because queries need these numbers.
+/// Labels whose values are never concealed, because queries compute with these numbers.
 const NUMBERS: [&str; 2] = ["le", "quantile"];
 
 /// Parts of a recording to be concealed.
@@ -65,7 +66,7 @@ impl Concealer {
         self.what
     }
 
-    /// Appends a label, concealed as requested. Empty texts stay empty.
+    /// Appends a label's name and value to `out`, each concealed if requested. Empty strings stay empty.
     pub fn label(&self, name: &str, value: &str, out: (&mut String, &mut String)) {
         let (out_name, out_value) = out;
         out_name.clear();
@@ -86,7 +87,6 @@ impl Concealer {
         }
     }
 
-    /// Returns a tenant's name, concealed if requested.
     pub fn tenant(&self, tenant: &str) -> String {
         let mut out = String::new();
         match self.what.values && !tenant.is_empty() {
@@ -96,7 +96,8 @@ impl Concealer {
         out
     }
 
-    /// Appends a letter and 16 hexadecimal digits: valid as a label's name, a label's value and a metric's name.
+    /// Appends the hash of `text` as a letter and 16 hexadecimal digits, which is valid in a label name, a label value
+    /// and a metric name.
     fn put(&self, out: &mut String, letter: char, text: &str) {
         out.push(letter);
         let hash = self.hash(text.as_bytes());
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn is_siphash_2_4() {
-        // from appendix A of the paper
+        // the test vector in appendix A of the paper
         let key: [u8; 16] = std::array::from_fn(|i| i as u8);
         let message: Vec<u8> = (0..15).collect();
         assert_eq!(Concealer::new(ALL, key).hash(&message), 0xa129_ca61_49be_45e5);

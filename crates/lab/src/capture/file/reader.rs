@@ -22,28 +22,28 @@ pub enum Ending {
     Whole,
     /// The file ends within a block, for example because its writer was killed.
     Torn { at: u64 },
-    /// Bytes of a block were changed. The rest of the file cannot be read.
+    /// A block does not have the bytes that were written. Nothing after it can be read.
     Damaged { at: u64, why: String },
 }
 
-/// Event in a recording. Series are numbered from the latest [`Event::Forget`].
+/// Entry of a recording. Series are numbered from 0 after each [`Event::Forget`].
 #[derive(Debug, PartialEq)]
 pub enum Event {
     Forget,
-    /// Labels of the next series, in canonical form.
+    /// Labels of the series with the next number, in canonical form.
     Series(Arc<[u8]>),
     Request(RequestEvent),
-    /// Number of missing requests, and their size in bytes.
+    /// Requests that are missing at this point: their number, and their total size in bytes.
     Gap(u64, u64),
 }
 
-/// A request, or a part of a request.
+/// A recorded request. A large request may be split into several events.
 #[derive(Debug, PartialEq)]
 pub struct RequestEvent {
     /// In µs since the recording began.
     pub arrival_us: i64,
     pub message: Version,
-    /// Tenant; empty if the request named none.
+    /// Empty if the request named no tenant.
     pub tenant: Arc<str>,
     pub items: Vec<Item>,
 }
@@ -51,18 +51,18 @@ pub struct RequestEvent {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Item {
     pub series: u32,
-    /// Timestamps in ms since 1970, and values as bits.
+    /// Timestamps in ms since 1970, and the bits of the values.
     pub samples: Vec<(i64, u64)>,
-    /// Timestamps, and encoded native histograms without timestamps.
+    /// Timestamps in ms since 1970, and histograms in protobuf without their timestamps.
     pub histograms: Vec<(i64, Vec<u8>)>,
 }
 
-/// Reads events. Memory is bounded: one block, and 8 bytes for each series of the dictionary.
+/// Reads a recording event by event. It holds one block in memory, and 8 bytes for each series of the dictionary.
 #[derive(Debug)]
 pub struct Reader<R> {
     file: R,
     header: Header,
-    /// File range of the block being read.
+    /// Offsets in the file at which the current block begins and ends.
     at: u64,
     next_at: u64,
     block: Vec<u8>,
@@ -112,7 +112,7 @@ impl<R: Read> Reader<R> {
         self.header
     }
 
-    /// How the file ends. Known after [`Reader::next`] has returned `None`.
+    /// Says whether the file is complete. `None` until [`Reader::next`] has returned `None`.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
@@ -121,7 +121,8 @@ impl<R: Read> Reader<R> {
         self.at
     }
 
-    /// Next event. `None` at the end, or at the first torn or damaged block. Fails only on I/O errors.
+    /// Returns the next event, or `None` at the end of the file or at the first torn or damaged block. Fails only on
+    /// I/O errors.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot stop at an error of the file")]
     pub fn next(&mut self) -> Result<Option<Event>> {
         while self.ending.is_none() {
@@ -165,7 +166,7 @@ impl<R: Read> Reader<R> {
             |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("BUG: not four bytes"));
         let (len, raw, crc) = (u32_at(0) as usize, u32_at(4) as usize, u32_at(8));
         if header == [0; BLOCK_HEADER_BYTES] {
-            // zeros: the space was allocated but never written
+            // zeros mean that the file system allocated the space, but the block was never written
             self.ending = Some(Ending::Torn { at: self.at });
             return Ok(());
         }
@@ -251,7 +252,7 @@ impl<R: Read> Reader<R> {
             .cloned()
             .with_context(|| format!("the request refers to stream {stream}, which is not defined"))?;
         let count = varint::take(rest).with_context(broken)?;
-        // each item has at least two bytes
+        // each item takes at least two bytes, so a damaged count cannot reserve much memory
         ensure!(count <= rest.len() as u64 / 2, "the request claims {count} items in {} bytes", rest.len());
         let mut last_ms = self.header.started_ms.wrapping_add(arrival_us / 1000);
         let mut next_id = 0i64;
@@ -275,7 +276,7 @@ fn item(rest: &mut &[u8], series: u32, last: &mut u64, last_ms: &mut i64) -> Opt
         *last_ms = last_ms.wrapping_add(varint::take_signed(rest)?);
         Some(*last_ms)
     };
-    // each sample has at least two bytes
+    // each sample takes at least two bytes, so a damaged count cannot reserve much memory
     let mut samples = Vec::with_capacity(count.min(rest.len() / 2));
     for _ in 0..count {
         let t = time(rest)?;
@@ -296,7 +297,7 @@ fn item(rest: &mut &[u8], series: u32, last: &mut u64, last_ms: &mut i64) -> Opt
     Some(Item { series, samples, histograms })
 }
 
-/// Reads until `into` is full or the file ends. Returns the number of bytes.
+/// Reads until `into` is full or the file ends, and returns the number of bytes read.
 fn fill(file: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     let mut done = 0;
     while done < into.len() {

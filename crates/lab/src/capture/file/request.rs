@@ -16,7 +16,7 @@ use model::caps;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use std::ops::Range;
 
-/// Parsed body. Byte ranges refer to the decompressed body.
+/// Series and samples of a remote-write body. Byte ranges refer to the decompressed body.
 #[derive(Debug, Default)]
 pub struct Parsed {
     body: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Parsed {
     labels: Vec<[Range<usize>; 2]>,
     samples: Vec<(i64, u64)>,
     histograms: Vec<(i64, Range<usize>)>,
-    /// Encoded histograms without timestamps.
+    /// Protobuf of all native histograms without their timestamps, one after the other.
     histogram_bytes: Vec<u8>,
     series: Vec<SeriesParts>,
 }
@@ -43,18 +43,18 @@ pub struct ParsedSeries<'a> {
 }
 
 impl<'a> ParsedSeries<'a> {
-    /// Labels as in the body: possibly unsorted, possibly not UTF-8.
+    /// Labels as the sender wrote them: they may be unsorted, and may not be UTF-8.
     pub fn labels(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let labels = &self.parsed.labels[self.parts.labels.clone()];
         labels.iter().map(|[n, v]| (&self.parsed.body[n.clone()], &self.parsed.body[v.clone()]))
     }
 
-    /// Timestamps in ms since 1970, and values as bits.
+    /// Timestamps in ms since 1970, and the bits of the values.
     pub fn samples(self) -> &'a [(i64, u64)] {
         &self.parsed.samples[self.parts.samples.clone()]
     }
 
-    /// Native histograms: timestamp, and the encoded message without timestamp.
+    /// Native histograms, each as its timestamp and its protobuf message without the timestamp.
     pub fn histograms(self) -> impl Iterator<Item = (i64, &'a [u8])> {
         let histograms = &self.parsed.histograms[self.parts.histograms.clone()];
         histograms.iter().map(|(t, bytes)| (*t, &self.parsed.histogram_bytes[bytes.clone()]))
@@ -62,7 +62,7 @@ impl<'a> ParsedSeries<'a> {
 }
 
 impl Parsed {
-    /// Parses a snappy-compressed body. After an error there are no series.
+    /// Parses a snappy-compressed body, and replaces the previous content. After an error there are no series.
     pub fn read(&mut self, message: Version, compressed: &[u8]) -> Result<()> {
         self.series.clear();
         self.symbols.clear();
@@ -189,7 +189,7 @@ impl Parsed {
         Ok(())
     }
 
-    /// Keeps all fields of a histogram except timestamps.
+    /// Copies all fields of a histogram except its timestamps, which are stored separately.
     fn histogram(&mut self, histogram: &[u8]) -> Result<()> {
         const TIMESTAMP: u32 = 15;
         const START: u32 = 17;

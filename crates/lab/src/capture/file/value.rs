@@ -14,10 +14,10 @@ fn whole(bits: u64) -> Option<i64> {
     (value.abs() <= WHOLE_MAX && (number as f64).to_bits() == bits).then_some(number)
 }
 
-/// Appends `now`, encoded relative to `before`. Both are the bits of a value.
+/// Appends the value `now` relative to the previous value `before`. Both are the bits of a double.
 ///
-/// A difference is the varint `zigzag(difference) × 2`. An XOR is the varint `(first byte × 16 + bytes) × 2 + 1`,
-/// then these bytes, the lowest first.
+/// If both are whole numbers, the varint `zigzag(now - before) × 2` is written. Otherwise, the varint `(first byte ×
+/// 16 + bytes) × 2 + 1` says which bytes of the XOR follow, the lowest first.
 pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     if let (Some(before), Some(now)) = (whole(before), whole(now)) {
         let difference = now - before; // both at most 2^53
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn malformed_values_are_refused() {
-        // a difference after a fraction; too few bytes; bytes beyond the eighth
+        // in turn: a difference after a fraction, too few bytes, and bytes beyond the eighth
         assert_eq!(take(&mut &[0][..], 0.5f64.to_bits()), None);
         assert_eq!(take(&mut &[3][..], 0), None);
         assert_eq!(take(&mut &[0xff, 1, 0, 0, 0][..], 0), None);

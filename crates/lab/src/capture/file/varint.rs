@@ -1,4 +1,4 @@
-//! Numbers of variable length (varints), and byte strings after their length.
+//! Varints, and byte strings preceded by their length as a varint.
 
 pub(super) use stdx::varint::{put, take};
 use stdx::varint::{unzigzag, zigzag};

@@ -20,7 +20,7 @@ use std::io::{Seek, SeekFrom, Write};
 pub struct Writer<F> {
     file: F,
     concealer: Concealer,
-    /// End of the last complete block.
+    /// Offset in the file at which the last complete block ends.
     end: u64,
     block: Vec<u8>,
     compressed: Vec<u8>,
@@ -43,14 +43,14 @@ struct Dictionary {
 pub struct Appended {
     pub samples: u64,
     pub series_new: u64,
-    /// Series left out because of invalid labels.
+    /// Series that were not recorded, because their labels were invalid.
     pub series_refused: u64,
-    /// Histograms left out because they are longer than [`HISTOGRAM_BYTES_MAX`].
+    /// Histograms that were not recorded, because they were larger than [`HISTOGRAM_BYTES_MAX`].
     pub histograms_refused: u64,
 }
 
 impl<F: Write + Seek> Writer<F> {
-    /// Begins a recording in an empty file. Arrival times count from `started_ms`.
+    /// Writes the header of a new recording. Arrival times are relative to `started_ms`.
     pub fn begin(mut file: F, started_ms: i64, concealer: Concealer) -> Result<Self> {
         let what = concealer.what();
         let flags = [(what.values, flag::VALUES), (what.metrics, flag::METRICS), (what.labels, flag::LABELS)];
@@ -107,7 +107,7 @@ impl<F: Write + Seek> Writer<F> {
         let mut part = Part::default();
         let mut stream = None;
         for series in request.series() {
-            // the dictionary may be emptied within a request; series then restart at 0
+            // a full dictionary may be emptied in the middle of a request, and series are then numbered from 0 again
             if self.dictionary.last.len() >= self.series_max || self.dictionary.streams.len() >= STREAMS_MAX {
                 self.put_part(arrival_us, stream.take(), &mut part);
                 self.forget();
@@ -157,7 +157,7 @@ impl<F: Write + Seek> Writer<F> {
         Ok(())
     }
 
-    /// Continues after a write error: cuts the file after the last complete block, and begins a new dictionary.
+    /// Continues after a write error: cuts off everything after the last complete block, and begins a new dictionary.
     pub fn repair(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
         self.block.clear();
         set_len(&mut self.file, self.end).context("cannot truncate the recording")?;
@@ -196,7 +196,7 @@ impl<F: Write + Seek> Writer<F> {
         }
     }
 
-    /// Number of a series, and whether it is new. `None` if its labels are invalid.
+    /// Returns the number of a series, and true if the series is new. `None` if its labels are invalid.
     fn series_number(&mut self, stream: u64, series: ParsedSeries<'_>) -> Option<(u32, bool)> {
         self.builder.clear();
         for (name, value) in series.labels() {
@@ -244,7 +244,7 @@ impl<F: Write + Seek> Writer<F> {
         part.items += 1;
     }
 
-    /// Writes a part of a request. The definitions of its series are already in the block.
+    /// Writes some items of a request. Their series must already be defined, in this block or an earlier one.
     fn put_part(&mut self, arrival_us: i64, stream: Option<u64>, part: &mut Part) {
         if let (Some(stream), true) = (stream, part.items > 0) {
             varint::put(&mut self.block, kind::REQUEST);

@@ -1,4 +1,4 @@
-//! Passes requests on unchanged.
+//! Passes requests to the backend, and answers back, without changing them.
 
 use super::tee::{Copy, Tee};
 use super::writer_thread::{Queue, QueuedRequest};
@@ -28,22 +28,22 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Counted instead of a status if the backend gave no answer.
+/// Counted in the report in place of a status when the backend gave no answer.
 pub(super) const NO_ANSWER: &str = "no answer";
 
-/// Maximum number of connections from senders. Others wait in the kernel's queue.
+/// Maximum number of open connections from senders. Further connections wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 4_096;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Idle time after which the proxy drops a connection to the backend, because the backend may soon close it.
+/// A connection to the backend that was idle for this long is not used again, because the backend may be about to
+/// close it.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Headers that concern the connection and not the request.
+/// Headers that belong to one connection. They are not passed on.
 const HOP_BY_HOP: [HeaderName; 4] =
     [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
 
-/// The proxy of one backend. Clones share its state.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy(Arc<Inner>);
 
@@ -95,7 +95,7 @@ impl Proxy {
         self.0.counts.lock().expect("BUG: counting panicked").clone()
     }
 
-    /// Accepts connections until `stop`, then waits up to `grace` for requests in progress.
+    /// Accepts connections until `stop` is set, then waits up to `grace` for requests in progress.
     pub(super) async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
         let graceful = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -189,14 +189,13 @@ impl Proxy {
     }
 }
 
-/// True if the request looks like remote write.
 fn is_write(method: &Method, headers: &HeaderMap) -> bool {
     let snappy = content(headers, &CONTENT_ENCODING).is_some_and(|e| e.eq_ignore_ascii_case("snappy"));
     let protobuf = content(headers, &CONTENT_TYPE).is_none_or(|t| t.contains("protobuf"));
     method == Method::POST && snappy && protobuf
 }
 
-/// True if the sender will not send the request again.
+/// True if the sender will not send this request again.
 fn is_settled(status: StatusCode) -> bool {
     status.is_success() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
 }

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use stdx::budget::Reservation;
 
-/// Copy of a body. It shares memory with the chunks that were passed on.
+/// Copy of a request body. It shares memory with the chunks that were passed on to the backend.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,
-    /// Reservation as large as `pieces`. `None` if the body did not fit; `pieces` is then empty.
+    /// Reserves as many bytes as `pieces` hold. `None` if the body did not fit in memory; `pieces` is then empty.
     pub(super) memory: Option<Reservation>,
     pub(super) whole: bool,
 }
@@ -23,7 +23,7 @@ pub(super) struct Tee {
 }
 
 impl Tee {
-    /// Copies the body while `memory` can grow. Without a reservation, copies nothing.
+    /// Passes `body` on and copies it as long as `memory` can grow. Without a reservation, nothing is copied.
     pub(super) fn new(body: Incoming, memory: Option<Reservation>) -> (Self, Arc<Mutex<Copy>>) {
         let whole = body.is_end_stream();
         let copy = Arc::new(Mutex::new(Copy { pieces: Vec::new(), memory, whole }));
@@ -58,7 +58,7 @@ impl Body for Tee {
         {
             copy.take(piece);
         }
-        // with a known length, the reader does not poll after the last frame
+        // if the length is known, the reader does not poll again after the last frame, so the end is noticed here
         copy.whole |= frame.is_none() || self.body.is_end_stream();
         drop(copy);
         Poll::Ready(frame)

@@ -1,4 +1,4 @@
-//! Thread that writes the recorded requests to the file.
+//! A thread of its own writes the recorded requests to the file, so that a slow disk does not delay traffic.
 
 use crate::capture::file::conceal::Concealer;
 use crate::capture::file::request::Parsed;
@@ -19,12 +19,12 @@ use stdx::clock::{Clock, SystemClock};
 
 const QUEUE_REQUESTS_MAX: usize = 16_384;
 
-/// A block of this age is written. A killed process loses only newer requests.
+/// A block is written at least this often. If the process is killed, only requests since then are lost.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reason for requests that a write error lost.
+/// Reason reported for requests that are missing because the file could not be written.
 const WRITE_ERROR: &str = "the file could not be written";
 
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
@@ -48,24 +48,24 @@ pub(super) struct QueuedRequest {
     pub(super) message: Version,
     pub(super) tenant: String,
     pub(super) pieces: Vec<Bytes>,
-    /// Reserved memory, until the request is written.
+    /// Memory that the pieces take. It is released when the request is written.
     pub(super) memory: Reservation,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Contents {
     pub requests: u64,
-    /// Samples and native histograms.
+    /// Number of samples, including native histograms.
     pub samples: u64,
     pub series: u64,
     pub bytes: u64,
-    /// Series left out because of invalid labels.
+    /// Series that were not recorded, because their labels were invalid.
     pub series_refused: u64,
     pub histograms_refused: u64,
     pub trouble: Option<String>,
 }
 
-/// Sending side of the queue. It never blocks.
+/// Passes requests to the writer thread. It never blocks: requests that do not fit are counted as missing.
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
     requests: SyncSender<QueuedRequest>,
@@ -77,13 +77,13 @@ pub(super) struct Queue {
 struct Shared {
     contents: Contents,
     missing: BTreeMap<&'static str, u64>,
-    /// Requests missing since the last recorded gap.
+    /// Requests that were lost since the file last recorded a gap.
     gap: u64,
     gap_bytes: u64,
 }
 
 impl Queue {
-    /// Empty reservation for a body, which grows with the body. `None` if the queue is full.
+    /// Returns an empty reservation that grows with a request's body, or `None` if the queue is full.
     pub(super) fn memory(&self) -> Option<Reservation> {
         self.account.reserve(0).ok().filter(|_| !self.account.is_full())
     }
@@ -151,7 +151,7 @@ impl WriterThread {
         lock(&self.queue.shared).contents.clone()
     }
 
-    /// Waits until the queue is written. All [`Queue`]s must have been dropped.
+    /// Waits until all queued requests are written. All clones of the [`Queue`] must have been dropped.
     pub(super) fn end(self) -> (Contents, BTreeMap<&'static str, u64>) {
         let Queue { requests, shared, .. } = self.queue;
         drop(requests);
@@ -172,7 +172,7 @@ struct RecordingWriter<F> {
 
 impl<F: RecordingFile> RecordingWriter<F> {
     fn run(mut self, requests: &Receiver<QueuedRequest>) {
-        // a failure is harmless: traffic then has no priority over recording
+        // the writer should yield to the traffic; if its priority cannot be lowered, that does no harm
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(None, 10).ok();
         let mut parsed = Parsed::default();
@@ -192,7 +192,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         self.end();
     }
 
-    /// Writes the block in memory and syncs, with a last attempt at repair.
+    /// Writes the current block and syncs the file. If the file is broken, tries a last repair first.
     fn end(&mut self) {
         if self.broken_since.is_some() && self.writer.repair(F::cut).is_ok() {
             self.broken_since = None;
@@ -228,7 +228,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         }
     }
 
-    /// Counts the contents of the block as written.
+    /// Adds the requests in the block that was just written to the counts of the report.
     fn settle(&mut self) {
         let Contents { requests, samples, series, series_refused, histograms_refused, .. } =
             std::mem::take(&mut self.pending);
@@ -241,7 +241,8 @@ impl<F: RecordingFile> RecordingWriter<F> {
         contents.bytes = self.writer.bytes();
     }
 
-    /// Tries a repair when one is due. Returns the reason if the file cannot be written.
+    /// Makes the file writable before a request is appended, and repairs it if a repair is due. Returns the reason if
+    /// it cannot be written.
     fn ready(&mut self) -> Result<(), &'static str> {
         if self.writer.bytes() >= self.file_bytes_max && !self.full {
             self.full = true;
@@ -288,7 +289,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         self.pending.histograms_refused += done.histograms_refused;
     }
 
-    /// Counts the contents of the block as missing.
+    /// Counts the requests in the block that could not be written as missing.
     fn handle_error(&mut self, why: &anyhow::Error) {
         self.broken_since = Some(Instant::now());
         let pending = std::mem::take(&mut self.pending);

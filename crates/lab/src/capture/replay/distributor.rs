@@ -1,4 +1,4 @@
-//! Reads a recording and distributes its samples to the writers.
+//! Reads a recording and hands each sample to the writer of its series.
 
 use super::Replay;
 use crate::capture::file::{Ending, Event, Item, Reader, RequestEvent};
@@ -15,15 +15,14 @@ use std::time::{Duration, Instant};
 use stdx::rng::mix;
 use tokio::sync::mpsc::Sender as Queue;
 
-/// A batch of this age is sent even if it is not full.
+/// A batch that is not full is sent anyway after this time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples in all open batches.
+/// Maximum number of samples in all batches that are not sent yet. It bounds the memory.
 const OPEN_SAMPLES_MAX: usize = 1_000_000;
 
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Labels in canonical form.
     pub(super) labels: Arc<[u8]>,
     pub(super) samples: Vec<(i64, u64)>,
     pub(super) histograms: Vec<(i64, Vec<u8>)>,
@@ -34,7 +33,7 @@ pub(super) struct Batch {
     pub(super) due: Instant,
     pub(super) version: Version,
     pub(super) tenant: Arc<str>,
-    /// Number of the copy, from 1. `None` if there is only one copy.
+    /// Number of this copy, from 1. `None` if the recording is sent only once.
     pub(super) copy: Option<u32>,
     pub(super) parts: Vec<Arc<Part>>,
     pub(super) samples: usize,
@@ -42,10 +41,11 @@ pub(super) struct Batch {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Distributed {
-    /// Including copies.
+    /// Number of distributed samples, including those of copies.
     pub(super) samples: u64,
     pub(super) series: u64,
-    /// Samples moved by milliseconds, because the times of a series must differ.
+    /// Samples whose timestamp was moved by milliseconds, because another sample of the series already had that
+    /// timestamp.
     pub(super) moved: u64,
     pub(super) unsent: u64,
     pub(super) whole: bool,
@@ -58,7 +58,7 @@ struct Known {
     last: Option<(i64, i64)>,
 }
 
-/// Writer, copy, version and tenant of a batch.
+/// Samples with the same writer, copy, protocol version and tenant can share a batch.
 type Address = (usize, u32, Version, Arc<str>);
 
 pub(super) struct Distributor {
@@ -99,7 +99,7 @@ impl SampleClock {
         Self { times, speed, recorded_ms, begun_ms, shift_ms: ends_ms - (recorded_ms + length_ms) }
     }
 
-    /// New time of a sample recorded at `t`, rounded down to a millisecond.
+    /// Timestamp in the replay for a sample that was recorded with the timestamp `t`.
     pub(super) fn at(&self, t: i64) -> i64 {
         match self.times {
             SampleTimes::Shifted => t.saturating_add(self.shift_ms),
@@ -140,7 +140,7 @@ impl Distributor {
         })
     }
 
-    /// Distributes the whole recording. Blocks while the writers are busy.
+    /// Distributes the whole recording. Blocks while the queues of the writers are full.
     pub(super) fn run(mut self) -> Result<Distributed> {
         loop {
             if self.stop.is_set() {
@@ -193,7 +193,7 @@ impl Distributor {
     }
 
     fn part(&mut self, item: Item) -> Option<(u64, Arc<Part>)> {
-        // the reader has already returned the series of this item
+        // the reader returns the labels of a series before its samples, so the series is known here
         let known = self.series.get_mut(item.series as usize)?;
         let (clock, moved) = (self.clock, &mut self.distributed.moved);
         let mut at = |t: i64| {
@@ -246,14 +246,14 @@ impl Distributor {
         self.send(address.0, batch);
     }
 
-    /// Sends batches that are at least [`LINGER`] old. `now` is a time in the schedule of the replay.
+    /// Sends batches that have been open for at least [`LINGER`]. `now` is a time in the schedule of the replay.
     fn send_lingering(&mut self, now: Instant) {
         let old = |(since, _): &(Instant, Batch)| now.saturating_duration_since(*since) >= LINGER;
         let addresses: Vec<Address> =
             self.open.iter().filter(|(_, open)| old(open)).map(|(address, _)| address.clone()).collect();
         for address in addresses {
             if let Some((since, batch)) = self.open.get_mut(&address) {
-                // this wait must not count as latency of the target
+                // move the due time, so that waiting for a full batch does not count as latency of the target
                 batch.due = batch.due.max(*since + LINGER);
             }
             self.close(&address);
@@ -262,7 +262,7 @@ impl Distributor {
 
     fn send(&mut self, writer: usize, batch: Batch) {
         self.distributed.samples += batch.samples as u64;
-        // a writer ends only if it was stopped or its target is gone
+        // this fails only if the writer was stopped or gave up on its target
         if self.queues[writer].blocking_send(batch).is_err() {
             self.distributed.unsent += 1;
         }

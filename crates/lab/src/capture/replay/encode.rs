@@ -17,7 +17,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Encodes a batch as a snappy-compressed body, in the batch's version.
+    /// Encodes a batch as a snappy-compressed body in the protocol version of the batch.
     pub(super) fn body(&mut self, batch: &Batch) -> Vec<u8> {
         self.message.clear();
         match batch.version {
@@ -82,7 +82,7 @@ impl Encoder {
         }
     }
 
-    /// Adds the label of the copy. `None` if there is one copy only, or the series has the maximum number of labels.
+    /// Adds [`COPY_LABEL`] to the labels. `None` if there is only one copy, or no further label is allowed.
     fn with_copy(&mut self, labels: &[u8], copy: Option<u32>) -> Option<Labels> {
         let copy = copy?;
         self.builder.clear();

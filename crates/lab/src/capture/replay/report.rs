@@ -1,4 +1,4 @@
-//! Contents of a recording and outcome of its replay.
+//! Summarizes a recording before its replay, and completes the result afterwards.
 
 use super::distributor::Distributed;
 use super::{COPY_LABEL, Replay};
@@ -15,7 +15,7 @@ use std::io::BufReader;
 use std::path::Path;
 use stdx::units::short;
 
-/// Maximum number of tenants counted individually.
+/// The summary counts at most this many tenants, to bound its memory.
 const TENANTS_MAX: usize = 10_000;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,10 +25,10 @@ pub(super) struct RecordingSummary {
     pub(super) concealed: Conceal,
     /// From the start to the last arrival, in seconds.
     pub(super) length_s: f64,
-    /// Requests, or parts of them.
+    /// Number of requests. A request that the recording splits counts once for each part.
     pub(super) requests: u64,
     pub(super) samples: u64,
-    /// A series in several dictionaries counts several times.
+    /// Number of series. A series that occurs in several dictionaries counts several times.
     pub(super) series: u64,
     pub(super) tenants: usize,
     pub(super) missing: u64,
@@ -37,7 +37,7 @@ pub(super) struct RecordingSummary {
 }
 
 impl RecordingSummary {
-    /// Reads a whole recording. Fails if the file is not a recording or has no samples.
+    /// Reads the whole recording. Fails if the file is not a recording or has no samples.
     pub(super) fn of(path: &Path, stop: &Stop) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let mut reader = Reader::open(BufReader::new(file)).with_context(|| path.display().to_string())?;
@@ -51,7 +51,7 @@ impl RecordingSummary {
                 Event::Forget => dictionary_bytes = 0,
                 Event::Series(labels) => {
                     summary.series += 1;
-                    // the labels, two reference counts, and the entries in distributor and reader
+                    // labels, two reference counts, and an entry each in the distributor and the reader
                     dictionary_bytes += labels.len() as u64 + 16 + 56 + 8;
                     summary.dictionary_bytes_max = summary.dictionary_bytes_max.max(dictionary_bytes);
                 }
@@ -94,7 +94,8 @@ impl Replay {
     pub(crate) fn finish(&self, distributed: Distributed, result: &mut RunResult) {
         let totals = &mut result.totals;
         totals.unsent += distributed.unsent;
-        // the recording does not say which series are new to the target
+        // latencies of known and new series cannot be told apart: the recording does not say which series the target
+        // knows
         totals.latency_known = Quantiles::default();
         totals.series_distinct = distributed.series * u64::from(self.spec.copies);
         totals.series_active = totals.series_distinct;

@@ -1,4 +1,4 @@
-//! Turns batches of a recording into requests of a connection.
+//! Turns the batches of one writer into the requests of its connection.
 
 use super::distributor::Batch;
 use super::encode::Encoder;
@@ -19,7 +19,7 @@ pub(crate) struct Recorded {
     batches: mpsc::Receiver<Batch>,
     lane: Arc<Lane>,
     encoder: Encoder,
-    /// True if the scenario's headers name a tenant, which overrides the recorded tenant.
+    /// True if a header in the scenario names a tenant. It replaces the recorded tenants.
     tenant_given: bool,
     version: Version,
     tenant: Arc<str>,
@@ -44,7 +44,7 @@ impl Recorded {
     }
 }
 
-/// Counts nothing, because new series are unknown and no sample is read back.
+/// A replay keeps no account of samples: it does not know which series are new, and reads nothing back.
 impl Account for Recorded {
     fn sent(&mut self) -> u64 {
         0
