@@ -42,16 +42,17 @@ pub(crate) use purge::{has_deleted_rows, purges};
 /// Maximum number of samples in a merged row. Longer rows would save few bytes and cost more decoding.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
-/// Samples between two calls of `go_on`.
+/// [`run`] asks `go_on` whether to continue each time it has merged this many samples.
 const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
-    /// Maximum number of files of a job. Each file holds a decoder (1.4 MiB), a window and a decoded batch in memory.
+    /// Maximum number of files that a job merges at once. For each of them, the job holds a decoder (1.4 MiB), a
+    /// window of the file and a decoded batch in memory.
     pub fan_in: usize,
     /// Maximum total bytes of a job's files. Larger files are not merged again.
     pub job_bytes: u64,
-    /// Number of files of similar size that the current day needs for a merge.
+    /// The current day's files are merged once about this many of similar size have accumulated.
     pub files_min: usize,
     /// Number of bytes of each file that are fetched at a time.
     pub window_bytes: usize,
@@ -83,7 +84,8 @@ impl CompactLimits {
     }
 }
 
-/// A compaction job that runs in steps. Only [`Table::replace`] changes the table.
+/// A running compaction job, which merges its files into new ones step by step. The table changes only when
+/// [`Table::replace`] swaps the new files in.
 #[derive(Debug)]
 pub struct Compaction {
     table: Arc<Table>,
@@ -96,9 +98,8 @@ pub struct Compaction {
     merge: Merge<StoredFile>,
     deletes: bool,
     writer: Option<FileWriter<Upload>>,
-    /// Names at which new files begin, in descending order.
+    /// Metric names at which a new result file begins, in descending order, so that the next name is the last element.
     cuts: Vec<String>,
-    /// Metric of the latest series.
     metric: String,
     samples: Samples,
     staged: Vec<StagedFile>,
@@ -192,7 +193,7 @@ impl Compaction {
         if ends { self.end_file() } else { Ok(()) }
     }
 
-    /// Writes rows while at least `least` samples are pending.
+    /// Writes pending samples of the current series as rows, until fewer than `least` of them are pending.
     fn write_rows(&mut self, least: usize) -> Result<(), TableError> {
         let mut at = 0;
         while self.samples.timestamps.len() - at >= least {
@@ -243,14 +244,13 @@ impl Compaction {
         self.merge.held_bytes() + samples + self.writer.as_ref().map_or(0, FileWriter::held_bytes)
     }
 
-    /// Files written by a finished job.
     pub fn into_staged(self) -> Vec<StagedFile> {
         assert!(self.progress.done, "BUG: the result of an unfinished job is taken");
         self.staged
     }
 }
 
-/// Target size for a job's files, so that all are of similar size.
+/// Target size for the result files, chosen so that all of them have about the same size.
 fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
     match job.bytes() / limits.file_bytes {
         0 => limits.file_bytes,
@@ -258,7 +258,8 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
     }
 }
 
-/// Runs a whole job on this thread and replaces its files with the result. `go_on` is called every [`STEP_SAMPLES`].
+/// Runs a whole job on this thread and replaces its files with the result. Every [`STEP_SAMPLES`] samples, it asks
+/// `go_on` whether to continue.
 ///
 /// Returns `None` without a change if `go_on` returns `false`, or if a file was removed meanwhile. A sweep deletes the
 /// new files then.

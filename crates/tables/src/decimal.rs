@@ -7,7 +7,8 @@
 /// Largest exponent. Beyond it, mantissas are no shorter than doubles.
 pub const EXPONENT_MAX: u8 = 15;
 
-/// Bound on mantissas of fractions, below which adding and subtracting [`ROUNDER`] rounds.
+/// Mantissas of values with a fraction must be smaller than this. Otherwise, adding and subtracting [`ROUNDER`] does
+/// not round them.
 const FRACTION_MANTISSA_MAX: f64 = (1u64 << 51) as f64;
 
 /// 1.5 * 2^52. Doubles of this size have no fraction, so adding this number rounds to an integer.
@@ -25,8 +26,8 @@ pub fn value(mantissa: i64, exponent: u8) -> Option<f64> {
     POWERS.get(exponent as usize).map(|power| mantissa as f64 / power)
 }
 
-/// Appends the values of `mantissas`, from which `base` was subtracted, to `values`. Returns `false` for an exponent
-/// that Floodmark never writes.
+/// Decodes `mantissas`, from which the writer subtracted `base`, and appends the values to `values`. Returns `false`
+/// for an exponent that Floodmark never writes.
 #[must_use]
 pub fn values(mantissas: &[i64], base: i64, exponent: u8, values: &mut Vec<f64>) -> bool {
     let Some(power) = POWERS.get(exponent as usize) else { return false };
@@ -48,7 +49,7 @@ pub fn mantissas(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     exponent
 }
 
-/// True if `value` alone has a decimal form.
+/// True if some exponent represents this value exactly.
 pub fn is_decimal(value: f64) -> bool {
     (0..=EXPONENT_MAX).any(|exponent| mantissa(value, exponent).is_some())
 }
@@ -58,7 +59,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     mantissas.resize(start + values.len(), 0);
     let out = &mut mantissas[start..];
     let mut exponent = 0;
-    // Mantissas before this position have a smaller exponent.
+    // Mantissas before this position were computed with a smaller exponent.
     let mut since = 0;
     let mut at = 0;
     while at < values.len() {

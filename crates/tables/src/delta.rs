@@ -75,16 +75,17 @@ pub struct StagedFile {
     pub staging: Staging,
 }
 
-/// All files of a source's data between two offsets.
+/// All files that hold a source's samples between two offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedBlock {
-    /// Identity of the journal that the data comes from.
+    /// Identity of the journal that the samples come from.
     pub source: String,
     /// Floodmark of the source before this block.
     pub after: Option<u64>,
     /// Floodmark of the source after this block.
     pub upto: u64,
-    /// Last day of this pass if the block is committed in passes; `None` for the last or only pass.
+    /// A block that is too large for one commit is committed in passes, a range of days each. This is the last day of
+    /// the pass, or `None` in the last or only pass.
     pub through: Option<Date>,
     /// Empty if all samples were duplicates.
     pub files: Vec<StagedFile>,
@@ -100,7 +101,8 @@ pub struct Files {
     pending: PendingDeletes,
     bytes: usize,
     data_bytes: u64,
-    /// Registration as a reader, if the files belong to a table.
+    /// Registers this list as a reader of its version, which keeps its files from being swept. `None` in a list that
+    /// belongs to no table.
     _reading: Option<Reading>,
 }
 
@@ -134,17 +136,17 @@ impl Files {
         &self.pending.all
     }
 
-    /// Files hidden as a whole by deletes up to sequence `upto`.
+    /// Files whose samples are all hidden by a delete with a sequence of at most `upto`.
     pub(crate) fn covered(&self, upto: i64) -> impl Iterator<Item = &LiveFile> {
         self.list.iter().filter(move |file| self.is_covered(file, upto))
     }
 
-    /// True if a delete up to sequence `upto` hides the whole file.
+    /// True if a delete with a sequence of at most `upto` hides all samples of the file.
     pub(crate) fn is_covered(&self, file: &LiveFile, upto: i64) -> bool {
         self.pending.all.list.iter().take_while(|t| t.sequence <= upto).any(|t| t.covers(file))
     }
 
-    /// Mask of the samples of `file` that deletes hide.
+    /// Says which samples of `file` are hidden by deletes.
     pub(crate) fn mask(&self, file: &LiveFile) -> Option<Arc<Mask>> {
         self.pending.all.mask(file, self.pending.is_rollup)
     }
@@ -186,12 +188,10 @@ const KNOWN_BYTES: usize = 100;
 const TABLE_BYTES: usize = 32 << 10;
 
 impl Table {
-    /// Opens the table, and creates it if absent.
     pub fn open_or_create(kind: &'static Kind, location: Location) -> Result<Self, TableError> {
         Ok(Self::open_with(kind, location, true)?.expect("BUG: a created table cannot be opened"))
     }
 
-    /// Opens the table; `None` if absent.
     pub fn open(kind: &'static Kind, location: Location) -> Result<Option<Self>, TableError> {
         Self::open_with(kind, location, false)
     }
@@ -281,7 +281,7 @@ impl Table {
         Ok(self.see(newer))
     }
 
-    /// Lets the library read the log, and notes a failure.
+    /// Runs `read`, in which the Delta library reads the log. If that fails, the table becomes suspect.
     fn reading<T>(&self, read: impl FnOnce() -> KernelResult<T>) -> Result<T, TableError> {
         self.noting(failure::guarded(&self.location, || read().map_err(|e| failure::of(&self.location, e))))
     }
@@ -294,7 +294,7 @@ impl Table {
         done
     }
 
-    /// Converts an error of the library, and notes it.
+    /// Converts an error of the Delta library. If the log could not be read, the table becomes suspect.
     fn failed(&self, error: KernelError) -> TableError {
         let error = failure::of(&self.location, error);
         self.noting(Err::<(), _>(error)).expect_err("BUG: an error was converted to a success")
@@ -345,7 +345,8 @@ impl Table {
         Ok(offset)
     }
 
-    /// Carries the cached floodmarks over to the version just committed, which changed only the floodmarks in `moved`.
+    /// Keeps the floodmark cache valid after a commit of ours: the new version has the same floodmarks as the one
+    /// before, except for those in `moved`.
     fn carry_floodmarks(&self, version: u64, moved: &BTreeMap<String, u64>) {
         let mut known = lock(&self.floodmarks);
         if known.version + 1 == version && known.floodmarks.len() + moved.len() <= KNOWN_MAX {

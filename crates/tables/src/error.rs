@@ -4,17 +4,14 @@ use model::ErrorKind;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// A Parquet file is damaged.
     #[error("cannot read file {file}: {reason}")]
     Damaged {
         /// Path in the table, or another name of the file.
         file: String,
         reason: String,
     },
-    /// A file that the log names is missing from the store.
     #[error("cannot read file {file}: the table's log names it, but the object store does not have it")]
     Missing { file: String },
-    /// The object store failed.
     #[error("the object store failed: {0}")]
     Store(#[from] object_store::Error),
     /// The writer's sink or the Parquet library failed.
@@ -33,10 +30,8 @@ pub enum TableError {
         table: String,
         reason: String,
     },
-    /// Every attempt conflicted with another writer.
     #[error("cannot commit to the table: other writers were first in all {attempts} attempts")]
     Contended { attempts: usize },
-    /// A store on which two writers could overwrite each other's commits.
     #[error(
         "the object store at {url} does not support put-if-absent: two writers would silently overwrite each other's \
          commits. Use a store that does (if S3-compatible: one with conditional writes, If-None-Match)"
@@ -52,10 +47,8 @@ pub enum TableError {
         /// Version of the sweep's log entry.
         version: u64,
     },
-    /// The operation needs more files than one commit or scan may have.
     #[error("the operation on the table needs {files} files at once, the limit is {max}")]
     TooManyFiles { files: usize, max: usize },
-    /// The operation needs more memory than the caller permits.
     #[error("{what} take more than {limit_bytes} bytes")]
     TooLarge { what: &'static str, limit_bytes: usize },
     #[error(

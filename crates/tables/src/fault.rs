@@ -21,7 +21,6 @@ pub(crate) const PLACES: [&str; 13] = [
     "swept_file",
 ];
 
-/// Fails if a test set this place.
 #[cfg(not(test))]
 #[inline]
 pub(crate) fn point(_place: &'static str) -> Result<(), TableError> {
@@ -39,13 +38,13 @@ pub(crate) fn die_at(place: &'static str) {
     DIES_AT.set(Some(place));
 }
 
-/// True if the place was not reached.
+/// True if the operation did not reach the place given to [`die_at`].
 #[cfg(test)]
 pub(crate) fn is_alive() -> bool {
     DIES_AT.get().is_some()
 }
 
-/// Fails if a test set this place.
+/// Fails if a test chose this place with [`die_at`].
 #[cfg(test)]
 pub(crate) fn point(place: &'static str) -> Result<(), TableError> {
     debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");

@@ -74,7 +74,7 @@ pub struct Column {
     /// First format version with this column.
     pub since: u32,
     pub encoding: Coding,
-    /// True if row groups and pages keep the least and the greatest value.
+    /// True if the file keeps the least and the greatest value of each row group and page.
     pub has_bounds: bool,
 }
 
@@ -124,7 +124,7 @@ impl Type {
         }
     }
 
-    /// Paths of the type's Parquet columns, relative to its name.
+    /// Paths of the Parquet leaf columns that hold values of this type, relative to the column's name.
     const fn leaves(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::TextMap => &[&["key_value", "key"], &["key_value", "value"]],
@@ -138,7 +138,7 @@ pub(crate) fn element(data_type: DataType) -> FieldRef {
     Arc::new(Field::new("element", data_type, false))
 }
 
-/// Keys and values of a [`Type::TextMap`].
+/// Arrow field for the entries of a [`Type::TextMap`].
 pub(crate) fn text_entries() -> FieldRef {
     let fields = vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, false)];
     Arc::new(Field::new("key_value", DataType::Struct(fields.into()), false))
@@ -173,7 +173,7 @@ impl Kind {
         self.sort_key[0]
     }
 
-    /// Columns whose bounds the log keeps.
+    /// Columns whose least and greatest values the log keeps for each file.
     pub(crate) fn statistics(&self) -> Vec<&'static str> {
         let [start, end] = self.time;
         let mut columns = vec![self.leading(), start];

@@ -6,7 +6,7 @@ use crate::date::Date;
 use crate::kind::{Kind, MergePolicy};
 use crate::live_file::{LiveFile, Rank};
 
-/// Smallest separate part of a job's result, as a divisor of a full file's size.
+/// A small job's result is cut at metric names only if the parts are on average at least 1/32 of a full file.
 const PART_SHARE: u64 = 32;
 
 /// Files of one day to be merged in one commit.
@@ -15,7 +15,8 @@ pub struct Job {
     pub date: Date,
     /// Files, in the order of writes.
     pub files: Vec<LiveFile>,
-    /// Ascending metric names before which a result file ends, so that later jobs can merge ranges of names.
+    /// Ascending metric names at which a new result file begins, so that later jobs can merge each range of names
+    /// separately.
     pub cuts: Vec<String>,
 }
 
@@ -60,7 +61,8 @@ pub fn plan(
     jobs
 }
 
-/// Files that share a rank. They are merged together, unless their series differ.
+/// All files with the same place in the order of writes, for example those of one block. A job usually merges all of
+/// them.
 #[derive(Debug)]
 struct Unit<'a> {
     files: Vec<&'a LiveFile>,
@@ -73,8 +75,9 @@ impl Unit<'_> {
     }
 }
 
-/// Splits files into runs of units that may be merged. A run ends where one of the `others` may have the same series
-/// and lies between two units. A merge across this file would override its samples.
+/// Splits the `own` files into runs, each of which one job may merge. A run ends where one of the `others` may have
+/// the same series and was written between two of its units: a merge across this file would give older samples a later
+/// place in the order of writes, and they would override the file's samples.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let range = NameRange::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| range.overlaps(o)).map(|o| o.rank()).collect();
@@ -95,7 +98,7 @@ fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
 
 struct Planner<'a> {
     limits: &'a CompactLimits,
-    /// Names at which wide files are cut.
+    /// Metric names at which results are cut. There are none unless this planner merges wide files.
     cuts: &'a [String],
     is_over: bool,
 }
@@ -122,7 +125,8 @@ impl Planner<'_> {
             let splits = job.bytes() / parts >= 2 * self.limits.file_bytes;
             jobs.push(job);
             if splits {
-                // later results are cut where this job's files end
+                // this job creates large files, whose names give new cuts; the next plan merges the remaining units by
+                // them
                 return;
             }
             units = &units[len..];

@@ -9,11 +9,11 @@ use crate::tombstone::{Masking, Tombstone};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Rows between two calls of `go_on`.
+/// [`has_deleted_rows`] asks `go_on` whether to continue each time it has checked this many rows.
 const STEP_ROWS: u64 = 4096;
 
-/// Jobs for files outside `jobs` that may have deleted rows. `is_clean` is true if no tombstone up to a sequence
-/// deletes rows of the file.
+/// Returns a job for each file that may have deleted rows and that none of `jobs` rewrites anyway. `is_clean(file,
+/// sequence)` is true if tombstones up to this sequence need not be applied to the file.
 pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i64) -> bool) -> Vec<Job> {
     let tombstones = &files.tombstones().list;
     if tombstones.is_empty() {
@@ -28,7 +28,8 @@ pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i
     files.all().iter().filter(is_due).map(job).collect()
 }
 
-/// True if tombstones may delete rows of a file, judging by labels and row times. `None` if `go_on` ended the check.
+/// True if tombstones may delete rows of the file, as far as the rows' labels and times tell. `None` if `go_on` ended
+/// the check.
 pub(crate) fn has_deleted_rows(
     table: &Table,
     files: &Files,

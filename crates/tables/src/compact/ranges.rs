@@ -15,7 +15,7 @@ use crate::live_file::LiveFile;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The file is within this range.
+    /// The file is within the range with this index.
     In(usize),
     /// The file spans more than one range.
     Wide,
@@ -48,12 +48,12 @@ impl Ranges {
         Self { cuts }
     }
 
-    /// All places. Wide files come first: the others wait for them.
+    /// All placements, wide first: a wide file keeps the files before it from being merged with those after it.
     pub(super) fn places(&self) -> impl Iterator<Item = Placement> + use<> {
         std::iter::once(Placement::Wide).chain((0..=self.cuts.len()).map(Placement::In))
     }
 
-    /// Position of a file. A file without known names may hold any name.
+    /// A file whose names are unknown may hold any name, so it is wide if there is more than one range.
     pub(super) fn place(&self, file: &LiveFile) -> Placement {
         let range = |name: &str| self.cuts.partition_point(|cut| cut.as_str() <= name);
         match names(file) {
@@ -64,7 +64,7 @@ impl Ranges {
     }
 }
 
-/// First and last name of a set of files; `None` if unknown.
+/// First and last metric name of several files, or `None` if one file's names are unknown: it may then hold any name.
 pub(super) struct NameRange<'a>(Option<(&'a str, &'a str)>);
 
 impl<'a> NameRange<'a> {

@@ -72,7 +72,7 @@ fn partition_values(files: &[&StagedFile]) -> ArrayRef {
     Arc::new(builder.finish())
 }
 
-/// Row count, and bounds by which files can be excluded.
+/// Statistics for the log: each file's row count, and the bounds by which readers exclude files.
 fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let rows: Int64Array = files.iter().map(|f| f.summary.rows as i64).collect::<Vec<_>>().into();
     let zeros = || -> ArrayRef { Arc::new(Int64Array::from(vec![0; files.len()])) };
@@ -117,7 +117,7 @@ fn structure(columns: Vec<(&str, ArrayRef)>) -> StructArray {
     StructArray::from(columns.collect::<Vec<_>>())
 }
 
-/// Appends the live files in a batch of the log's scan.
+/// Appends the live files of one batch, which the Delta library returns when it reads the log.
 pub(super) fn live_files(
     kind: &Kind,
     location: &Location,
@@ -152,7 +152,7 @@ pub(super) fn live_files(
     Ok(())
 }
 
-/// Keeps only `wanted` files. Returns their number.
+/// Deselects all files of the batch except the `wanted` ones. Returns how many stay selected.
 pub(super) fn only(
     batch: FilteredEngineData,
     wanted: &HashSet<&str>,

@@ -23,9 +23,9 @@ pub struct Cleaned {
 }
 
 impl Table {
-    /// Deletes the log files before the second to last of the checkpoints up to version `upto`. Files written from
-    /// `before_ms` on (store's clock) are kept. No running read may need a version before `upto`. The oldest files go
-    /// first, so that a crash leaves no gap.
+    /// Deletes old log files. Of the checkpoints up to version `upto`, the last two are kept, with all log files after
+    /// the earlier of them, and all files written at `before_ms` or later (store's clock). No running read may need a
+    /// version before `upto`. The oldest files go first, so that a crash leaves no gap.
     pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();
@@ -43,8 +43,8 @@ impl Table {
         Ok(cleaned)
     }
 
-    /// Earliest checkpoint to keep, of `checkpoints` with the latest first. Unreadable checkpoints do not count. `None`
-    /// if there is nothing to clean.
+    /// Version of the earliest checkpoint to keep, or `None` if there is nothing to clean. `checkpoints` begin with
+    /// the latest; those that cannot be read do not count.
     fn last_needed(
         &self,
         listing: &Listing,
@@ -66,7 +66,7 @@ impl Table {
         Ok(None)
     }
 
-    /// True if all footers of one of the checkpoints can be read.
+    /// True if at least one of the checkpoints is sound, which means that the footers of all its files can be read.
     fn is_any_sound(&self, checkpoints: &[Checkpoint<'_>]) -> Result<bool, TableError> {
         for checkpoint in checkpoints {
             let mut is_sound = true;

@@ -22,7 +22,7 @@ pub const COMMIT_FILES_MAX: usize = 1000;
 /// Maximum attempts of a commit. A conflict means that another writer made progress.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Maximum number of unclear answers to a commit.
+/// A commit gives up after this many answers that do not say whether the entry was put.
 const UNCLEAR_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Removal of unwanted samples.
+    /// Removes files together with their samples, because the samples have expired or were deleted.
     pub(super) fn of_removal(removed: &'a [LiveFile]) -> Self {
         Self { operation: UpdateTableOperation::Delete, data_change: true, removed, ..Change::none() }
     }
@@ -145,7 +145,7 @@ impl Table {
                 None => self.floodmark(snapshot, source)?,
             };
             known.insert(source, floodmark);
-            // steps matter only to passes
+            // only a block that is committed in passes needs the source's steps
             if block.through.is_some() && !passes.contains_key(source) {
                 passes.insert(source, self.read_progress(snapshot, source)?);
             }
@@ -195,7 +195,7 @@ impl Table {
         self.try_change(snapshot, &files, &change)
     }
 
-    /// Tries to put an entry. `None` if another writer was first.
+    /// Tries to put the change as the next log entry. Returns the new version, or `None` if another writer was first.
     pub(super) fn try_change(
         &self,
         snapshot: &SnapshotRef,
@@ -254,7 +254,7 @@ impl Table {
         self.rewrite(removed, added, false)
     }
 
-    /// Like [`Self::replace`]. If `deletes` is true, the new files may lack deleted samples.
+    /// Like [`Self::replace`]. If `deletes` is true, the new files may lack samples that tombstones delete.
     pub(crate) fn rewrite(
         &self,
         removed: &[LiveFile],
@@ -301,7 +301,6 @@ impl Table {
         if old.is_empty() {
             return Ok(0);
         }
-        // if another process has removed one of these files, nothing is removed now; the next upkeep tries again
         Ok(if self.change(Change::of_removal(&old), None)? { old.len() } else { 0 })
     }
 
@@ -315,7 +314,7 @@ impl Table {
         self.change(Change::none(), None).map(|_| ())
     }
 
-    /// Puts the log entry of a sweep before any deletion; see [`super::sweep`].
+    /// Puts the log entry that must precede the deletions of a sweep; see [`super::sweep`].
     pub(super) fn note_sweep(&self) -> Result<(), TableError> {
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot();
@@ -390,7 +389,7 @@ pub(super) fn live_files(
     Ok(Files::new(location, snapshot.version(), list, pending))
 }
 
-/// Passes the live files to `each` in batches.
+/// Passes the live files to `each` in the batches in which the Delta library returns them.
 fn each_live(
     location: &Location,
     engine: &dyn Engine,

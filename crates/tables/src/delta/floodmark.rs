@@ -32,7 +32,7 @@ pub struct Floodmark {
     steps: Vec<Step>,
 }
 
-/// Samples of records below `upto`, on days up to `through`.
+/// The table has the samples of records below the offset `upto`, on days up to `through`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
     upto: u64,
@@ -50,7 +50,7 @@ impl Floodmark {
     }
 
     /// Offset from which on the table has no samples. Of records between `upto` and this offset, the table has the
-    /// samples of some days.
+    /// samples of some days only.
     pub fn end(&self) -> u64 {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }
@@ -60,7 +60,8 @@ impl Floodmark {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)
     }
 
-    /// Moves the floodmark by a pass that is not the last.
+    /// Notes that the table now has the block's samples on days up to `through`. The last pass of a block is not a
+    /// step: it moves the floodmark itself.
     fn step(&mut self, upto: u64, through: Date) {
         self.steps.retain(|step| step.upto > upto || step.through > through);
         let at = self.steps.partition_point(|step| step.upto > upto);
@@ -98,7 +99,7 @@ impl Read {
         self.floodmark.has(upto, through)
     }
 
-    /// Moves the floodmark by a pass that is not the last, and adds its actions to `entries`.
+    /// Notes a committed step, and adds the log actions that store it to `entries`.
     pub(super) fn step(
         &mut self,
         source: &str,

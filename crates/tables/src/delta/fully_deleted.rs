@@ -6,15 +6,15 @@ use crate::error::TableError;
 use crate::fault;
 
 impl Table {
-    /// Removes at most [`COMMIT_FILES_MAX`] files hidden as a whole by deletes up to sequence `upto`. Call again until
-    /// it returns none.
+    /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all hidden by a delete with a sequence of at most
+    /// `upto`. Call again until it returns none.
     pub fn remove_fully_deleted(&self, upto: i64) -> Result<Vec<LiveFile>, TableError> {
         loop {
             self.refresh()?;
             let files = self.files()?;
             let hidden = files.covered(upto).take(COMMIT_FILES_MAX);
             let hidden: Vec<_> = hidden.cloned().collect();
-            // the list is no longer read, so its files can be erased
+            // nobody reads from this list any more, so its files can be erased
             drop(files);
             if hidden.is_empty() {
                 return Ok(hidden);
@@ -27,8 +27,9 @@ impl Table {
         }
     }
 
-    /// Deletes removed files at once: readers in other processes find them missing. Returns the bytes, or 0 if a read
-    /// in this process needs the files; a [`super::Sweeper`] deletes them later.
+    /// Deletes removed files at once, so readers in other processes may find them missing. Returns the number of
+    /// deleted bytes. If a read in this process may need the files, it deletes none and returns 0; a
+    /// [`super::Sweeper`] deletes them later.
     pub fn erase(&self, removed: &[LiveFile]) -> Result<u64, TableError> {
         let oldest = self.location.readers().oldest(self.location.prefix());
         if oldest.is_some_and(|oldest| oldest < self.version()) {

@@ -42,7 +42,8 @@ pub struct Lease {
 }
 
 impl Table {
-    /// Takes a lease on files of a new stem. `steady_ms` is the time of a monotonic clock.
+    /// Takes a lease on all files whose names begin with `stem`, which must be new. `steady_ms` is the time of a
+    /// monotonic clock.
     pub fn lease(&self, stem: FileStem, steady_ms: i64) -> Result<Lease, TableError> {
         let name = stem.to_string().into();
         let mut lease = Lease { location: self.location.clone(), stem, name, beat_ms: steady_ms };
@@ -51,7 +52,7 @@ impl Table {
         Ok(lease)
     }
 
-    /// Like [`Table::upload`], under the lease.
+    /// Like [`Table::upload`], but no sweep deletes the file while the lease is kept.
     pub fn upload_leased(&self, lease: &Lease, date: Date, number: u32) -> Result<Upload, TableError> {
         let staging = Staging { lease: Some(Arc::clone(&lease.name)), ..self.staging() };
         self.upload_as(date, &lease.stem, number, staging)
@@ -112,7 +113,7 @@ struct Seen {
 /// Modification time and ETag of an object version.
 type Stamp = (i64, Option<String>);
 
-/// Leases in force.
+/// Names of the leases that were still alive when a sweeper looked.
 #[derive(Debug)]
 pub(super) struct Held(Vec<String>);
 
@@ -124,7 +125,7 @@ impl Held {
 }
 
 impl Leases {
-    /// Deletes leases whose pulse was unchanged for `after_ms`. Returns the other leases.
+    /// Deletes leases whose pulse has not changed for `after_ms`, because their writers are dead. Returns the others.
     pub(super) fn look(
         &mut self,
         location: &Location,
@@ -150,7 +151,7 @@ impl Leases {
     }
 }
 
-/// A lease and its pulse.
+/// Objects of a lease that a listing found.
 #[derive(Debug, Default)]
 struct Found {
     is_lease: bool,

@@ -34,7 +34,7 @@ pub(super) struct LogFile {
 enum Part {
     Entry,
     Checksum,
-    /// A file of a checkpoint with this number of files.
+    /// One file of a checkpoint that consists of this many files.
     Checkpoint(u64),
 }
 

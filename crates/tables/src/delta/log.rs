@@ -46,7 +46,6 @@ pub(super) fn create(
         .with_data_layout(DataLayout::partitioned([DATE]))
         .build(engine, Box::new(FileSystemCommitter::new()));
     let transaction = match transaction {
-        // another process was first
         Err(KernelError::TableAlreadyExistsAtPath(_)) => return Ok(None),
         transaction => transaction.map_err(error)?,
     };
@@ -67,7 +66,7 @@ pub(super) struct Loaded {
     pub(super) checkpoint: Option<u64>,
 }
 
-/// Reads the listed log. Does without the last checkpoint if the checkpoint is unusable.
+/// Reads the log whose files are in `listing`. If the last checkpoint is unusable, it is read without it.
 pub(super) fn load(
     kind: &Kind,
     location: &Location,

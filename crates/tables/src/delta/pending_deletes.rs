@@ -18,10 +18,10 @@ use model::SeriesKey;
 use object_store::ObjectStoreExt;
 use std::sync::Arc;
 
-/// Source whose floodmark is the list's number.
+/// The name of no real source: its floodmark is the number of the current list of deletes.
 pub(super) const LIST: &str = "floodmark/tombstones";
 
-/// Source whose floodmark is the last delete's sequence.
+/// The name of no real source: its floodmark is the sequence of the last delete.
 pub(super) const LAST: &str = "floodmark/deleted";
 
 const PREFIX: &str = "tombstones-";
@@ -50,13 +50,14 @@ pub(super) fn path(number: u64) -> String {
     format!("{OWN_FOLDER}/{PREFIX}{number:016x}.json")
 }
 
-/// 63 bits of the hash of a list's text, never 0, for a `txn` action.
+/// The number of a list is 63 bits of its text's hash, so that it fits into a `txn` action. It is never 0, which
+/// stands for an empty list.
 pub(super) fn number_of(text: &[u8]) -> u64 {
     (SeriesKey::of(text, 0).0 as u64 >> 1).max(1)
 }
 
-/// Reads the tombstones of a version. `floodmark` returns the floodmarks of this version. `known` tombstones may be
-/// reused.
+/// Reads the tombstones of a version, whose floodmarks `floodmark` looks up. If `known` is the same list, it is
+/// returned without reading.
 pub(super) fn load(
     location: &Location,
     floodmark: impl Fn(&str) -> Result<Option<u64>, TableError>,

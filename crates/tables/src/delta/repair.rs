@@ -26,11 +26,12 @@ struct Damaged<'a> {
 pub(super) struct Mended {
     /// Last usable checkpoint.
     pub(super) checkpoint: Option<u64>,
-    /// True if anything was put aside or deleted.
+    /// True if a file was renamed or deleted.
     pub(super) any: bool,
 }
 
-/// Puts unusable checkpoints aside. Without a `depth`, only empty files are found, at no cost.
+/// Renames unusable checkpoints so that readers ignore them. Without a `depth`, only empty files are found, at no
+/// cost.
 pub(super) fn repair(
     location: &Location,
     listing: &Listing,
@@ -96,7 +97,7 @@ fn examine<'a>(
     Ok((sound, damaged))
 }
 
-/// Returns a flaw of the file, if any. Without a `depth`, the file is not opened.
+/// Says why the file is unusable, if it is. Without a `depth`, the file is not opened.
 pub(super) fn flaw(
     location: &Location,
     file: &LogFile,
@@ -123,7 +124,7 @@ fn put_aside(location: &Location, file: &LogFile) -> Result<String, TableError> 
     Ok(aside)
 }
 
-/// Message for the operator.
+/// Tells the operator which file makes the log unusable, and how to repair the log.
 fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String {
     let Some(Damaged { file, reason }) = damaged.first() else {
         let hint = listing.wrong_hint().map(|reason| format!("; {HINT} cannot be used: {reason}"));

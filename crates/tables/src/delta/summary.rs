@@ -12,7 +12,6 @@ pub struct FileSummary {
     pub name_min: String,
     /// Greatest value of the first sort column.
     pub name_max: String,
-    /// Time range from the first to the last sample.
     pub range: TimeRange,
     /// Greatest start time of a row.
     pub start_max_ms: i64,

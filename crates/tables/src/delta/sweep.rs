@@ -36,7 +36,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Source whose floodmark is the last sweep's version.
+/// The name of no real source: its floodmark is the version of the last sweep's log entry.
 pub(super) const SWEPT: &str = "floodmark/swept";
 
 /// Maximum number of tracked dead files. Later sweeps find the others.
@@ -46,7 +46,7 @@ const DEAD_MAX: usize = 10_000;
 pub struct Sweeper {
     dead: HashMap<Path, Dead>,
     leases: Leases,
-    /// Dead files of other engines that the log up to version `looked` records as removed.
+    /// Dead files of other engines that the log records as removed, in its versions up to `looked`.
     removed: HashSet<Path>,
     looked: Option<u64>,
 }
@@ -162,7 +162,6 @@ impl Sweeper {
     }
 }
 
-/// Program that wrote a file.
 enum Writer {
     Floodmark,
     Other,

@@ -29,7 +29,7 @@ impl Table {
             let version = self.refresh()?;
             let files = self.files()?;
             let known = &files.pending.all;
-            // an earlier attempt with a lost answer
+            // an earlier attempt was committed, but its answer was lost
             if tried
                 .is_some_and(|tried| known.list.iter().any(|t| t.sequence == tried && t.delete == *delete))
             {
@@ -63,8 +63,9 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Removes tombstones applied to all live files. Returns their number. `is_clean` is true if no tombstone up to a
-    /// sequence deletes rows of the file.
+    /// Ends deletes that are complete: removes each tombstone up to `upto` that has been applied to all live files.
+    /// Returns how many were removed. `is_clean(file, sequence)` is true if no tombstone up to this sequence deletes
+    /// rows of the file.
     pub fn end_deletes(
         &self,
         upto: i64,
@@ -92,7 +93,7 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Puts a list and its entry. Returns false if another writer was first.
+    /// Puts a new list of deletes, then the log entry that names it. Returns false if another writer was first.
     fn try_tombstones(
         &self,
         files: &Files,

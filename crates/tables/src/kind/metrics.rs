@@ -17,7 +17,6 @@
 
 use super::{Coding, Column, FIRST_VERSION, Kind, MergePolicy, Type};
 
-/// Name of the metric.
 pub const NAME: &str = "name";
 /// All labels except the metric name.
 pub const LABELS: &str = "labels";
@@ -39,14 +38,13 @@ pub const MANTISSAS: &str = "mantissas";
 /// Values without an exact decimal form.
 pub const FLOATS: &str = "floats";
 
-/// Columns with the series and the times of a row.
+/// Columns that say which series and time range a row has.
 pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
 
-/// Columns of a row with its samples.
+/// Columns that are needed to read a row's samples.
 pub(crate) const ROW_COLUMNS: [&str; 10] =
     [NAME, LABELS, SERIES, START, END, TIMESTAMPS, EXPONENT, BASE, MANTISSAS, FLOATS];
 
-/// The metrics table: one row for each series and period of time.
 pub static METRICS: Kind = Kind {
     name: "metrics",
     version: FIRST_VERSION,
@@ -56,7 +54,8 @@ pub static METRICS: Kind = Kind {
     merge: MergePolicy::LaterWins,
 };
 
-/// Statistics of samples; see [`crate::rollup`]. One commit writes a whole day.
+/// Rollup tables hold statistics of samples; see [`crate::rollup`]. One commit writes a whole day, so no two files of
+/// a day hold the same sample.
 pub static ROLLUP: Kind = Kind { name: "rollup", merge: MergePolicy::Disjoint, ..METRICS };
 
 pub const COLUMNS: [Column; 11] = [
