@@ -1,25 +1,26 @@
-//! Range of accepted timestamps.
+//! Decides which timestamps are accepted, compared with the server's clock.
 
 use model::caps;
 
-/// Reason not to trust the wall clock.
+/// Why the server does not trust its own clock at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// The node has just started. A clock that is wrong at boot is corrected within minutes.
+    /// The node has just started. Clocks that are wrong at boot are usually corrected within
+    /// minutes.
     Settling,
-    /// The clock shows a later time than is possible.
+    /// The clock shows a later time than is plausible.
     Ahead,
-    /// The clock shows a time before an event that has happened.
+    /// The clock shows a time before an event that has already happened.
     Behind,
 }
 
 impl Doubt {
-    /// All reasons, with their names in metrics.
+    /// All reasons, each with its name in metrics.
     pub const ALL: [(Self, &str); 3] =
         [(Self::Settling, "settling"), (Self::Ahead, "ahead"), (Self::Behind, "behind")];
 }
 
-/// A clock before this time (the start of 2026) is wrong.
+/// Start of 2026. A clock that shows an earlier time is wrong.
 pub const EARLIEST_MS: i64 = 1_767_225_600_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,20 +31,18 @@ pub struct Window {
 }
 
 impl Window {
-    /// Window for samples that arrive at `now_ms`.
     pub const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
         Self { past_ms, earliest_ms, latest_ms }
     }
 
-    /// True if samples of this time are accepted.
     pub fn contains(&self, timestamp_ms: i64) -> bool {
         (self.earliest_ms.max(caps::TIMESTAMP_MS_MIN)..=self.latest_ms.min(caps::TIMESTAMP_MS_MAX))
             .contains(&timestamp_ms)
     }
 
-    /// Reason to refuse a sample, and whether it may be accepted after the clock is corrected. Only a clock
-    /// in `doubt` may be corrected.
+    /// Why a sample outside of the window is refused, and whether a retry may succeed after the
+    /// clock is corrected. That can only be true if the clock is in `doubt`.
     pub fn reason(&self, timestamp_ms: i64, doubt: Option<Doubt>) -> (&'static str, bool) {
         match timestamp_ms {
             ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),
@@ -85,7 +84,8 @@ mod tests {
             check(now - 10 * YEAR, doubt, None);
             check(now + 600_000, doubt, None);
             check(-1, doubt, Some(("before 1970", false)));
-            // refused regardless of doubt: timestamp 0 and times outside of any plausible window
+            // these are refused whatever the clock says: timestamp 0, and times that no plausible
+            // clock would accept
             check(0, doubt, Some(("past_limit", false)));
             check(EARLIEST_MS - 10 * YEAR - 1, doubt, Some(("past_limit", false)));
             check(caps::TIMESTAMP_MS_MAX + 1, doubt, Some(("future_limit", false)));

@@ -1,17 +1,17 @@
-//! New series that were left out for now. Their senders are expected to repeat the request. The key of the
-//! last new series identifies the request, so the series of a repeated request count once.
+//! Counts the new series that were left out of requests for now, and that their senders are expected to send
+//! again. A request is recognized by the key of its last new series, so that a repeated request counts once.
 
 use crate::postponed::CALM;
 use model::SeriesKey;
 use std::time::{Duration, Instant};
 
-/// Maximum number of requests to count. Beyond it, the counts are lower bounds.
+/// Limit on the requests that are counted per tenant. If there are more, the counts are too low.
 const REQUESTS_MAX: usize = 64;
 
-/// A sender that has been silent for this time is not expected back.
+/// A sender that has not repeated its request for this time is not expected to do so anymore.
 const EXPECTED_FOR: Duration = CALM;
 
-/// A tenant's requests of which new series were left out.
+/// Requests of one tenant of which new series were left out.
 #[derive(Debug, Default)]
 pub struct Backlog {
     requests: Vec<Request>,
@@ -21,7 +21,7 @@ pub struct Backlog {
 struct Request {
     last: SeriesKey,
     series: u64,
-    /// First time at which the series were left out.
+    /// When series of this request were left out for the first time.
     since: Instant,
     seen: Instant,
 }
@@ -39,7 +39,7 @@ pub struct Waiting {
 }
 
 impl Backlog {
-    /// Records that `series` new series of a request were left out. `last` is the key of the last new series.
+    /// Records that `series` new series of a request were left out. `last` is the key of the last of them.
     pub fn left_out(&mut self, last: SeriesKey, series: u64, now: Instant) {
         self.requests.retain(|request| request.is_expected(now));
         if let Some(known) = self.requests.iter_mut().find(|request| request.last == last) {
@@ -49,12 +49,12 @@ impl Backlog {
         }
     }
 
-    /// Records that all new series of a request exist. `last` is the key of the last new series.
+    /// Records that all new series of a request were created. `last` is the key of the last of them.
     pub fn created(&mut self, last: SeriesKey) {
         self.requests.retain(|request| request.last != last);
     }
 
-    /// Series whose senders are expected to repeat the request, and the longest wait.
+    /// How many series wait for their senders to repeat the request, and how long the longest has waited.
     pub fn waiting(&self, now: Instant) -> Waiting {
         let expected = || self.requests.iter().filter(|request| request.is_expected(now));
         let since = expected().map(|request| request.since).min();

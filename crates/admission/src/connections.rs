@@ -3,13 +3,14 @@
 use model::TenantId;
 use std::collections::HashMap;
 
-/// Connections per tenant, and their shares. Connections without a known tenant form a group of weight 1.
+/// Counts the connections of each tenant and compares them with the tenant's fair share. Connections whose
+/// tenant is not known share one group of weight 1.
 #[derive(Debug)]
 pub struct Shares<'a> {
-    /// Limit on all connections.
     most: usize,
     groups: HashMap<Option<&'a TenantId>, Group>,
-    /// Sum of the groups' weights, at least 1: the group without a known tenant always counts.
+    /// Sum of the weights of all groups. It is at least 1, because the group of unknown tenants always
+    /// counts.
     weights: u64,
 }
 
@@ -20,12 +21,12 @@ struct Group {
 }
 
 impl<'a> Shares<'a> {
-    /// Shares of at most `most` connections.
     pub fn new(most: usize) -> Self {
         Self { most, groups: HashMap::from([(None, Group { connections: 0, weight: 1 })]), weights: 1 }
     }
 
-    /// Counts a connection of the tenant, whose share has this weight; `None` if the tenant is unknown or new.
+    /// Counts a connection of a tenant whose share has this weight. `None` stands for a tenant that is
+    /// unknown or new.
     pub fn add(&mut self, tenant: Option<(&'a TenantId, u64)>) {
         let (tenant, weight) = tenant.map_or((None, 1), |(tenant, weight)| (Some(tenant), weight.max(1)));
         let group = self.groups.entry(tenant).or_insert_with(|| {

@@ -14,17 +14,17 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Maximum length of the names of clusters and replicas (a pod's name has up to 253 bytes). Replicas with
-/// longer names are not elected.
+/// Maximum length of the name of a cluster or replica (the name of a pod has up to 253 bytes). Samples of a
+/// replica with a longer name are stored without an election.
 pub const REPLICA_NAME_BYTES_MAX: usize = 256;
 
 /// Upper bound on the memory of a cluster: its map entry and two names.
 pub const CLUSTER_BYTES: u64 = (4 * size_of::<Election>() + 2 * REPLICA_NAME_BYTES_MAX) as u64;
 
-/// Time without requests after which a cluster may be forgotten, unless the failover time is longer.
+/// Clusters that have sent nothing for this time may be forgotten, unless the failover time is longer.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
-/// Elected replicas of a tenant's clusters. The caller limits the number of clusters.
+/// The elected replica of each cluster of one tenant. The caller limits the number of clusters.
 #[derive(Debug, Default)]
 pub struct Elections(HashMap<Box<str>, Election>);
 
@@ -35,27 +35,26 @@ pub struct Election {
     pub heard: Instant,
     /// Number of failovers so far.
     pub failovers: u64,
-    /// Newest timestamp accepted from any replica.
+    /// Newest timestamp of the samples accepted from any replica so far.
     newest_ms: i64,
-    /// Samples up to this timestamp are duplicates of an earlier replica's.
+    /// Samples up to this timestamp are duplicates of samples that an earlier replica has sent.
     after_ms: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
     pub now: Instant,
-    /// Arrival by the wall clock.
+    /// The same time by the wall clock.
     pub now_ms: i64,
-    /// Silence of the elected replica after which another one is elected.
+    /// Another replica is elected when the elected one has sent nothing for this time.
     pub failover: Duration,
 }
 
-/// Decision on the samples of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vote {
-    /// The replica was just elected. Its samples newer than this timestamp are accepted.
+    /// The replica was elected by this request. Its samples newer than this timestamp are accepted.
     Elected(i64),
-    /// The replica was elected before. Its samples newer than this timestamp are accepted.
+    /// The replica had been elected before. Its samples newer than this timestamp are accepted.
     After(i64),
     /// All samples are duplicates: another replica is elected.
     Duplicate,
@@ -70,7 +69,6 @@ impl Elections {
         self.0.is_empty()
     }
 
-    /// True if the cluster has an elected replica.
     pub fn contains(&self, cluster: &str) -> bool {
         self.0.contains_key(cluster)
     }
@@ -79,8 +77,8 @@ impl Elections {
         self.0.iter().map(|(cluster, election)| (&**cluster, election))
     }
 
-    /// Decides which samples of a replica are accepted. Elects the replica if the elected replica was silent
-    /// for the failover time, or if there is none.
+    /// Decides which samples of a replica are accepted. The replica is elected if the cluster has no elected
+    /// replica, or if that replica was silent for the failover time.
     pub fn vote(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
         let Arrival { now, .. } = arrival;
         let Some(election) = self.0.get_mut(cluster) else {
@@ -106,7 +104,7 @@ impl Elections {
         }
     }
 
-    /// Records the newest accepted timestamp.
+    /// Records the newest timestamp among the samples that were accepted from a cluster.
     pub fn accepted(&mut self, cluster: &str, newest_ms: i64) {
         if let Some(election) = self.0.get_mut(cluster) {
             election.newest_ms = election.newest_ms.max(newest_ms);
@@ -122,16 +120,15 @@ impl Elections {
 }
 
 impl Election {
-    /// Elects `replica` if the elected replica was silent for the failover time. Returns true if `replica`
-    /// was elected.
+    /// Elects `replica` if the elected replica was silent for the failover time. Returns true if so.
     fn fail_over(&mut self, replica: &str, arrival: Arrival) -> bool {
         let Arrival { now, now_ms, failover } = arrival;
         let silence = now.saturating_duration_since(self.heard);
         if silence < failover {
             return false;
         }
-        // The bound is at most the present time minus the silence. Otherwise, a sample from the future, or a
-        // clock that was set back, would make the new samples duplicates.
+        // The bound is no later than the start of the silence. Otherwise, a sample from the future, or a
+        // clock that was set back, would make the samples of the new replica duplicates.
         let silence_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;

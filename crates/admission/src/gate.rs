@@ -1,5 +1,6 @@
-//! Limits concurrent requests and their bytes. A gate has no queue: a full gate refuses. A tenant may hold a
-//! multiple of the free capacity, so a tenant that floods the gate leaves a part free.
+//! Limits concurrent requests and their bytes. A gate has no queue: when it is full, it refuses. Each tenant
+//! may hold a multiple of the capacity that is free at the moment, so that a tenant that floods the gate
+//! always leaves some capacity to others.
 //!
 //! Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
 
@@ -10,12 +11,13 @@ use std::collections::HashMap;
 pub struct Gate {
     limit: usize,
     bytes_limit: u64,
-    /// A tenant of weight 1 may hold this multiple of the free capacity.
+    /// A tenant of weight 1 may hold this many times the free capacity.
     multiple: u64,
     inside: usize,
     peak: usize,
     bytes: u64,
-    /// Requests inside, by tenant; at most `limit` entries.
+    /// What each tenant has inside. Tenants without a request are removed, so there are at most `limit`
+    /// entries.
     tenants: HashMap<TenantId, Inside>,
 }
 
@@ -25,7 +27,6 @@ pub struct Inside {
     pub bytes: u64,
 }
 
-/// Reason why a gate refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     Gate,
@@ -36,18 +37,18 @@ pub enum Full {
 #[derive(Debug, Clone, Copy)]
 pub struct Entrant<'a> {
     pub tenant: &'a TenantId,
-    /// Weight of the tenant's share, at least 1.
+    /// Weight of the tenant's share, compared with the weights of other tenants. At least 1.
     pub weight: u64,
     /// Limit on the tenant's requests, if configured.
     pub limit: Option<usize>,
     pub bytes: u64,
 }
 
-/// Multiple of the free capacity in a large gate: one tenant gets 8/9 of the gate, two get 8/17 each.
+/// For a gate with a large limit: a single tenant can take 8/9 of it, and two tenants 8/17 each.
 pub const MULTIPLE: u64 = 8;
 
-/// Multiple in a gate with a small limit or long requests: one tenant gets half of the gate, two get a third
-/// each.
+/// For a gate with a small limit, or for long requests: a single tenant can take half of the gate, and two
+/// tenants a third each.
 pub const MULTIPLE_OF_FEW: u64 = 1;
 
 impl Gate {
@@ -55,12 +56,13 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX, multiple)
     }
 
-    /// An empty gate for `limit` requests with up to `bytes_limit`. A single request may hold more.
+    /// A gate for `limit` requests that have `bytes_limit` bytes together. When the gate is empty, it admits
+    /// even a request with more bytes.
     pub fn with_bytes(limit: usize, bytes_limit: u64, multiple: u64) -> Self {
         Self { limit, bytes_limit, multiple, inside: 0, peak: 0, bytes: 0, tenants: HashMap::new() }
     }
 
-    /// Admits a request, unless the gate or the tenant's share is full.
+    /// Admits a request, unless the gate is full or the tenant has used up its share or limit.
     pub fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
         let Entrant { tenant, bytes, .. } = entrant;
         let own = self.of(tenant);
@@ -92,7 +94,7 @@ impl Gate {
             || own.bytes > free_bytes.saturating_mul(multiple)
     }
 
-    /// Removes a request that entered with `bytes`.
+    /// Removes a request that had entered with `bytes`.
     pub fn leave(&mut self, tenant: &TenantId, bytes: u64) {
         self.inside -= 1;
         self.bytes -= bytes;

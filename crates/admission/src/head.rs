@@ -1,4 +1,4 @@
-//! Checks for room in the memory of all heads.
+//! Decides whether the memory of all heads together has room for more.
 
 use crate::watermarks::{LATE_SHARE, NO_NEW_SERIES, SEAL};
 use model::SeriesRefusal;
@@ -10,17 +10,14 @@ pub struct Head {
 }
 
 impl Head {
-    /// True from this percentage of the limit.
     pub const fn is_filled_to(self, percent: u64) -> bool {
         self.used_bytes >= self.limit_bytes / 100 * percent
     }
 
-    /// True if there is no room for samples.
     pub const fn is_full(self) -> bool {
         self.used_bytes >= self.limit_bytes
     }
 
-    /// Checks for room for new series.
     pub const fn room_for_series(self) -> Result<(), SeriesRefusal> {
         if !self.is_filled_to(NO_NEW_SERIES) {
             return Ok(());
@@ -33,7 +30,8 @@ impl Head {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Checks for room for more late samples. Earlier late samples hold `late_bytes`.
+    /// Checks whether more out-of-order samples can be kept. `late_bytes` are held by those that arrived
+    /// earlier.
     pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesRefusal> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());
@@ -41,7 +39,8 @@ impl Head {
         Err(SeriesRefusal::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
     }
 
-    /// True if sealing has to make room, in the whole head or in its share for late samples.
+    /// True if samples should be sealed to make room, because the whole head or its share for out-of-order
+    /// samples is getting full.
     pub const fn needs_sealing(self, late_bytes: u64) -> bool {
         self.is_filled_to(SEAL) || late_bytes >= self.late_limit_bytes() / 100 * SEAL
     }

@@ -1,22 +1,22 @@
-//! Decides how many new series a tenant may create now. The first failed check decides: room in the head and
-//! process, share of the head, number of series, rate of new series.
+//! Decides how many new series a tenant may create now. The checks are made in this order, and the first that
+//! fails decides: memory of the head and of the process, the tenant's share of the head, its number of
+//! series, and its rate of new series.
 
 use crate::rate::{Rate, TokenBucket};
 use crate::{Head, ProcessMemory};
 use model::SeriesRefusal;
 use std::time::Instant;
 
-/// Fill levels that decide on new series.
+/// Facts about memory that decide whether new series can be created.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     pub head: Head,
     pub process: ProcessMemory,
-    /// Bytes of the head that the tenant holds, and its share. `None` if the tenant is within its share.
+    /// If the tenant holds more than its share of the head: the bytes that it holds, and its share.
     pub above_share: Option<(u64, u64)>,
 }
 
 impl Memory {
-    /// Checks for memory for a new series of the tenant.
     pub fn room(self) -> Result<(), SeriesRefusal> {
         self.head.room_for_series()?;
         self.process.room()?;
@@ -33,8 +33,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Number of series that the tenant may create, from 1 to `wanted`. `series` is the number of series that the
-    /// tenant has now. Takes a token for each series.
+    /// How many of `wanted` new series the tenant may create, at least one. `series` is how many it has
+    /// already. A token is taken for each new series.
     pub fn room(
         self,
         series: u64,

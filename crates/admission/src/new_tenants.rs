@@ -1,31 +1,32 @@
-//! Limits the rate of new tenants, because any client can name one, and each takes memory. A token bucket
-//! admits a burst of new tenants, then a fixed number per minute. A tenant with tables is not new.
+//! Limits how fast new tenants appear, because any client can name one, and each takes memory. A token bucket
+//! admits a burst of new tenants, then a fixed number per minute. Tenants that have tables are not new.
 
 use model::TenantId;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of recent tenants to remember. Their concurrent requests need no second token.
+/// The last admitted tenants are remembered, so that concurrent requests of the same new tenant take only one
+/// token. This is how many are remembered.
 const RECENT_MAX: usize = 64;
 
 #[derive(Debug)]
 pub struct NewTenants {
     interval: Duration,
     burst: Duration,
-    /// Time at which the bucket is full. It may be in the past.
+    /// When the bucket will be full. If that time is past, the bucket is full.
     full_at: Option<Instant>,
     recent: VecDeque<TenantId>,
 }
 
 impl NewTenants {
-    /// A full bucket of `burst` tokens, with `per_minute` new tokens.
+    /// A full bucket with `burst` tokens. `per_minute` tokens are added per minute.
     pub fn new(burst: usize, per_minute: usize) -> Self {
         let interval = Duration::from_secs(60) / u32::try_from(per_minute).unwrap_or(u32::MAX);
         let burst = interval.saturating_mul(u32::try_from(burst).unwrap_or(u32::MAX));
         Self { interval, burst, full_at: None, recent: VecDeque::new() }
     }
 
-    /// Takes a token for a new tenant. Fails with the time until the next token.
+    /// Takes a token for a new tenant. If there is none, returns the time until the next one.
     pub fn admit(&mut self, tenant: &TenantId, now: Instant) -> Result<(), Duration> {
         if self.recent.contains(tenant) {
             return Ok(());

@@ -1,26 +1,26 @@
-//! Decides whether a sender should retry a request that was stored only in part. A retry helps while room may
-//! soon be available. In a long shortage, retries hold up all known series of the sender. So series without
-//! room are finally refused after five minutes of shortage.
+//! Decides whether a sender should retry a request that was stored only in part. A retry helps if there may
+//! be room soon. But while a sender retries, it sends nothing else, so during a long shortage its known
+//! series would wait, too. Therefore, series without room are refused for good after five minutes of
+//! shortage.
 
 use crate::process;
 use model::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// Reason why parts of a request were not stored yet. Of several reasons, the first in this order decides.
+/// Why parts of a request were not stored yet. If there are several reasons, the first in this order is
+/// reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Postponed {
-    /// Timestamps are too far from a clock that may be wrong.
+    /// Timestamps are too far from the server's clock, but the clock itself may be wrong.
     Clock,
-    /// Late samples fill their share of the head, until sealing makes room.
+    /// Out-of-order samples have used up their share of the head. Sealing will make room.
     LateSamples,
-    /// The tenant creates series too fast. It may create the next series after this time.
+    /// The tenant creates series too fast. It may create more after this time.
     NewSeriesRate(Duration),
     NewSeries,
-    /// The tenant is above its share of the head.
     TenantShare,
     ProcessMemory,
     ActiveSeries,
-    /// The tenant has reached its limit of series with a metric name.
     SeriesPerMetric,
     Clusters,
 }
@@ -40,7 +40,7 @@ impl Postponed {
         }
     }
 
-    /// Kind of error. Limits on series and clusters are a policy, for which a retry does not help.
+    /// Limits on the number of series and clusters are set by an operator, so a retry does not help.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters => ErrorKind::Limited,
@@ -53,30 +53,32 @@ impl Postponed {
     }
 }
 
-/// Shortage after which refusals are final. Usually, sealing makes room within two minutes.
+/// When a shortage has lasted this long, refusals become final. Usually, sealing makes room within two
+/// minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Time without a refusal after which a shortage is over. Refused senders retry within seconds.
+/// A shortage is over when nothing was refused for this time. Refused senders retry within seconds.
 pub const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 
-/// A time without room for new series.
+/// Keeps track of a shortage of memory for new series, to know how long it has lasted.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// First and last refusal in the present shortage.
+    /// The first and the last refusal of the present shortage.
     met: Option<(Instant, Instant)>,
 }
 
 impl Shortage {
-    /// Reason to retry a request whose `postponed` parts were not stored; `None` if they are finally refused.
+    /// The reason to ask the sender for a retry, out of the reasons why parts of its request were
+    /// `postponed`. `None` if these parts are refused for good.
     pub fn worth_a_retry(&mut self, postponed: &[Postponed], now: Instant) -> Option<Postponed> {
-        // record the shortage even if another reason decides
+        // the refusal prolongs the shortage even if another reason is returned
         let lasts = postponed.iter().any(|what| what.is_of_series()) && self.met(now) >= PATIENCE;
         postponed.iter().copied().filter(|what| !(lasts && what.is_of_series())).min()
     }
 
-    /// Records an occurrence. Returns how long the shortage has lasted.
+    /// Records that there was no room, and returns how long the shortage has lasted.
     fn met(&mut self, now: Instant) -> Duration {
         let lasting = self.met.filter(|(_, last)| now.saturating_duration_since(*last) < CALM);
         let since = lasting.map_or(now, |(since, _)| since);
@@ -102,7 +104,7 @@ mod tests {
         check(299, true);
         check(300, false);
         check(359, false);
-        check(419, true); // a minute without any refusal
+        check(419, true); // a minute has passed without any refusal
         check(478, true);
         (530..719).step_by(50).for_each(|seconds| check(seconds, true));
         check(719, false);

@@ -1,9 +1,10 @@
 use model::SeriesRefusal;
 
-/// Reason of refusals for lack of memory, in metrics and logs.
+/// Name of this reason for refusals in metrics and logs.
 pub const REASON: &str = "process_memory";
 
-/// Percentage of `--memory` from which new work that needs memory is refused. All accounts together take at most 93 %.
+/// New work that needs memory is refused when the process holds this percentage of `--memory`. All accounts
+/// together take at most 93 %.
 const HIGH_PERCENT: u64 = 95;
 
 /// Memory of the process, as counted by the kernel.
@@ -15,7 +16,7 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Checks for room for new series and tenants, exports, and queries that are not small.
+    /// Checks for memory for new series, new tenants, exports and all but small queries.
     pub const fn room(self) -> Result<(), SeriesRefusal> {
         let high_bytes = self.limit_bytes / 100 * HIGH_PERCENT;
         if self.held_bytes < high_bytes {

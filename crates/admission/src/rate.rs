@@ -1,35 +1,35 @@
-//! Limits rates by token buckets that may go into debt. A request is admitted if the bucket has no debt, and
-//! pays after decoding, when its size is known. So the mean rate holds for requests of any size.
+//! Limits rates by token buckets that may go into debt. A request is admitted if the bucket has no debt. Its
+//! tokens are taken after it is decoded, because its size is known only then. So the mean rate is right for
+//! requests of any size.
 
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Tokens per second.
     pub per_s: u64,
-    /// Time in which an empty bucket fills.
+    /// Time in which an empty bucket becomes full.
     pub burst: Duration,
 }
 
-/// A bucket of tokens, full at first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Time at which the bucket is full; `None` if unused.
+    /// When the bucket will be full. `None` if it was never used.
     full_at: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// If the bucket is in debt, fails with the time until the debt is paid.
+    /// Fails if the bucket is in debt, with the time until the debt is paid.
     pub fn check(&self, rate: Rate, now: Instant) -> Result<(), Duration> {
         let missing = self.missing(now);
         if missing > rate.burst { Err(missing - rate.burst) } else { Ok(()) }
     }
 
-    /// Takes `tokens`, even into debt.
+    /// Takes `tokens` even if the bucket has fewer, so that it goes into debt.
     pub fn take(&mut self, tokens: u64, rate: Rate, now: Instant) {
         let nanos = u128::from(tokens) * 1_000_000_000 / u128::from(rate.per_s.max(1));
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        // neither a lower limit nor a huge request blocks a tenant forever
+        // the debt is limited, because a huge request or a limit lowered later must not block a tenant
+        // forever
         let missing = self.missing(now).saturating_add(cost).min(rate.burst + DEBT_MAX);
         self.full_at = Some(now + missing);
     }
@@ -55,7 +55,7 @@ mod tests {
     fn a_burst_and_then_the_rate() {
         let began = Instant::now();
         let mut bucket = TokenBucket::default();
-        // every 10 ms, a sender tries to send 10 samples: ten times the rate
+        // every 10 ms, the sender tries to send 10 samples, which is ten times the rate
         let mut taken = 0;
         for tick in 0..10_000 {
             let now = began + Duration::from_millis(10 * tick);

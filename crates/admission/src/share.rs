@@ -1,20 +1,19 @@
-//! Divides the head's memory fairly among tenants. From the fill level
-//! [`watermarks::FAIR`](crate::watermarks::FAIR) on, a tenant above its share gets no new series. Shares are
-//! max-min fair, in proportion to weights: unused parts go to tenants that want more. If there are known
-//! tenants, all new tenants together get a tenth of the head.
+//! Divides the head's memory fairly among tenants. When the head is filled to
+//! [`watermarks::FAIR`](crate::watermarks::FAIR), tenants above their share get no new series. Shares are
+//! proportional to weights and max-min fair: what a tenant does not use is divided among tenants that want
+//! more. If some tenants are known, all new tenants together get a tenth of the head.
 
 use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 
-/// A tenant's memory in the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     pub bytes: u64,
     pub weight: u64,
-    /// See [`crate::share`].
+    /// New tenants share a tenth of the head, unless all tenants are new.
     pub is_new: bool,
 }
 
-/// Bytes of the head for a tenant of weight 1, from the fill level [`FAIR`] on.
+/// How many bytes of the head a tenant of weight 1 may hold when the head is filled to [`FAIR`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     known_bytes: u64,
@@ -22,7 +21,6 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Divides a head of `limit_bytes` among tenants.
     pub fn divide(limit_bytes: u64, holdings: &[Holding]) -> Self {
         if holdings.iter().filter(|holding| holding.bytes > 0).count() < 2 {
             return Self { known_bytes: u64::MAX, new_bytes: u64::MAX };
@@ -48,8 +46,8 @@ impl Shares {
     }
 }
 
-/// Max-min fair level, in bytes per weight: if larger holdings are cut to this level, all holdings take
-/// `room_bytes`.
+/// The max-min fair level, in bytes per unit of weight. If each tenant that holds more is cut to this level,
+/// all tenants together hold `room_bytes`.
 fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
     holdings.sort_unstable_by_key(|holding| holding.bytes / holding.weight);
     let mut weights: u64 = holdings.iter().map(|holding| holding.weight).sum();
@@ -62,7 +60,7 @@ fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
         left_bytes -= holding.bytes;
         weights -= holding.weight;
         if weights == 0 {
-            // all holdings fit, so the largest holding may take the rest
+            // all tenants fit, so the largest may have what is left
             return (holding.bytes + left_bytes) / holding.weight;
         }
     }

@@ -1,13 +1,13 @@
-//! Limit on the bytes of a tenant's tables. At the limit, the tenant may not write. Earlier samples are still
-//! sealed, so the tables may exceed the limit by the tenant's part of the head.
+//! Limit on the size of a tenant's tables. When it is reached, the tenant's writes are refused. Samples that
+//! were accepted before are still sealed, so the tables can exceed the limit by what the tenant has in the
+//! head.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableBytes {
     /// Bytes of the live files of the tenant's tables.
     pub used_bytes: u64,
-    /// `None`: no limit.
     pub limit_bytes: Option<u64>,
-    /// True if an operator set the limit. Otherwise, it was derived from the disk.
+    /// True if an operator has set the limit. Otherwise, it was derived from the size of the disk.
     pub is_configured: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Limits the number of tenants in memory, and new tenants.
+//! Limits how many tenants are in memory, and how fast new ones appear.
 
 use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;
@@ -15,31 +15,30 @@ pub trait Facts {
 
     fn process(&self) -> ProcessMemory;
 
-    /// Takes a token for a new tenant. Fails with the time until the next token.
+    /// Takes a token for a new tenant. If there is none, returns the time until the next one.
     fn take_token(&self, tenant: &TenantId) -> Result<(), Duration>;
 
     fn limits(&self) -> Limits;
 }
 
-/// Presence of a tenant in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence {
     /// True if any partition has the tenant in memory.
     pub is_in_memory: bool,
-    /// True if a partition without this tenant has the maximum number of tenants.
+    /// True if the tenant would have to be added to a partition that already has the maximum number of
+    /// tenants.
     pub is_any_full: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub tenants: usize,
-    /// New tenants at once.
+    /// New tenants that are admitted at the same time.
     pub burst: usize,
-    /// New tenants per minute after a burst.
+    /// New tenants that are admitted per minute after a burst.
     pub per_minute: usize,
 }
 
-/// Checks the limits on tenants.
 pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> {
     let Presence { is_in_memory, is_any_full } = facts.presence(tenant);
     if is_any_full && !facts.is_known(tenant) {

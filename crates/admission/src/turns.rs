@@ -1,5 +1,5 @@
-//! Decides which tenant's background work is next: that of the tenant with the least work done so far, relative to its
-//! weight.
+//! Decides which tenant's background work is done next: that of the tenant for which the least work was done
+//! so far, relative to its weight.
 //!
 //! ```text
 //!   work done per weight    clock                    a, waiting: next
@@ -7,28 +7,30 @@
 //!   absent: as at the clock          a        b
 //! ```
 //!
-//! The clock is the least work of a waiting tenant. A newcomer starts at the clock, so it neither waits for work done
-//! before, nor makes the others wait.
+//! The clock is the work of the waiting tenant that has got the least. A newcomer starts at the clock. So it
+//! does not have to wait because of work that was done for it long ago, and the others do not wait until it
+//! has caught up.
 
 use model::TenantId;
 use std::collections::BTreeMap;
 
-/// Work of tenants that are ahead of the clock. Empty while no tenant waits, so its size is limited by the number of
-/// tenants that had work since then.
+/// Work done for the tenants that are ahead of the clock. It is forgotten when no tenant waits, so there are
+/// at most as many entries as tenants that had work since then.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// Bytes per weight, greater than `clock`.
+    /// Bytes divided by the tenant's weight. All are greater than `clock`.
     ahead: BTreeMap<TenantId, u64>,
     clock: u64,
 }
 
 impl Turns {
-    /// True if no tenant that waits has less work done.
+    /// True if no waiting tenant has got less work than this one.
     pub fn is_next(&self, tenant: &TenantId) -> bool {
         !self.ahead.contains_key(tenant)
     }
 
-    /// The next of the waiting tenants; among equals, the first. If no tenant waits, all past work is forgotten.
+    /// Chooses among the waiting tenants. If several have got the same work, it is the first of them. If no
+    /// tenant waits, all past work is forgotten.
     pub fn next<'t>(&mut self, waiting: impl Iterator<Item = &'t TenantId>) -> Option<&'t TenantId> {
         let Some(next) = waiting.min_by_key(|tenant| self.done(tenant)) else {
             *self = Self::default();
@@ -40,7 +42,7 @@ impl Turns {
         Some(next)
     }
 
-    /// Records work of a tenant.
+    /// Records that `bytes` of work were done for a tenant.
     pub fn charge(&mut self, tenant: &TenantId, bytes: u64, weight: u64) {
         let done = self.done(tenant).saturating_add(bytes.div_ceil(weight.max(1)));
         if done > self.clock {
@@ -48,7 +50,6 @@ impl Turns {
         }
     }
 
-    /// Forgets tenants that no longer exist.
     pub fn retain(&mut self, exists: impl Fn(&TenantId) -> bool) {
         self.ahead.retain(|tenant, _| exists(tenant));
     }
@@ -66,7 +67,8 @@ mod tests {
         names.map(|name| TenantId::parse(name).unwrap())
     }
 
-    /// Bytes that each of the waiting tenants got in a number of turns of `bytes` each.
+    /// The waiting tenants are given with their bytes per turn and their weights. Returns how many bytes each
+    /// of them has got after `number` turns.
     fn served(turns: &mut Turns, waiting: &[(&TenantId, u64, u64)], number: usize) -> Vec<u64> {
         let mut served = vec![0; waiting.len()];
         for _ in 0..number {
@@ -94,7 +96,7 @@ mod tests {
         let mut turns = Turns::default();
         served(&mut turns, &[(&a, 100, 1), (&b, 100, 1)], 100);
         assert!(turns.is_next(&new));
-        // at most one turn ahead of the others
+        // each got a third, give or take one turn
         let served = served(&mut turns, &[(&a, 100, 1), (&b, 100, 1), (&new, 100, 1)], 30);
         assert!(served.iter().all(|bytes| bytes.abs_diff(1000) <= 100), "{served:?}");
     }

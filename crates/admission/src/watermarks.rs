@@ -1,40 +1,43 @@
-//! Fill levels of the head, in percent. At each level, a measure begins.
+//! Fill levels of the head, in percent of its limit. When a level is reached, the server takes a measure to
+//! save memory.
 
-/// Sealing begins at once, and does not yield to other work.
+/// Sealing begins at once, and no longer yields to other work.
 pub const SEAL: u64 = 60;
 
-/// Series without samples in memory are evicted a minute after their last write.
+/// Series that have no samples in memory are evicted a minute after their last write.
 pub const EVICT_SOON: u64 = 60;
 
-/// Writes of a blocked tenant are refused, if other tenants can be sealed.
+/// Writes of a tenant whose table cannot be written are refused, if sealing other tenants can make room.
 pub const REFUSE_BLOCKED: u64 = 60;
 
-/// Percentage of the limit on tenants from which idle series are evicted early.
+/// When this percentage of the limit on tenants is in memory, idle series are evicted early.
 pub const TENANTS: usize = 80;
 
-/// All series without samples in memory are evicted, and most exemplars are dropped.
+/// All series that have no samples in memory are evicted, and most exemplars are dropped.
 pub const EVICT_ALL: u64 = 75;
 
 /// Tenants above their share of the head get no new series ([`crate::share`]).
 pub const FAIR: u64 = 75;
 
-/// Percentage of the head for all new tenants together, from [`FAIR`] on.
+/// All new tenants together may hold this percentage of the head when it is filled to [`FAIR`].
 pub const NEW_TENANTS_SHARE: u64 = 10;
 
 /// Writes of tenants above their share of the head are refused.
 pub const REFUSE_ABOVE_SHARE: u64 = 92;
 
-/// Writes of a blocked tenant are refused, even if no other tenant can be sealed.
+/// Writes of a tenant whose table cannot be written are refused, even if no other tenant can be sealed.
 pub const REFUSE_LAST: u64 = 80;
 
 /// No new series are created, and no metadata of new metric families is kept.
 pub const NO_NEW_SERIES: u64 = 85;
 
-/// Replay for closed tenants stops, and starts again later. The level must be well above [`REFUSE_LAST`]:
-/// samples that fill the heads during an outage of the store must fit again after a restart.
+/// Replay of the journal stops for tenants whose table cannot be read, and starts again later. The level must
+/// be well above [`REFUSE_LAST`]: samples that fill the heads during an outage of the store must fit again
+/// after a restart.
 pub const REFUSE_CLOSED: u64 = 95;
 
-/// Percentage of the head for late samples that are not sealed. Beyond it, late samples are refused.
+/// Out-of-order samples that are not sealed yet may take this percentage of the head. More of them are
+/// refused.
 pub const LATE_SHARE: u64 = 25;
 
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);
@@ -44,7 +47,7 @@ const _: () =
     assert!(NO_NEW_SERIES < REFUSE_ABOVE_SHARE && REFUSE_ABOVE_SHARE < REFUSE_CLOSED && REFUSE_CLOSED < 100);
 const _: () = assert!(NEW_TENANTS_SHARE < FAIR && FAIR < NO_NEW_SERIES);
 
-/// Fill level from which writes of a blocked tenant are refused, in percent.
+/// Fill level at which writes are refused to a tenant whose table cannot be written.
 pub const fn refuse_blocked_from(others_are_sealed: bool) -> u64 {
     if others_are_sealed { REFUSE_BLOCKED } else { REFUSE_LAST }
 }

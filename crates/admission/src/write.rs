@@ -1,29 +1,29 @@
-//! Decides whether a principal may write, before its request is decoded.
+//! Decides whether a client may write, before its request is decoded.
 
 use crate::watermarks::REFUSE_ABOVE_SHARE;
 use crate::{TableBytes, WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};
 
-/// Facts about a node, each gathered after all earlier checks have passed.
+/// Facts about the node. Each is asked for only if all earlier checks have passed.
 pub trait Facts: tenant_slots::Facts {
     fn is_stopping(&self) -> bool;
 
-    /// Reason why the journal is not replayed yet; `None` once it is.
+    /// Why the journal is not fully replayed yet. `None` once it is.
     fn replaying(&self) -> Option<String>;
 
-    /// Reason why the tenant is closed; `None` if it is open.
+    /// Why the tenant's table cannot be read. `None` if it can.
     fn closed(&self, tenant: &TenantId) -> Option<String>;
 
-    /// Fill level from which the tenant's writes are refused, in percent; `None` if its table can be written.
+    /// If the tenant's table cannot be written, the fill level of the head at which its writes are refused,
+    /// in percent.
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
 
-    /// The tenant's share of the head in bytes, if it holds more.
+    /// If the tenant holds more than its share of the head, that share in bytes.
     fn exceeded_share(&self, tenant: &TenantId) -> Option<u64>;
 
     fn table_bytes(&self, tenant: &TenantId) -> TableBytes;
 }
 
-/// Checks whether a principal may write now.
 pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefusal> {
     rights(principal)?;
     let tenant = &principal.tenant;
@@ -66,7 +66,6 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefus
     tenant_slots::check(tenant, facts)
 }
 
-/// Checks whether a principal has the right to write.
 pub fn rights(principal: &Principal) -> Result<(), WriteRefusal> {
     match principal.rights.write {
         true => Ok(()),

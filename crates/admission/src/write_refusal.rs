@@ -4,14 +4,14 @@ use crate::Postponed;
 use model::{ErrorKind, SeriesRefusal, TenantId};
 use std::time::Duration;
 
-/// Default `Retry-After`. Memory and queues become free within seconds.
+/// Default `Retry-After`. Usually, memory and queues become free within seconds.
 pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// `Retry-After` if a person has to act or a store has to recover. It is less than
-/// [`crate::postponed::CALM`], so that a shortage lasts while senders wait.
+/// `Retry-After` if someone has to repair something, or if object storage has to recover. It is less than
+/// [`crate::postponed::CALM`], so that a shortage is not over just because senders wait.
 const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
-/// Refusal of a whole write.
+/// Why a whole write request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteRefusal {
     #[error("no right to write to tenant {tenant}")]
@@ -21,7 +21,7 @@ pub enum WriteRefusal {
     },
     #[error("the server is shutting down")]
     Stopping,
-    /// The journal is not replayed yet. The text names partitions and reasons.
+    /// The string names the partitions that are not replayed, and why.
     #[error("the journal is being replayed{0}")]
     Replaying(String),
     #[error(
@@ -30,7 +30,7 @@ pub enum WriteRefusal {
     )]
     Closed {
         tenant: TenantId,
-        /// The table's error.
+        /// Why the table cannot be read.
         why: String,
     },
     #[error("the head is full: it holds {used_mib} MiB of {limit_mib} MiB; raise the limit with --memory")]
@@ -39,24 +39,23 @@ pub enum WriteRefusal {
         used_mib: u64,
         limit_mib: u64,
     },
-    /// The tenant's table cannot be written, and its samples fill the head.
+    /// The samples of the tenant fill the head, because its table cannot be written.
     #[error(
         "the table of tenant {tenant} cannot be written, so its samples cannot leave the head, which is more than {percent} % \
          full; the server's log has the cause"
     )]
     Blocked {
         tenant: TenantId,
-        /// The fill level from which the tenant's writes are refused.
+        /// At this fill level of the head, the writes of such tenants are refused.
         percent: u64,
     },
-    /// The tenant exceeds its share of a nearly full head.
     #[error(
         "the head is more than {percent} % full, and tenant {tenant} holds more than its share, which is {share_mib} MiB; \
          raise the limit with --memory"
     )]
     TenantShare {
         tenant: TenantId,
-        /// The fill level from which tenants above their share are refused.
+        /// At this fill level of the head, the writes of such tenants are refused.
         percent: u64,
         share_mib: u64,
     },
@@ -69,10 +68,9 @@ pub enum WriteRefusal {
         /// Size of the tables' live files.
         used_kib: u64,
         limit_kib: u64,
-        /// True if an operator set the limit. Otherwise, it was derived from the disk.
+        /// True if an operator has set the limit. Otherwise, it was derived from the size of the disk.
         is_configured: bool,
     },
-    /// The tenant is new, and the maximum number of tenants is in memory.
     #[error("no room for a new tenant: {limit} tenants are in memory, which is the limit (setting tenants)")]
     Tenants {
         /// Maximum number of tenants.
@@ -83,9 +81,9 @@ pub enum WriteRefusal {
          tenants_per_minute)"
     )]
     NewTenants {
-        /// New tenants at once.
+        /// New tenants that are admitted at the same time.
         burst: usize,
-        /// New tenants per minute after a burst.
+        /// New tenants that are admitted per minute after a burst.
         per_minute: usize,
         wait: Duration,
     },
@@ -97,7 +95,7 @@ pub enum WriteRefusal {
         /// Time until the next request is admitted.
         wait: Duration,
     },
-    /// The tenant is not in memory, and there is no memory for its series.
+    /// The tenant is not in memory yet, and there is no memory for its series.
     #[error("{0}")]
     NoRoomForTenant(SeriesRefusal),
     #[error("{limit} write requests are in progress, which is the limit (setting inflight_requests)")]
@@ -109,28 +107,27 @@ pub enum WriteRefusal {
         "{limit} write requests of tenant {tenant} are in progress, which is its limit (setting concurrent_writes)"
     )]
     ConcurrentWrites { tenant: TenantId, limit: usize },
-    /// The tenant has used its share of the write requests in progress.
     #[error(
         "{inside} write requests of tenant {tenant} are in progress, which is its share of {limit} (setting \
          inflight_requests)"
     )]
     ShareOfRequests {
         tenant: TenantId,
-        /// Requests of the tenant.
+        /// Requests of this tenant.
         inside: usize,
-        /// Limit for all tenants.
+        /// Limit for all tenants together.
         limit: usize,
     },
-    /// The tenant has used its share of the write requests that may create series.
+    /// The tenant has used up its share of the write requests that wait to create series.
     #[error(
         "{inside} write requests of tenant {tenant} with new series are waiting, which is its share of {limit} requests or of \
          half of the account inflight (setting creating_requests)"
     )]
     ShareOfCreating {
         tenant: TenantId,
-        /// Requests of the tenant.
+        /// Requests of this tenant.
         inside: usize,
-        /// Limit for all tenants.
+        /// Limit for all tenants together.
         limit: usize,
     },
     #[error(
@@ -141,7 +138,7 @@ pub enum WriteRefusal {
         /// Maximum number of requests.
         limit: usize,
     },
-    /// The owner of a partition does not keep up.
+    /// The thread that owns a partition cannot keep up.
     #[error(
         "a partition's queue is full: {limit} write requests wait, because the disk or the processor is too slow"
     )]
@@ -149,22 +146,21 @@ pub enum WriteRefusal {
         /// Maximum length of the queue.
         limit: usize,
     },
-    /// Parts of the request were not stored yet. The other parts are stored.
+    /// Only a part of the request was stored. The rest may be stored if the request is repeated.
     #[error("{report}retry the request: samples that are stored already are not duplicated")]
     Postponed {
         /// First reason in the order of [`Postponed`].
         what: Postponed,
-        /// Report on stored and refused samples, in lines of text.
+        /// Lines of text that say what was stored and what was refused.
         report: String,
     },
 }
 
-/// Limited rates of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateLimited {
     Requests,
     Samples,
-    /// Bytes of request bodies, before decompression.
+    /// Bytes of request bodies as received, before decompression.
     Bytes,
 }
 
@@ -189,8 +185,8 @@ impl std::fmt::Display for RateLimited {
 }
 
 impl WriteRefusal {
-    /// Kind of error. Limits that an operator configured are a policy ([`ErrorKind::Limited`]). Most other
-    /// refusals depend on the node ([`ErrorKind::Unavailable`]).
+    /// Limits that an operator has set are [`ErrorKind::Limited`]. Most other refusals depend on the state of
+    /// the node ([`ErrorKind::Unavailable`]).
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
@@ -227,7 +223,7 @@ impl WriteRefusal {
         }
     }
 
-    /// Time after which a retry may succeed; `None` if never. The caller adds jitter.
+    /// When a retry may succeed. `None` if retries cannot help. The caller adds jitter.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rights { .. } => None,

@@ -1,31 +1,31 @@
-//! One request of one tenant, decoded but not resolved to series.
+//! One request of one tenant, after decoding and before its label sets are looked up as series.
 
 use crate::series::SeriesKey;
 use crate::{Histogram, SeriesRefusal, Value, caps};
 use std::ops::Range;
 
-/// Samples of one request in columns, with the label bytes of their series. Decoders do not parse labels.
-/// Label bytes are protobuf `Label` messages in any order ([`crate::labels`] has the canonical form).
+/// The samples of one request, in columns, together with the label bytes of each series. Decoders
+/// do not parse the labels: they are protobuf `Label` messages in any order ([`crate::labels`] has
+/// the canonical form).
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The bytes that `BatchSeries::labels` refers to. For remote write 1.0, they are the decompressed body.
     pub bytes: Vec<u8>,
     pub floats: SeriesBatch<f64>,
-    /// Series of native histograms.
     pub histograms: SeriesBatch<Histogram>,
     pub metadata: Vec<BatchMetadata>,
     pub texts: String,
-    /// Errors of refused series, with their label bytes as sent. Only the first [`Batch::REFUSED_KEPT_MAX`]
-    /// are listed.
+    /// The first [`Batch::REFUSED_KEPT_MAX`] refused series: why each was refused, and where its
+    /// labels are in `bytes`.
     pub refused: Vec<(SeriesRefusal, Range<u32>)>,
-    /// Number of wholly or partly refused series.
+    /// Number of series that were refused, even if only some of their samples were.
     pub refused_series: u64,
     pub refused_samples: u64,
     pub refused_histograms: u64,
     pub refused_exemplars: u64,
 }
 
-/// All series with values of one kind, and their samples in columns.
+/// All series of a request whose values are floats, or all whose values are histograms.
 #[derive(Debug)]
 pub struct SeriesBatch<V> {
     /// Series in order of arrival. A series may occur twice.
@@ -62,15 +62,16 @@ impl<V: Value> SeriesBatch<V> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Hash of the label bytes. The hash of canonical bytes is the key of the series.
+    /// Hash of the label bytes as sent. It identifies the series only if the bytes are canonical.
     pub key: SeriesKey,
-    /// Label bytes in `Batch::bytes`.
+    /// Position of the labels in `Batch::bytes`.
     pub labels: Range<u32>,
-    /// Samples of this series.
+    /// Positions of this series' samples in `SeriesBatch::timestamps` and `values`.
     pub samples: Range<u32>,
 }
 
-/// Metadata of a metric family. The texts are ranges of [`Batch::texts`], so entries need no allocation.
+/// Type, help text and unit of a metric. The strings are ranges of [`Batch::texts`], so that an
+/// entry needs no allocation of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMetadata {
     pub kind: MetricKind,
@@ -94,7 +95,6 @@ impl MetadataRef<'_> {
         Metadata { metric: metric.into(), kind, help: help.into(), unit: unit.into() }
     }
 
-    /// True if `other` has the same content.
     pub fn is(self, other: &Metadata) -> bool {
         let Self { metric, kind, help, unit } = self;
         metric == other.metric && kind == other.kind && help == other.help && unit == other.unit
@@ -102,10 +102,9 @@ impl MetadataRef<'_> {
 }
 
 impl Batch {
-    /// Maximum number of entries in `refused`.
     pub const REFUSED_KEPT_MAX: usize = 10;
 
-    /// Empties the batch and keeps its memory.
+    /// Empties the batch, but keeps its buffers allocated for the next request.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.floats.clear();
@@ -119,7 +118,6 @@ impl Batch {
         self.refused_exemplars = 0;
     }
 
-    /// Label bytes of a series as sent, canonical or not.
     #[inline]
     pub fn label_bytes(&self, series: &BatchSeries) -> &[u8] {
         &self.bytes[series.labels.start as usize..series.labels.end as usize]
@@ -135,7 +133,7 @@ impl Batch {
         })
     }
 
-    /// Counts a refused series with `samples` samples.
+    /// Counts a refused series and its `samples` samples.
     pub fn refuse(&mut self, error: SeriesRefusal, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
         self.refused_samples += samples as u64;
@@ -157,10 +155,9 @@ impl Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum MetricKind {
-    /// The sender named no type.
+    /// The sender did not say.
     #[default]
     Unknown = 0,
-    /// A value that only increases, except for resets.
     Counter = 1,
     Gauge = 2,
     Histogram = 3,
@@ -173,7 +170,8 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// Converts a number of remote write. Both versions have the same numbers.
+    /// Converts the number that a remote-write request has for the type. It is the same in versions
+    /// 1.0 and 2.0.
     pub const fn from_wire(n: u64) -> Self {
         match n {
             1 => Self::Counter,
@@ -187,7 +185,6 @@ impl MetricKind {
         }
     }
 
-    /// Prometheus' name of the kind.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -206,9 +203,9 @@ impl MetricKind {
 pub struct Metadata {
     pub metric: String,
     pub kind: MetricKind,
-    /// Help text, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
+    /// At most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
     pub help: String,
-    /// Unit, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
+    /// At most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
     pub unit: String,
 }
 
@@ -223,7 +220,7 @@ impl Metadata {
     }
 }
 
-/// Example of a counted event, usually with a trace ID.
+/// One event that a metric counted, given as an example. It usually has a trace ID.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
     /// Labels of the exemplar, not of its series. May be empty.

@@ -27,7 +27,7 @@ pub const LABEL_VALUE_BYTES_MAX: usize = 16 << 10;
 /// All labels of a series, in canonical form.
 pub const SERIES_LABEL_BYTES_MAX: usize = 64 << 10;
 
-/// Buckets of a native histogram. Prometheus' default is 160.
+/// Buckets of a native histogram. Prometheus limits them to 160 by default.
 pub const HISTOGRAM_BUCKETS_MAX: usize = 4096;
 
 /// Encoded native histogram ([`crate::histogram`]).
@@ -42,7 +42,7 @@ pub const TENANT_BYTES_MAX: usize = 150;
 /// Tenants in one query. Each tenant takes a pass over all partitions.
 pub const QUERY_TENANTS_MAX: usize = 32;
 
-/// Help or unit text of a metric. Longer texts are cut.
+/// Longer help texts and units of metrics are cut.
 pub const METADATA_TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Start of 1970. Older samples are refused.
@@ -54,7 +54,6 @@ pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
 /// Points per series of one range query, as in Prometheus.
 pub const QUERY_POINTS_MAX: i64 = 11_000;
 
-/// Partitions of a journal.
 pub const PARTITIONS_MAX: usize = 1024;
 
 const _: () = assert!(BODY_BYTES_MAX < u32::MAX as usize, "bytes of a body exceed u32 indexes");

@@ -23,41 +23,43 @@ const RESET_SHIFT: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Histogram(Box<[u8]>);
 
-/// What the sender knows about a reset since the previous histogram.
+/// Whether the observed counters were reset since the previous histogram, as far as the sender
+/// knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterReset {
-    /// Readers have to compare the counts.
+    /// Readers have to compare the counts of the two histograms.
     #[default]
     Unknown = 0,
     Yes = 1,
     No = 2,
-    /// A gauge, whose counts go up and down.
+    /// The histogram of a gauge: its counts go up and down, so they have no resets.
     Gauge = 3,
 }
 
-/// Consecutive buckets.
+/// A run of consecutive buckets. Buckets between two spans are empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Buckets between the end of the previous span and this one. In the first span, index of the first
-    /// bucket.
+    /// Number of empty buckets between the previous span and this one. For the first span, the
+    /// index of its first bucket.
     pub offset: i32,
     pub length: u32,
 }
 
-/// Positions of the buckets, without counts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Layout {
-    /// Resolution: each bound is `2^(2^-schema)` times the previous one. -53 means custom bounds.
+    /// Resolution: the upper bound of each bucket is `2^(2^-schema)` times that of the previous
+    /// bucket. -53 means that the bounds are in `custom_bounds`.
     pub schema: i8,
     pub zero_threshold: f64,
     pub positive: Vec<Span>,
     pub negative: Vec<Span>,
-    /// Upper bounds of buckets, for schema -53.
+    /// Upper bounds of the buckets, used only with schema -53.
     pub custom_bounds: Vec<f64>,
 }
 
 impl Layout {
-    /// Number of buckets, without the zero bucket; `None` above [`HISTOGRAM_BUCKETS_MAX`].
+    /// Number of buckets, not counting the zero bucket. `None` if it exceeds
+    /// [`HISTOGRAM_BUCKETS_MAX`].
     pub fn buckets(&self) -> Option<usize> {
         let lengths = self.positive.iter().chain(&self.negative).map(|span| span.length as usize);
         let count = lengths.fold(0usize, usize::saturating_add);
@@ -65,11 +67,12 @@ impl Layout {
     }
 }
 
-/// Counts: total, zero bucket, positive buckets, negative buckets.
+/// The total count, then the count of the zero bucket, of each positive and of each negative
+/// bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Counts {
     Whole(Vec<u64>),
-    /// Fractional counts, results of calculations.
+    /// Fractional counts, which result from calculations such as rates.
     Doubles(Vec<f64>),
 }
 
@@ -77,13 +80,12 @@ pub enum Counts {
 pub struct HistogramParts {
     pub reset: CounterReset,
     pub layout: Layout,
-    /// Two counts more than the layout has buckets.
+    /// There must be two more counts than the layout has buckets: the total and the zero bucket.
     pub counts: Counts,
-    /// Sum of all observations. [`crate::STALE_NAN_BITS`] marks the end of the series.
+    /// Sum of all observations. [`crate::STALE_NAN_BITS`] means that the series has ended.
     pub sum: f64,
 }
 
-/// Error of an invalid histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid histogram: {0}")]
 pub struct NotAHistogram(&'static str);
@@ -92,7 +94,7 @@ const TOO_MANY: NotAHistogram = NotAHistogram("it has too many buckets");
 const CUT_SHORT: NotAHistogram = NotAHistogram("it ends too early");
 
 impl Histogram {
-    /// Checks untrusted bytes in the encoded form.
+    /// Decodes untrusted bytes to check that they are a valid histogram.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotAHistogram> {
         HistogramParts::decode(bytes)?;
         Self::of(bytes.to_vec())

@@ -23,16 +23,15 @@ use std::sync::Arc;
 /// The label that holds a series' metric name.
 pub const METRIC_NAME: &str = "__name__";
 
-/// A shared canonical label set. Its bytes decide equality, order and hash.
+/// A set of labels in canonical form. Clones share memory. Equality, order and hash are those of
+/// the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Labels(Arc<[u8]>);
 
-/// A borrowed canonical label set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelsRef<'a>(&'a [u8]);
 
 impl Labels {
-    /// The empty set.
     pub fn empty() -> Self {
         Self(Arc::from([]))
     }
@@ -54,7 +53,6 @@ impl Labels {
         LabelsRef(&self.0)
     }
 
-    /// Name and value of each label, in order.
     pub fn iter(&self) -> LabelsIter<'_> {
         self.as_ref().iter()
     }
@@ -69,8 +67,8 @@ impl Labels {
 }
 
 impl<'a> LabelsRef<'a> {
-    /// Wraps canonical bytes: those of a [`Labels`], or those that [`is_canonical`] accepts. Iteration over
-    /// other bytes panics.
+    /// Wraps bytes that are already canonical, for example because [`is_canonical`] accepted them.
+    /// Iteration over other bytes panics.
     pub const fn from_canonical(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -83,7 +81,6 @@ impl<'a> LabelsRef<'a> {
         Labels(Arc::from(self.0))
     }
 
-    /// Name and value of each label, in order.
     pub const fn iter(self) -> LabelsIter<'a> {
         LabelsIter(Pairs::of(self.0))
     }
@@ -92,7 +89,8 @@ impl<'a> LabelsRef<'a> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// Compares as tables sort their rows: by metric name, then label by label. A prefix comes first.
+    /// The order of series in tables: by metric name, then label by label. A series whose labels
+    /// are a prefix of the other's comes first.
     pub fn cmp_in_tables(self, other: Self) -> Ordering {
         if self.0 == other.0 {
             return Ordering::Equal;
@@ -102,14 +100,13 @@ impl<'a> LabelsRef<'a> {
         name(self).cmp(&name(other)).then_with(|| others(self).cmp(others(other)))
     }
 
-    /// [`Self::iter`] without a UTF-8 check.
+    /// Like [`Self::iter`], but does not check that the bytes are UTF-8.
     fn pairs(self) -> Pairs<'a> {
         Pairs::of(self.0)
     }
 }
 
 impl std::fmt::Debug for LabelsRef<'_> {
-    /// Formats the labels as in Prometheus: `metric{name="value"}`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.get(METRIC_NAME).unwrap_or(""))?;
         f.write_str("{")?;

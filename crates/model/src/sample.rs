@@ -1,5 +1,3 @@
-//! Samples and time ranges.
-
 use crate::{Histogram, ValueKind};
 
 /// Bits of the NaN that marks the end of a series (`model/value/value.go` in Prometheus). Other NaNs are
@@ -24,7 +22,6 @@ impl TimeRange {
         Self { start_ms, end_ms }
     }
 
-    /// True if the two ranges share a millisecond.
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.start_ms <= other.end_ms && other.start_ms <= self.end_ms
     }
@@ -39,7 +36,7 @@ impl TimeRange {
 pub struct Samples<V = f64> {
     /// Milliseconds since the Unix epoch.
     pub timestamps: Vec<i64>,
-    /// Values, with the bits of NaNs unchanged.
+    /// NaNs keep their bits, which tell staleness markers from ordinary NaNs.
     pub values: Vec<V>,
 }
 
@@ -50,12 +47,10 @@ impl<V> Default for Samples<V> {
 }
 
 impl<V> Samples<V> {
-    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.truncate(0);
     }
 
-    /// Drops the samples from position `len` on.
     pub fn truncate(&mut self, len: usize) {
         self.timestamps.truncate(len);
         self.values.truncate(len);
@@ -76,7 +71,6 @@ impl<V> Samples<V> {
 }
 
 impl<V: Clone> Samples<V> {
-    /// Samples from position `from` on.
     pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (i64, V)> + '_ {
         self.timestamps[from..].iter().copied().zip(self.values[from..].iter().cloned())
     }
@@ -113,7 +107,6 @@ impl Default for SeriesSamples {
 }
 
 impl SeriesSamples {
-    /// No samples, in the variant for a series of `kind`.
     pub fn new(kind: ValueKind) -> Self {
         match kind {
             ValueKind::Float => Self::Floats(Samples::default()),
@@ -128,7 +121,7 @@ impl SeriesSamples {
         }
     }
 
-    /// Drops all samples and prepares for `kind`.
+    /// Removes all samples, so that the samples of a series of `kind` can be added.
     pub fn clear_for(&mut self, kind: ValueKind) {
         match self {
             Self::Floats(samples) if kind == ValueKind::Float => samples.clear(),
@@ -163,8 +156,8 @@ impl SeriesSamples {
     }
 }
 
-/// Merges two streams, each in ascending time order with unique timestamps. At equal timestamps, `later`
-/// wins.
+/// Merges two streams of samples, each in ascending time order with unique timestamps. If both have
+/// a sample with the same timestamp, the one from `later` is kept.
 pub fn overlay<V>(
     earlier: impl Iterator<Item = (i64, V)>,
     later: impl Iterator<Item = (i64, V)>,

@@ -11,14 +11,14 @@ use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 pub struct SeriesKey(pub u128);
 
 impl SeriesKey {
-    /// The key of label bytes.
     #[inline]
     pub fn of(label_bytes: &[u8], seed: u64) -> Self {
         Self(xxh3_128_with_seed(label_bytes, seed))
     }
 
-    /// Key of the series with values of `kind`. `self` is the key of the labels. Series with
-    /// the same labels are in one partition.
+    /// A label set may have floats and histograms, which are two series with two keys. `self` is
+    /// the key of the labels; this gives the key for the series with values of `kind`. Both are in
+    /// the same partition.
     #[inline]
     pub const fn of_kind(self, kind: ValueKind) -> Self {
         match kind {
@@ -28,15 +28,16 @@ impl SeriesKey {
         }
     }
 
-    /// Number of the owning partition, out of `count`. It depends on the high bits, because an index uses the
-    /// low bits.
+    /// Number of the partition that owns the series, out of `count` partitions. It depends on the
+    /// high bits of the key, because an index uses the low bits.
     #[inline]
     pub const fn partition(self, count: usize) -> usize {
         (((self.0 >> 64) as u64 as u128 * count as u128) >> 64) as usize
     }
 }
 
-/// Computes the same keys as [`SeriesKey::of`]. Twice as fast for labels of more than 240 bytes.
+/// Computes the same keys as [`SeriesKey::of`], but twice as fast for labels of more than 240
+/// bytes: what XXH3 derives from the seed for such inputs is computed once.
 #[derive(Debug, Clone)]
 pub struct SeriesHasher {
     seed: u64,
@@ -44,7 +45,8 @@ pub struct SeriesHasher {
 }
 
 impl SeriesHasher {
-    /// Longest input that XXH3 hashes with the seed. Longer inputs need a secret derived from the seed.
+    /// XXH3 uses the seed itself for inputs up to this length. For longer ones, it derives a secret
+    /// from the seed.
     const SEEDED_BYTES_MAX: usize = 240;
 
     pub const fn new(seed: u64) -> Self {
@@ -60,8 +62,8 @@ impl SeriesHasher {
     }
 }
 
-/// Reference to a series in one partition's head, valid until the series is evicted or the process ends.
-/// References are dense, and freed references are reused.
+/// Number of a series in the memory of one partition. It is valid until the series is evicted or
+/// the process ends. Freed numbers are reused, so that they stay small enough to index arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesRef(pub u32);
 

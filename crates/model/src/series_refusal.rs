@@ -22,22 +22,22 @@ pub enum SeriesRefusal {
     LabelsTooLong(usize),
     #[error("label reference {0} is outside the symbol table of {1} symbols")]
     SymbolOutOfRange(u32, usize),
-    /// Label references must come in pairs of name and value.
+    /// Label references must come in pairs: name, then value.
     #[error("odd number of label references: {0}")]
     OddLabelRefs(usize),
-    /// Invalid label bytes, with the byte offset of the error.
+    /// The number is the offset of the error, from the start of the labels.
     #[error("labels are not valid protobuf: error at byte {0} of the labels")]
     DamagedLabels(usize),
-    /// Unreadable line of a line-based protocol.
+    /// A line of a line-based protocol (such as that of Graphite) cannot be read.
     #[error("line {number}: {what}")]
     Line {
-        /// Number of the line, from 1.
+        /// Counted from 1.
         number: usize,
         what: String,
     },
     #[error("series has no samples")]
     NoSamples,
-    /// Number of native histograms, which cannot be stored yet.
+    /// The number is how many native histograms the series has.
     #[error("native histograms cannot be stored yet: {0} refused")]
     NativeHistograms(usize),
     /// The time is before 1970, after 9999, or too far from the clock.
@@ -71,10 +71,8 @@ pub enum SeriesRefusal {
              {share_mib} MiB; raise the limit with --memory, or the setting share_weight"
     )]
     TenantShare { used_mib: u64, share_mib: u64 },
-    /// The tenant has reached its limit of series in memory.
     #[error("the tenant has {limit} active series, which is its limit (setting active_series)")]
     ActiveSeries { limit: u64 },
-    /// The tenant has reached its limit of series with this metric name.
     #[error(
         "the tenant has {limit} active series of this metric name, which is its limit (setting series_per_metric)"
     )]
@@ -84,23 +82,22 @@ pub enum SeriesRefusal {
     )]
     NewSeriesRate {
         per_s: u64,
-        /// Time until the next series may be created.
+        /// Until then, no more series can be created.
         wait: Duration,
     },
     #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]
     TooManyClusters { limit: usize },
-    /// The clusters of all tenants fill their memory.
     #[error(
         "no memory for another cluster of replicas: the clusters of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
     )]
     NoRoomForClusters { limit_kib: u64 },
-    /// Late samples fill their share of the head.
+    /// Out-of-order samples that are not sealed yet have a fixed share of the head's memory, which is full.
     #[error(
         "no memory for out-of-order samples: those not sealed yet may hold {limit_mib} MiB; retry later, or raise the limit \
          with --memory"
     )]
     NoRoomForLate {
-        /// Limit on late samples.
+        /// Memory that these samples may take.
         limit_mib: u64,
     },
 }

@@ -1,28 +1,31 @@
-/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as
-/// samples.
+/// What a rollup stores about the samples that a series has in one interval, called a bucket.
+/// Staleness markers do not count as samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
     Count,
     /// The first value, with its timestamp.
     First,
-    /// Increase of a counter from the first to the last sample of the bucket, across resets.
+    /// How much a counter increased from the first to the last sample of the bucket. A reset counts
+    /// as a restart from zero.
     Increase,
     /// The last value, with its timestamp.
     Last,
-    /// Greatest value, or NaN if all values are NaN. The first of equal values counts.
+    /// Greatest value, or NaN if all values are NaN. If values are equal (such as 0 and -0), it is
+    /// the first of them.
     Max,
-    /// Least value, or NaN if all values are NaN. The first of equal values counts.
+    /// Least value, or NaN if all values are NaN. If values are equal (such as 0 and -0), it is the
+    /// first of them.
     Min,
-    /// Sum of the values in time order.
+    /// Values are added in time order, because the order affects rounding.
     Sum,
 }
 
 impl Statistic {
-    /// All statistics, sorted by name. `statistic as usize` is the index.
+    /// Sorted by name, so that `statistic as usize` is the index of a statistic.
     pub const ALL: [Self; 7] =
         [Self::Count, Self::First, Self::Increase, Self::Last, Self::Max, Self::Min, Self::Sum];
 
-    /// Name of the statistic. Rollup tables store it, so it never changes.
+    /// Rollup tables store these names, so they never change.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Count => "count",

@@ -1,8 +1,8 @@
 use crate::caps::TENANT_BYTES_MAX;
 use std::sync::Arc;
 
-/// Valid name of a tenant: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but not `.` or `..`. The
-/// rules are Mimir's. A name is safe as a path segment and as an HTTP header.
+/// Valid name of a tenant: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but not `.` or
+/// `..`. These are the rules of Mimir. Names are safe as path segments and in HTTP headers.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(Arc<str>);
 
@@ -19,7 +19,7 @@ pub enum TenantError {
 }
 
 impl TenantId {
-    /// The tenant of requests without a tenant's name.
+    /// The tenant of requests that name no tenant.
     pub fn anonymous() -> Self {
         Self("anonymous".into())
     }

@@ -9,17 +9,15 @@ impl TenantPatterns {
         Self(patterns)
     }
 
-    /// Memory held by the patterns, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|pattern| size_of::<String>() + pattern.capacity()).sum()
     }
 
-    /// True if one of the patterns matches.
     pub fn matches(&self, tenant: &TenantId) -> bool {
         self.0.iter().any(|pattern| matches(pattern, tenant.as_str()))
     }
 
-    /// The tenant, if the patterns allow only one.
+    /// The tenant that the patterns allow, if they allow only one.
     pub fn only(&self) -> Option<TenantId> {
         match &*self.0 {
             [name] if !name.contains('*') => TenantId::parse(name).ok(),

@@ -1,8 +1,9 @@
-//! Columns of values of one kind. Code branches once per column and not once per value.
+//! Columns of values: all floats or all histograms, so that code branches once per column and not
+//! per value.
 
 use crate::Histogram;
 
-/// Kind of a series' values. Labels with floats and histograms name two series
+/// A series has floats or histograms. If both arrive with the same labels, they are two series
 /// ([`crate::SeriesKey::of_kind`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ValueKind {
@@ -11,15 +12,13 @@ pub enum ValueKind {
     Histogram,
 }
 
-/// A column of values of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
-    /// NaNs keep their bits.
+    /// NaNs keep their bits, which tell staleness markers from ordinary NaNs.
     Floats(Vec<f64>),
     Histograms(Vec<Histogram>),
 }
 
-/// A borrowed part of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValuesRef<'a> {
     Floats(&'a [f64]),
@@ -35,7 +34,7 @@ pub trait Value: Clone {
 
     fn column(values: &[Self]) -> ValuesRef<'_>;
 
-    /// The values of a column. Panics if it has another kind.
+    /// Panics if the column has values of another kind.
     fn of(values: &mut Values) -> &mut Vec<Self>;
 }
 
@@ -92,7 +91,7 @@ impl Default for Values {
     }
 }
 
-/// Calls the same method on the vector of either kind.
+/// Evaluates the same expression for either kind of vector.
 macro_rules! each {
     ($values:expr, $vec:ident => $body:expr) => {
         match $values {
@@ -132,7 +131,7 @@ impl Values {
         }
     }
 
-    /// Drops all values and prepares for `kind`.
+    /// Removes all values, so that values of `kind` can be added.
     pub fn clear_for(&mut self, kind: ValueKind) {
         match self.kind() == kind {
             true => self.truncate(0),
@@ -144,7 +143,8 @@ impl Values {
         each!(self, values => values.truncate(len));
     }
 
-    /// Moves the value at `from` to `to`. The value at `to` is lost.
+    /// Moves the value at `from` to `to`, where it replaces the value. For loops that remove some
+    /// of the values.
     #[inline]
     pub fn keep(&mut self, from: usize, to: usize) {
         match self {
@@ -153,7 +153,7 @@ impl Values {
         }
     }
 
-    /// Appends values. Panics if they have another kind.
+    /// Panics if the values are of another kind than the column.
     pub fn extend(&mut self, values: ValuesRef<'_>) {
         match (self, values) {
             (Self::Floats(own), ValuesRef::Floats(values)) => own.extend_from_slice(values),

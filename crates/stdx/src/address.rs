@@ -1,7 +1,8 @@
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Parses `127.0.0.1:9009`, `[::1]:9009`, `localhost:9009` or `:9009` (all addresses of this machine). A host
-/// name gives its first IPv4 address, or else its first address.
+/// Parses an address to listen on, such as `127.0.0.1:9009`, `[::1]:9009` or `localhost:9009`.
+/// `:9009` means all addresses of this machine. If a host name has several addresses, its first
+/// IPv4 address is preferred.
 pub fn listen(text: &str) -> Result<SocketAddr, String> {
     let form = "an address and a port, such as 127.0.0.1:9009, localhost:9009 or :9009 for all addresses";
     if let Ok(address) = text.parse() {
@@ -12,7 +13,7 @@ pub fn listen(text: &str) -> Result<SocketAddr, String> {
     if host.is_empty() {
         return Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
     }
-    // an IPv6 address without brackets seems to end with a port
+    // without brackets, the last group of an IPv6 address would be read as the port
     if host.contains([':', '[', ']', '/', '@']) || host.contains(char::is_whitespace) {
         return Err(form.into());
     }

@@ -1,19 +1,20 @@
-//! A certificate authority for tests, based on `openssl`.
+//! A certificate authority for tests, which runs `openssl`.
 
 use crate::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A certificate authority in a folder. Its certificate is `ca.pem`. Each signed certificate is `NAME.pem`,
-/// with the key `NAME.key`.
+/// A certificate authority with its files in one folder. Its own certificate is `ca.pem`. Each
+/// certificate that it signs is `NAME.pem`, and the key is `NAME.key`.
 #[derive(Debug)]
 pub struct Authority(PathBuf);
 
-/// Options for a new key of a fast type.
+/// Arguments of `openssl` for an elliptic-curve key, which is created quickly.
 const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
 
 impl Authority {
-    /// Creates an authority. If `openssl` is missing, reports a skipped test and returns `None`.
+    /// Creates an authority. If `openssl` is not installed, reports that the test is skipped and
+    /// returns `None`.
     pub fn new(folder: &Path) -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
             skipped::for_want_of("openssl");
@@ -35,7 +36,7 @@ impl Authority {
         self.sign(name);
     }
 
-    /// Like [`Self::server`], with a 4096-bit RSA key, which makes signatures slow.
+    /// Like [`Self::server`], but with a 4096-bit RSA key, so that handshakes take long.
     pub fn server_with_rsa(&self, name: &str) {
         let new_key = ["-newkey", "rsa:4096", "-nodes"];
         self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth", &new_key);

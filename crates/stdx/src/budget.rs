@@ -9,7 +9,7 @@ pub use incremental::{Growing, IncrementalReservation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A named share of the process' memory. Clones share the account.
+/// One named part of the process' memory budget. Clones are the same account.
 #[derive(Debug, Clone)]
 pub struct Account(Arc<Inner>);
 
@@ -19,25 +19,23 @@ struct Inner {
     limit_bytes: AtomicU64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
-    /// The whole account, if this is a part.
     whole: Option<Whole>,
 }
 
 #[derive(Debug)]
 struct Whole {
     account: Account,
-    /// A part may hold this multiple of the whole's free bytes.
+    /// The part may hold this many times the bytes that are free in the whole account.
     multiple: AtomicU64,
 }
 
-/// Error of a refused reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
     pub account: &'static str,
     pub asked_bytes: u64,
     pub used_bytes: u64,
     pub limit_bytes: u64,
-    /// Bytes that a part may hold now, if its share caused the refusal.
+    /// If the part of an account had used up its share, the bytes that it may hold at the moment.
     pub share_bytes: Option<u64>,
 }
 
@@ -61,7 +59,7 @@ impl std::fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl Exhausted {
-    /// True if the request exceeds the account's limit, so that no retry can succeed.
+    /// True if the request is larger than the whole account, so that no retry can succeed.
     pub const fn is_for_good(&self) -> bool {
         self.asked_bytes > self.limit_bytes
     }
@@ -82,22 +80,23 @@ impl Account {
         }))
     }
 
-    /// A part of this account, for one of several users. Its bytes count in both accounts. A part may hold a
-    /// multiple of the whole's free bytes ([`Self::share`]), so it leaves some bytes to others. Alone in the
-    /// account, it may hold more.
+    /// A part of this account for one of its users, such as a tenant. Bytes of the part also count
+    /// in the whole account. A part may hold only a multiple of the bytes that are free
+    /// ([`Self::share`]), so that other users find some bytes free. The only user of an account may
+    /// hold all of it.
     pub fn part(&self) -> Self {
         let whole = Whole { account: self.clone(), multiple: AtomicU64::new(1) };
         Self::within(self.0.name, self.limit_bytes(), Some(whole))
     }
 
-    /// Sets a part's limit: `multiple` times the free bytes of the whole, and at most `limit_bytes`.
+    /// Limits a part to `multiple` times the bytes that are free in the whole account, and to
+    /// `limit_bytes`.
     pub fn share(&self, multiple: u64, limit_bytes: u64) {
         let Some(whole) = &self.0.whole else { return };
         whole.multiple.store(multiple, Ordering::Relaxed);
         self.0.limit_bytes.store(limit_bytes.min(whole.account.limit_bytes()), Ordering::Relaxed);
     }
 
-    /// The whole account of a part, or the account itself.
     pub fn whole(&self) -> &Self {
         self.0.whole.as_ref().map_or(self, |whole| &whole.account)
     }
@@ -129,12 +128,12 @@ impl Account {
         self.used_bytes() >= self.limit_bytes()
     }
 
-    /// Takes `bytes` more for a reservation of `held_bytes`.
+    /// Takes `bytes` more for a reservation that already has `held_bytes`.
     fn take(&self, bytes: u64, held_bytes: u64) -> Result<(), Exhausted> {
         let limit_bytes = self.limit_bytes();
         let Some(whole) = &self.0.whole else { return self.take_up_to(bytes, limit_bytes, limit_bytes) };
         if bytes.saturating_add(held_bytes) > limit_bytes {
-            // no retry can succeed, even if others hold nothing
+            // retries cannot succeed, even when nobody else holds anything
             let used_bytes = self.used_bytes();
             let (account, share_bytes) = (self.0.name, Some(limit_bytes));
             return Err(Exhausted { account, asked_bytes: bytes, used_bytes, limit_bytes, share_bytes });
@@ -181,12 +180,13 @@ impl Account {
     }
 }
 
-/// Bytes reserved from an [`Account`], returned on drop.
+/// Bytes that are reserved in an [`Account`] until this is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     account: Account,
     bytes: u64,
-    /// Rest of the bytes of [`Self::advance`].
+    /// Bytes taken by [`Self::advance`] that are not used yet. `None` if nothing was taken in
+    /// advance.
     advance_bytes: Option<u64>,
 }
 
@@ -195,8 +195,9 @@ impl Reservation {
         self.bytes
     }
 
-    /// Takes `bytes` in advance, for use by [`Self::resize`] until [`Self::settle`]. Without advances,
-    /// concurrent requests can block each other, so that all fail.
+    /// Takes `bytes` in advance, which later calls of [`Self::resize`] use up. Without advances,
+    /// concurrent requests that grow step by step could fill the account together, so that none of
+    /// them can finish.
     pub fn advance(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         self.account.take(bytes, self.bytes + advance_bytes)?;
@@ -204,13 +205,13 @@ impl Reservation {
         Ok(())
     }
 
-    /// Returns the rest of the advance.
+    /// Gives back the part of the advance that was not used.
     pub fn settle(&mut self) {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
-    /// Grows or shrinks the reservation to `bytes`. On failure, nothing changes. The error's `used_bytes`
-    /// do not include this reservation.
+    /// Grows or shrinks the reservation to `bytes`. If that fails, the reservation stays as it was,
+    /// and the error's `used_bytes` are those of other reservations.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         let held_bytes = self.bytes + advance_bytes;

@@ -10,7 +10,7 @@ pub struct Date {
     pub day: i64,
 }
 
-/// Days in 400 years. Then the calendar repeats.
+/// Days in 400 years, after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
 
 /// Days from 1 March of the year 0 to 1 January 1970.
@@ -19,7 +19,6 @@ const EPOCH_DAYS: i64 = 719_468;
 // Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". Years begin in March, so the leap
 // day comes last.
 impl Date {
-    /// The date `days` days after 1970-01-01.
     pub const fn of_days(days: i64) -> Self {
         let shifted = days + EPOCH_DAYS;
         let (era, of_era) = (shifted.div_euclid(ERA_DAYS), shifted.rem_euclid(ERA_DAYS));

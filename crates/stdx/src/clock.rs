@@ -11,13 +11,12 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
         Instant::now()
     }
 
-    /// Waits for `time`. A virtual clock advances instead.
+    /// Waits for `time`. A virtual clock does not wait, but moves its own time forward.
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
 }
 
-/// The machine's wall clock.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 
@@ -29,7 +28,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Clock that advances only by its methods, or when a caller sleeps.
+/// A clock for tests that stands still, except when it is told to advance or a caller sleeps.
 #[derive(Debug)]
 pub struct ManualClock {
     now_ms: AtomicI64,
@@ -38,23 +37,21 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock stopped at `now_ms`.
     pub fn at(now_ms: i64) -> Self {
         Self { now_ms: AtomicI64::new(now_ms), began: Instant::now(), passed_ms: AtomicU64::new(0) }
     }
 
-    /// Advances wall-clock and monotonic time.
+    /// Advances both the wall clock and the monotonic clock.
     pub fn advance(&self, by_ms: u64) {
         self.passed_ms.fetch_add(by_ms, Ordering::SeqCst);
         self.set(by_ms.try_into().unwrap_or(i64::MAX));
     }
 
-    /// Monotonic time since the clock's creation, in milliseconds.
     pub fn passed_ms(&self) -> u64 {
         self.passed_ms.load(Ordering::SeqCst)
     }
 
-    /// Shifts only the wall clock by `by_ms`.
+    /// Sets the wall clock forward or back by `by_ms`. Monotonic time does not change.
     pub fn set(&self, by_ms: i64) {
         self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
     }

@@ -1,8 +1,9 @@
-//! Damages bytes, for tests of decoders.
+//! Damages bytes at random, for tests of decoders.
 
 use crate::rng::Rng;
 
-/// Runs `target` on each input of `corpus`, then on [`mutations`]`(usual)` damaged copies. Prints the seed.
+/// Runs `target` on each input of `corpus`, then on damaged copies, whose number is
+/// [`mutations`]`(usual)`. Prints the seed.
 pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
     corpus.iter().for_each(|bytes| target(bytes));
     let mut rng = Rng::announced();
@@ -13,7 +14,8 @@ pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
     }
 }
 
-/// Number of damaged inputs: environment variable `FUZZ_MUTATIONS`, or else `usual`.
+/// How many damaged inputs a test should try: the environment variable `FUZZ_MUTATIONS`, or `usual`
+/// if it is not set.
 pub fn mutations(usual: usize) -> usize {
     std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }

@@ -1,10 +1,9 @@
 //! A small seeded random number generator (SplitMix64, Steele, Lea & Flood 2014). Not for secrets.
 
-/// A reproducible stream of random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
-/// SplitMix64's output function, a good 64-bit mixer.
+/// The output function of SplitMix64. It spreads each input bit over all 64 bits.
 pub const fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,13 +16,14 @@ impl Rng {
         Self(seed)
     }
 
-    /// A random seed, for runs that print it.
+    /// A random seed. The caller prints it, so that a failure can be repeated.
     pub fn fresh_seed() -> u64 {
         use std::hash::{BuildHasher, Hasher};
         std::collections::hash_map::RandomState::new().build_hasher().finish()
     }
 
-    /// A stream for tests, with the seed `TEST_SEED` or a random one. Prints the seed.
+    /// Random numbers for a test. The seed is printed. The environment variable `TEST_SEED` repeats
+    /// a run with its seed.
     pub fn announced() -> Self {
         let given = std::env::var("TEST_SEED").ok();
         let seed = given.map_or_else(Self::fresh_seed, |seed| seed.parse().expect("TEST_SEED is no number"));
@@ -47,7 +47,6 @@ impl Rng {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True with probability `p`.
     pub const fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }

@@ -4,13 +4,13 @@
 use std::ffi::OsStr;
 use std::io::Write;
 
-/// Environment variable: path of the file for reports of skipped tests.
+/// Environment variable with the path of the file that lists skipped tests.
 pub const VARIABLE: &str = "FLOODMARK_SKIPPED";
 
-/// Environment variable: path of the file for scores.
+/// Environment variable with the path of the file that lists scores.
 pub const SCORES: &str = "FLOODMARK_SCORES";
 
-/// Reports that a test, or a part of it, is skipped because `missing` is not available.
+/// Reports that a test, or a section of it, is skipped because `missing` is not installed.
 pub fn for_want_of(missing: &str) {
     let thread = std::thread::current();
     note(thread.name().unwrap_or("a test"), missing, std::env::var_os(VARIABLE).as_deref());
@@ -27,7 +27,7 @@ fn note(test: &str, missing: &str, path: Option<&OsStr>) {
     append(&format!("{missing}\t{test}\n"), path);
 }
 
-/// Appends a line by one write, because several processes append.
+/// Appends the line with a single write, because several test processes append to the same file.
 fn append(line: &str, path: Option<&OsStr>) {
     let Some(path) = path else { return };
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);

@@ -1,12 +1,11 @@
-//! Counters, gauges and histograms in a registry that is passed in, without globals. Names follow
-//! `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::render`] writes Prometheus' text format,
-//! version 0.0.4.
+//! Counters, gauges and histograms. They are in a registry that is passed in, so there are no
+//! globals. Names follow `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::render`] writes
+//! Prometheus' text format, version 0.0.4.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A number that only increases.
 #[derive(Debug, Clone, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -24,7 +23,6 @@ impl Counter {
     }
 }
 
-/// A number that goes up and down.
 #[derive(Debug, Clone, Default)]
 pub struct Gauge(Arc<AtomicU64>);
 
@@ -44,21 +42,20 @@ pub const LATENCY_BUCKETS_S: &[f64] = &[
     30.0,
 ];
 
-/// A distribution over fixed buckets.
+/// Counts observations in buckets with fixed bounds.
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<HistogramInner>);
 
 #[derive(Debug)]
 struct HistogramInner {
     bounds: &'static [f64],
-    /// A counter for each bound, and one for larger values.
+    /// One counter for each upper bound, and one for values above all of them.
     counts: Vec<AtomicU64>,
-    /// Sum of the observations in millionths, an integer for atomic addition.
+    /// Sum of the observations in millionths. Only integers can be added atomically.
     sum_micros: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty histogram with these upper bounds, in ascending order.
     pub fn new(bounds: &'static [f64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self(Arc::new(HistogramInner { bounds, counts, sum_micros: AtomicU64::new(0) }))
@@ -75,7 +72,7 @@ impl Histogram {
     }
 }
 
-/// All metrics of a process, or of one node in a test.
+/// All metrics of a process. Tests have a registry for each node.
 #[derive(Debug, Default, Clone)]
 pub struct Registry(Arc<Mutex<Vec<Entry>>>);
 
@@ -87,7 +84,7 @@ struct Entry {
     metric: Metric,
 }
 
-/// Metrics with the same name.
+/// What all metrics with the same name have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     pub name: &'static str,
@@ -96,7 +93,7 @@ pub struct Family {
     pub kind: &'static str,
 }
 
-/// A family or value found by [`Registry::read`].
+/// What [`Registry::read`] passes to its caller.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Found<'a> {
     Family(Family),
@@ -106,15 +103,15 @@ pub enum Found<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading<'a> {
     pub name: &'static str,
-    /// Suffix for a part of a histogram, such as `_bucket`; otherwise empty.
+    /// Suffix of a histogram's series, such as `_bucket`; otherwise empty.
     pub suffix: &'static str,
     pub labels: &'a [(String, String)],
-    /// Additional label, such as `le`.
+    /// A label that is not fixed at registration, such as the `le` of a histogram's bucket.
     pub extra: Option<(&'a str, &'a str)>,
     pub value: f64,
 }
 
-/// Pairs of a label's value and the number that the gauge shows for it.
+/// Reads gauges that differ in one label: its value for each gauge, and the number to show.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
 enum Metric {
@@ -151,7 +148,6 @@ impl Registry {
         self.counter_with(name, help, &[])
     }
 
-    /// A counter with fixed labels.
     pub fn counter_with(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
         let counter = Counter::default();
         self.push(name, help, labels, Metric::Counter(counter.clone()));
@@ -185,8 +181,8 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
-    /// Gauges that differ in the value of one label. `read` returns the present values at each
-    /// [`Self::read`] of the registry. The caller limits the number of gauges.
+    /// Gauges that differ in the value of one label. At each [`Self::read`] of the registry, `read`
+    /// returns the label values and numbers. The caller has to limit how many there are.
     pub fn gauges_fn(
         &self,
         name: &'static str,
@@ -197,7 +193,6 @@ impl Registry {
         self.push(name, help, &[], Metric::GaugesFn(label, Box::new(read)));
     }
 
-    /// A histogram with fixed labels.
     pub fn histogram(
         &self,
         name: &'static str,
@@ -218,8 +213,8 @@ impl Registry {
         entries.push(Entry { name, help, labels, metric });
     }
 
-    /// Calls `each` with each family and its values, in order of registration. `each` must not use the
-    /// registry.
+    /// Calls `each` with each family, followed by its values, in the order of registration. `each`
+    /// must not use the registry, which is locked.
     pub fn read(&self, each: &mut dyn FnMut(Found<'_>)) {
         let entries = self.0.lock().expect("BUG: a registry user panicked");
         let mut done: Vec<&str> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Units of durations in milliseconds, longest first.
+/// Milliseconds of each unit, longest unit first.
 const DURATIONS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
     ("w", 7 * 86_400_000),
@@ -13,8 +13,8 @@ const DURATIONS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// Parses a duration in Prometheus' notation, such as `1h30m`, to milliseconds. A duration that is too long
-/// becomes `i64::MAX`. `None` for other texts.
+/// Parses a duration in Prometheus' notation, such as `1h30m`, to milliseconds. A duration that is
+/// too long becomes `i64::MAX`. Returns `None` if the text is no duration.
 pub fn duration_ms(text: &str) -> Option<i64> {
     if text.is_empty() {
         return None;
@@ -32,8 +32,8 @@ pub fn duration_ms(text: &str) -> Option<i64> {
     Some(total)
 }
 
-/// Parses a duration such as `1h30m`, `1.5s` or `20us`, or a number of seconds. Units may be in any order.
-/// `None` for other texts.
+/// Parses a duration such as `1h30m`, `1.5s` or `20us`, or a number of seconds. Units may be in any
+/// order. Returns `None` if the text is no duration.
 pub fn duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
@@ -56,8 +56,8 @@ pub fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// Parses a size such as `512MiB`, `1.5 GB` or `4096` to bytes. `None` for other texts, and from 10^18 bytes
-/// on.
+/// Parses a size such as `512MiB`, `1.5 GB` or `4096` to bytes. Returns `None` if the text is no
+/// size, or if it is 10^18 bytes or more.
 pub fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -78,7 +78,8 @@ pub fn bytes(text: &str) -> Option<u64> {
     (0.0..1e18).contains(&bytes).then_some(bytes as u64)
 }
 
-/// Formats milliseconds in days and smaller units, for [`duration_ms`]. Negative durations become `0s`.
+/// Formats a duration so that [`duration_ms`] can parse it. Days are the longest unit. Negative
+/// durations become `0s`.
 pub fn duration_text(ms: i64) -> String {
     let (mut rest, mut text) = (ms.max(0), String::new());
     // "365d" is easier to read than "52w1d"
@@ -91,14 +92,16 @@ pub fn duration_text(ms: i64) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
-/// Formats a size exactly, in the largest possible binary unit, for [`bytes`].
+/// Formats a size so that [`bytes`] parses it to exactly the same number, such as `512MiB`. The
+/// unit is the largest that needs no fraction.
 pub fn bytes_text(bytes: u64) -> String {
     let units = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let whole = units.iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
     whole.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
 }
 
-/// Formats a number, with three digits from 10,000 on: `950`, `12.3k`, `4.56M`.
+/// Formats a number for people. Numbers from 10,000 on are cut to three digits: `950`, `12.3k`,
+/// `4.56M`.
 pub fn short(number: f64) -> String {
     let (scaled, unit) = match number.abs() {
         1e9.. => (number / 1e9, "G"),

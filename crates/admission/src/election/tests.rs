@@ -36,7 +36,7 @@ fn an_elected_replica_may_pause_if_no_other_is_heard() {
     let (began, mut elections) = (Instant::now(), Elections::default());
     assert_eq!(elections.vote("c", "a", at(began, 0)), Vote::Elected(i64::MIN));
     elections.accepted("c", 0);
-    // the replica's backlog is stored
+    // the same replica sends what it collected during its pause
     assert_eq!(elections.vote("c", "a", at(began, 1_000_000)), Vote::After(i64::MIN));
     assert_eq!(elections.vote("c", "b", at(began, 1_000_001)), Vote::Duplicate);
     assert_eq!(elections.vote("d", "b", at(began, 1_000_001)), Vote::Elected(i64::MIN), "another cluster");
@@ -72,7 +72,7 @@ fn clusters_are_forgotten_when_nothing_was_heard_for_an_hour() {
     assert!(elections.is_empty());
 }
 
-/// Time from which samples are accepted.
+/// The time after which samples are accepted.
 fn after(vote: Vote) -> Option<i64> {
     match vote {
         Vote::Elected(after_ms) | Vote::After(after_ms) => Some(after_ms),
@@ -125,7 +125,7 @@ fn replicas_never_mix() {
                 newest_ms = newest_ms.max(*last_ms);
                 elections.accepted("c", *last_ms);
             }
-            // only samples that other replicas may have sent are duplicates
+            // samples that no other replica can have sent are not treated as duplicates
             assert!(after(vote).is_some_and(|after_ms| after_ms <= newest_of_others_ms));
         }
     }

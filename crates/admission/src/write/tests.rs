@@ -85,7 +85,7 @@ fn checks_come_in_their_order() {
         token: Err(Duration::from_secs(1)),
         limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
     };
-    // the first failed check decides; each remedy makes one check pass
+    // the first check that fails decides, and each remedy makes one more check pass
     type Remedy = fn(&mut Node);
     let order: [(&str, Remedy); 11] = [
         ("stopping", |node| node.stopping = false),
@@ -109,7 +109,8 @@ fn checks_come_in_their_order() {
     assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
 }
 
-/// A refusal names its reason, amount and setting. Except for missing rights, it has a `Retry-After`.
+/// The message of a refusal has the numbers and the setting that caused it. All refusals have a
+/// `Retry-After`, except those for missing rights.
 #[test]
 fn refusals_name_amount_and_setting() {
     let mut rng = Rng::announced();

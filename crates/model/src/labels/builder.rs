@@ -2,17 +2,18 @@ use super::{Labels, METRIC_NAME, put_label};
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use crate::series_refusal::SeriesRefusal;
 
-/// Builds a canonical label set from labels in any order.
 #[derive(Debug, Default)]
 pub struct LabelsBuilder {
     text: String,
     /// (name start, value start, end) of each label in `text`
     spans: Vec<(u32, u32, u32)>,
-    /// Bytes of all labels, if above [`TEXT_BYTES_MAX`]. Later labels are counted, but not stored.
+    /// Total bytes of all labels, once they exceed [`TEXT_BYTES_MAX`]. Labels after that are only
+    /// counted, so that the error can state their length.
     too_long: Option<usize>,
 }
 
-/// Limit on the builder's text, far above the limit of a series. Offsets have 32 bits.
+/// Limit on the text that a builder holds, which keeps its offsets within 32 bits. A valid series
+/// needs far less.
 const TEXT_BYTES_MAX: usize = 16 * SERIES_LABEL_BYTES_MAX;
 
 impl LabelsBuilder {
@@ -20,7 +21,7 @@ impl LabelsBuilder {
         Self::default()
     }
 
-    /// Removes the labels and keeps the memory.
+    /// Removes the labels, but keeps the memory for the next series.
     pub fn clear(&mut self) {
         self.text.clear();
         self.spans.clear();
@@ -41,8 +42,8 @@ impl LabelsBuilder {
         self.spans.push((start, middle, self.text.len() as u32));
     }
 
-    /// Builds a sorted label set with unique, non-empty names, within the limits of [`crate::caps`]. The set
-    /// may have no metric name.
+    /// Builds the label set: sorted, with unique, non-empty names, and within the limits of
+    /// [`crate::caps`]. A metric name is not required.
     pub fn build(&mut self) -> Result<Labels, SeriesRefusal> {
         if let Some(bytes) = self.too_long {
             return Err(SeriesRefusal::LabelsTooLong(bytes));

@@ -35,7 +35,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Reads fields in the canonical order.
+/// Reads the fields of a `Label` message one by one. Their tags must come in the canonical order.
 struct Wire<'a> {
     rest: &'a [u8],
 }
@@ -57,7 +57,8 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Reads a varint in its shortest form. Three bytes are enough for every length within the limits.
+/// Reads a varint of one to three bytes, enough for every length that [`crate::caps`] allows.
+/// Longer than necessary forms are not canonical, so they are refused.
 #[inline]
 fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match *bytes {
@@ -70,7 +71,8 @@ fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Appends one label in canonical form. The caller is responsible for order and limits.
+/// Appends one label in canonical form. The caller has to add labels in order and within the
+/// limits.
 #[inline]
 pub fn put_label(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let text_len = |text: &[u8]| 1 + varint::len(text.len() as u64) + text.len();

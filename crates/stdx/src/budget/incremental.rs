@@ -1,8 +1,7 @@
-//! Reservation for work whose need for memory is not known in advance.
-
 use super::{Exhausted, Reservation};
 
-/// Counts allocations against a reservation, which grows as needed.
+/// Reserves memory for work that cannot say in advance how much it needs. Memory is reserved just
+/// before each allocation.
 ///
 /// ```text
 ///   reservation.push(&mut values, value)?   a vector that grows: its new capacity is reserved before it is allocated
@@ -11,19 +10,18 @@ use super::{Exhausted, Reservation};
 #[derive(Debug)]
 pub struct IncrementalReservation<'a> {
     memory: &'a mut Reservation,
-    /// Reserved bytes that no value uses yet.
+    /// Bytes that are reserved, but not yet used by an allocation.
     unused_bytes: u64,
 }
 
 const PIECE_BYTES: u64 = 16 << 10;
 
-/// Minimum capacity, in bytes, that a collection grows to.
+/// A collection that has to grow gets at least this many bytes, to save small steps.
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
-/// A collection that grows by elements of one size.
+/// A vector or string whose growth is reserved in advance.
 pub trait Growing {
     const ELEMENT_BYTES: usize;
-    /// Number of elements, and capacity in elements.
     fn len_and_capacity(&self) -> (usize, usize);
     fn reserve_exact(&mut self, more: usize);
 }
@@ -58,7 +56,8 @@ impl<'a> IncrementalReservation<'a> {
         Self { memory, unused_bytes: 0 }
     }
 
-    /// Reserves `bytes` for a value with heap memory of its own.
+    /// Reserves `bytes` for a value that allocates memory outside of the collection, such as a
+    /// string.
     #[inline]
     pub fn reserve(&mut self, bytes: usize) -> Result<(), Exhausted> {
         let bytes = bytes as u64;
@@ -71,7 +70,7 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
-    /// Appends a value. Reserves memory first if the vector has to grow.
+    /// Appends a value. If the vector has to grow, the memory is reserved first.
     #[inline(always)]
     pub fn push<T>(&mut self, vec: &mut Vec<T>, value: T) -> Result<(), Exhausted> {
         self.room(vec, 1)?;
@@ -79,14 +78,15 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
-    /// Appends bytes. Reserves memory first if the vector has to grow.
+    /// Appends bytes. If the vector has to grow, the memory is reserved first.
     pub fn extend(&mut self, vec: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Exhausted> {
         self.room(vec, bytes.len())?;
         vec.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// Makes room for `more` elements. Spare capacity is already reserved.
+    /// Ensures that `more` elements can be added. If there is spare capacity, nothing is reserved,
+    /// because it was reserved when the collection grew.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
         let (len, capacity) = into.len_and_capacity();
@@ -98,8 +98,8 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
-    /// Grows a collection to exactly `capacity`. The old and the new allocation are both reserved during the
-    /// move.
+    /// Grows a collection to exactly `capacity` elements. While its elements are moved, both the
+    /// old and the new allocation are reserved.
     #[cold]
     #[inline(never)]
     pub fn grow<G: Growing>(&mut self, into: &mut G, capacity: usize) -> Result<(), Exhausted> {
