@@ -54,26 +54,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use submission::Submission;
 
-/// Capacity of an owner's channel: the largest default of `inflight_requests`.
+/// The channel to an owner holds this many commands, as many as the largest default of `inflight_requests`.
 pub(crate) const QUEUE_MAX: usize = 4096;
 
-/// Limit on the cost of a group, in in-order samples, because later submissions wait for the group.
+/// Limits the work in a group, because later submissions wait until the group is done. The unit is the cost of one
+/// in-order sample.
 const GROUP_COST_MAX: usize = 200_000;
 
-/// Cost that a tenant may add in its turn, in in-order samples: a few requests of usual size.
+/// A tenant may add work of about this cost to a group before it is another tenant's turn. The unit is the cost of
+/// one in-order sample; a turn is worth a few requests of usual size.
 const GROUP_QUANTUM: u32 = 10_000;
 
-/// Minimum cost of a submission, in in-order samples, for recording and answering it.
+/// Even a submission with few samples costs this much, because it must be recorded and answered. The unit is the cost
+/// of one in-order sample.
 const SUBMISSION_COST_MIN: usize = 100;
 
 /// Series created between two groups. Creating them takes about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
-/// Limit on the series created for one tenant, and for one submission, in one turn.
+/// In one turn, a tenant gets at most this many new series, and so does a single submission.
 const CREATE_SHARE: usize = 32;
 
-/// Time after a request of known series during which creation pauses after each slice. A pause is
-/// [`CREATE_PAUSE_FACTOR`] times as long as the slice took.
+/// The creation of series slows down if samples of known series were admitted this recently. After each slice, it
+/// then pauses for [`CREATE_PAUSE_FACTOR`] times as long as the slice took.
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
 
@@ -82,15 +85,15 @@ pub(crate) enum Command {
     Write(Box<Submission>),
     Freeze(Freeze),
     Sealed(Sealed),
-    /// Opens a reader of the journal at the beginning of the dictionary of the record at this offset.
+    /// Opens a reader of the journal. Reading begins with the dictionary in which this offset lies, because its
+    /// records are needed to resolve series.
     Read(Offset, SyncSender<Read>),
-    /// Adds samples of a closed tenant to the head.
     AddClosed(ClosedBatch, SyncSender<()>),
     /// Removes and returns the samples of a closed tenant in the head.
     Discard(TenantId, SyncSender<Option<Box<TenantHead>>>),
-    /// Rewrites blocked tenants' samples at the journal's end.
+    /// Copies the samples of blocked tenants to the journal's end, so that older records can be deleted.
     Relocate(Relocate),
-    /// Truncates the journal to the partition's mark.
+    /// Deletes the journal's records that no tenant needs any more.
     Truncate(SyncSender<()>),
     /// Drops metadata, exemplars and empty series of a deleted tenant.
     DeleteTenant(DeleteTenant),
@@ -113,7 +116,7 @@ pub(crate) struct Owner {
     journal: Box<dyn Journal>,
     commands: Receiver<Command>,
     group: Vec<Submission>,
-    /// Submissions of known series that wait for a group.
+    /// Submissions whose series all exist. They wait for room in a group.
     known: FairQueue,
     creating: FairQueue,
     slicing: Slicing,
@@ -125,7 +128,8 @@ pub(crate) struct Owner {
     relocating: Option<Relocating>,
     evicting: Evicting,
     incoming: Incoming,
-    /// Unsealed bytes of replayed records. The journal counts the bytes appended later.
+    /// Bytes of replayed records that are not in tables yet. The journal itself counts the bytes that are appended
+    /// after replay.
     unsealed_bytes: u64,
     known_at: Instant,
     create_at: Instant,
@@ -211,7 +215,8 @@ impl Owner {
         Ok(true)
     }
 
-    /// Runs each kind of work once. With `wait`, first waits up to this time for a command.
+    /// Does one round of each kind of work. If `wait` is set and no command is waiting, first waits up to this long
+    /// for one.
     pub(crate) fn turn(&mut self, wait: Option<Duration>) {
         let cost = self.gather(wait);
         self.fill_group(cost);
@@ -227,8 +232,8 @@ impl Owner {
         self.evict_turn();
     }
 
-    /// Handles the waiting commands. With `wait`, first waits up to this time for a command. Returns the cost of
-    /// samples added to the head.
+    /// Handles the waiting commands, and returns the cost of the samples that they added to the head. If `wait` is
+    /// set and no command is waiting, first waits up to this long for one.
     fn gather(&mut self, wait: Option<Duration>) -> usize {
         let first = match wait {
             Some(timeout) => match self.commands.recv_timeout(timeout) {
@@ -332,7 +337,7 @@ impl Owner {
                         created = self.create_some(&mut submission, room);
                         submission.note_created();
                     }
-                    // samples of its known series are still stored
+                    // the submission's samples of existing series are still stored
                     Err(error) => submission.refuse_new(&error, self.context.clock.instant()),
                 }
             }

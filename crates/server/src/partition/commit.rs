@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Owner {
-    /// Commits the group and answers the complete submissions.
     pub(super) fn commit(&mut self) {
         let mut group = std::mem::take(&mut self.group);
         match self.make_durable(&mut group) {
@@ -41,7 +40,7 @@ impl Owner {
                 }
             }
             Err(error) => {
-                // definitions in the discarded records must be written again
+                // the discarded records defined series, which must be defined again in later records
                 self.dictionary.forget();
                 self.journal.abandon();
                 self.context.metrics.group_failures.inc();
@@ -58,7 +57,7 @@ impl Owner {
         }
         self.incoming.settle();
         self.publish_stats();
-        self.group = group; // reuses the allocation
+        self.group = group;
     }
 
     fn make_durable(&mut self, group: &mut [Submission]) -> Result<(), JournalError> {
@@ -75,7 +74,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes a submission's slice to the journal, with the definitions that the dictionary lacks.
+    /// Writes the samples of a submission's current slice to the journal. Series that the journal's current
+    /// dictionary does not define yet are defined in the same record.
     fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
@@ -142,13 +142,14 @@ impl Owner {
         Ok(())
     }
 
-    /// Adds durable submissions to the head. Releases the lock at intervals for readers.
+    /// Adds durable submissions to the head. Readers get a chance in between, because the lock is released at
+    /// intervals.
     fn apply(&mut self, group: &mut [Submission]) {
         let (now_s, limit_bytes) = (self.context.steady_s(), self.context.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();
-        // creating the tenant of a refused submission would take memory
+        // a submission whose samples were all refused must not create its tenant, which would take memory
         let is_left =
             |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
         for submission in group.iter_mut().filter(is_left) {
@@ -163,7 +164,7 @@ impl Owner {
             }
             if submission.is_last_slice() {
                 for metadata in submission.metadata.drain(..) {
-                    // other groups may have used the room since this metadata was admitted
+                    // the room for metadata may have been used up since this request was admitted
                     if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
                         self.context.metrics.refused_metadata.of(refusal).inc();
                     }

@@ -14,7 +14,8 @@ use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// Initial value of [`Context::steady_s`], so that restored series count as seen earlier.
+/// The clock of [`Context::steady_s`] starts at this value, so that replayed series can have an earlier time of last
+/// use.
 pub(crate) const STARTED_S: u32 = 1 << 20;
 
 #[derive(Debug)]
@@ -28,7 +29,8 @@ pub(crate) struct Context {
     pub(crate) pause: Arc<dyn Pause>,
     pub(crate) wall: Arc<WallClock>,
     pub(crate) metrics: Arc<WriteMetrics>,
-    /// Memory that replay uses in addition to the heads: the queries' memory, because queries run only after replay.
+    /// Account for the memory that replay needs in addition to the heads. Replay may use the memory meant for
+    /// queries, because queries run only afterwards.
     pub(crate) replay: Account,
     pub(crate) lake: Arc<Lake>,
     pub(crate) heads: Arc<HeadMemory>,
@@ -36,8 +38,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Number of series of a tenant that may be created now, at most `wanted`. Charges the tenant's rate limit on new
-    /// series.
+    /// Returns how many of `wanted` new series a tenant may create now, and charges them to the tenant's rate limit.
     pub(super) fn room_for_series(
         &self,
         tenant: &TenantState,
@@ -52,7 +53,7 @@ impl Context {
         self.overrides.current().of(tenant).share_weight
     }
 
-    /// Seconds of the monotonic clock, for idle times.
+    /// Seconds of a monotonic clock, used to tell how long a series has been idle.
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

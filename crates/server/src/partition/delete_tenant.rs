@@ -20,12 +20,11 @@ pub(super) const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s
 #[derive(Debug)]
 pub(crate) struct DeleteTenant {
     pub(crate) tenant: TenantId,
-    /// Answered when memory is free and replay cannot restore the dropped data.
+    /// Answered once memory is free and the journal says that the tenant's earlier metadata and exemplars are void.
     pub(crate) reply: oneshot::Sender<Result<(), Refusal>>,
 }
 
 impl Owner {
-    /// Drops the tenant's data. Called between two groups.
     pub(super) fn delete_tenant(&mut self, request: DeleteTenant) {
         if self.evicting.is_full() {
             let message = "too many tenants are being deleted; repeat the delete later";
@@ -33,7 +32,7 @@ impl Owner {
             return;
         }
         if let Err(error) = self.record_deleted(&request.tenant) {
-            // definitions in the discarded records must be written again
+            // the discarded records defined series, which must be defined again in later records
             self.dictionary.forget();
             self.journal.abandon();
             self.context.metrics.group_failures.inc();
@@ -46,7 +45,7 @@ impl Owner {
             self.partition.grew(head.take_change());
             extras
         };
-        drop(extras); // without the lock
+        drop(extras); // freeing takes time, so it happens after the lock is released
         self.evicting.evict_tenant(request, self.context.clock.instant());
     }
 
@@ -54,7 +53,7 @@ impl Owner {
         self.dictionary.enter(self.journal.begin()?);
         self.journal.append(self.encoder.deleted(tenant))?;
         self.journal.sync()?;
-        // replay drops the tenant's references with its series
+        // replay does not remember references of deleted series either
         self.dictionary.remove_tenant(tenant);
         Ok(())
     }

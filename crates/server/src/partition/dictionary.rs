@@ -1,4 +1,4 @@
-//! Series defined in the journal's current dictionary.
+//! Remembers which series are defined in the journal's current dictionary, so that each is defined only once.
 
 use journal::DictionaryId;
 use model::{SeriesRef, TenantId};
@@ -9,7 +9,7 @@ pub(crate) struct Dictionary {
     id: Option<DictionaryId>,
     bytes: u64,
     definitions: u64,
-    /// Number of definitions whose series have left memory.
+    /// Number of definitions of series that have since been evicted.
     obsolete: u64,
     defined: HashMap<TenantId, Bits>,
 }
@@ -18,7 +18,8 @@ pub(crate) struct Dictionary {
 pub(crate) struct Bits(Vec<u64>);
 
 impl Dictionary {
-    /// Enters the dictionary of the next records. A new dictionary is empty.
+    /// Must be called with the dictionary of each record that is begun. If it is a new dictionary, no series is
+    /// defined in it yet.
     pub(crate) fn enter(&mut self, id: DictionaryId) {
         if self.id != Some(id) {
             self.id = Some(id);
@@ -26,7 +27,7 @@ impl Dictionary {
         }
     }
 
-    /// Forgets all definitions after their records were discarded.
+    /// Forgets all definitions, because records that contained some of them were discarded.
     pub(crate) fn forget(&mut self) {
         self.id = None;
         self.clear();
@@ -42,13 +43,13 @@ impl Dictionary {
         self.bytes += bytes as u64;
     }
 
-    /// Estimated bytes to write the definitions of all series in memory again.
+    /// Estimates how many bytes it would take to define all series that are still in memory in a new dictionary.
     pub(crate) fn live_bytes(&self) -> u64 {
         let live = u128::from(self.definitions.saturating_sub(self.obsolete));
         (u128::from(self.bytes) * live / u128::from(self.definitions.max(1))) as u64
     }
 
-    /// Removes an evicted series, because its reference will be reused.
+    /// Forgets an evicted series, because its reference will be given to a different series.
     pub(crate) fn remove(&mut self, tenant: &TenantId, series: SeriesRef) {
         if let Some(defined) = self.defined.get_mut(tenant) {
             self.obsolete += u64::from(defined.remove(series));

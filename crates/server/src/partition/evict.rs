@@ -1,4 +1,4 @@
-//! Eviction of idle series. Series without new samples leave the head once their samples are in tables.
+//! Evicts idle series: a series without new samples leaves the head once its samples are in tables.
 
 use super::Owner;
 use super::delete_tenant::{DeleteTenant, UNSEALED_ONLY};
@@ -11,17 +11,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Interval between evictions, first usually, then under memory pressure.
+/// Series are evicted at this interval, and more often under memory pressure.
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Interval between checks whether readers have dropped their pins.
+/// Interval at which the owner checks whether readers have let go of series that it wants to evict.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Fill levels of the head, each with the idle time allowed to series above this level, in seconds.
+/// While the head is filled to at least this percentage of its limit, series may only be idle for this many seconds.
 const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks::EVICT_SOON, 60)];
 
-/// Idle time allowed to series, in seconds, if there are almost too many tenants.
+/// Series may only be idle for this many seconds while there are almost too many tenants.
 const CROWDED_S: u32 = 60;
 
 const DELETED_MAX: usize = 64;
@@ -29,11 +29,11 @@ const DELETED_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
-    /// Idle times of the eviction in progress; `None` between evictions.
+    /// Decides which series count as idle in the eviction in progress; `None` between evictions.
     idle: Option<Idle>,
-    /// Deleted tenant whose series are evicted; `None` in an eviction for all tenants.
+    /// The deleted tenant for which the eviction runs; `None` if it runs for all tenants.
     deleted: Option<DeleteTenant>,
-    /// Deleted tenants that wait for an eviction, at most [`DELETED_MAX`].
+    /// Deleted tenants for which an eviction must still run, at most [`DELETED_MAX`].
     waiting: VecDeque<DeleteTenant>,
 }
 
@@ -47,19 +47,20 @@ impl Evicting {
         }
     }
 
-    /// True if no more deleted tenants may wait. Drops requests whose client is gone.
+    /// True if no further tenant can be deleted now. Requests whose client has gone away do not count.
     pub(super) fn is_full(&mut self) -> bool {
         self.waiting.retain(|request| !request.reply.is_closed());
         self.waiting.len() >= DELETED_MAX
     }
 
-    /// Schedules the eviction of a deleted tenant's series without samples.
+    /// Schedules an eviction of a deleted tenant's series that have no samples.
     pub(super) fn evict_tenant(&mut self, request: DeleteTenant, now: Instant) {
         self.waiting.push_back(request);
         self.time_share.suspend(now);
     }
 
-    /// Idle times of the series to evict. A new eviction is for a deleted tenant if one waits; otherwise `all` decides.
+    /// Decides which series count as idle, at the start of an eviction. If a deleted tenant waits, the eviction is
+    /// for this tenant; otherwise it is for all tenants and `all` decides.
     fn idle(&mut self, all: impl FnOnce() -> Idle) -> Idle {
         *self.idle.get_or_insert_with(|| {
             self.deleted = self.waiting.pop_front();
@@ -131,13 +132,13 @@ impl Owner {
         }
     }
 
-    /// Idle time allowed to series, in seconds. Also returns true if this time is shortened because the head has too
-    /// many series or tenants.
+    /// Returns the seconds for which series may be idle, and true if this time was shortened because memory is short
+    /// or because there are almost too many tenants.
     fn idle_s(&self) -> (u32, bool) {
         let idle_s = self.context.settings.series_idle_s;
         let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.context.heads.is_filled_to(*percent));
         let pressed = pressed.map(|(_, pressed_s)| *pressed_s);
-        // a tenant is removed with its last series
+        // evicting all series of a tenant also removes the tenant
         let is_crowded = || {
             let tenants = self.partition.head.read().tenant_count();
             tenants * 100 >= self.context.settings.tenants_max * watermarks::TENANTS

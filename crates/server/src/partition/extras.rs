@@ -1,6 +1,6 @@
 //! Limits on exemplars and metadata in a partition's head.
 //!
-//! Exemplars and metadata each have a part of the head (see [`crate::limits::budget::Budget`]).
+//! Each of the two may use a share of the head's memory (see [`crate::limits::budget::Budget`]).
 
 use super::Owner;
 use crate::partition::Context;
@@ -13,21 +13,21 @@ const MENTION_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// Memory granted since the last group.
+    /// Memory for metadata that was granted to submissions of the group being prepared.
     pending_bytes: usize,
     mentioned: Option<Instant>,
 }
 
 impl Incoming {
-    /// Forgets the grants once the group is in the head or refused.
+    /// Called when the group is in the head or refused, so the grants no longer need to be remembered.
     pub(super) const fn settle(&mut self) {
         self.pending_bytes = 0;
     }
 }
 
 impl Owner {
-    /// Discards metadata that does not fit. The rest of the request is stored, because a sender would repeat a refused
-    /// request forever.
+    /// Discards metadata for which there is no room, and stores the rest of the request. If the request were refused,
+    /// its sender would repeat it forever.
     pub(super) fn leave_out_metadata(&mut self, submission: &mut Submission) {
         let Submission { tenant, metadata, .. } = submission;
         if metadata.is_empty() {
@@ -77,7 +77,7 @@ impl Owner {
     }
 }
 
-/// Drops the oldest exemplars that exceed their part of the head.
+/// Drops the oldest exemplars until the rest fits into the share of the head that exemplars may use.
 pub(super) fn trim_exemplars(context: &Context, partition: &mut Partition) {
     let dropped = partition.trim_exemplars(context.heads.exemplar_limit_bytes());
     context.metrics.exemplars_dropped.add(dropped);

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 pub(super) struct FairQueue {
     of_tenants: HashMap<TenantId, OfTenant>,
-    /// Tenants in the order of their turns.
+    /// Tenants with waiting submissions. The first tenant has its turn.
     turns: VecDeque<TenantId>,
     quantum: u32,
     len: usize,
@@ -21,7 +21,7 @@ pub(super) struct FairQueue {
 struct OfTenant {
     waiting: VecDeque<Submission>,
     weight: usize,
-    /// Cost of the work allowed to the tenant in this round.
+    /// Cost of the work that the tenant may still cause in this round. Negative if the last submission cost more.
     credit: i64,
 }
 
@@ -52,8 +52,8 @@ impl FairQueue {
         self.of_tenants.insert(tenant, OfTenant { waiting: VecDeque::from([submission]), weight, credit: 0 });
     }
 
-    /// Removes and returns the next submission. The caller then charges the tenant, and pushes an incomplete submission
-    /// again.
+    /// Takes the next submission. After working on it, the caller must charge the tenant. If the submission is not
+    /// complete, the caller pushes it again.
     pub(super) fn pop(&mut self) -> Option<Submission> {
         loop {
             let tenant = self.turns.front()?;
@@ -61,7 +61,7 @@ impl FairQueue {
             if own.credit <= 0 {
                 own.credit += i64::from(self.quantum) * own.weight as i64;
             }
-            // a debt is at most the cost of one submission, so few rounds pay it
+            // a debt is at most the cost of one submission, so it is paid after a few rounds
             if own.credit <= 0 {
                 self.turns.rotate_left(1);
                 continue;
@@ -76,7 +76,6 @@ impl FairQueue {
         }
     }
 
-    /// Charges a tenant for work on the submission popped last.
     pub(super) fn charge(&mut self, tenant: &TenantId, cost: usize) {
         let Some(own) = self.of_tenants.get_mut(tenant) else { return };
         own.credit -= i64::try_from(cost).unwrap_or(i64::MAX);
@@ -119,7 +118,8 @@ mod tests {
         assert!(queue.pop().is_none() && queue.is_empty());
     }
 
-    /// Work done for each tenant in `rounds` submissions. `tenants` lists name, cost and weight.
+    /// Pops submissions `rounds` times and returns how much work was done for each tenant. A tenant is given as its
+    /// name, the cost of each submission, and its weight.
     fn work(rounds: usize, tenants: &[(&str, usize, usize)]) -> Vec<usize> {
         let (states, mut queue) = (TenantStates::for_test(1), FairQueue::new(1000));
         for (name, _, weight) in tenants {

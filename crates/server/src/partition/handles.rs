@@ -1,4 +1,4 @@
-//! Commands of the sealer to owners.
+//! Interface through which the sealer sends commands to partition owners.
 
 use super::{
     ClosedBatch, Command, Commands, Freeze, Frozen, Read, Relocate, Relocated, Sealed, SealedSamples,
@@ -9,15 +9,15 @@ use model::TenantId;
 use std::collections::BTreeSet;
 use std::sync::mpsc::sync_channel;
 
-/// The owners of all partitions, as used by the sealer. Methods return `None` if the partition is closed or the owner
-/// is gone.
+/// Gives the sealer access to the owners of all partitions. Methods return `None` if the partition failed to open or
+/// its owner has ended.
 pub(crate) trait Owners {
-    /// Freezes a partition's head, except the tenants `except`.
+    /// Freezes a partition's head, so that its present samples can be sealed. Tenants in `except` are left out.
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen>;
 
     fn release(&mut self, number: usize, what: SealedSamples) -> Option<()>;
 
-    /// Opens a reader of a partition's journal at the beginning of the dictionary of the record at `from`.
+    /// Opens a reader of a partition's journal. Reading begins with the dictionary in which `from` lies.
     fn read(&mut self, number: usize, from: Offset) -> Option<Read>;
 
     fn add_closed(&mut self, number: usize, batch: ClosedBatch) -> Option<()>;

@@ -1,4 +1,4 @@
-//! Rate limit of log lines while groups cannot be made durable, for example on a full disk.
+//! Limits the rate of log messages while groups cannot be made durable, for example because the disk is full.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) struct OutageMessage {
 }
 
 impl Outage {
-    /// Notes a failed group. Returns a message if one is due.
+    /// Called when a group could not be made durable. Returns a message if it is time to log one.
     pub(super) fn failed(&mut self, now: Instant) -> Option<OutageMessage> {
         let Some(failures) = &mut self.0 else {
             self.0 = Some(Failures { began: now, mentioned: now, groups: 1 });
@@ -35,7 +35,7 @@ impl Outage {
         Some(failures.message(now))
     }
 
-    /// Notes a durable group. Returns a message if an outage ends.
+    /// Called when a group was made durable. Returns a message if this ends an outage.
     pub(super) fn ended(&mut self, now: Instant) -> Option<OutageMessage> {
         self.0.take().map(|failures| failures.message(now))
     }

@@ -21,10 +21,10 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// Samples written and synced in one turn: about a large group.
+/// In one turn, about this many samples are written and synced, as many as in a large group.
 const TURN_SAMPLES: usize = 32 << 10;
 
-/// Limit on series visited in one turn. Many series may have no samples.
+/// In one turn, at most this many series are visited, because many series may have no samples.
 const TURN_SERIES: u32 = 4096;
 
 #[derive(Debug)]
@@ -35,9 +35,9 @@ pub(crate) struct Relocate {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Relocated {
-    /// The tenants' samples below this offset are frozen.
+    /// All samples of the tenants in records below this offset are frozen.
     pub(crate) upto: Offset,
-    /// Start of the copy; `None` if the copy is incomplete.
+    /// Offset at which the copy starts; `None` if not all samples were copied.
     pub(crate) from: Option<Offset>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Relocated {
 pub(super) struct Relocating {
     request: Relocate,
     step: Step,
-    /// Tenants still to be processed in this step, the next tenant last.
+    /// Tenants that this step has not completed. The last one is processed next.
     waiting: Vec<TenantId>,
     due: Instant,
 }
@@ -78,7 +78,7 @@ impl Relocating {
 }
 
 impl Owner {
-    /// Refuses submissions of tenants that are being relocated.
+    /// Refuses requests of tenants whose samples are being relocated. They can be retried later.
     pub(super) fn turn_away_relocating(&mut self) {
         let Some(relocating) = &self.relocating else { return };
         for submission in self.group.extract_if(.., |s| relocating.request.tenants.contains(&s.tenant)) {
@@ -90,7 +90,7 @@ impl Owner {
         }
     }
 
-    /// Runs one turn of the relocation if it is due. Replies to the sealer after the last turn.
+    /// Continues the relocation if its next turn is due. The sealer gets a reply after the last turn.
     pub(super) fn relocate_turn(&mut self) {
         let began = self.context.clock.instant();
         let Some(mut relocating) = self.relocating.take_if(|relocating| relocating.wants_turn() <= began)
@@ -122,7 +122,7 @@ impl Owner {
                 let _ = relocating.request.reply.send(relocated); // the sealer may be gone
             }
             None => {
-                // Takes at most half of the owner's time. A slower relocation would delay sealing.
+                // The relocation takes at most half of the owner's time. If it took less, sealing would be delayed.
                 let now = self.context.clock.instant();
                 relocating.due = now + now.duration_since(began);
                 self.relocating = Some(relocating);
@@ -145,7 +145,8 @@ impl Owner {
         }
     }
 
-    /// Writes and syncs some samples of the next tenant. Returns where to continue.
+    /// Copies some samples of the next tenant to the journal's end and syncs them. Returns the place at which to
+    /// continue.
     fn write_turn(&mut self, waiting: &mut Vec<TenantId>, mut next: Place) -> Result<Place, JournalError> {
         let Some(tenant) = waiting.last() else { return Ok(next) };
         self.dictionary.enter(self.journal.begin()?);
@@ -156,7 +157,7 @@ impl Owner {
             return Ok(Place::START);
         };
         let end = SeriesRef(head.series_end() as u32);
-        // a record has values of one kind
+        // all values in a record must have the same kind
         let kind = if next.series < end { head.kind(next.series) } else { ValueKind::default() };
         encoder.begin_of(tenant, kind);
         let (mut samples, mut written, mut series_left) = (SeriesSamples::new(kind), 0, TURN_SERIES);
@@ -209,8 +210,8 @@ impl Owner {
     }
 }
 
-/// Reads about one turn's samples of a series from `place` on. Returns the time up to which samples were read, or
-/// `None` at the series' end. All samples of the series must be frozen.
+/// Reads about as many samples of a series as fit into one turn, beginning at `place`. Returns the end of the time
+/// range that was read, or `None` if the series has no more samples. All its samples must be frozen.
 fn read_some(head: &TenantHead, place: Place, out: &mut SeriesSamples) -> Option<i64> {
     out.clear_for(head.kind(place.series));
     let range = head.frozen_range(place.series)?;

@@ -54,7 +54,8 @@ impl Owner {
 
     fn replay_all(&mut self) -> Result<Replay, Halt> {
         let mut replay = Replay::of(self)?;
-        // metadata and exemplars may be below the floodmark
+        // starts at the journal's beginning, because records below the floodmark may have metadata and exemplars that
+        // are in no table
         let mut reader = self.journal.read(self.journal.start())?;
         while let Some(item) = reader.next()? {
             match item {
@@ -87,7 +88,8 @@ impl Owner {
         Ok(replay)
     }
 
-    /// Prepares for a record: surveys a new dictionary, and permits freezing once no table has this or a later record.
+    /// Called before each record. Surveys the dictionary if the record is the first of a new one. Permits freezing as
+    /// soon as no table has samples of this record or of later ones.
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
@@ -103,7 +105,7 @@ impl Owner {
         replay.number = 0;
         replay.references.clear();
         if replay.can_freeze {
-            return Ok(()); // the record is in no table
+            return Ok(()); // no table has samples of this record, so all its definitions are needed
         }
         loop {
             let Replay { references, marks, .. } = replay;
@@ -120,7 +122,7 @@ impl Owner {
         }
     }
 
-    /// Applies a record. The inner error says why its bytes cannot be decoded.
+    /// Applies a record to the head. The inner error tells why its bytes cannot be decoded.
     fn take_in(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<Result<(), &'static str>, Halt> {
         replay.records += 1;
         replay.number += 1;
@@ -145,7 +147,8 @@ impl Owner {
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
             let sealed = self.is_sealed(marks, tenant, entry.offset);
-            // if a closed tenant's dictionary was not surveyed, all its definitions become series: exemplars may need them
+            // Once freezing is permitted, dictionaries are not surveyed. All definitions of a closed tenant then
+            // become series, because exemplars may need them.
             let is_sealed = match sealed {
                 Sealed::All => true,
                 Sealed::Later => !replay.can_freeze,
@@ -201,7 +204,7 @@ impl Owner {
     }
 }
 
-/// Logs damage: an error if acknowledged data was lost, otherwise a warning.
+/// Logs that the journal is damaged. This is an error if acknowledged data was lost, and otherwise a warning.
 fn report(partition: usize, damage: &Damage) {
     let Damage { place, lost, acknowledged, repaired, what, copy } = damage;
     if *acknowledged && !repaired {
@@ -236,7 +239,7 @@ pub(super) enum End {
 enum Halt {
     Stopped,
     Journal(JournalError),
-    /// The account `replay` is exhausted.
+    /// The memory account `replay` has no room.
     NoRoom,
 }
 

@@ -10,18 +10,19 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// Minimum size of a dictionary that a freeze ends. If the journal is to be emptied, smaller dictionaries are ended
-/// too.
+/// A freeze ends the journal's dictionary if it has at least this size. Smaller dictionaries are ended too if the
+/// journal is to be emptied.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// Size of definitions, in bytes, that may always be written again.
+/// Definitions of at most this size may be written again at any freeze.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
-/// Size of carried-over records that are synced together.
+/// Metadata and exemplars that are carried over to a new dictionary are synced each time this many bytes were
+/// written.
 const CARRIED_BYTES: usize = 4 << 20;
 
-/// True if a dictionary of `bytes` is worth ending. Definitions of series in memory (`live_bytes`) must then be written
-/// again. `all` is true if the journal is to be emptied.
+/// True if it pays to end a dictionary of `bytes`. The definitions of series in memory, which take `live_bytes`, must
+/// then be written again. `all` is true if the journal is to be emptied.
 fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     let is_cheap = live_bytes <= DEFINITION_BYTES_FREE;
     let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
@@ -32,7 +33,7 @@ fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
 pub(crate) struct Freeze {
     /// True if the journal is to be emptied.
     pub(crate) all: bool,
-    /// Tenants that are not frozen, because their frozen samples cannot be sealed.
+    /// Tenants to leave out, because samples that were frozen earlier cannot be sealed yet.
     pub(crate) except: BTreeSet<TenantId>,
     pub(crate) reply: SyncSender<Frozen>,
 }
@@ -54,9 +55,9 @@ pub(crate) struct Sealed {
 
 #[derive(Debug, Clone)]
 pub(crate) enum SealedSamples {
-    /// Samples frozen below `upto`, except samples of the tenants in `except`.
+    /// All samples frozen below `upto`, except those of the tenants in `except`.
     All { upto: Offset, except: BTreeSet<TenantId> },
-    /// Frozen samples of one tenant that an earlier release excluded.
+    /// The frozen samples of one tenant that was in `except` when the other samples were released.
     Of(TenantId),
 }
 
@@ -72,14 +73,14 @@ impl SealedSamples {
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
     pub(super) requested: Option<Freeze>,
-    /// The last freeze, until it is released.
+    /// The last freeze, until its samples are released.
     frozen: Option<Frozen>,
     releasing: Option<(Sealed, TimeShare)>,
-    /// Metadata and exemplars below this offset were written again at a later offset.
+    /// Metadata and exemplars in records below this offset were written again in later records.
     carried: Offset,
     /// Bytes that the last freeze appended to the journal.
     pub(super) appended_bytes: u64,
-    /// Bytes appended to the journal before its current dictionary.
+    /// Number of bytes that had been appended to the journal when its current dictionary began.
     dictionary_began: u64,
 }
 
@@ -90,7 +91,6 @@ impl Sealing {
 }
 
 impl Owner {
-    /// Does work for sealing between two groups.
     pub(super) fn seal_turn(&mut self) {
         if let Some(freeze) = self.sealing.requested.take() {
             let frozen = self.freeze(freeze.all, &freeze.except);
@@ -105,7 +105,7 @@ impl Owner {
         }
     }
 
-    /// Freezes the head. Called between two groups, when head and journal have the same unsealed samples.
+    /// Freezes the head, between two groups: only then do the head and the journal have the same unsealed samples.
     fn freeze(&mut self, all: bool, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
@@ -130,7 +130,7 @@ impl Owner {
         frozen
     }
 
-    /// Freezes the head, which must hold exactly the unsealed samples below `upto`.
+    /// Freezes the head. It must contain exactly the unsealed samples of records below `upto`.
     pub(super) fn freeze_upto(&mut self, upto: Offset, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
@@ -143,7 +143,8 @@ impl Owner {
         frozen
     }
 
-    /// Begins a dictionary. Writes metadata and exemplars again, because no table has them.
+    /// Begins a new dictionary. Metadata and exemplars are written again, because they are in no table and the old
+    /// dictionary will be deleted.
     fn begin_dictionary(&mut self) -> Result<(), JournalError> {
         self.journal.end_dictionary();
         self.dictionary.forget();
@@ -160,7 +161,7 @@ impl Owner {
             if waiting >= CARRIED_BYTES {
                 waiting = 0;
                 journal.sync()?;
-                // a dictionary may end between two records
+                // the journal may have begun another dictionary after the sync
                 dictionary.enter(journal.begin()?);
             }
             Ok::<_, JournalError>(())
@@ -197,7 +198,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Releases samples from the head, in slices, and then from the journal.
+    /// Releases samples that are in tables: in slices from the head, and then from the journal.
     pub(super) fn sealed(&mut self, sealed: Sealed) {
         let frozen = self.sealing.frozen.map(|frozen| frozen.upto);
         if matches!(&sealed.what, SealedSamples::All { upto, .. } if frozen != Some(*upto)) {
@@ -207,7 +208,7 @@ impl Owner {
         self.sealing.releasing = Some((sealed, TimeShare::from(self.context.clock.instant())));
     }
 
-    /// Releases samples at once, during replay.
+    /// Releases samples that are in tables, without pauses between the slices. Used only during replay.
     pub(super) fn release(&mut self, sealed: Sealed) {
         self.sealed(sealed);
         while self.sealing.releasing.is_some() {
@@ -236,7 +237,7 @@ impl Owner {
         }
     }
 
-    /// Drops dictionaries that no tenant needs.
+    /// Deletes those of the journal's dictionaries that no tenant needs.
     pub(super) fn truncate_to_mark(&mut self) {
         let needed = Offset(self.context.lake.mark(self.number).needed_from());
         if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
@@ -256,7 +257,7 @@ mod tests {
         assert!(is_worth_ending(1, 1, true), "little is written again");
         assert!(!is_worth_ending(MIB, MIB, false), "little is freed");
         assert!(is_worth_ending(4 * MIB, MIB, false));
-        // each flush would write a million definitions again
+        // ending it would make each flush write a million definitions again
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, true));
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, false));
         assert!(is_worth_ending(38 * MIB, 19 * MIB, false));

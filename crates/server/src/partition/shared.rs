@@ -11,22 +11,20 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct PartitionShared {
-    /// Only the owner writes.
+    /// The owner is the only writer.
     pub(crate) head: RwLock<Partition>,
-    /// True after replay.
     pub(crate) ready: AtomicBool,
     pub(crate) can_freeze: AtomicBool,
-    /// Reason that replay waits or that the partition stays closed; empty otherwise.
+    /// Says why replay waits or why the partition stays closed. Empty if neither is the case.
     pub(crate) trouble: Mutex<String>,
     pub(crate) head_bytes: AtomicU64,
-    /// Memory of late samples in the head at the last count.
+    /// Memory that late samples in the head took when they were last counted.
     pub(crate) late_bytes: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) journal_segments: AtomicU64,
     pub(crate) creating: AtomicU64,
-    /// Unsealed bytes in the journal.
     pub(crate) unsealed_bytes: AtomicU64,
-    /// Arrival of the oldest unsealed sample, in Unix milliseconds; 0 if there is none.
+    /// Arrival time of the oldest sample that is not in tables yet, in Unix milliseconds; 0 if there is none.
     pub(crate) unsealed_since_ms: AtomicI64,
 }
 
@@ -51,7 +49,7 @@ impl PartitionShared {
         self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // a negative change wraps
     }
 
-    /// Counts the memory of late samples, except for blocked tenants, which have a separate limit.
+    /// Counts the memory of late samples. Blocked tenants do not count, because they have a separate limit.
     pub(super) fn count_late(&self, head: &Partition, blocked: &BlockedTenants) {
         let late_bytes = head.late_bytes(|tenant| blocked.head_percent(tenant).is_none());
         self.late_bytes.store(late_bytes as u64, Ordering::Relaxed);
@@ -74,7 +72,7 @@ impl Partitions {
         self.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
     }
 
-    /// Refusal during replay. Names partitions that wait or stay closed.
+    /// The answer to requests during replay. It names partitions that wait or stay closed.
     pub(crate) fn replaying(&self) -> Refusal {
         WriteRefusal::Replaying(self.trouble()).into()
     }
@@ -90,7 +88,7 @@ impl Partitions {
         text
     }
 
-    /// Arrival of the oldest sample that no round has frozen, in Unix milliseconds.
+    /// Arrival time of the oldest sample that has not been frozen for sealing, in Unix milliseconds.
     pub(crate) fn unsealed_since_ms(&self) -> Option<i64> {
         let since = self.iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
         since.filter(|ms| *ms != 0).min()

@@ -17,16 +17,17 @@ use model::{SeriesRef, SeriesRefusal};
 use protocol::labels::describe_labels;
 use std::time::{Duration, Instant};
 
-/// Maximum cost of a submission that is stored as a whole, in in-order samples: about three milliseconds.
+/// A submission that costs more than this is stored in slices. The unit is the cost of one in-order sample; the limit
+/// is about three milliseconds of work.
 const COST_MAX: usize = 1 << 16;
 
-/// Cost of a late sample, in in-order samples.
+/// A late sample costs as much as this many in-order samples.
 const LATE_COST: usize = 12;
 
-/// Interval between counts of the memory of late samples. Late samples may exceed their share meanwhile.
+/// Late samples are counted this often. In between, they may exceed their share of the head.
 pub(super) const LATE_COUNT_EVERY: Duration = Duration::from_millis(100);
 
-/// Pause between slices while requests of known series arrive, as a multiple of the last slice's time.
+/// While requests of known series arrive, the pause after a slice is this many times as long as the slice took.
 const PAUSE_FACTOR: u32 = 2;
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Slicing {
         Self { waiting: FairQueue::new(1), due: now, began: None, late_counted: now }
     }
 
-    /// True if late samples must be counted at `now`. Schedules the next count.
+    /// True if it is time to count the memory of late samples. If so, schedules the next count.
     pub(super) fn counts_late(&mut self, now: Instant) -> bool {
         let is_due = now.duration_since(self.late_counted) >= LATE_COUNT_EVERY;
         if is_due {
@@ -65,8 +66,8 @@ impl Slicing {
 }
 
 impl Owner {
-    /// Admits a submission whose series exist: to the group, or to the submissions stored in slices. Returns the cost
-    /// added to the group.
+    /// Admits a submission whose series all exist. A small one is added to the group, and its cost is returned. A
+    /// large one is queued to be stored in slices.
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
@@ -89,7 +90,7 @@ impl Owner {
         }
         let Some(mut submission) = self.slicing.waiting.pop() else { return };
         self.slicing.waiting.charge(&submission.tenant, 1);
-        // the room may be used up since admission
+        // the room for late samples may have been used up since the submission was admitted
         if let Err(error) = self.context.heads.room_for_late_samples()
             && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
         {
@@ -122,7 +123,7 @@ impl Owner {
         from + samples.take_while(fits).count()
     }
 
-    /// Adds the cost of all samples to `cost`. Refuses late samples that exceed their share of the head.
+    /// Adds the cost of all samples to `cost`. If late samples exceed their share of the head, they are refused.
     fn estimate(&self, submission: &mut Submission, cost: &mut Cost) {
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
@@ -138,7 +139,7 @@ impl Owner {
     }
 }
 
-/// Refuses late samples from index `from` on. Returns their number.
+/// Refuses the late samples at index `from` and after it. Returns their number.
 fn leave_out_late(
     submission: &mut Submission,
     from: usize,
@@ -174,7 +175,7 @@ fn leave_out_late(
 #[derive(Debug, Default)]
 struct Cost {
     total: usize,
-    /// Number of late samples and repeated timestamps.
+    /// Number of samples that are not newer than the previous sample of their series.
     late: usize,
     newest: Newest,
 }

@@ -17,12 +17,12 @@ use tokio::sync::oneshot;
 
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
-/// One request's part for one partition. All values have one kind.
+/// The part of one request that belongs to one partition. All its values have the same kind.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) tenant: TenantId,
     pub(crate) state: Arc<TenantState>,
-    /// Samples of known series, in columns. Samples of new series are appended when their series exist.
+    /// Samples of known series, in columns. Samples of a new series are appended here once the series exists.
     pub(crate) refs: Vec<SeriesRef>,
     pub(crate) timestamps: Vec<i64>,
     pub(crate) values: Values,
@@ -31,13 +31,13 @@ pub(crate) struct Submission {
     pub(crate) new_timestamps: Vec<i64>,
     pub(crate) new_values: Values,
     pub(crate) created: usize,
-    /// Samples for the next group. Earlier samples are stored.
+    /// Indexes of the samples that the next group stores. The samples before them are stored already.
     pub(crate) slice: Range<usize>,
     pub(crate) metadata: Vec<Metadata>,
     pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
     pub(crate) outcome: Outcome,
     pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
-    /// The request's memory, freed with its last submission.
+    /// The request's reserved memory. It is freed when the last of the request's submissions ends.
     pub(crate) memory: Option<Arc<Reservation>>,
     /// Keeps the series' references valid.
     pub(crate) pin: Option<head::Pin>,
@@ -51,24 +51,23 @@ pub(crate) struct NewSeries {
     pub(crate) exemplars: Vec<Exemplar>,
 }
 
-/// Outcome of a request, or of its part for one partition.
+/// What became of a request, or of the part of a request for one partition.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Durable samples, including identical duplicates.
+    /// Number of samples that are durable now, including samples that were stored before with the same value.
     pub samples: u64,
     pub exemplars: u64,
     pub refused_samples: u64,
     /// Refused exemplars do not fail the request.
     pub refused_exemplars: u64,
-    /// Series refused, wholly or in part.
+    /// Number of series of which at least one sample was refused.
     pub refused_series: u64,
-    /// Samples left out because another replica is elected. They count as stored in the answer.
+    /// Number of samples left out because another replica is elected. To the sender, they count as stored.
     pub deduplicated_samples: u64,
-    /// Exemplars left out because another replica is elected.
     pub deduplicated_exemplars: u64,
-    /// Distinct reasons of temporary refusals.
+    /// Why parts of the request were refused temporarily. Each reason is listed once.
     pub postponed: Vec<Postponed>,
-    /// The first refusals, each with its series.
+    /// The first refusals, each with the labels of the series.
     pub errors: Vec<(SeriesRefusal, String)>,
 }
 
@@ -83,12 +82,10 @@ impl Outcome {
         }
     }
 
-    /// Counts more refused samples of the last refused series.
     pub(crate) const fn refuse_more(&mut self, samples: u64) {
         self.refused_samples += samples;
     }
 
-    /// Notes a temporary refusal of a part.
     pub(crate) fn postpone(&mut self, what: Postponed) {
         match self.postponed.iter_mut().find(|other| other.reason() == what.reason()) {
             Some(other) => *other = what.max(*other),
@@ -166,7 +163,7 @@ impl Submission {
         Columns::new(&self.refs[slice.clone()], &self.timestamps[slice], values)
     }
 
-    /// True for the last slice, with which metadata and exemplars are stored.
+    /// True for the last slice. Metadata and exemplars are stored with it.
     pub(crate) const fn is_last_slice(&self) -> bool {
         self.slice.end == self.refs.len()
     }
@@ -181,22 +178,22 @@ impl Submission {
         self.postpone(error);
     }
 
-    /// Adds the series that are not created yet to the tenant's backlog.
+    /// Adds the series of this request that were not created to the tenant's backlog.
     pub(crate) fn note_left_out(&self, now: Instant) {
         if let Some(last) = self.new.last().filter(|_| !self.is_resolved()) {
             self.state.left_out(last.key, (self.new.len() - self.created) as u64, now);
         }
     }
 
-    /// Removes the request from the tenant's backlog if all its series exist.
+    /// Removes the request from the tenant's backlog once all its series exist.
     pub(crate) fn note_created(&self) {
         if let Some(last) = self.new.last().filter(|_| self.is_resolved()) {
             self.state.created_all(last.key);
         }
     }
 
-    /// Refuses each of the next `most` new series whose metric has `limit` series. `count` returns a metric's number of
-    /// series. Returns how many of the next series may be created.
+    /// Checks the next `most` new series, and refuses those whose metric already has `limit` series. `count` returns
+    /// the number of series of a metric. Returns how many of the series that come next may be created.
     pub(crate) fn refuse_beyond_metric_limit(
         &mut self,
         most: usize,
@@ -223,7 +220,7 @@ impl Submission {
         next - self.created
     }
 
-    /// Refuses a new series. The last new series takes its place.
+    /// Refuses a new series. The last series in `new` is moved to its place.
     fn refuse_one(&mut self, number: usize, error: &SeriesRefusal) {
         let new = self.new.swap_remove(number);
         let samples = u64::from(new.samples.end - new.samples.start);
@@ -235,7 +232,7 @@ impl Submission {
         self.outcome.postpone(postponed(error));
     }
 
-    /// Frees memory before the answer is sent.
+    /// Frees the request's memory before the answer is sent.
     fn end(self) -> (oneshot::Sender<Result<Outcome, Refusal>>, Outcome) {
         let whole = self;
         let Self { reply, outcome, .. } = whole;

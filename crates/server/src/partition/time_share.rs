@@ -1,11 +1,11 @@
-//! Limits background work on the head to a share of an owner's time, in slices of about 50 µs.
+//! Limits background work on the head to a share of the owner's time. The work is done in slices of about 50 µs.
 
 use std::time::{Duration, Instant};
 
-/// Pause after a slice, as a multiple of the slice's time.
+/// The pause after a slice is this many times as long as the slice took.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Limit on overdue time that is made up for at once.
+/// If a slice starts late, the next pause is shortened by up to this much.
 const OWED_MAX: Duration = Duration::from_millis(1);
 
 pub(super) const SLICES_MAX: usize = 20;
@@ -26,7 +26,7 @@ impl TimeShare {
         self.0 = until;
     }
 
-    /// Schedules the slice after this one.
+    /// Schedules the next slice, now that one has run from `began` to `ended`.
     pub(super) fn record_slice(&mut self, began: Instant, ended: Instant) {
         let owed = began.saturating_duration_since(self.0).min(OWED_MAX);
         self.0 = began - owed + ended.duration_since(began) * (1 + PAUSE_FACTOR);

@@ -18,18 +18,18 @@ pub(super) struct Replay {
     pub(super) seen_s: u32,
     pub(super) seed: u64,
     pub(super) marks: Marks,
-    /// True if no table has later samples, so that the replayed samples may be frozen.
+    /// True if no table has samples of this record or of later ones. The samples replayed so far may then be frozen.
     pub(super) can_freeze: bool,
     pub(super) buffers: Buffers,
     pub(super) dictionary: Option<DictionaryId>,
-    /// Number of records replayed from the dictionary.
+    /// Position of the current record in its dictionary.
     pub(super) number: u32,
     pub(super) references: References,
     pub(super) records: u64,
     pub(super) samples: u64,
-    /// Samples already in tables.
+    /// Number of samples that were skipped because they are in tables.
     pub(super) sealed: u64,
-    /// Samples whose series' definition was lost.
+    /// Number of samples that were skipped because damage destroyed the definition of their series.
     pub(super) nameless: u64,
     pub(super) looked_at: Option<Instant>,
 }
@@ -38,7 +38,7 @@ impl Replay {
     pub(super) fn of(owner: &Owner) -> Result<Self, Halt> {
         let context = &owner.context;
         Ok(Self {
-            // one second ago, so that `evict_unneeded` can set needed series to now and evict the others
+            // one second ago: `evict_unneeded` marks needed series as used now, and can then evict all others
             seen_s: context.steady_s().saturating_sub(1),
             seed: context.seed,
             marks: Marks::of(context.lake.mark(owner.number)),
@@ -55,20 +55,21 @@ impl Replay {
         })
     }
 
-    /// Applies a record that says that its tenant was deleted: drops metadata, exemplars, and the series if no series
-    /// has samples. Returns the change of the head's memory.
+    /// Applies a record which says that its tenant was deleted. Drops the tenant's metadata and exemplars, and its
+    /// series too if none of them has samples. Returns how the head's memory has changed.
     pub(super) fn forget(&mut self, partition: &mut Partition) -> isize {
         let tenant = &self.buffers.record.tenant;
         drop(partition.take_extras(tenant));
-        // later records define their series again
+        // later records contain the definitions of series that they use
         if partition.remove_without_samples(tenant) {
             self.references.forget(tenant);
         }
         partition.take_change()
     }
 
-    /// Applies the last decoded record, without its samples if they are `sealed`. Adds the head's growth in bytes to
-    /// `grown`. If memory runs out, only definitions were applied and the call can be repeated.
+    /// Applies the record that was decoded last. If its samples are `sealed`, they are left out. `grown` is increased
+    /// by the number of bytes by which the head grows. If memory runs out, only definitions have been applied, and
+    /// the call can be repeated.
     pub(super) fn apply(
         &mut self,
         sealed: bool,
@@ -104,7 +105,7 @@ impl Replay {
                 self.sealed += record.refs.len() as u64;
             } else {
                 let may_repeat = self.marks.may_repeat(&record.tenant) && known::ascends(record);
-                // only damage can lose a sample's definition
+                // every sample has a definition unless the journal is damaged
                 self.nameless += record.translate(|given| slots.series(given)) as u64;
                 if may_repeat {
                     known::leave_out(head, record);

@@ -1,12 +1,13 @@
-//! The record being replayed, in memory that is reserved before it is allocated.
+//! Holds the record that is being replayed. Its memory is reserved before it is allocated.
 
 use journal::{DecodeMemory, Record, RecordError};
 use stdx::budget::Reservation;
 
-/// Size above which a record's memory is freed immediately, because all partitions replay in parallel.
+/// If a record takes more memory than this, its memory is freed at once instead of being reused. All partitions
+/// replay in parallel and share the limit.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Upper bound on the memory of an entry of metadata or exemplars.
+/// Upper bound on the memory that one metadata entry or one exemplar takes.
 const EXTRA_BYTES: usize = 128;
 
 #[derive(Debug)]
@@ -28,8 +29,8 @@ impl Buffers {
         Self { record: Record::new(), memory }
     }
 
-    /// Decodes a record. After [`RecordError::NoRoom`], the buffers hold no memory, to avoid deadlocks between waiting
-    /// partitions.
+    /// Decodes a record. If this fails with [`RecordError::NoRoom`], the buffers give back their memory before the
+    /// partition waits, so that partitions cannot wait for each other forever.
     pub(super) fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         let decoded = self.record.decode_within(payload, &mut ReservedMemory(&mut self.memory));
         if matches!(decoded, Err(RecordError::NoRoom { .. })) {

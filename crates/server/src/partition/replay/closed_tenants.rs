@@ -32,7 +32,6 @@ use tables::delta::Floodmark;
 
 const BATCH_SAMPLES: usize = 256;
 
-/// Bytes of the journal read in one turn.
 const TURN_BYTES: usize = 1 << 20;
 
 /// Memory of a definition, excluding its labels.
@@ -42,13 +41,12 @@ const DEFINITION_BYTES: usize = 96;
 pub(crate) struct ClosedBatch {
     tenant: TenantId,
     series: Vec<Labels>,
-    /// Index of each sample's series in `series`.
+    /// For each sample, the index in `series` of the series it belongs to.
     of: Vec<usize>,
     timestamps: Vec<i64>,
     values: Values,
 }
 
-/// Error of a replay. The replay is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClosedReplayError {
     #[error(transparent)]
@@ -75,15 +73,16 @@ pub(crate) enum ClosedTurn {
 #[derive(Debug)]
 pub(crate) struct ClosedReplay {
     pub(crate) number: usize,
-    /// The tenants, with the floodmarks of their tables for this journal.
+    /// The tenants for which the journal is replayed. The floodmark in a tenant's table tells which samples the table
+    /// already has.
     pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
-    /// The journal's end when its reader was opened.
+    /// End of the journal at the time when its reader was opened.
     pub(crate) end: Offset,
     reader: Box<dyn Reader>,
     dictionary: Option<Dictionary>,
     buffers: Buffers,
     pub(crate) samples: u64,
-    /// Memory limit, a part of `flush`.
+    /// Limits the memory of this replay. The limit was reserved from the account `flush`.
     account: Account,
     _memory: Reservation,
 }
@@ -95,19 +94,20 @@ struct Dictionary {
     number: u32,
     references: References,
     labels: HashMap<TenantId, HashMap<SeriesRef, Labels>>,
-    /// Limit on `labels` in bytes: half of the account, or less if decoding needs more.
+    /// Limit on the bytes of `labels`: half of the account, or less if decoding needs more memory.
     labels_max: u64,
     limit_bytes: u64,
     memory: Reservation,
-    /// Needed definitions seen in this pass.
+    /// Number of needed definitions that this pass has come across.
     definitions: u64,
-    /// Range of this pass among the needed definitions. The end is open until memory is used up.
+    /// Of the needed definitions, in the order of the journal, this pass loads those in this range. Its end becomes
+    /// known when memory is used up.
     pass: Range<u64>,
 }
 
 impl ClosedReplay {
-    /// Starts at the first record that a tenant's table lacks. Reserves the half of `flush` meant for compaction;
-    /// sealing uses the other half.
+    /// Starts at the first record that some tenant's table may lack. Reserves half of the account `flush`: the half
+    /// that is meant for compaction, because sealing uses the other half.
     pub(crate) fn begin(
         number: usize,
         tenants: BTreeMap<TenantId, Arc<Floodmark>>,
@@ -142,7 +142,7 @@ impl ClosedReplay {
             if heads.is_filled_to(watermarks::REFUSE_CLOSED) {
                 return Ok(ClosedTurn::NoRoom);
             }
-            // the partition's own replay reported any damage
+            // damage was already reported when the partition itself was replayed
             let Item::Entry(entry) = item else { continue };
             read_bytes += entry.payload.len();
             let known = match dictionary.take() {
@@ -153,7 +153,7 @@ impl ClosedReplay {
                     continue;
                 }
                 done => {
-                    // frees memory for the next dictionary
+                    // must be freed first: the next dictionary needs the memory
                     drop(done);
                     Dictionary::survey(*number, &entry, tenants, account, owners)?
                 }
@@ -189,7 +189,7 @@ impl ClosedReplay {
 }
 
 impl Dictionary {
-    /// Determines which definitions of the dictionary that begins with `entry` are needed.
+    /// Reads the dictionary that begins with `entry` and finds out which of its definitions are needed.
     fn survey(
         number: usize,
         entry: &Entry<'_>,
@@ -225,7 +225,7 @@ impl Dictionary {
         })
     }
 
-    /// Keeps the record's needed definitions in this pass's range.
+    /// Loads the record's definitions that are needed and belong to this pass.
     fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), ClosedReplayError> {
         let record = &buffers.record;
         let (slots, _) = self.references.of(&record.tenant)?;
@@ -234,7 +234,7 @@ impl Dictionary {
             if sealed && !slots.wants(given, self.number) {
                 continue;
             }
-            // later samples belong to the reference's new series
+            // the reference was given to a new series, to which later samples belong
             labels.remove(&given);
             let definition = self.definitions;
             self.definitions += 1;
@@ -242,7 +242,7 @@ impl Dictionary {
                 continue;
             }
             let bytes = self.memory.bytes() + (text.as_bytes().len() + DEFINITION_BYTES) as u64;
-            // each pass takes at least one definition, so the passes end
+            // each pass loads at least one definition, so the number of passes is limited
             let is_first = definition == self.pass.start;
             if (is_first || bytes <= self.labels_max) && self.memory.resize(bytes).is_ok() {
                 labels.insert(given, text.to_owned());
@@ -268,7 +268,8 @@ impl Dictionary {
         self.read_again(number, owners)
     }
 
-    /// Halves the memory for definitions. Returns false if this pass holds a single definition. The pass must restart.
+    /// Allows half as much memory for definitions, after which the pass must start again. Returns false if that
+    /// cannot help because the pass has only one definition.
     fn narrow_pass(&mut self) -> bool {
         let taken = self.definitions.min(self.pass.end).saturating_sub(self.pass.start);
         self.labels_max = self.memory.bytes() / 2;
@@ -276,7 +277,7 @@ impl Dictionary {
         taken > 1
     }
 
-    /// Forgets the pass's labels and opens a reader at the dictionary's first record.
+    /// Discards the labels that were loaded, and opens a reader at the dictionary's first record.
     fn read_again(
         &mut self,
         number: usize,
@@ -303,7 +304,7 @@ impl Dictionary {
             };
             let mut numbers = HashMap::new();
             for i in from..to {
-                // only damage can lose a sample's definition
+                // every sample has a definition unless the journal is damaged
                 let Some(labels) = labels.and_then(|labels| labels.get(&record.refs[i])) else { continue };
                 let number = *numbers.entry(record.refs[i]).or_insert_with(|| {
                     batch.series.push(labels.clone());
@@ -320,7 +321,7 @@ impl Dictionary {
 }
 
 impl Owner {
-    /// Removes a closed tenant's samples from the head. The journal keeps them.
+    /// Removes a closed tenant's samples from the head. They remain in the journal.
     pub(in crate::partition) fn discard(&self, tenant: &TenantId) -> Option<Box<TenantHead>> {
         let mut partition = self.partition.head.write();
         let taken = partition.take_series(tenant);
@@ -328,7 +329,7 @@ impl Owner {
         taken.map(Box::new)
     }
 
-    /// Adds samples of a closed tenant to the head. The journal already has them.
+    /// Adds samples of a closed tenant to the head. They come from the journal, so they are not recorded again.
     pub(in crate::partition) fn add_closed(&self, batch: &ClosedBatch) {
         let ClosedBatch { tenant, series, of, timestamps, values } = batch;
         let now_s = self.context.steady_s();

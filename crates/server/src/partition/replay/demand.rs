@@ -21,7 +21,8 @@ use std::collections::{HashMap, VecDeque};
 use stdx::budget::{Exhausted, Reservation};
 
 impl Owner {
-    /// Notes in `into` the references that unsealed data uses, from offset `from` to the end of the dictionary.
+    /// Finds the references that are used by data which is not in tables, from offset `from` to the end of the
+    /// dictionary. They are noted in `into`.
     pub(super) fn survey(
         &self,
         dictionary: DictionaryId,
@@ -35,7 +36,8 @@ impl Owner {
     }
 }
 
-/// Surveys the records of a dictionary. Skips records for which `is_sealed` returns `None`.
+/// Reads the outlines of a dictionary's records. `is_sealed` tells whether a record is in its tenant's table, or
+/// returns `None` if the record does not matter.
 pub(super) fn survey(
     reader: &mut dyn Reader,
     dictionary: DictionaryId,
@@ -47,7 +49,7 @@ pub(super) fn survey(
     let mut exemplars = Exemplars::default();
     let mut number = 0;
     while let Some(item) = reader.next()? {
-        // replay reports damage and unreadable records
+        // replay will report damage and unreadable records
         let Item::Entry(entry) = item else { continue };
         if entry.dictionary != dictionary {
             break;
@@ -89,15 +91,17 @@ pub(super) fn survey(
     Ok(())
 }
 
-/// The newest exemplars of records in tables. Tables have no exemplars, so each exemplar needs its series.
+/// The newest exemplars of each tenant in records whose samples are in tables. Exemplars are not in tables, so their
+/// series must be restored.
 #[derive(Debug, Default)]
 struct Exemplars(HashMap<TenantId, Ring>);
 
-/// Reference of each exemplar, with the number of the defining record.
+/// For each exemplar, the reference of its series and the number of the record that defines the series.
 type Ring = VecDeque<(SeriesRef, u32)>;
 
 impl Exemplars {
-    /// Adds a record's exemplars. Drops the oldest exemplars at a head's limit, or if memory runs out.
+    /// Adds the exemplars of a record. If there are as many as a head keeps, or memory runs out, the oldest are
+    /// dropped.
     fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
         if outline.exemplars.is_empty() {
             return;
@@ -114,7 +118,8 @@ impl Exemplars {
     }
 }
 
-/// Doubles a ring's capacity, up to a head's limit. At the limit, drops the oldest entry.
+/// Doubles the ring's capacity, up to the number of exemplars that a head keeps. At this number, drops the oldest
+/// exemplar instead.
 fn grow(ring: &mut Ring, memory: &mut Reservation) -> Result<(), Exhausted> {
     let more = ring.capacity().max(64).min(EXEMPLARS_MAX.saturating_sub(ring.len()));
     if more == 0 {

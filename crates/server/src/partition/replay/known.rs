@@ -1,4 +1,4 @@
-//! Removes samples that the head already has.
+//! Removes samples from a record if the head already has them.
 //!
 //! A crash during a relocation ([`crate::partition::relocate`]) leaves two copies of a tenant's samples in the journal.
 
@@ -6,17 +6,18 @@ use head::TenantHead;
 use journal::Record;
 use model::{Samples, SeriesRef, TimeRange, Values};
 
-/// Limit on samples decoded for comparison: a multiple of the record's samples, plus a constant.
+/// To find samples that the head already has, at most this many of the head's samples are decoded: a multiple of the
+/// number in the record, plus a constant.
 const READ_FACTOR: usize = 2;
 const READ_FREE: usize = 1024;
 
-/// True if references and timestamps strictly ascend, as in every relocated copy.
+/// True if references and timestamps strictly ascend. They do in every copy that a relocation has written.
 pub(super) fn ascends(record: &Record) -> bool {
     let places = record.refs.iter().zip(&record.timestamps);
     places.is_sorted_by(|a, b| a < b)
 }
 
-/// Removes samples that the head already has. The record must use references of the head.
+/// Removes samples that the head already has. The record's references must have been translated to those of the head.
 pub(super) fn leave_out(head: &TenantHead, record: &mut Record) {
     let Record { refs, timestamps, values, .. } = record;
     match values {

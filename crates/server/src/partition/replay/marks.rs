@@ -1,4 +1,4 @@
-//! Determines which part of the journal is in tables.
+//! Determines which records of the journal are already in tables.
 
 use super::Owner;
 use crate::seal::Mark;
@@ -9,12 +9,13 @@ use std::sync::Arc;
 use tables::Date;
 use tables::delta::Floodmark;
 
-/// Number of unreadable tables after which no other table is read, because the store is likely down.
+/// After this many tables could not be read, the others are not tried, because the whole store is probably
+/// unavailable.
 const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
-    /// Determines which samples of a tenant's record are in its table. Reads the table only after an interrupted
-    /// commit. Closes the tenant if the table cannot be read.
+    /// Determines which samples of a tenant's record are in its table. This is usually known from the marks; the
+    /// table is read only if a commit was interrupted. If the table cannot be read, the tenant is closed.
     pub(super) fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
         let (source, upto, attempt) = marks.noted.lookup(tenant);
         if offset.0 < upto {
@@ -53,7 +54,7 @@ impl Owner {
         Sealed::Later
     }
 
-    /// Records the floodmarks of the tables that were read.
+    /// Saves the floodmarks of the tables that had to be read.
     ///
     /// If this journal is an old copy, tables may have offsets that this journal never assigned. The journal then gets
     /// a new identity, because new records would otherwise count as sealed.
@@ -94,12 +95,12 @@ impl Marks {
         Self { noted, asked: HashMap::new(), closed: HashSet::new() }
     }
 
-    /// True if the journal may have the tenant's samples twice, after an interrupted relocation.
+    /// True if an interrupted relocation may have left two copies of the tenant's samples in the journal.
     pub(super) fn may_repeat(&self, tenant: &TenantId) -> bool {
         self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
     }
 
-    /// True if no table has samples from `offset` on. False while this is unknown.
+    /// True if it is certain that no table has samples of records at `offset` or later.
     pub(super) fn is_behind_all(&self, offset: Offset) -> bool {
         !self.noted.is_unknown()
             && offset.0 >= self.noted.floor()
@@ -107,14 +108,15 @@ impl Marks {
     }
 }
 
-/// Part of a record that is in its tenant's table.
+/// Tells which samples of a record are in the tenant's table.
 #[derive(Debug)]
 pub(super) enum Sealed {
     None,
-    /// The samples of some days.
+    /// Only the samples of some days are in the table.
     Days(Arc<Floodmark>),
     All,
-    /// Unknown, because the tenant is closed. Its samples are replayed later ([`super::closed_tenants`]).
+    /// It is unknown what the table has, because the tenant is closed. Its samples are replayed later
+    /// ([`super::closed_tenants`]).
     Later,
 }
 
@@ -129,7 +131,7 @@ impl Sealed {
         }
     }
 
-    /// Removes samples of sealed days from a record. Returns their number.
+    /// Removes samples from a record if they are in the table. Returns their number.
     pub(super) fn leave_out(&self, record: &mut Record, offset: Offset) -> u64 {
         let floodmark = match self {
             Self::Days(floodmark) => floodmark,

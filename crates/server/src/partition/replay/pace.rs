@@ -21,7 +21,7 @@ const ROOM_POLL: Duration = Duration::from_millis(20);
 
 const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
 
-/// Interval between evictions of unneeded series. Each eviction reads the rest of the dictionary.
+/// Series that are not needed are evicted at most this often, because each eviction reads the dictionary to its end.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
 
 impl Owner {
@@ -37,7 +37,7 @@ impl Owner {
         })
     }
 
-    /// Waits for memory of the account `replay`.
+    /// Waits until the replay of another partition gives back memory of the account `replay`.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let used_bytes = self.context.replay.used_bytes();
         let others_gave_back =
@@ -46,8 +46,8 @@ impl Owner {
         self.wait_for(replay, next, why, others_gave_back)
     }
 
-    /// Waits at least one interval, until `is_over` returns true. Reports the reason in the log and as the partition's
-    /// trouble.
+    /// Waits for at least one interval, and then until `is_over` returns true. The reason is logged and shown as the
+    /// partition's trouble.
     fn wait_for(
         &mut self,
         replay: &mut Replay,
@@ -83,8 +83,8 @@ impl Owner {
         )
     }
 
-    /// True if replay may fill the heads further. Sealing begins once all partitions can freeze. Until then, partitions
-    /// that can freeze leave memory to the others.
+    /// True if replay may add more to the heads. Samples are sealed only once all partitions can freeze theirs. Until
+    /// then, a partition that already can leaves memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
             if replay.can_freeze && !self.context.partitions.can_freeze() { watermarks::SEAL } else { 100 };
@@ -136,7 +136,7 @@ impl Owner {
         let mut rest = self.references()?;
         if let Some(dictionary) = replay.dictionary {
             match self.survey(dictionary, next, &mut rest, |_, _| false) {
-                // without memory for a survey, all series stay
+                // the survey found no memory, so no series is evicted
                 Err(Halt::NoRoom) => return Ok(()),
                 surveyed => surveyed?,
             }
@@ -171,7 +171,7 @@ impl Owner {
         };
         let mut partition = head.write();
         partition.see_exemplars(replay.seen_s);
-        // metadata restored a moment ago is not idle
+        // metadata was restored a moment ago, so it does not count as idle
         partition.remove_empty(Idle::before(0), |_| {});
         for (tenant, slots) in replay.references.tenants_mut() {
             for series in slots.all() {

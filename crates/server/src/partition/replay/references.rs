@@ -1,4 +1,4 @@
-//! References of the dictionary being replayed.
+//! Maps the references in the journal's current dictionary to series in the head.
 //!
 //! A definition becomes a series only if [`super::demand`] finds that the series is needed.
 
@@ -9,18 +9,18 @@ use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 /// Memory of a tenant, excluding its slots.
 const TENANT_BYTES: u64 = 256;
 
-/// References by tenant, in reserved memory.
 #[derive(Debug)]
 pub(super) struct References {
     tenants: HashMap<TenantId, Slots>,
     memory: Reservation,
 }
 
-/// One tenant's references. A vector is smaller than a map, because references are dense.
+/// The references of one tenant, used as an index. They are dense, so this takes less memory than a map.
 #[derive(Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 
-/// State of a reference: its series in the head, or its last definition in tables.
+/// What is known of a reference: either its series in the head, or the record with its last definition that is in
+/// tables.
 ///
 /// ```text
 ///   0 series (31 bits)                            the series in the head
@@ -30,9 +30,9 @@ pub(super) struct Slots(Vec<Slot>);
 struct Slot(u32);
 
 const NO_SERIES: u32 = 1 << 31;
-/// Set if unsealed data uses a definition from a record that is in tables.
+/// Set if data that is not in tables uses a definition in a record that is in tables.
 const NEEDED: u32 = 1 << 30;
-/// Set if an unsealed record defines the reference. Later uses need no earlier definition.
+/// Set if a record that is not in tables defines the reference. Later uses then need no earlier definition.
 const FRESH: u32 = 1 << 29;
 const NUMBER: u32 = FRESH - 1;
 
@@ -58,7 +58,6 @@ impl References {
         self.memory.resize(0).expect("BUG: a reservation cannot shrink");
     }
 
-    /// A tenant's references, and the memory for more.
     pub(super) fn of(&mut self, tenant: &TenantId) -> Result<(&mut Slots, &mut Reservation), Exhausted> {
         if !self.tenants.contains_key(tenant) {
             self.memory.resize(self.memory.bytes() + TENANT_BYTES)?;
@@ -68,7 +67,7 @@ impl References {
         Ok((slots, &mut self.memory))
     }
 
-    /// Forgets a tenant's series, which have left the head.
+    /// Forgets the series of a tenant after they have left the head.
     pub(super) fn forget(&mut self, tenant: &TenantId) {
         if let Some(slots) = self.tenants.get_mut(tenant) {
             slots.retain(|_, _| false);
@@ -79,7 +78,7 @@ impl References {
         self.tenants.iter_mut()
     }
 
-    /// True if a definition before the surveyed records is needed.
+    /// True if the surveyed records use a definition of an earlier record.
     pub(super) fn is_needed(&self, tenant: &TenantId, given: SeriesRef) -> bool {
         self.tenants.get(tenant).is_some_and(|slots| slots.get(given).is_needed())
     }
@@ -129,7 +128,8 @@ impl Slots {
         self.0.iter().filter_map(|slot| slot.series())
     }
 
-    /// Notes a definition in a record that is in tables. `number` is the record's number in the dictionary.
+    /// Notes that a record in tables defines the reference. `number` is the position of this record in the
+    /// dictionary.
     pub(super) fn note_sealed(
         &mut self,
         given: SeriesRef,
@@ -152,7 +152,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Last record in tables that defined the reference.
+    /// Position in the dictionary of the last record in tables that defined the reference.
     pub(super) fn definition(&self, given: SeriesRef) -> u32 {
         self.get(given).0 & NUMBER
     }
