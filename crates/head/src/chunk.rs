@@ -6,14 +6,17 @@
 //!   control = time class (bits 7-6) · length n of the value part (bits 5-2) · variant (bits 1-0)
 //! ```
 //!
-//! - A time is the change of the interval, in 0, 1, 4 or 8 bytes for the time classes 0 to 3.
+//! - The time of a sample is stored as the difference between its interval and the previous interval. It
+//!   takes 0, 1, 4 or 8 bytes, depending on the time class (0 to 3).
 //! - In a decimal chunk, a value is `mantissa / 10^exponent`, exact to the bit. A token has the change of the
-//!   mantissa (zigzag) in `n` bytes. Variant 2 is a whole value.
+//!   mantissa (zigzag) in `n` bytes. Variant 2 marks a value without such a mantissa, which is stored as the
+//!   8 bytes of the float.
 //! - In a float chunk (exponent [`FLOAT`]), a token has the XOR with the previous value's bits: `n` bytes,
 //!   after `variant` leading zero bytes. Trailing zero bytes are left out.
 //! - `n = 0` with variant 1 is a run. The next byte counts further samples with the same value and interval.
 //!
-//! All parts are whole bytes, so a chunk is faster to read than Gorilla's bits (Pelkonen et al., 2015).
+//! Everything is a whole number of bytes, so a chunk decodes faster than the bit stream of Gorilla (Pelkonen
+//! et al., 2015).
 
 mod decimal;
 mod histograms;
@@ -28,7 +31,7 @@ pub(crate) use value::ChunkValue;
 
 use model::{Samples, TimeRange};
 
-/// Maximum number of samples in a chunk: an hour at four a minute.
+/// A chunk with this many samples is full. It covers an hour at one sample every 15 seconds.
 pub const SAMPLES_MAX: u16 = 240;
 
 const FLOAT: u8 = 0xff;
@@ -63,7 +66,7 @@ impl Chunk {
         )
     }
 
-    /// Memory in bytes, including this handle.
+    /// Size of this struct and of the heap memory that it owns.
     pub const fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
@@ -73,7 +76,8 @@ impl Chunk {
         self.bytes.len() - FOOTER_BYTES
     }
 
-    /// Appends the samples inside `range` to `out`. `V` must be the kind of the values.
+    /// Appends the samples inside `range` to `out`. `V` must be the type that the chunk holds, floats or
+    /// histograms.
     pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.range().overlaps(&range) {
             V::read(&self.bytes, self.count(), range, out);

@@ -23,14 +23,15 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn, about fifty microseconds. A visit to one series is one step.
+/// A turn takes this many steps, about fifty microseconds. A visit to one series is one step.
 pub(crate) const TURN_STEPS: usize = 500;
 /// Steps to unlist or remove a series with ten labels.
 const SERIES_STEPS: usize = 16;
 /// Steps to visit a page of the index, besides one for each entry.
 const PAGE_STEPS: usize = 8;
 
-/// Thresholds for idle series, in seconds of the clock of appends.
+/// Series that got no sample for a while are retired, and later evicted. Both times are in seconds of the
+/// clock that [`TenantHead::append`] gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idle {
     /// Series last seen before this time are no longer active. Their samples stay.
@@ -113,7 +114,7 @@ impl TenantHead {
             self.evicting.merged |= moved > 0;
         }
         self.evicting.page = 0;
-        // a page that moved may have been skipped
+        // a merge moves another page, which this pass may have skipped
         if std::mem::take(&mut self.evicting.merged) {
             return self.merge_some(steps);
         }
@@ -164,8 +165,8 @@ impl TenantHead {
         (0..self.series.len()).filter_map(|i| self.series.find(i)).any(Series::holds_samples)
     }
 
-    /// True if the tenant may be removed: it has no series, and its metadata, if any, is not needed. Metadata
-    /// from replay is needed until it is idle, other metadata until a series was evicted.
+    /// True if the tenant may be removed: it has no series, and nobody needs its metadata. Metadata restored
+    /// by a replay is needed until it was idle for a while, other metadata until a series was evicted.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);

@@ -75,7 +75,8 @@ impl Exemplars {
         self.ring.iter()
     }
 
-    /// Exemplars from the number `from` on, with their numbers since the first push.
+    /// Exemplars with the number `from` or a higher one, each with its number. They are numbered in the order
+    /// of arrival.
     pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
         let skipped =
             usize::try_from(from.saturating_sub(self.left)).unwrap_or(usize::MAX).min(self.ring.len());

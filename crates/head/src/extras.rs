@@ -16,7 +16,8 @@ const METADATA_MAX: usize = 20_000;
 /// Size of a metric family without its texts.
 const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 
-/// Bytes of exemplars after a trim, in quarters of the limit. The freed quarter delays the next trim.
+/// A trim drops exemplars until they take three quarters of the limit, so that the next trim is not needed at
+/// once.
 const TRIMMED_QUARTERS: usize = 3;
 
 /// Metadata and exemplars taken out of a head.
@@ -32,10 +33,10 @@ pub enum MetadataRefusal {
     Bytes,
 }
 
-/// Part of the metadata's bytes that a tenant may use.
+/// How much of the limit for all tenants' metadata one tenant may use.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// A tenant may hold at most as many bytes as stay free. Pending changes count as its own.
+    /// A tenant may hold at most as many bytes as remain free. `pending_bytes` count as bytes that it holds.
     AsMuchAsIsFree {
         pending_bytes: usize,
     },
@@ -94,7 +95,8 @@ impl Partition {
         dropped
     }
 
-    /// Takes metadata and exemplars out, to drop them without the lock.
+    /// Takes a tenant's metadata and exemplars out of the head, so that the caller can drop them without the
+    /// lock.
     pub fn take_extras(&mut self, tenant: &TenantId) -> Extras {
         let Some(head) = self.tenants.get_mut(tenant) else { return Extras::default() };
         let (before, exemplar_bytes) = (head.memory_bytes(), head.exemplars.memory_bytes());
@@ -111,8 +113,9 @@ impl Partition {
         self.exemplar_bytes
     }
 
-    /// Bytes by which memory would grow with `metadata`, or the reason to refuse it. All tenants together may
-    /// use `limit_bytes`. `pending_bytes` are approved, but not stored yet.
+    /// Returns the number of bytes by which memory would grow, or the reason to refuse the metadata.
+    /// `limit_bytes` is the limit for all tenants together. `pending_bytes` is the size of metadata that was
+    /// approved but is not stored yet.
     pub fn check_metadata(
         &self,
         tenant: &TenantId,
@@ -135,8 +138,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Restores metadata from before a restart, without a limit for the tenant. A tenant without series
-    /// counts as seen at `now_s`.
+    /// Restores metadata from before a restart, up to the limit for all tenants together. If the tenant has
+    /// no series, its metadata is kept as if it was last seen at `now_s`.
     pub fn restore_metadata(
         &mut self,
         tenant: &TenantId,
@@ -202,8 +205,8 @@ const fn bytes_of(metadata: &Metadata) -> usize {
     2 * metadata.metric.len() + metadata.help.len() + metadata.unit.len() + FAMILY_BYTES
 }
 
-/// Max-min fair share: the most that each holder may keep, so that all keep at most `total`. `usize::MAX` if
-/// everything fits.
+/// Max-min fair share: the largest number of bytes that each tenant may keep, so that all of them together
+/// keep at most `total`. `usize::MAX` if nobody has to drop anything.
 fn equal_share(mut held: Vec<usize>, total: usize) -> usize {
     held.sort_unstable();
     let (mut left, count) = (total, held.len());

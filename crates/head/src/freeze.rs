@@ -1,4 +1,4 @@
-//! Removes samples from a head: they are frozen, read, and released once a table holds them.
+//! Moves samples out of a head: they are frozen, read, and released once a table holds them.
 //!
 //! ```text
 //!   append ──▶ fresh ──freeze()──▶ frozen ──release_turn() …──▶ gone
@@ -21,10 +21,10 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-/// Series visited in a turn of a release, about fifty microseconds.
+/// Number of series that one turn visits, which takes about fifty microseconds.
 pub(crate) const TURN_SERIES: usize = 400;
 
-/// Number of late samples merged in the time that a visit to a series takes.
+/// Merging this many late samples takes about as long as visiting a series, so it counts as one step.
 const LATE_PER_STEP: usize = 8;
 
 impl TenantHead {

@@ -47,11 +47,11 @@ struct Bucket {
 pub struct Gained<'a> {
     pub created: u64,
     pub metrics: Gains<'a>,
-    /// Label pairs without metric names.
+    /// Label pairs that are not metric names.
     pub pairs: Gains<'a>,
 }
 
-/// Gains of pairs that are still in memory, unsorted.
+/// Number of new series for each pair that is still in memory, unsorted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gains<'a> {
     pub gains: Vec<Gain<'a>>,
@@ -70,7 +70,7 @@ pub struct Gain<'a> {
 }
 
 impl Growth {
-    /// Start of the counted period at the time `now_s`, in seconds.
+    /// Start of the period for which new series are counted, if it is `now_s` now.
     pub(crate) const fn since_s(now_s: u32) -> u32 {
         (now_s / BUCKET_S + 1).saturating_sub(BUCKETS) * BUCKET_S
     }
@@ -116,8 +116,8 @@ impl Growth {
         self.buckets.back_mut().expect("BUG: the bucket just added is missing")
     }
 
-    /// New series of the last hour. `text` returns name and value of a pair with series. `hash` computes
-    /// [`hash_of`].
+    /// Adds up the new series of the last hour. `text` returns the name and value of a pair, unless it has no
+    /// series. `hash` computes [`hash_of`].
     pub(crate) fn gained<'a>(
         &self,
         now_s: u32,
@@ -144,7 +144,7 @@ pub(crate) fn hash_of(name: &str, value: &str, seed: u64) -> u64 {
     xxh3_64_with_seed(value.as_bytes(), xxh3_64_with_seed(name.as_bytes(), seed))
 }
 
-/// Sums over several buckets, for pairs in memory.
+/// Adds up the counts of several buckets. Pairs that are no longer in memory are left out.
 fn gains<'a, 's>(
     sketches: impl Iterator<Item = &'s Sketch>,
     text: &impl Fn(PairId) -> Option<(&'a str, &'a str)>,
@@ -183,7 +183,7 @@ struct Sum {
 #[derive(Debug, Default)]
 struct Sketch {
     counters: Vec<Counter>,
-    /// Positions of counters that identify their pair by number.
+    /// For each counter that identifies its pair by number: its position in `counters`.
     positions: HashTable<u32>,
     /// Number of counters that identify their pair by hash.
     left: usize,
@@ -253,7 +253,8 @@ impl Sketch {
         Some(position)
     }
 
-    /// Takes the lowest counter away from its pair. Returns position and count.
+    /// Takes the lowest counter away from its pair, for another pair. Returns the counter's position and
+    /// count.
     fn take_lowest(&mut self) -> (usize, u32) {
         // the search fails only if the lowest count has risen
         let is_lowest = |counter: &Counter| counter.count == self.floor;

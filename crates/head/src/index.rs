@@ -22,7 +22,7 @@ pub(crate) enum Decision {
     Remove,
 }
 
-/// A key, as four words, and its series: 20 bytes.
+/// A key and its series. The key is four words, because the alignment of a `u128` would make this 32 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     key: [u32; 4],
@@ -43,7 +43,7 @@ impl Slot {
 struct Page {
     slots: Box<[Slot]>,
     used: usize,
-    /// Number of low bits that all keys of the page share. `bits` has these bits.
+    /// All keys of the page share this many low bits, and `bits` is their value.
     depth: u32,
     bits: u32,
 }
@@ -51,7 +51,7 @@ struct Page {
 /// A map from keys to series. Low bits of a key choose the page, higher bits the slot.
 #[derive(Debug)]
 pub struct Index {
-    /// Page for each value of the low bits.
+    /// Position in `pages` of a key's page, by the low bits of the key.
     directory: Vec<u32>,
     pages: Vec<Page>,
     len: usize,
@@ -155,8 +155,8 @@ impl Index {
         self.pages.len()
     }
 
-    /// Calls `decide` for each key of a page, with its series, and whether it is linked. Applies the
-    /// decision.
+    /// Calls `decide` for each key of a page, with its series and true if it is linked. Then links, unlinks
+    /// or removes the key, as decided.
     pub(crate) fn review(&mut self, page: usize, mut decide: impl FnMut(SeriesRef, bool) -> Decision) {
         let Some(page) = self.pages.get_mut(page) else { return };
         let mut removed: Vec<[u32; 4]> = Vec::new();
@@ -175,8 +175,9 @@ impl Index {
         }
     }
 
-    /// Merges a page with its buddy as long as the result has at most [`MERGE_MAX`] keys. Returns the number
-    /// of moved keys. The indices of other pages may change.
+    /// Merges a page with its buddy, the page that differs only in the last shared bit, as long as the result
+    /// has at most [`MERGE_MAX`] keys. Returns the number of moved keys. The indices of other pages may
+    /// change.
     pub(crate) fn merge(&mut self, page: usize) -> usize {
         let (mut page, mut moved) = (page, 0);
         while let Some(Page { depth: depth @ 1.., bits, used, .. }) = self.pages.get(page) {

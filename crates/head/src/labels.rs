@@ -16,7 +16,7 @@ pub(crate) struct LabelSets {
     pairs_bytes: usize,
     /// Pairs of the newest base, which the next series probably shares. Empty without a base.
     base: Vec<PairId>,
-    /// Number of this base.
+    /// Number of the newest base, in `bases`.
     base_number: u32,
     scratch: Vec<PairId>,
     /// Position of the metric name in the newest series; `usize::MAX` without one.
@@ -66,7 +66,7 @@ impl LabelSets {
         self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
     }
 
-    /// Drops the labels of an unlisted series, and a base or pairs that no other series uses.
+    /// Drops the labels of an unlisted series, and also its base and pairs if no other series uses them.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());
         pairs.release(own);
@@ -89,8 +89,8 @@ impl LabelSets {
         self.scratch = scratch;
     }
 
-    /// The only pair in which the new set differs from the base, or any pair if none differs. `None` if more
-    /// pairs or label names differ.
+    /// The only pair in which the new label set (`scratch`) differs from the newest base, or any pair if they
+    /// are equal. `None` if several pairs or a label name differ, so the label set needs a new base.
     fn only_difference(&self, pairs: &Pairs) -> Option<PairId> {
         if self.scratch.len() != self.base.len() {
             return None;
@@ -101,7 +101,7 @@ impl LabelSets {
         (same_name && differences.next().is_none()).then_some(*own)
     }
 
-    /// Makes the new set a base. Returns one of its pairs.
+    /// Makes the new label set a base. Returns one of its pairs, which becomes the series' own pair.
     fn start_base(&mut self, pairs: &mut Pairs) -> PairId {
         self.scratch.iter().for_each(|pair| pairs.acquire(*pair));
         self.pairs_bytes += size_of_val(&*self.scratch);
@@ -126,13 +126,13 @@ impl LabelSets {
         self.pairs(series, pairs).find(|pair| pairs.text(*pair).0 == METRIC_NAME)
     }
 
-    /// Compares two sets pair by pair, without metric names. Reads texts only from the first difference on,
-    /// for speed.
+    /// Compares the labels of two series pair by pair, without their metric names. Reads texts only from the
+    /// first difference on, for speed.
     pub(crate) fn compare<'a>(&'a self, a: SeriesRef, b: SeriesRef, pairs: &'a Pairs) -> Ordering {
         let (a, b) = (self.sets.get(a.index()), self.sets.get(b.index()));
         let (a_base, b_base) = (&*self.bases.get(a.base).pairs, &*self.bases.get(b.base).pairs);
         let is_own = |set: &Set, pair| pairs.name_number(pair) == pairs.name_number(set.own);
-        // equal bases with equal own pairs replace the same pair
+        // a pair that both bases share is common, unless one of two different own pairs replaces it
         let is_common = |x, y| x == y && (a.own == b.own || !(is_own(a, x) || is_own(b, x)));
         let common = a_base.iter().zip(b_base).take_while(|(x, y)| is_common(**x, **y)).count();
         let others = |set: &'a Set, base: &'a [PairId]| {

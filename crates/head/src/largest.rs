@@ -8,13 +8,15 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Pairs or names visited in a turn, a quarter of a millisecond.
+/// Number of label pairs or names that one turn visits, which takes a quarter of a millisecond.
 const TURN_STEPS: usize = 4_000;
 
-/// Maximum number of names to visit, and of small pairs to visit. A tenant with more small pairs also has large pairs.
+/// A search visits at most this many names, and at most this many pairs with few series. A tenant with more
+/// such pairs also has pairs with many series, which are found first.
 const VISITED_MAX: usize = 100_000;
 
-/// A search for the largest entries of a tenant. Take a [`crate::Pin`] first.
+/// A search for the largest entries of a tenant. The caller holds a [`crate::Pin`] from before the first
+/// turn.
 #[derive(Debug)]
 pub struct Largest {
     step: Step,
@@ -31,21 +33,22 @@ pub struct Largest {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Pairs of lower classes, the highest class first.
+    /// Visits the pairs with many series, one class after the other. `classes` is the number of classes left,
+    /// and `from` is the next pair in the highest of them.
     Ranked {
         classes: usize,
         from: u32,
     },
-    /// Pairs of few series, from this number on.
+    /// Visits the pairs with few series. `from` is the number of the next pair.
     Small {
         from: usize,
     },
-    /// Values of few series, from this pair on.
+    /// Visits the values of `label` with few series. `from` is the number of the next pair.
     SmallValues {
         from: u32,
         visited: usize,
     },
-    /// Names, from this number on.
+    /// Visits the label names. `from` is the number of the next name.
     Names {
         from: usize,
     },
@@ -53,7 +56,7 @@ enum Step {
 }
 
 impl Largest {
-    /// Memory of a search for each unit of its `count`.
+    /// Memory of a search with a `count` of 1. Other searches take `count` times as much.
     pub const BYTES: usize = 4 * 2 * size_of::<Reverse<(usize, u32)>>();
 
     /// A search for the `count` largest pairs, metrics and label names.
@@ -61,7 +64,7 @@ impl Largest {
         Self::new(METRIC_NAME, count, count, count)
     }
 
-    /// A search for the `count` values of a label with the most series.
+    /// A search for the `count` values of this label that have the most series.
     pub fn values_of(label: &str, count: usize) -> Self {
         Self::new(label, 0, count, 0)
     }

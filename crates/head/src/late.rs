@@ -20,10 +20,10 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Number of samples from which pieces are made.
+/// Once a series has this many late samples, they are compressed into pieces.
 const RECENT_MAX: usize = 64;
 
-/// Number of pending samples from which a piece is rewritten.
+/// Once a piece has this many pending samples, its chunk is rewritten with them.
 const PENDING_MAX: usize = 32;
 
 /// Size of a tree entry without chunk and pending samples.
@@ -43,7 +43,7 @@ pub enum Late {
 
 const _: () = assert!(size_of::<Late>() == size_of::<LateOf<f64>>());
 
-/// Evaluates an expression with the late samples of either kind.
+/// Evaluates an expression for late samples that may be floats or histograms.
 macro_rules! each {
     ($late:expr, $of:ident => $body:expr) => {
         match $late {
@@ -84,7 +84,6 @@ impl Late {
     }
 }
 
-/// A value that can be late.
 pub trait LateValue: ChunkValue {
     fn no_late() -> Late;
 
@@ -183,7 +182,8 @@ impl<V: ChunkValue> LateOf<V> {
         Effort::Rewrite
     }
 
-    /// Merges the late samples in `range` into `out`, which is sorted and unique from `from` on.
+    /// Merges the late samples in `range` into `out`. From the position `from` on, the times in `out` must be
+    /// ascending, without duplicates.
     pub(crate) fn merge_into(&self, range: TimeRange, out: &mut Samples<V>, from: usize) {
         let mut late = Samples::default();
         for piece in self.pieces(range) {

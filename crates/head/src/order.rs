@@ -1,6 +1,6 @@
-//! The frozen series in the order of the tables: by metric name, then label pair by label pair. The work is
-//! done in turns, because writers wait for the head's lock. The sort takes up to eight bytes for each series
-//! of a name.
+//! Lists the frozen series in the order in which tables store them: by metric name, then label pair by label
+//! pair. The work is done in turns, because writers wait for the head's lock. The series of one metric are
+//! sorted at a time, which takes up to eight bytes for each of them.
 
 use crate::pair::PairId;
 use crate::tenant::TenantHead;
@@ -11,16 +11,17 @@ use std::cmp::Ordering;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn, about fifty microseconds. A step is a comparison, or a visit to one series.
+/// A turn takes this many steps, about fifty microseconds. A step is a comparison, or a visit to one series.
 const TURN_STEPS: usize = 500;
 
 const OUT_MAX: usize = 1024;
 
-/// Length of a run sorted at once, with about [`RUN_STEPS`] comparisons per series.
+/// The merge sort begins with runs of this length, each of which is sorted at once. That takes about
+/// [`RUN_STEPS`] comparisons per series.
 const RUN: usize = 64;
 const RUN_STEPS: usize = 6;
 
-/// Sort of one tenant's frozen series, in turns. It can be repeated until the release.
+/// A sort of one tenant's frozen series, done in turns. It can be repeated until the samples are released.
 #[derive(Debug, Default)]
 pub struct FrozenOrder {
     /// Series without frozen samples from this time on are left out.
@@ -34,13 +35,16 @@ pub struct FrozenOrder {
 enum Stage {
     #[default]
     Start,
-    /// Finding names with frozen series: the next name's pair, and its next series.
+    /// Finds the metric names with frozen series. The numbers are those of the next name's label pair, and of
+    /// the next series with this pair.
     FindNames(u32, u32),
     SortNames,
-    /// Finding frozen series of a name: its position, and the next series.
+    /// Finds the frozen series of a metric. The numbers are the position of its name in `names`, and the next
+    /// series.
     FindSeries(usize, u32),
     SortSeries(usize),
-    /// Returning series: the positions of the name and of the next series.
+    /// Returns the sorted series of a metric. The numbers are the positions of its name in `names`, and of
+    /// the next series in `series`.
     HandOut(usize, usize),
     Done,
 }
@@ -50,7 +54,7 @@ impl FrozenOrder {
         Self::since(i64::MIN)
     }
 
-    /// Sorts the series with frozen samples from `since_ms` on.
+    /// An order of the series that have frozen samples at `since_ms` or later.
     pub fn since(since_ms: i64) -> Self {
         Self { since_ms, ..Self::default() }
     }
@@ -153,11 +157,11 @@ fn by_value(head: &TenantHead, a: u32, b: u32) -> Ordering {
 struct Sort {
     items: Vec<u32>,
     merged: Vec<u32>,
-    /// Length of the sorted runs; 0 during the initial runs.
+    /// Length of the runs that are already sorted; 0 until all initial runs are sorted.
     width: usize,
-    /// Number of items in sorted initial runs.
+    /// Number of items whose initial run is already sorted.
     sorted: usize,
-    /// Next positions in the runs to merge.
+    /// Positions of the next items to compare, in the two runs that are being merged.
     left: usize,
     right: usize,
 }

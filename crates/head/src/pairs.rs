@@ -1,4 +1,4 @@
-//! Every label pair of a tenant once, with its postings.
+//! All label pairs of a tenant. Each is stored once, with its postings: the series that have the pair.
 
 use crate::growth::{Gained, Growth, hash_of};
 use crate::paged::Slab;
@@ -12,7 +12,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 #[derive(Debug, Default)]
 struct Pair {
     name: u32,
-    /// Number of label sets with the pair ([`crate::labels`]).
+    /// Number of bases and series in [`crate::labels`] that refer to the pair. It is dropped with the last of
+    /// them.
     holders: u32,
     value: Box<str>,
     postings: Postings,
@@ -47,7 +48,7 @@ impl Pairs {
         Self { seed, ..Self::default() }
     }
 
-    /// ID of the pair, created if new.
+    /// Returns the ID of the pair, which is added if it is new.
     pub(crate) fn intern(&mut self, name: &str, value: &str) -> PairId {
         let name = self.intern_name(name);
         let hash = self.pair_hash(name, value);
@@ -77,12 +78,13 @@ impl Pairs {
         number
     }
 
-    /// Adds a label set with the pair.
+    /// Records that another label set or base in [`crate::labels`] refers to the pair.
     pub(crate) fn acquire(&mut self, id: PairId) {
         self.pairs.get_mut(id.0).holders += 1;
     }
 
-    /// Removes a label set with the pair. Drops unused pairs and names.
+    /// Records that a label set or base no longer refers to the pair. Drops a pair without holders, and a
+    /// name without pairs.
     pub(crate) fn release(&mut self, id: PairId) {
         let pair = self.pairs.get_mut(id.0);
         pair.holders -= 1;
@@ -233,7 +235,7 @@ impl Pairs {
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
     }
 
-    /// Count of names, and one more than the largest number of a name.
+    /// How many names there are, and one more than the largest number that identifies a name.
     pub(crate) fn names_count(&self) -> (usize, usize) {
         (self.name_of.len(), self.names.end())
     }
@@ -242,7 +244,7 @@ impl Pairs {
         self.pair_of.len()
     }
 
-    /// The end of the names' numbers, and the end of the pairs' numbers (exclusive).
+    /// One more than the largest number of a name, and one more than the largest number of a pair.
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
     }

@@ -8,7 +8,7 @@ use crate::tenant::TenantHead;
 use hashbrown::HashMap;
 use model::{SeriesRef, TenantId};
 
-/// Cost of another tenant, in steps of a turn.
+/// Steps that a turn is charged for each tenant, besides those for its series.
 const TENANT_STEPS: usize = 8;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Partition {
 #[derive(Debug, Default)]
 struct Eviction {
     step: Step,
-    /// Tenants left to visit, the next one last.
+    /// Tenants that the present step has yet to visit, the next one last.
     waiting: Vec<TenantId>,
     removing: Vec<TenantId>,
     removed: u64,
@@ -52,7 +52,7 @@ pub enum Evicted {
 }
 
 impl Partition {
-    /// An empty partition. `seed` is a secret for hashes.
+    /// An empty partition. `seed` must be secret, because those who know it can provoke hash collisions.
     pub fn new(seed: u64) -> Self {
         Self {
             tenants: HashMap::new(),
@@ -91,8 +91,8 @@ impl Partition {
         self.tenants.len()
     }
 
-    /// Freezes the samples of each wanted tenant without frozen samples ([`crate::freeze`]). Returns the
-    /// number of samples.
+    /// Freezes the samples of each wanted tenant that has no frozen samples yet ([`crate::freeze`]). Returns
+    /// the number of samples.
     pub fn freeze(&mut self, wanted: impl Fn(&TenantId) -> bool) -> u64 {
         let mut samples = 0;
         for (tenant, head) in self.tenants.iter_mut().filter(|(t, head)| !head.is_frozen() && wanted(t)) {
@@ -104,8 +104,8 @@ impl Partition {
         samples
     }
 
-    /// Freezes the rest of a tenant's samples, a few hundred series in each turn. Returns true after the last
-    /// turn. Nobody may write to the tenant between turns.
+    /// Freezes all samples of a tenant that are not frozen yet, a few hundred series in each turn. Returns
+    /// true after the last turn. Nobody may write to the tenant between turns.
     pub fn freeze_all_turn(&mut self, tenant: &TenantId) -> bool {
         let Some(head) = self.tenants.get_mut(tenant) else { return true };
         if !head.is_frozen() {

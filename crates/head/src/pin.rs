@@ -1,4 +1,5 @@
-//! Generations of pins show whether a reader may hold old references.
+//! Pins keep references to series valid. Each belongs to a generation, which tells whether a reader may still
+//! hold old references.
 
 use std::sync::Arc;
 
@@ -28,9 +29,9 @@ impl Pins {
         std::mem::swap(&mut self.now, &mut self.before);
     }
 
-    /// True if all pins before the last [`Self::turn_over`] are gone.
+    /// True if all pins taken before the last [`Self::turn_over`] are dropped.
     pub(crate) fn are_gone(&self) -> bool {
-        // new pins of that generation can only be clones
+        // nobody can take a new pin of that generation, except by cloning a held one
         Arc::strong_count(&self.before) == 1
     }
 }

@@ -1,10 +1,10 @@
-//! Sets of numbers: the series of a label pair, the pairs of a name.
+//! Sets of numbers: the series that have a label pair, or the label pairs that have a name.
 
 use roaring::RoaringBitmap;
 use std::ops::Range;
 
 const LIST_MAX: usize = 32;
-/// Shorter runs are kept as single references.
+/// A run of at least this many numbers is added to a bitmap as a range, a shorter one number by number.
 const RUN_MIN: u32 = 8;
 /// Memory that a new bitmap takes in addition to the list that it replaces.
 const BITMAP_BYTES: usize = 96;

@@ -1,9 +1,9 @@
-//! Label pairs by their number of series. The class of a pair is the binary logarithm of this number, so it
-//! changes rarely. The largest pairs are found without visiting others.
+//! Groups label pairs by their number of series, so that the largest pairs are found without visiting the
+//! others. The class of a pair is the binary logarithm of this number, so it changes rarely.
 
 use crate::postings::Postings;
 
-/// Binary logarithm of the least number of series of a ranked pair. There may be as many smaller pairs as
+/// Pairs with fewer than 2^LEAST series are not ranked, because a tenant may have as many of them as it has
 /// series.
 const LEAST: u32 = 7;
 

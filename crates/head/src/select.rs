@@ -21,18 +21,20 @@ pub(crate) mod walk;
 use filter::Filter;
 use search::Search;
 
-/// Steps of a turn, about a millisecond. A pair takes at least one step, and a test of its value at least
-/// [`TEST_STEPS`].
+/// A turn takes this many steps, about a millisecond. A pair takes at least one step, and a test of its value
+/// at least [`TEST_STEPS`].
 const TURN_STEPS: usize = 8_000;
 
-/// Search for the series that pass all filters. A selection holds bitmaps of series and one batch of values.
+/// A search for the series that pass all filters. It holds bitmaps of series, and one batch of label values.
 #[derive(Debug)]
 pub struct Selection<'f> {
-    /// Filters that a missing label does not pass. Filters with listed values come first.
+    /// Filters that a series without the label does not pass. Once sorted, filters with listed values come
+    /// first.
     strict: Vec<Search<'f>>,
-    /// Filters that a missing label passes. Series with other values are removed at the end.
+    /// Filters that a series without the label passes, such as `job!="api"`. At the end, they remove the
+    /// series whose value does not pass.
     lenient: Vec<Search<'f>>,
-    /// Number of applied filters, first of `strict`, then of `lenient`.
+    /// Number of filters that are already applied: those of `strict` first, then those of `lenient`.
     applied: usize,
     /// True once listed values are looked up and `strict` is sorted.
     ordered: bool,
@@ -64,7 +66,7 @@ impl<'f> Selection<'f> {
             if !self.strict.iter_mut().all(|search| search.look_up(pairs, &mut steps)) {
                 return false;
             }
-            // few series first, walks over values last
+            // filters with few series first, and those that walk over all values of a label last
             self.strict.sort_by_key(|search| (!search.is_lookup(), search.references));
             self.ordered = true;
         }
@@ -89,14 +91,14 @@ impl<'f> Selection<'f> {
             self.applied += 1;
             *selected -= these;
         }
-        // drop references from after the first turn
+        // drop series that were created after the first turn
         selected.remove_range(all.end..);
         *selected -= &all.absent;
         true
     }
 
-    /// Tests the values that the last turn copied. Call it without the lock. The test ends when `go_on` is
-    /// false.
+    /// Tests the values that the last turn copied. Call it without the lock. It stops early once `go_on`
+    /// returns false.
     pub fn test(&mut self, go_on: impl FnMut() -> bool) {
         if self.ordered
             && let Some(search) = self.strict.iter_mut().chain(&mut self.lenient).nth(self.applied)

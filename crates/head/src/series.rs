@@ -11,7 +11,7 @@ pub(crate) struct Series {
     sealed: Option<Box<Sealed>>,
     /// Arrival of the last sample, in seconds of the caller's clock.
     pub(crate) seen_s: u32,
-    /// [`ACTIVE`] and other flags, which an append compares at once.
+    /// [`ACTIVE`] and other flags in one byte, so that an append checks them all with one comparison.
     pub(crate) state: u8,
     pub(crate) late: bool,
     /// True if the series has late samples from before the last freeze.
@@ -20,7 +20,7 @@ pub(crate) struct Series {
 
 const _: () = assert!(size_of::<Series>() == 64);
 
-/// Counted as active.
+/// The series counts as active, because it got a sample lately.
 pub(crate) const ACTIVE: u8 = 1;
 /// Flips at each freeze. If it differs from the head's epoch, all samples of the series are frozen.
 pub(crate) const EPOCH: u8 = 2;
@@ -144,8 +144,8 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// True if the series holds no samples, and `timestamp_ms` is its newest known time. A sample at this
-    /// time counts as newer.
+    /// True if the series holds no samples, but its newest one was at `timestamp_ms` before it was released.
+    /// A sample sent again at this time is stored as if it was newer.
     pub(crate) const fn is_newest_released(&self, timestamp_ms: i64) -> bool {
         timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
     }

@@ -28,7 +28,7 @@ use std::ops::Bound;
 #[cfg(test)]
 mod tests;
 
-/// In-order samples stored in a turn, about fifty microseconds.
+/// A turn stores this many in-order samples, in about fifty microseconds.
 const TURN_SAMPLES: usize = 2048;
 
 /// Cost of a late sample, as a number of in-order samples.
@@ -46,7 +46,7 @@ pub struct TenantHead {
     pub(crate) pairs: Pairs,
     pub(crate) labels: LabelSets,
     pub(crate) series: Paged<Series>,
-    /// Free numbers of evicted series.
+    /// Numbers of evicted series, which new series reuse.
     pub(crate) free: Free,
     pub(crate) evicting: EvictionState,
     pub(crate) late: HashMap<SeriesRef, Late>,
@@ -219,7 +219,8 @@ impl TenantHead {
         stats
     }
 
-    /// Stores samples in one turn. Returns their number, and the outcome.
+    /// Stores samples from the front of the columns. Late samples may end the turn early. Returns the number
+    /// of stored samples.
     fn append_turn<V: Value>(
         &mut self,
         refs: &[SeriesRef],
@@ -285,7 +286,8 @@ impl TenantHead {
         self.metadata.values()
     }
 
-    /// Metadata after this metric family, sorted by name, for callers that take turns.
+    /// Metadata of the metric families that follow `metric` in the order of names, for callers that read it
+    /// in turns.
     pub fn metadata_after<'a>(
         &'a self,
         metric: Option<&str>,
@@ -303,8 +305,8 @@ impl TenantHead {
         self.exemplars.iter()
     }
 
-    /// Exemplars from the number `from` on, for callers that take turns. Numbers change only when series are
-    /// evicted.
+    /// Exemplars with the number `from` or a higher one, for callers that read them in turns. Numbers change
+    /// only when series are evicted.
     pub fn exemplars_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
         self.exemplars.iter_from(from)
     }
@@ -344,7 +346,8 @@ impl TenantHead {
         series.has_samples(range) || self.all_late_of(series, series_ref).any(|l| l.has_samples(range))
     }
 
-    /// Late samples in order of writing: the later write wins.
+    /// Late samples of a series in order of writing: the frozen ones, then newer ones, which win at equal
+    /// times.
     fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
         let fresh =
@@ -416,7 +419,7 @@ impl TenantHead {
         self.pairs.name_count(self.pairs.number_of(name)? as usize)
     }
 
-    /// Count of label names, and one more than the largest number of a name.
+    /// How many label names there are, and one more than the largest number that identifies a name.
     pub fn names_count(&self) -> (usize, usize) {
         self.pairs.names_count()
     }
@@ -445,7 +448,7 @@ impl TenantHead {
         self.pairs.ends().1
     }
 
-    /// Number of series in memory, with those being evicted.
+    /// Number of series in memory, including those that are being evicted.
     pub const fn series_count(&self) -> usize {
         self.series.len() - self.free.len()
     }

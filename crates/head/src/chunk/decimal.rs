@@ -1,15 +1,16 @@
-//! Values as `mantissa / 10^exponent`, exact to the bit.
+//! Floats in the form `mantissa / 10^exponent`, exact to the bit: 1.25 is 125 / 10^2.
 
 /// Largest exponent to try. A double has only 16 digits.
 const EXPONENT_MAX: u8 = 15;
 
-/// Smaller mantissas are exact as doubles. The powers in [`POW10`] are exact, too.
+/// All integers below this limit are exact as doubles, and so are the powers in [`POW10`].
 const MANTISSA_MAX: f64 = (1u64 << 53) as f64;
 
 pub(super) const POW10: [f64; EXPONENT_MAX as usize + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// Smallest exponent from `from` on at which `value` is an exact decimal, and its mantissa.
+/// Finds the smallest exponent, starting at `from`, for which `value` is exactly `mantissa / 10^exponent`.
+/// Returns this exponent and the mantissa.
 pub(super) fn decimal_form(value: f64, from: u8) -> Option<(u8, i64)> {
     (from..=EXPONENT_MAX).find_map(|e| Some((e, mantissa_at(value, e)?)))
 }

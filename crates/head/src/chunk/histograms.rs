@@ -8,7 +8,8 @@
 //!         | WHOLE (u8) · varint length, histogram
 //! ```
 //!
-//! An open chunk ends with the newest histogram and its length (u32 LE). A sealed chunk has neither.
+//! While a chunk is open, it ends with the newest histogram in full and its length (u32 LE), because the next
+//! histogram is compared with it. Sealing removes both.
 
 use super::open::Full;
 use super::{HISTOGRAM, OpenChunk, SAMPLES_MAX, array};
@@ -17,7 +18,7 @@ use model::{Histogram, Samples, TimeRange};
 use stdx::varint::{self, unzigzag, zigzag};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Size in bytes from which an open chunk takes no more histograms. A read decodes the whole chunk.
+/// An open chunk of this size in bytes takes no more histograms, because a read must decode the whole chunk.
 const OPEN_BYTES_MAX: usize = 32 << 10;
 
 const HISTOGRAM_HEADER_BYTES: usize = 9;
@@ -26,7 +27,6 @@ const SAME: u8 = 0;
 const COUNTS: u8 = 1;
 const WHOLE: u8 = 5;
 
-/// Size of the length at the end of an open chunk.
 const LENGTH_BYTES: usize = 4;
 
 pub(super) fn fingerprint(histogram: &Histogram) -> u64 {
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// Decodes the histogram after `newest`.
+    /// Decodes the next histogram, which is stored either in full or as its difference from `newest`.
     fn body(&mut self, newest: Histogram) -> Histogram {
         let reset = match self.take(1)[0] {
             SAME => return newest,

@@ -16,18 +16,21 @@ pub struct OpenChunk {
     /// - Decimal chunk: mantissa of the newest value that is not stored whole.
     /// - Float chunk: bits of the newest value.
     /// - Chunk of histograms: fingerprint of the newest histogram.
-    /// - Empty chunk: fingerprint of the newest value, if `last_delta` is [`REMEMBERS`].
+    /// - Empty chunk: fingerprint of the newest value of the series, which an earlier chunk holds, if
+    ///   `last_delta` is [`REMEMBERS`].
     last_value: u64,
-    /// The last interval in milliseconds, at most `u32::MAX`.
+    /// Milliseconds between the two newest samples. Longer intervals are stored as `u32::MAX`.
     last_delta: u32,
     count: u16,
-    /// Values stored whole in a decimal chunk.
+    /// Number of values that a decimal chunk stores as plain floats, because they are not exact at its
+    /// exponent.
     raw_count: u8,
     /// True if the last token is a run that can grow.
     in_run: bool,
 }
 
-/// Value of `last_delta` in an empty chunk that knows the newest value.
+/// In an empty chunk, `last_delta` has this value if `last_value` is the fingerprint of the series' newest
+/// value.
 const REMEMBERS: u32 = 1;
 
 /// The chunk is full, or has too many values that are stored whole. Seal it and append to a new one.
@@ -53,7 +56,7 @@ impl OpenChunk {
         self.count
     }
 
-    /// Time of the newest sample, also after [`Self::seal`]; `i64::MIN` before the first.
+    /// Time of the newest sample, which [`Self::seal`] does not reset. `i64::MIN` if there was no sample yet.
     pub const fn last_ms(&self) -> i64 {
         self.last_ms
     }
@@ -86,7 +89,8 @@ impl OpenChunk {
         Some(decimal(self.last_value as i64, exponent).to_bits())
     }
 
-    /// Appends the samples inside `range` to `out`. `V` must be the kind of the values.
+    /// Appends the samples inside `range` to `out`. `V` must be the type that the chunk holds, floats or
+    /// histograms.
     pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.count > 0 && range.start_ms <= self.last_ms {
             V::read(&self.bytes, self.count, range, out);
@@ -128,7 +132,8 @@ impl OpenChunk {
         };
     }
 
-    /// Counts another histogram. Returns the change of the interval.
+    /// Records the time of another histogram. Returns the difference between its interval and the previous
+    /// one.
     pub(super) fn advance(&mut self, timestamp_ms: i64) -> i64 {
         let delta = timestamp_ms.wrapping_sub(self.last_ms);
         let change = delta.wrapping_sub(i64::from(self.last_delta));
@@ -182,7 +187,7 @@ impl OpenChunk {
             Some((e, mantissa)) => (e, mantissa as u64),
             None => (FLOAT, value.to_bits()),
         };
-        // room for a few tokens, and the allocator's next size class
+        // room for the header and a few tokens, in a size class of the allocator
         self.bytes.reserve_exact(32);
         self.bytes.extend_from_slice(&timestamp_ms.to_le_bytes());
         self.bytes.push(exponent);
@@ -207,7 +212,8 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Stores a value that needs a larger exponent, or is stored whole.
+    /// Stores a value that is not exact at the chunk's exponent. Either the whole chunk gets a larger
+    /// exponent, or this value is stored as a plain float.
     #[cold]
     fn put_odd(&mut self, change: i64, value: f64, exponent: u8) -> Result<(), Full> {
         if let Some((larger, _)) = decimal_form(value, exponent + 1)
@@ -288,7 +294,7 @@ impl OpenChunk {
         self.extend(&token[..1 + time_bytes + n]);
     }
 
-    /// Writes a sample with the previous value and interval.
+    /// Appends a sample that repeats the previous value and interval, by starting a run or extending it.
     fn put_repeat(&mut self) {
         if self.in_run
             && let Some(run) = self.bytes.last_mut()

@@ -90,7 +90,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a control byte and its time part. Advances the time, except in a run.
+    /// Reads a control byte, and the change of the interval after it. Also advances the time, except before a
+    /// run, which advances it for each of its samples.
     #[inline(always)]
     fn control(&mut self) -> u8 {
         let control = self.bytes[self.at];
@@ -106,13 +107,13 @@ impl Reader<'_> {
         }
         if control != VARIANT_RUN {
             self.timestamp_ms = self.timestamp_ms.wrapping_add(self.delta);
-            // as in the writer
+            // the writer limits the interval, too
             self.delta = self.delta.min(i64::from(u32::MAX));
         }
         control
     }
 
-    /// Reads a run. Returns its length.
+    /// Fills in the samples of a run. Returns their number.
     #[inline(always)]
     fn run(&mut self, value: f64, times: &mut [i64], values: &mut [f64]) -> usize {
         let length = self.bytes[self.at] as usize;

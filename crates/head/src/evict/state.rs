@@ -8,7 +8,7 @@ pub(crate) struct EvictionState {
     pub(crate) merged: bool,
     /// Series that left the index and are not removed yet.
     pub(crate) removing: RoaringBitmap,
-    /// Series below this number are unlisted.
+    /// Of the series in `removing`, those below this number are already unlisted.
     pub(crate) unlisted: u32,
 }
 

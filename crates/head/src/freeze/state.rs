@@ -4,9 +4,10 @@ use crate::series::{EPOCH, Series};
 
 #[derive(Debug, Default)]
 pub(crate) struct FreezeState {
-    /// The [`EPOCH`] bit of series with samples since the last freeze.
+    /// The present epoch. If the [`EPOCH`] bit of a series differs from it, all samples of the series are
+    /// frozen.
     pub(crate) epoch: u8,
-    /// Upper bound on the frozen samples; 0 without a freeze.
+    /// Upper bound on the number of frozen samples; 0 if none are frozen.
     pub(crate) samples: u64,
     /// Series below this number are released.
     pub(crate) released: usize,
@@ -15,7 +16,6 @@ pub(crate) struct FreezeState {
 }
 
 impl FreezeState {
-    /// True if all samples of the series are frozen.
     pub(crate) const fn is_whole(&self, series: &Series) -> bool {
         series.state & EPOCH != self.epoch
     }

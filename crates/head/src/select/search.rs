@@ -12,22 +12,22 @@ const BATCH_VALUES: usize = 1_000;
 /// Steps to compare or copy a value, besides one for each [`STEP_BYTES`].
 pub(super) const TEST_STEPS: usize = 4;
 
-/// Bytes of a value that take one more step.
+/// Comparing or copying this many bytes of a value takes one more step.
 pub(super) const STEP_BYTES: usize = 64;
 
 pub(super) const STEP_REFERENCES: usize = 64;
 
-/// The pairs whose value passes a filter, and their series. If `passing` is false, the pairs whose value does
-/// not pass.
+/// Finds the label pairs whose value passes a filter, and their series. If `passing` is false, it finds the
+/// pairs whose value does not pass.
 #[derive(Debug)]
 pub(super) struct Search<'f> {
     filter: &'f Filter<'f>,
     passing: bool,
     /// Matching pairs whose series are not in `union` yet.
     found: Vec<PairId>,
-    /// Sum of references of the pairs looked up.
+    /// Sum of the numbers of series of the looked-up pairs. The filter with the lowest sum is applied first.
     pub(super) references: usize,
-    /// The next listed value, or the next pair of the label.
+    /// Position of the next listed value, or number of the label's next pair.
     next: usize,
     /// End of the walk. Pairs beyond it are newer than the first turn.
     end: Option<usize>,

@@ -6,7 +6,7 @@ use crate::tenant::TenantHead;
 use model::{SeriesRef, TimeRange};
 use roaring::RoaringBitmap;
 
-/// Steps of a turn, about a millisecond. A label pair takes one step, or more.
+/// A turn takes this many steps, about a millisecond. A label pair takes one step, or more.
 const TURN_STEPS: usize = 8_000;
 
 pub(super) const SAMPLES_STEPS: usize = 8;
@@ -15,7 +15,8 @@ pub(super) const SAMPLES_STEPS: usize = 8;
 pub enum Among<'a> {
     All,
     Series(&'a RoaringBitmap),
-    /// Series with a sample in the range. The walk leaves a pair at its first such series.
+    /// Series with a sample in the range. At the first such series of a label pair, the walk moves on to the
+    /// next pair.
     Range(TimeRange),
 }
 
@@ -33,8 +34,8 @@ impl Walk {
         Self::default()
     }
 
-    /// Runs one turn over the values of a label. Calls `take` with each value of a series in `among`. Returns
-    /// true after the last turn.
+    /// Runs one turn over the values of a label. Calls `take` with each value that a series in `among` has.
+    /// Returns true after the last turn.
     pub fn values(
         &mut self,
         head: &TenantHead,
