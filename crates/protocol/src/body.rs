@@ -20,11 +20,10 @@ pub enum Encoding {
     Gzip,
 }
 
-/// Maximum length of a header's text in a message, in characters.
+/// The limit on how many characters of a header's value are quoted in an error message.
 const HEADER_SHOWN_BYTES_MAX: usize = 100;
 
 impl Encoding {
-    /// The encoding's name in `Content-Encoding`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -34,8 +33,8 @@ impl Encoding {
         }
     }
 
-    /// The encoding that the header `Content-Encoding` names. Without the header, the first accepted
-    /// encoding. Other encodings are an error (HTTP 415).
+    /// Finds the encoding that the header `Content-Encoding` names. A request without the header has the
+    /// first of the accepted encodings, and an encoding that is not accepted is an error (HTTP 415).
     pub fn negotiate(header: Option<&str>, accepted: &'static [Self]) -> Result<Self, DecodeError> {
         let name = header.unwrap_or("").trim();
         if name.is_empty() {
@@ -50,29 +49,31 @@ pub(crate) fn shown(header: &str) -> String {
     header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
 }
 
-/// A body as sent.
+/// A request body as the client sent it, possibly compressed.
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     pub encoding: Encoding,
     pub bytes: &'a [u8],
 }
 
-/// Memory of a zstd context, and of a stream without its window. `ZSTD_estimateDCtxSize` and
-/// `ZSTD_estimateDStreamSize` of version 1.5.7 give 95,976 and 489,256 bytes.
+/// Memory that libzstd takes for a decompression context, and for a stream in addition to its window. In
+/// version 1.5.7, `ZSTD_estimateDCtxSize` and `ZSTD_estimateDStreamSize` return 95,976 and 489,256 bytes.
 const ZSTD_CONTEXT_BYTES: usize = 96 << 10;
 const ZSTD_STREAM_BYTES: usize = 480 << 10;
 
-/// Largest window of a zstd frame without a declared size, as a power of two: 8 MiB, as in RFC 8878.
+/// If a zstd frame does not declare its size, its window may have up to 8 MiB, as RFC 8878 recommends. This
+/// is the binary logarithm of that limit.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Maximum decompressed size and minimum compressed size of a zstd block.
+/// A zstd block takes at least 4 bytes and decompresses to at most 128 KiB. Together, these sizes bound how
+/// far a body can expand.
 const ZSTD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 const ZSTD_BLOCK_BYTES_MIN: u64 = 4;
 
-/// Upper bound on a gzip decoder's memory: a window of 32 KiB, and tables.
+/// Upper bound on the memory of a gzip decoder, which has a window of 32 KiB and several tables.
 const GZIP_CONTEXT_BYTES: usize = 128 << 10;
 
-/// Buffer for bodies without a declared size.
+/// A body that does not declare its size is decompressed through a buffer of this size.
 const STEP_BYTES: usize = 64 << 10;
 
 impl<'a> Body<'a> {
@@ -80,8 +81,8 @@ impl<'a> Body<'a> {
         Self { encoding: Encoding::Snappy, bytes }
     }
 
-    /// Decompressed length, if the body declares it. A length above the limits, or above the possible
-    /// expansion of the body, is an error.
+    /// Returns the decompressed length, or `None` if the body does not declare it. Fails if the length
+    /// exceeds a limit, or if so few compressed bytes could never expand to it.
     pub fn decoded_len(&self) -> Result<Option<usize>, DecodeError> {
         if self.bytes.len() > BODY_COMPRESSED_BYTES_MAX {
             return Err(DecodeError::BodyTooLarge(self.bytes.len()));
@@ -95,8 +96,8 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Replaces the contents of `out` with the decompressed body. Reserves memory first. After an error,
-    /// the contents of `out` are unspecified.
+    /// Replaces the contents of `out` with the decompressed body. Memory is reserved before it is used. After
+    /// an error, `out` may contain anything.
     pub fn decompress(
         &self,
         out: &mut Vec<u8>,
@@ -136,7 +137,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Reads a stream of unknown length to its end.
+    /// Decompresses a stream whose length is not known in advance.
     fn inflate(
         &self,
         mut stream: impl Read,
@@ -165,7 +166,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Size that a zstd frame declares. A body of several frames is refused, because each frame costs much time.
+/// Returns the decompressed size that a zstd frame declares. A body with several frames is refused, because
+/// starting a frame takes much time even if the frame is tiny.
 fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     let damaged = |error: &str| DecodeError::Damaged { encoding: Encoding::Zstd, error: error.into() };
     let declared = zstd_safe::get_frame_content_size(bytes).map_err(|_| damaged("not a zstd frame"))?;
@@ -183,7 +185,7 @@ fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     Ok(Some(declared as usize))
 }
 
-/// Binary logarithm of a zstd frame's window size (RFC 8878, 3.1.1.1.2).
+/// Returns the binary logarithm of the window size in a zstd frame's header (RFC 8878, 3.1.1.1.2).
 fn zstd_window_log(bytes: &[u8]) -> u32 {
     const DESCRIPTOR: usize = 4;
     const SINGLE_SEGMENT: u8 = 1 << 5;

@@ -4,24 +4,25 @@ use crate::{Body, DecodeError};
 use model::Batch;
 use stdx::budget::{IncrementalReservation, Reservation};
 
-/// A request of a protocol, with the information `F` of its headers.
+/// The body of a request, and what its headers say about the format of the body.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a, F> {
-    /// Variant of the format according to the headers.
+    /// The variant of the protocol, such as the version of remote write. `()` if the protocol has only one.
     pub format: F,
     pub body: Body<'a>,
 }
 
-/// Decodes the requests of one protocol. A decoder keeps its working memory between requests. It hashes label
-/// bytes without parsing them; [`labels_of`](crate::labels::labels_of) parses the labels of unknown series. A
-/// fault in the message fails the request. A fault in a series leaves out this series ([`Batch::refuse`]).
+/// Decodes the requests of one protocol. A decoder keeps its working memory between requests. To be fast, it
+/// hashes the bytes of labels without parsing them. Only if a series is new, the caller parses its labels
+/// with [`labels_of`](crate::labels::labels_of). If the message itself is damaged, the whole request fails.
+/// If only one series is invalid, that series is left out ([`Batch::refuse`]).
 pub trait Decoder: Send + 'static {
     type Format: std::fmt::Debug + Copy + Send + 'static;
 
-    /// A decoder that hashes labels with `seed` ([`model::SeriesKey`]).
     fn new(seed: u64) -> Self;
 
-    /// Decodes a request into an empty `batch`. Memory is reserved before the decoder or the batch grows.
+    /// Decodes a request into `batch`, which must be empty. Memory is reserved before the decoder or the
+    /// batch grows.
     fn fill(
         &mut self,
         request: Request<'_, Self::Format>,
@@ -31,8 +32,8 @@ pub trait Decoder: Send + 'static {
 
     fn memory_bytes(&self) -> usize;
 
-    /// Decodes a request into `batch`, and drops the previous contents. Growth of the decoder or the batch is
-    /// reserved first with `memory`, which never shrinks. After an error, the batch is empty.
+    /// Replaces the contents of `batch` with those of a request. Before the decoder or the batch grows,
+    /// `memory` is enlarged accordingly. It never shrinks. After an error, the batch is empty.
     fn decode(
         &mut self,
         request: Request<'_, Self::Format>,

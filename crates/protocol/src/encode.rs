@@ -1,5 +1,6 @@
-//! Encodes remote-write request bodies, for the lab and for tests. An encoder collects series and returns a
-//! snappy-compressed body. Like Prometheus' sender, it leaves out zeros, but not a negative zero.
+//! Encodes the bodies of remote-write requests, for the lab and for tests. An encoder collects series, and
+//! returns them as one snappy-compressed body. Like Prometheus, it omits fields that are zero, except for a
+//! negative zero.
 
 mod put;
 pub mod tsdb;
@@ -14,9 +15,10 @@ use model::{Exemplar, Metadata};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras<'a> {
     pub exemplars: &'a [Exemplar],
-    /// Metadata of the metric, in version 2.0 only.
+    /// The metric's metadata, which only version 2.0 sends with a series.
     pub metadata: Option<&'a Metadata>,
-    /// Start time of the counts, in milliseconds since the Unix epoch; 0 if unknown. In version 2.0 only.
+    /// When the series started counting, in milliseconds since the Unix epoch. 0 means unknown. Only version
+    /// 2.0 has this field.
     pub start_ms: i64,
 }
 

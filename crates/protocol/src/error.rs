@@ -4,17 +4,16 @@ use model::ErrorKind;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use stdx::budget::Exhausted;
 
-/// Reason why a whole request cannot be decoded. No part of it is stored.
+/// Reason why a request cannot be decoded at all. None of its samples is stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error(
         "content type {0:?} is not supported; send application/x-protobuf, with proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
     )]
     ContentType(String),
-    /// The header `Content-Encoding` names a compression that is not accepted.
     #[error("content encoding {got:?} is not supported; send {}", names(accepted))]
     ContentEncoding {
-        /// The header, cut.
+        /// The header's value, cut to a readable length.
         got: String,
         accepted: &'static [Encoding],
     },
@@ -24,38 +23,38 @@ pub enum DecodeError {
     DecodedTooLarge(u64),
     #[error("invalid snappy block: {0}")]
     Snappy(&'static str),
-    /// The body is damaged, or has another encoding than the header says.
+    /// The body is damaged, or its encoding is not the one in the header.
     #[error("invalid {} body: {error}", encoding.name())]
     Damaged {
         encoding: Encoding,
-        /// The library's error.
+        /// The message of the library that decompresses this encoding.
         error: String,
     },
-    /// The body is damaged, or is no protobuf message.
+    /// The body is damaged, or it is not a protobuf message.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The symbol table of a 2.0 request does not begin with the empty string.
+    /// In a 2.0 request, the first entry of the symbol table must be the empty string.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
-    /// The message has only unknown fields. Probably it belongs to the other version.
+    /// No field of the message belongs to the expected version, so the sender probably meant the other
+    /// version.
     #[error(
         "not a {expected} message: none of its fields belongs to that type; send a {other} message with the content type \
          application/x-protobuf;proto={other}"
     )]
     OtherMessage {
-        /// Message type of the headers.
+        /// The message type according to the headers.
         expected: &'static str,
-        /// Message type that the body probably has.
+        /// The message type that the body probably has.
         other: &'static str,
     },
-    /// There is not enough memory, now or ever ([`Exhausted::is_for_good`]).
+    /// There is not enough memory. [`Exhausted::is_for_good`] tells whether it can help to retry later.
     #[error(transparent)]
     Memory(#[from] Exhausted),
     #[error("request has more than {limit} {what}")]
     TooMany {
-        /// Name of the items, in the plural.
+        /// Plural noun for the message, such as `lines`.
         what: &'static str,
-        /// Maximum number.
         limit: usize,
     },
 }

@@ -7,19 +7,19 @@
 //!   {"a name", "a label"="x"} 1 1795284000                 names with special characters are quoted
 //! ```
 //!
-//! Only lines with samples are read, without their exemplars. The formats have only one NaN, and no
-//! staleness marker.
+//! Only samples are read. Comments and exemplars are skipped. These formats have a single NaN and no
+//! staleness markers.
 
 use crate::number::{NAN, put_finite, put_integer};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 
-/// Longest line to accept. The escaped labels of any valid series fit.
+/// Longest line that is accepted. It is long enough for any valid series, even if each character is escaped.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Prometheus' text format, version 0.0.4, with quoted names.
+    /// Prometheus' text format 0.0.4, extended with quoted names.
     Prometheus,
     OpenMetrics,
 }
@@ -31,9 +31,9 @@ pub enum Line {
     /// `# EOF`, the last line in OpenMetrics.
     End,
     Sample {
-        /// Labels of the series, or the reason why they are invalid.
+        /// The series' labels, or the reason why they are invalid.
         labels: Result<Labels, SeriesRefusal>,
-        /// Timestamp in milliseconds; `None` if the line has none.
+        /// `None` if the line has no timestamp.
         timestamp_ms: Option<i64>,
         value: f64,
     },
@@ -42,12 +42,12 @@ pub enum Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {what}")]
 pub struct LineError {
-    /// Column in bytes, from 1.
+    /// Position of the fault in the line, counted in bytes from 1.
     pub column: usize,
     pub what: &'static str,
 }
 
-/// Parses a line without its line break.
+/// Parses one line. `line` must not contain the line break.
 pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Result<Line, LineError> {
     let text = std::str::from_utf8(line)
         .map_err(|e| LineError { column: e.valid_up_to() + 1, what: "not UTF-8" })?;
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// The next word; empty at the end of the line and before an exemplar.
+    /// Returns the next word. It is empty at the end of the line, or if an exemplar follows.
     fn word(&mut self) -> &'a str {
         self.spaces();
         if self.rest().starts_with('#') {
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         self.until(|c| matches!(c, ' ' | '\t' | '\r'))
     }
 
-    /// Parses labels after the opening brace, including the closing brace.
+    /// Parses labels up to and including the closing brace. The opening brace was already read.
     fn labels(&mut self, builder: &mut LabelsBuilder) -> Result<(), LineError> {
         loop {
             self.spaces();
@@ -190,7 +190,8 @@ fn parse_value(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses milliseconds (Prometheus) or seconds (OpenMetrics). Decimals after the third are dropped.
+/// Parses a timestamp to milliseconds. Prometheus writes milliseconds, OpenMetrics writes seconds. Decimals
+/// beyond milliseconds are dropped.
 fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
     if dialect == Dialect::Prometheus {
         return text.parse().ok();
@@ -202,12 +203,13 @@ fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
         let thousandths = format!("{decimals:0<3}")[..3].parse::<i64>().ok()?;
         return whole.parse::<i64>().ok()?.checked_mul(1000)?.checked_add(thousandths)?.checked_mul(sign);
     }
-    // seconds with an exponent
+    // the seconds are written with an exponent, such as 1.795e9
     let ms = (text.parse::<f64>().ok()? * 1000.0).round();
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)
 }
 
-/// Appends the lines of a series' samples. Leaves out staleness markers, and returns their number.
+/// Appends a line for each sample of a series. Staleness markers cannot be expressed in these formats, so
+/// they are left out. Returns how many were left out.
 pub fn put_samples(
     out: &mut Vec<u8>,
     dialect: Dialect,
@@ -240,7 +242,7 @@ pub fn put_samples(
     left_out
 }
 
-/// Last line of the text.
+/// The text that must follow the last sample.
 pub const fn end(dialect: Dialect) -> &'static [u8] {
     match dialect {
         Dialect::Prometheus => b"",
@@ -248,7 +250,7 @@ pub const fn end(dialect: Dialect) -> &'static [u8] {
     }
 }
 
-/// Appends `name{a="x"} `, with a space at the end.
+/// Appends the name and labels of a series, such as `name{a="x"} `, and a space.
 fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     let name = labels.get(METRIC_NAME).unwrap_or("");
     let plain = is_plain(name, true);
@@ -279,7 +281,7 @@ fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.push(b' ');
 }
 
-/// True if a name needs no quotes. Names of metrics may have `colons`.
+/// Returns true if a name needs no quotes. Colons are allowed in the names of metrics, but not of labels.
 fn is_plain(name: &str, colons: bool) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || (colons && b == b':');
     name.bytes().all(fits) && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())

@@ -1,5 +1,6 @@
-//! The code of the fuzz targets. A function panics if a decoder panics or breaks a guarantee. `fuzz/` calls
-//! these functions under cargo-fuzz, and the crate's tests call them on mutated requests.
+//! The code of the fuzz targets. Each function panics if a decoder panics or breaks one of its guarantees.
+//! The directory `fuzz/` calls these functions under cargo-fuzz, and the crate's tests call them with mutated
+//! requests.
 
 use crate::labels::labels_of;
 use crate::remote_write::Version;
@@ -8,12 +9,10 @@ use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use stdx::budget::Account;
 
-/// Decodes a compressed remote-write body.
 pub fn remote_write_body(version: Version, body: &[u8]) {
     decode::<remote_write::Decoder>(version, Body::snappy(body));
 }
 
-/// Decodes lines of Graphite's plaintext protocol.
 pub fn graphite_body(body: &[u8]) {
     decode::<graphite::Decoder>((), Body { encoding: Encoding::Identity, bytes: body });
 }
@@ -42,13 +41,14 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     }
 }
 
-/// Compresses and decodes a message, and so reaches deeper than [`remote_write_body`].
+/// Compresses a message, then decodes it. Random input gets further here than in [`remote_write_body`],
+/// because it need not be a valid snappy block.
 pub fn remote_write_message(version: Version, message: &[u8]) {
     let body = snap::raw::Encoder::new().compress_vec(message);
     remote_write_body(version, &body.expect("BUG: the input is too large for a snappy block"));
 }
 
-/// Compares a snappy block's decompression with the `snap` crate.
+/// Checks that our snappy decompressor and the `snap` crate return the same result.
 pub fn snappy_block(body: &[u8]) {
     let mut ours = Vec::new();
     let decompressed = decompress_snappy(body, &mut ours);
@@ -65,7 +65,6 @@ pub fn snappy_block(body: &[u8]) {
     }
 }
 
-/// Parses the label bytes of an unknown series.
 pub fn series_labels(raw: &[u8]) {
     let mut builder = LabelsBuilder::new();
     if let Ok(labels) = labels_of(raw, &mut builder) {
@@ -79,7 +78,8 @@ const SEED: u64 = 7;
 
 const ONE_SERIES_BYTES: u64 = 512 << 10;
 
-/// Memory of a fuzzed decoder: enough for most inputs only.
+/// The decoder's memory budget. It is too small for some inputs, so that the fuzzer also exercises exhausted
+/// memory.
 const ACCOUNT_BYTES: u64 = 4 << 20;
 
 fn check(batch: &Batch) {

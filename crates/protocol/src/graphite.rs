@@ -6,10 +6,10 @@
 //!   disk.used;rack=b;host=web1 43 1795284000.5 the same series
 //! ```
 //!
-//! The path becomes the metric name unchanged, with dots. An unreadable line is left out and reported. A line
-//! needs a time, because a repeated request would otherwise store its samples twice. Sources:
-//! <https://graphite.readthedocs.io/en/latest/feeding-carbon.html> and
-//! <https://graphite.readthedocs.io/en/latest/tags.html>.
+//! The path becomes the metric name unchanged, with its dots. A line that cannot be read is left out and
+//! reported. A line must have a time: if the server filled in the current time, a request that is sent twice
+//! would store its samples twice. Sources: <https://graphite.readthedocs.io/en/latest/feeding-carbon.html>
+//! and <https://graphite.readthedocs.io/en/latest/tags.html>.
 
 use crate::{DecodeError, Encoding, Request};
 use model::caps::{REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
@@ -18,27 +18,28 @@ use model::{Batch, BatchSeries, SeriesBatch, SeriesHasher, SeriesRefusal};
 use std::ops::Range;
 use stdx::budget::{Exhausted, IncrementalReservation};
 
-/// Accepted compressions. A body without `Content-Encoding` is not compressed.
+/// The encodings of bodies that are accepted. Without `Content-Encoding`, a body is not compressed.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
 
-/// Maximum length of a line: the labels of a series, a value and a time.
+/// A line may hold the longest labels of a series, a value and a time.
 const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
 
-/// Maximum length of unreadable text in a message, in characters.
+/// The limit on how many characters of an unreadable word are quoted in an error message.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// Bytes of an encoded label beside its texts, at most: three tags and three lengths.
+/// An encoded label consists of its two texts, three tags and three lengths. This is the largest size of the
+/// tags and lengths.
 const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
 
 #[derive(Debug)]
 pub struct Decoder {
     hasher: SeriesHasher,
     body: Vec<u8>,
-    /// Labels of a line: positions of names and values.
+    /// The labels of the current line, reused between lines.
     labels: Vec<Label>,
 }
 
-/// Positions of a tag's name and value in a line.
+/// Where a tag's name and value are in the path.
 type Label = (Range<u32>, Range<u32>);
 
 impl crate::Decoder for Decoder {
@@ -99,7 +100,7 @@ struct Lines<'a, 'p> {
 }
 
 impl Lines<'_, '_> {
-    /// Decodes a trimmed line that is not empty.
+    /// `line` must not be empty, and must have no white space at its ends.
     fn line(&mut self, line: &[u8]) -> Result<(), Fault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(Fault::Line(format!("{} bytes, the limit is {LINE_BYTES_MAX}", line.len())));
@@ -117,7 +118,7 @@ impl Lines<'_, '_> {
         self.push(path, timestamp_ms, value)
     }
 
-    /// Finds the labels of a path and sorts them by name.
+    /// Splits a path into the metric name and tags, and sorts the tags by name.
     fn read_path(&mut self, path: &[u8]) -> Result<(), Fault> {
         self.labels.clear();
         let mut tags = path.split(|byte| *byte == b';');
@@ -140,7 +141,7 @@ impl Lines<'_, '_> {
         Ok(())
     }
 
-    /// Adds a sample of the series that [`Self::read_path`] found in `path`.
+    /// Adds a sample. Its series was just parsed from `path` by [`Self::read_path`].
     fn push(&mut self, path: &[u8], timestamp_ms: i64, value: f64) -> Result<(), Fault> {
         let name = path.split(|byte| *byte == b';').next().unwrap_or_default();
         let Batch { bytes, floats, .. } = &mut *self.batch;
@@ -183,7 +184,7 @@ fn fault(what: &str, word: &[u8], why: &str) -> Fault {
     Fault::Line(format!("{what} {shown:?} {why}"))
 }
 
-/// Parses a value. Graphite has no NaN.
+/// Parses a value. A NaN is refused, because Graphite has none.
 fn value_of(word: &[u8]) -> Option<f64> {
     number(word).filter(|value| !value.is_nan())
 }
@@ -192,13 +193,13 @@ fn number(word: &[u8]) -> Option<f64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Parses seconds, with or without decimals, to milliseconds since the Unix epoch.
+/// Parses a Unix time in seconds, which may have decimals, to milliseconds.
 fn time_of(word: &[u8]) -> Option<i64> {
     if let Ok(seconds) = std::str::from_utf8(word).ok()?.parse::<i64>() {
         return Some(seconds.saturating_mul(1000));
     }
     let seconds = number(word).filter(|seconds| seconds.is_finite())?;
-    // a time out of range saturates, and is refused later
+    // a time out of range becomes the largest or smallest integer, which is refused later
     Some((seconds * 1000.0).round() as i64)
 }
 

@@ -1,16 +1,16 @@
-//! A pull parser for JSON in borrowed bytes, with limited recursion.
+//! A JSON parser that reads from borrowed bytes. The caller pulls the values that it expects, and nesting is
+//! limited.
 
 use std::borrow::Cow;
 
-/// Maximum nesting of objects and lists. The formats need three levels.
+/// Limit on the nesting of objects and lists. The formats that are read here have three levels.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected JSON at byte {at}: {what}")]
 pub struct JsonError {
-    /// Byte offset from the start of the text.
     pub at: usize,
-    /// Fault, such as `unpaired surrogate` or `expected an object`.
+    /// A description, such as `unpaired surrogate` or `expected an object`.
     pub what: &'static str,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips white space. Returns the next byte, which is not consumed.
+    /// Returns the next byte that is not white space, without consuming it.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         self.spaces();
         self.bytes.get(self.at).copied()
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         if self.depth > DEPTH_MAX { Err(self.error("nested too deeply")) } else { Ok(()) }
     }
 
-    /// Parses an object. Calls `member` with each key to parse the value.
+    /// Parses an object. For each key, calls `member`, which must parse the value.
     pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&mut Self, &str) -> Result<(), JsonError>,
@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses a list. Calls `element` to parse each value.
+    /// Parses a list. For each element, calls `element`, which must parse it.
     pub(crate) fn list(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), JsonError>,
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses a string, borrowed if it has no escape sequences.
+    /// Parses a string. It is copied only if it has escape sequences.
     pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.expect(b'"', "expected a string")?;
         let start = self.at;
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         self.escaped(text.into()).map(Cow::Owned)
     }
 
-    /// Parses a string from its first escape sequence on. `text` is the part before.
+    /// Parses the rest of a string that has an escape sequence. `text` is the part of the string before it.
     fn escaped(&mut self, mut text: String) -> Result<String, JsonError> {
         loop {
             let rest = &self.bytes[self.at..];
@@ -170,7 +170,8 @@ impl<'a> Parser<'a> {
         code.ok_or(JsonError { at: self.at - 4, what: "expected four hex digits" })
     }
 
-    /// Reads characters that occur in numbers, in any order.
+    /// Returns the next run of digits, signs, decimal points and exponents. The caller checks whether they
+    /// form a number.
     pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
         self.spaces();
         let rest = &self.bytes[self.at..];
@@ -213,7 +214,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Appends a string in quotes, with escape sequences.
+/// Appends a string in quotes, and escapes characters where needed.
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();

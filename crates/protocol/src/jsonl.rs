@@ -1,4 +1,4 @@
-//! Reads and writes VictoriaMetrics' JSON lines. Each line has one series and some of its samples.
+//! Reads and writes VictoriaMetrics' JSON lines. Each line has some samples of one series.
 //!
 //! ```text
 //!   {"metric":{"__name__":"up","job":"x"},"values":[1,null,"NaN","-Infinity"],"timestamps":[1000,2000,3000,4000]}
@@ -11,11 +11,12 @@ use crate::json::{JsonError, Parser, put_string};
 use crate::number::{NAN, put_finite, put_integer};
 use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesRefusal};
 
-/// Longest line to accept: three million samples. VictoriaMetrics' `max_rows_per_line` splits longer lines.
+/// Longest line that is accepted, enough for three million samples. VictoriaMetrics splits longer lines if
+/// `max_rows_per_line` is set.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Parses a line. Samples keep the order of the line. The inner result has the labels, or says why they are
-/// invalid.
+/// Parses a line. `samples` gets the samples in the order of the line. The outer error means that the line is
+/// damaged, the inner one that the labels are invalid.
 pub fn parse(
     line: &[u8],
     builder: &mut LabelsBuilder,
@@ -70,7 +71,6 @@ fn value(json: &mut Parser<'_>) -> Result<f64, JsonError> {
     }
 }
 
-/// Appends a line with its line break.
 pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
     begin_line(out, labels);
     put_values(out, 0, values);
@@ -79,7 +79,8 @@ pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], va
     end_line(out);
 }
 
-/// Appends the beginning of a line, up to its values. For lines that do not fit into memory.
+/// Appends the start of a line, up to the first value. With the functions below, a line that does not fit
+/// into memory can be written in pieces.
 pub fn begin_line(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.extend_from_slice(b"{\"metric\":{");
     for (i, (name, value)) in labels.iter().enumerate() {
@@ -91,7 +92,7 @@ pub fn begin_line(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.extend_from_slice(b"},\"values\":[");
 }
 
-/// Appends values. `position` is the index of the first one in its line.
+/// Appends some values of a line. `position` is the number of values that the line already has.
 pub fn put_values(out: &mut Vec<u8>, position: usize, values: &[f64]) {
     for (i, v) in values.iter().enumerate() {
         comma(out, position + i);
@@ -113,7 +114,7 @@ pub fn begin_timestamps(out: &mut Vec<u8>) {
     out.extend_from_slice(b"],\"timestamps\":[");
 }
 
-/// Appends timestamps. `position` is the index of the first one in its line.
+/// Appends some timestamps of a line. `position` is the number of timestamps that the line already has.
 pub fn put_timestamps(out: &mut Vec<u8>, position: usize, timestamps: &[i64]) {
     for (i, t) in timestamps.iter().enumerate() {
         comma(out, position + i);

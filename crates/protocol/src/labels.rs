@@ -1,4 +1,4 @@
-//! Parses the labels of unknown series.
+//! Parses the labels of series from the bytes that the sender transmitted.
 
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -10,8 +10,8 @@ const LABEL: Tag = tag(1, WireType::Len);
 const LABEL_NAME: Tag = tag(1, WireType::Len);
 const LABEL_VALUE: Tag = tag(2, WireType::Len);
 
-/// Canonical labels of a series, from its label bytes as sent ([`model::Batch::label_bytes`]). Fails with the
-/// reason why the series cannot be stored. Drops labels with empty values.
+/// Returns a series' labels in canonical form, without labels that have empty values. `raw` are the label
+/// bytes as they were sent ([`model::Batch::label_bytes`]). The error says why the series cannot be stored.
 pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, SeriesRefusal> {
     if is_canonical(raw) {
         return Ok(LabelsRef::from_canonical(raw).to_owned());
@@ -21,16 +21,17 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
     builder.build_series()
 }
 
-/// A label in the label bytes of a series.
+/// A label that was found in the label bytes of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelField<'a> {
     pub value: &'a [u8],
-    /// Range of the whole label in the label bytes. To remove the label, cut this range out.
+    /// The range of the whole label in the label bytes. Cutting out this range removes the label.
     pub range: Range<usize>,
 }
 
-/// Finds labels by name in label bytes as sent. `None` if a name is missing, empty or repeated, or if bytes
-/// are damaged. The search may end before a repetition in unsorted labels.
+/// Searches label bytes, as they were sent, for labels with the given names. Returns `None` if one of the
+/// names is missing, empty or repeated, or if the bytes are damaged. If the labels are not sorted, a repeated
+/// name may go unnoticed.
 pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Option<[LabelField<'a>; N]> {
     let mut found: [Option<LabelField<'a>>; N] = [const { None }; N];
     let (mut missing, mut fields) = (N, Reader::new(raw));
@@ -64,10 +65,11 @@ pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Optio
     (missing == 0).then(|| found.map(|field| field.expect("BUG: no label is missing")))
 }
 
-/// Bytes of tags and lengths in a short label.
+/// The number of bytes that tags and lengths take in a label whose lengths all take one byte.
 const SHORT_LABEL_BYTES: usize = 6;
 
-/// Name and value of the first label, if it is canonical with one-byte lengths.
+/// Returns the first label's name and value, if the label has the canonical layout and is so short that each
+/// length takes one byte. This is the fast path.
 #[inline(always)]
 fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[label_tag, label_bytes, name_tag, name_bytes], rest) = labels.split_first_chunk()?;
@@ -81,12 +83,13 @@ fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
     is_short.then_some((name, value))
 }
 
-/// Maximum length of a name or value in a message, in bytes.
+/// The limit on how many bytes of a label's name or value are quoted in an error message.
 pub(crate) const LABEL_SHOWN_BYTES_MAX: usize = 64;
 
 pub(crate) const LABELS_SHOWN_MAX: usize = 16;
 
-/// Formats label bytes as text, such as `up{job="x"}`. Accepts any bytes, and cuts long texts and lists.
+/// Formats label bytes as text, such as `up{job="x"}`, for error messages. Any bytes are accepted. Long texts
+/// and long lists of labels are cut.
 pub fn describe_labels(raw: &[u8]) -> String {
     let mut metric = String::new();
     let mut labels: Vec<String> = Vec::new();
@@ -135,7 +138,8 @@ fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal>
     total.check()
 }
 
-/// Totals of a series' labels, counted before a label is copied.
+/// Counts a series' labels and their bytes. Labels are counted before they are copied, so that too many of
+/// them take no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Total {
     labels: usize,
@@ -174,7 +178,7 @@ impl Total {
     }
 }
 
-/// Adds a label, unless its value is empty. Fails if it is not UTF-8.
+/// Adds a label, unless its value is empty. Fails if the name or the value is not UTF-8.
 pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal> {
     if value.is_empty() {
         return Ok(());
@@ -184,7 +188,8 @@ pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) 
     Ok(())
 }
 
-/// Reads a Label message. The last field of each kind counts. An absent field is empty.
+/// Reads a Label message. As in any protobuf message, a repeated field overrides the earlier one, and an
+/// absent field is empty.
 pub(crate) fn name_and_value(mut label: Reader<'_>) -> Result<(&[u8], &[u8]), WireError> {
     let (mut name, mut value) = (&[][..], &[][..]);
     while let Some(tag) = label.tag()? {

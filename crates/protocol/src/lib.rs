@@ -1,4 +1,5 @@
-//! Converts bytes to batches and back: no socket, no clock, no threads.
+//! Converts request bodies and files into batches of samples, and batches back into bytes. This crate opens
+//! no sockets, reads no clock and starts no threads.
 //!
 //! - [`remote_write`]: Prometheus remote write 1.0 and 2.0
 //! - [`graphite`]: Graphite's plaintext protocol, with tags

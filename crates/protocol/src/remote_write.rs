@@ -6,12 +6,14 @@
 //!                                  └─ unknown key ─ labels_of ─▶ Labels
 //! ```
 //!
-//! A body is a snappy block (from vmagent, a zstd frame) with one protobuf message. Sources: `prompb/` in
-//! Prometheus, and <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
+//! A body is one protobuf message, compressed as a snappy block. vmagent compresses it as a zstd frame
+//! instead. Sources: `prompb/` in Prometheus, and
+//! <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
 //!
-//! A key is a hash of label bytes in the layout of [`model::labels`]. Version 1.0 sends this layout; for 2.0,
-//! the decoder rebuilds it. A broken message fails the request ([`DecodeError`]). A fault in a series leaves
-//! out the series.
+//! A series' key is a hash of its label bytes in the layout of [`model::labels`]. Version 1.0 sends labels in
+//! this layout. For version 2.0, the decoder rebuilds it, so that a series has the same key in both versions.
+//! If the message is broken, the whole request fails ([`DecodeError`]). If only one series is invalid, that
+//! series is left out.
 
 mod exemplar;
 mod metadata;
@@ -26,10 +28,10 @@ use crate::{DecodeError, Encoding, Request};
 use model::{Batch, LabelsBuilder, SeriesHasher};
 use stdx::budget::IncrementalReservation;
 
-/// Accepted compressions. Without `Content-Encoding`, a body is snappy, as in Prometheus. vmagent sends zstd.
+/// The encodings of bodies that are accepted. vmagent sends zstd. Without `Content-Encoding`, a body is taken
+/// for snappy, as in Prometheus.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Snappy, Encoding::Zstd];
 
-/// Version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// `prometheus.WriteRequest`.
@@ -54,7 +56,8 @@ impl Version {
     }
 }
 
-/// Top-level fields found in a request. A message of the other version has only unknown fields.
+/// Which kinds of top-level fields a request has. If all of them are unknown, the message probably belongs to
+/// the other version.
 #[derive(Debug, Default)]
 struct Seen {
     known: bool,
@@ -72,21 +75,24 @@ impl Seen {
     }
 }
 
-/// Decodes bodies. Keeps up to [`Decoder::KEPT_BYTES_MAX`] bytes of memory between bodies.
+/// Decodes the bodies of remote-write requests of both versions. Between requests, it keeps up to
+/// [`Decoder::KEPT_BYTES_MAX`] bytes of memory.
 #[derive(Debug)]
 pub struct Decoder {
     seed: u64,
     hasher: SeriesHasher,
-    /// Decompressed body of a 2.0 request. A 1.0 body is decompressed into the batch.
+    /// The decompressed body of a 2.0 request. The body of a 1.0 request is decompressed into the batch,
+    /// because its label bytes can be used as they are.
     body: Vec<u8>,
-    /// Labels of series whose label fields are not contiguous, in 1.0.
+    /// In a 1.0 request, label fields may be interrupted by other fields. The labels of such series are
+    /// copied together here.
     gathered: Vec<u8>,
     labels: LabelsBuilder,
     v2: v2::Scratch,
 }
 
 impl Decoder {
-    /// Limit on memory kept between requests. A decoder with more memory frees all of it.
+    /// A decoder that has more memory than this after a request frees all of it.
     pub const KEPT_BYTES_MAX: usize = 8 << 20;
 
     fn give_back(&mut self) {

@@ -1,5 +1,5 @@
-//! Reads blocks of Prometheus' time series database in bounded memory (formats: Prometheus'
-//! `tsdb/docs/format`).
+//! Reads the blocks of Prometheus' time series database in bounded memory. The formats are described in
+//! Prometheus' `tsdb/docs/format`.
 //!
 //! ```text
 //!   BLOCK/meta.json        id, times and counts of the block
@@ -14,7 +14,8 @@
 //! - [`xor`]: decodes a chunk of floats
 //! - [`tombstones`]: reads deletions
 //!
-//! [`ReadAt`] reads files through small windows. The files are untrusted, and errors are a [`TsdbError`].
+//! Files are read through small windows ([`ReadAt`]). They are not trusted: any fault is reported as a
+//! [`TsdbError`].
 
 pub mod chunks;
 pub mod fuzz;
@@ -35,23 +36,23 @@ pub enum TsdbError {
     #[error("cannot read {file}: {source}")]
     Io {
         file: &'static str,
-        /// Error of the operating system.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Bytes violate the format.
+    /// The file's contents violate the format.
     #[error("{file} is damaged at byte {at}: {reason}")]
     Damaged {
         file: &'static str,
-        /// Byte offset in the file.
+        /// Position of the fault in the file, in bytes.
         at: u64,
         reason: &'static str,
     },
-    /// This build does not know the version of a format.
+    /// The file has a version of the format that this build cannot read.
     #[error("{file} has version {found}, this build reads {known}")]
     Version {
         file: &'static str,
         found: u64,
-        /// Versions that can be read.
+        /// The versions that this build can read, as text.
         known: &'static str,
     },
 }

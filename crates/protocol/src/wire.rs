@@ -1,5 +1,6 @@
-//! Reads Protocol Buffers field by field from borrowed bytes, without recursion or allocation. Varints have
-//! at most ten bytes, and groups are refused. Source: <https://protobuf.dev/programming-guides/encoding/>.
+//! Reads Protocol Buffers messages field by field. Bytes are borrowed, so there is no allocation, and no
+//! recursion. Varints of more than ten bytes and groups are refused. Source:
+//! <https://protobuf.dev/programming-guides/encoding/>.
 
 use std::ops::Range;
 use stdx::varint;
@@ -7,7 +8,7 @@ use stdx::varint;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid protobuf at byte {offset}: {fault}")]
 pub struct WireError {
-    /// Byte offset in the decompressed body.
+    /// Position of the fault, counted in bytes of the decompressed body.
     pub offset: usize,
     pub fault: Fault,
 }
@@ -19,22 +20,23 @@ pub enum Fault {
     /// A varint has more than ten bytes or 64 bits.
     #[error("varint of more than 64 bits")]
     LongVarint,
-    /// A length reaches beyond the end of the message.
+    /// A value's declared length reaches beyond the end of the message.
     #[error("length beyond the end of the message")]
     Overrun,
     #[error("truncated fixed-size number")]
     TruncatedFixed,
-    /// A field number is 0 or above 2^29 - 1.
+    /// A field number must be between 1 and 2^29 - 1.
     #[error("field number out of range")]
     FieldNumber,
-    /// A field is a group, or has an undefined wire type.
+    /// Groups are not supported, and the other wire types are undefined.
     #[error("group or unknown wire type")]
     WireType,
     #[error("wrong wire type for a known field")]
     Mismatch,
 }
 
-/// Encoding of a field's value. No message here has numbers of 32 bits.
+/// How a field's value is encoded. The 32-bit type is missing, because no message that is decoded here uses
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
@@ -42,7 +44,7 @@ pub(crate) enum WireType {
     Len,
 }
 
-/// Valid key of a field: `number << 3 | type`.
+/// The number before each field, `field number << 3 | wire type`. A `Tag` was checked to be valid.
 pub(crate) type Tag = u32;
 
 pub(crate) const fn tag(field: u32, wire: WireType) -> Tag {
@@ -60,7 +62,8 @@ pub(crate) const fn field_of(tag: Tag) -> u32 {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
-    /// The body, up to the end of this message.
+    /// The request body from its beginning to the end of this message. Starting at the body's beginning keeps
+    /// the offsets in errors right.
     bytes: &'a [u8],
     at: usize,
 }
@@ -86,7 +89,7 @@ impl<'a> Reader<'a> {
         self.at >= self.bytes.len()
     }
 
-    /// Skips bytes read from [`Self::rest`].
+    /// Skips bytes that the caller has already parsed from [`Self::rest`].
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
         assert!(self.at <= self.bytes.len(), "BUG: advanced beyond the end of the message");
@@ -101,12 +104,12 @@ impl<'a> Reader<'a> {
         WireError { offset: self.at, fault }
     }
 
-    /// Reads the next tag; `None` at the end.
+    /// Reads the next field's tag. Returns `None` at the end of the message.
     #[inline(always)]
     pub(crate) fn tag(&mut self) -> Result<Option<Tag>, WireError> {
         match self.bytes.get(self.at) {
             None => Ok(None),
-            // fields 1 to 15 with a valid wire type
+            // the usual tags take one byte: field numbers 1 to 15, with a valid wire type
             Some(&byte) if (8..0x80).contains(&byte) && 0b10_0111 >> (byte & 7) & 1 == 1 => {
                 self.at += 1;
                 Ok(Some(Tag::from(byte)))
@@ -159,7 +162,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the length of a value. Returns the offset of the value's end.
+    /// Reads the length of a value. Returns where the value ends.
     #[inline(always)]
     fn end_of_len(&mut self) -> Result<usize, WireError> {
         let start = *self;
@@ -170,7 +173,8 @@ impl<'a> Reader<'a> {
         Ok(self.at + len as usize)
     }
 
-    /// A reader without the message's last `tail` bytes, which must be unread.
+    /// Returns a reader of the same message that ends `tail` bytes earlier. These bytes must not have been
+    /// read yet.
     pub(crate) fn without_tail(&self, tail: usize) -> Self {
         let end = self.bytes.len() - tail;
         assert!(end >= self.at, "BUG: the tail includes bytes that were already read");
@@ -185,7 +189,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Returns a reader of a nested message, and skips the message.
+    /// Returns a reader for a nested message, and continues after that message.
     #[inline(always)]
     pub(crate) fn message(&mut self) -> Result<Self, WireError> {
         let end = self.end_of_len()?;
@@ -194,8 +198,9 @@ impl<'a> Reader<'a> {
         Ok(inner)
     }
 
-    /// Skips consecutive length-delimited fields with the one-byte tag `tag`. For speed, the lengths of the
-    /// previous run serve as predictions, which are checked.
+    /// Skips consecutive length-delimited fields that have the same one-byte tag. The labels of neighboring
+    /// series often have the same lengths. For speed, the lengths in the previous call are therefore used as
+    /// predictions, which are checked.
     #[inline(always)]
     pub(crate) fn skip_run(&mut self, tag: u8, last: &mut RunSteps) -> Result<(), WireError> {
         let mut at = self.at;
@@ -203,7 +208,7 @@ impl<'a> Reader<'a> {
             let Some(found) = self.bytes.get(at..at + 2) else { break };
             let found = u16::from_le_bytes([found[0], found[1]]);
             if found != *header {
-                // the end of the run, or a longer length
+                // either the run ends here, or the length differs from the predicted one
                 if found as u8 != tag || found >> 8 >= 0x80 {
                     break;
                 }
@@ -211,7 +216,7 @@ impl<'a> Reader<'a> {
             }
             at += usize::from(*step);
         }
-        // beyond the end, the plain loop finds the offset for the error
+        // if a field reaches beyond the message, the caller reads it again to report the offset
         if at <= self.bytes.len() {
             self.at = at;
         }
@@ -242,8 +247,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips an unknown field. A field with a number in `known` has the wrong wire type, which is an error as
-    /// in Prometheus.
+    /// Skips a field that the decoder does not know. A field whose number is in `known` can only get here if
+    /// its wire type is wrong. That is an error, as in Prometheus.
     #[cold]
     pub(crate) fn skip_unknown(&mut self, tag: Tag, known: &[u32]) -> Result<(), WireError> {
         if known.contains(&field_of(tag)) {
@@ -253,8 +258,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Headers of the latest run's fields (tag and length), and distances between these headers. They predict the
-/// next run.
+/// The tags and lengths of the fields that [`Reader::skip_run`] skipped last, and the distances between them.
+/// They serve as predictions for the next call.
 #[derive(Debug, Default)]
 pub(crate) struct RunSteps {
     headers: [u16; Self::FIELDS_MAX],

@@ -1,7 +1,8 @@
 //! Decompresses snappy blocks.
 //!
-//! Format: <https://github.com/google/snappy/blob/main/format_description.txt>. A varint declares the
-//! decompressed length. Elements follow. The low two bits of an element's first byte are its kind:
+//! Format: <https://github.com/google/snappy/blob/main/format_description.txt>. A block starts with its
+//! decompressed length as a varint. The rest is a sequence of elements, and the low two bits of an element's
+//! first byte say of which kind it is:
 //!
 //! ```text
 //!   00  literal     length - 1 in the upper six bits; with 60 to 63, it is in the 1 to 4 bytes that follow
@@ -10,41 +11,45 @@
 //!   11  copy        length - 1 in six bits, offset in four bytes
 //! ```
 //!
-//! The common path moves 16, 32 or 64 bytes, even for a shorter element. So it writes into spare memory after
-//! the output, by unsafe code. It takes three quarters of the time of the `snap` crate (`benches/decode.rs`).
+//! For speed, the common path always moves 16, 32 or 64 bytes, even if an element is shorter. It therefore
+//! needs unsafe code, and spare memory after the end of the output. It takes three quarters of the time of
+//! the `snap` crate (`benches/decode.rs`).
 
 use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use std::mem::MaybeUninit;
 use stdx::budget::IncrementalReservation;
 
-/// Kinds of elements, without the rare copy with a four-byte offset.
+/// The kinds of elements on the common path. Copies with a four-byte offset are rare, so they have no
+/// constant.
 const LITERAL: u8 = 0;
 const COPY_1: u8 = 1;
 const COPY_2: u8 = 2;
 
-/// From this value on, a literal's six bits count the length bytes after the tag.
+/// A literal stores its length in six bits. Values from 60 on mean that the length is in the next 1 to 4
+/// bytes instead.
 const LITERAL_LONG: usize = 60;
 
-/// Maximum number of decompressed bytes per byte of an element: a copy of 64 bytes takes 3 bytes.
+/// The most compact element is a copy, which expands 3 bytes to 64. No body can expand by a larger factor.
 const EXPANSION_MAX: usize = 64usize.div_ceil(3);
 
-/// Bytes moved for an element on the common path, at most.
+/// The common path moves at most this many bytes for an element.
 const MOVE: usize = 64;
 
-/// Bytes read for an element on the common path, at most: a tag, and an offset or a literal.
+/// The common path reads at most this many input bytes for an element: a tag, then an offset or a literal of
+/// up to 64 bytes.
 const LOOK_AHEAD: usize = 1 + MOVE;
 
 /// Memory is reserved in multiples of this size, so that buffers are rarely reallocated.
 const RESERVE_STEP: usize = 1 << 16;
 
-/// Decompressed length that `body` declares. Fails above the limits, or above the possible expansion of the
-/// body.
+/// Returns the decompressed length that `body` declares. Fails if the length exceeds a limit, or if so few
+/// compressed bytes could never expand to it.
 pub(super) fn decoded_len(body: &[u8]) -> Result<usize, DecodeError> {
     split_header(body).map(|(len, _)| len)
 }
 
-/// Splits a body into the declared length (32 bits) and the elements.
+/// Splits a body into its declared length, which must fit into 32 bits, and its elements.
 fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     if body.len() > BODY_COMPRESSED_BYTES_MAX {
         return Err(DecodeError::BodyTooLarge(body.len()));
@@ -72,7 +77,7 @@ pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     })
 }
 
-/// Like [`decompress`], with memory from `reservation`.
+/// Like [`decompress`], but reserves the memory from `reservation`.
 pub(super) fn decompress_reserved(
     body: &[u8],
     out: &mut Vec<u8>,

@@ -9,7 +9,7 @@ pub(super) fn bytes(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Appends a number that is not zero.
+/// Appends a varint field. A zero is omitted, because it is the default.
 pub(super) fn number(out: &mut Vec<u8>, tag: u8, value: u64) {
     if value != 0 {
         out.push(tag);
@@ -21,7 +21,7 @@ pub(super) const fn number_len(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint::len(value) }
 }
 
-/// Appends the bits of a double, unless all are zero.
+/// Appends a field with a double. It is omitted if all bits are zero, so a negative zero is kept.
 pub(super) fn double(out: &mut Vec<u8>, tag: u8, value: f64) {
     if value.to_bits() != 0 {
         out.push(tag);
@@ -33,7 +33,7 @@ pub(super) const fn double_len(value: f64) -> usize {
     if value.to_bits() == 0 { 0 } else { 9 }
 }
 
-/// Appends a field with a one-byte tag. `write` must append `len` bytes.
+/// Appends a nested message. `write` must append exactly `len` bytes. `tag` is the field's one-byte tag.
 pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     varint::put(out, len as u64);

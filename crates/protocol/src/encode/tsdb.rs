@@ -1,4 +1,4 @@
-//! Encodes a block of Prometheus' database, for tests: in memory, with one segment and no postings.
+//! Builds blocks of Prometheus' database in memory, for tests. They have a single segment, and no postings.
 
 use crate::tsdb::xor;
 use model::{LabelsRef, TimeRange};
@@ -19,13 +19,13 @@ pub struct BlockFiles {
 
 #[derive(Debug, Clone)]
 pub enum BlockChunk<'a> {
-    /// Floats, at most 65,535 of them.
+    /// Timestamps and values of at most 65,535 samples.
     Floats(&'a [i64], &'a [f64]),
-    /// Any encoding number and bytes, and the range of time in the index.
+    /// A chunk with any encoding number and any bytes. The index gets the given range of time.
     Other(u8, &'a [u8], TimeRange),
 }
 
-/// Collects series in order of their labels, and encodes the files.
+/// Collects series, which must be added in the order of their labels, and encodes the files of a block.
 #[derive(Debug)]
 pub struct BlockEncoder {
     version: u8,
@@ -40,12 +40,12 @@ pub struct BlockEncoder {
 #[derive(Debug)]
 struct EncodedSeries {
     labels: Vec<(String, String)>,
-    /// First and last millisecond of each chunk, and its offset.
+    /// First and last timestamp in milliseconds, and the chunk's offset.
     chunks: Vec<(i64, i64, u64)>,
 }
 
 impl BlockEncoder {
-    /// An encoder of a block whose index has version 1 or 2.
+    /// `version` is the version of the index format, 1 or 2.
     pub fn new(version: u8) -> Self {
         let mut chunks = 0x85BD_40DD_u32.to_be_bytes().to_vec();
         chunks.extend([1, 0, 0, 0]);
@@ -60,7 +60,7 @@ impl BlockEncoder {
         }
     }
 
-    /// Adds a series with chunks in any order.
+    /// Adds a series. Its chunks may be in any order.
     pub fn series(&mut self, labels: LabelsRef<'_>, chunks: &[BlockChunk<'_>]) {
         let labels: Vec<_> = labels.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         for (name, value) in &labels {
@@ -71,7 +71,7 @@ impl BlockEncoder {
         self.series.push(EncodedSeries { labels, chunks });
     }
 
-    /// Deletes a range of time from the last series.
+    /// Adds a tombstone for a range of time of the series that was added last.
     pub fn delete(&mut self, range: TimeRange) {
         self.stones.push((self.series.len() - 1, range));
     }

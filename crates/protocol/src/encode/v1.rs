@@ -15,12 +15,12 @@ impl V1Encoder {
         Self::default()
     }
 
-    /// Adds a series. Panics if the columns differ in length.
+    /// Adds a series. Panics if there are not as many timestamps as values.
     pub fn series(&mut self, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
         self.series_with(labels, timestamps, values, Extras::default());
     }
 
-    /// Adds a series with exemplars. This version has no other extras.
+    /// Adds a series with exemplars. Version 1.0 has no fields for the other extras.
     pub fn series_with(
         &mut self,
         labels: LabelsRef<'_>,
@@ -34,7 +34,7 @@ impl V1Encoder {
             + samples().map(|(t, v)| field_len(sample_len(t, v))).sum::<usize>()
             + extras.exemplars.iter().map(|e| field_len(exemplar_len(e))).sum::<usize>();
         message(&mut self.message, 0x0a, len, |out| {
-            // canonical label bytes are the encoding of this field
+            // canonical label bytes are identical to the encoding of the field `labels`
             out.extend_from_slice(labels.as_bytes());
             for (t, v) in samples() {
                 message(out, 0x12, sample_len(t, v), |out| {
@@ -63,7 +63,7 @@ impl V1Encoder {
         });
     }
 
-    /// Returns the compressed body, and empties the encoder.
+    /// Returns the compressed body. The encoder is then empty and can be used for the next request.
     pub fn finish(&mut self) -> &[u8] {
         let body = self.compressor.compress(&self.message);
         self.message.clear();

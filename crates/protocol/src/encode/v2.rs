@@ -12,7 +12,7 @@ use stdx::varint;
 pub struct V2Encoder {
     symbols: SymbolTable,
     series_fields: Vec<u8>,
-    /// Packed references of the current series and its exemplars.
+    /// The label references of the current series and its exemplars, in packed form.
     refs: Vec<u8>,
     compressor: BlockCompressor,
 }
@@ -33,7 +33,7 @@ impl V2Encoder {
         }
     }
 
-    /// Adds a series. Panics if the columns differ in length.
+    /// Adds a series. Panics if there are not as many timestamps as values.
     pub fn series(&mut self, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
         self.series_with(labels, timestamps, values, Extras::default());
     }
@@ -85,7 +85,7 @@ impl V2Encoder {
         });
     }
 
-    /// Returns the compressed body, and empties the encoder.
+    /// Returns the compressed body. The encoder is then empty and can be used for the next request.
     pub fn finish(&mut self) -> &[u8] {
         self.symbols.fields.extend_from_slice(&self.series_fields);
         let body = self.compressor.compress(&self.symbols.fields);
@@ -94,7 +94,7 @@ impl V2Encoder {
         body
     }
 
-    /// Appends packed references of `labels` to `refs`, and returns their range.
+    /// Appends the references of `labels` to `refs`, in packed form. Returns their range.
     fn put_refs(&mut self, labels: LabelsRef<'_>) -> Range<usize> {
         let start = self.refs.len();
         for (name, value) in labels.iter() {
@@ -138,11 +138,11 @@ const fn metadata_len(refs: &[u64; 3]) -> usize {
     number_len(refs[0]) + number_len(refs[1]) + number_len(refs[2])
 }
 
-/// Table of distinct texts, in order of first use.
+/// The distinct texts of a request, in the order of their first use.
 #[derive(Debug)]
 struct SymbolTable {
     fields: Vec<u8>,
-    /// Position of each text in `fields`.
+    /// Where the text of each symbol is in `fields`.
     spans: Vec<(u32, u32)>,
     by_text: HashTable<u32>,
     hasher: DefaultHashBuilder,

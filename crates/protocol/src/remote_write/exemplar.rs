@@ -1,4 +1,4 @@
-//! Exemplars, for both versions.
+//! Exemplars of both protocol versions.
 
 use crate::DecodeError;
 use crate::labels::{Total, push_text};
@@ -6,7 +6,7 @@ use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesRefusal};
 use stdx::budget::IncrementalReservation;
 
-/// Labels of one exemplar, and whether they are invalid.
+/// Collects the labels of one exemplar, and checks them on the way.
 pub(super) struct ExemplarLabels<'a> {
     builder: &'a mut LabelsBuilder,
     total: Total,
@@ -20,7 +20,7 @@ impl<'a> ExemplarLabels<'a> {
         Self { builder, total: Total::default(), chars: 0, wrong: Ok(()) }
     }
 
-    /// Adds a label, unless the labels are invalid.
+    /// Adds a label. Does nothing if an earlier label was invalid.
     pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
         if self.wrong.is_ok() {
             let Self { builder, total, chars, .. } = self;
@@ -34,7 +34,8 @@ impl<'a> ExemplarLabels<'a> {
         self.wrong = Err(error);
     }
 
-    /// Adds the exemplar to the next series of `batch`. An exemplar with invalid labels is only counted.
+    /// Adds the exemplar to the series that will be appended to `batch` next. If its labels are invalid, it
+    /// is only counted.
     pub(super) fn keep(
         self,
         timestamp_ms: i64,
@@ -60,7 +61,7 @@ impl<'a> ExemplarLabels<'a> {
     }
 }
 
-/// Number of characters, as limited by OpenMetrics.
+/// Counts characters, because that is the unit of the limit in OpenMetrics.
 fn char_count(text: &[u8]) -> usize {
     const CONTINUES: u8 = 0b1000_0000;
     text.iter().filter(|byte| **byte & 0b1100_0000 != CONTINUES).count()

@@ -1,4 +1,4 @@
-//! Metadata, for both versions.
+//! Metadata of metrics in both protocol versions.
 
 use super::sample;
 use crate::DecodeError;
@@ -6,7 +6,8 @@ use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::{Batch, BatchMetadata, Metadata, MetricKind};
 use stdx::budget::IncrementalReservation;
 
-/// Adds an entry if it names a metric. Invalid UTF-8 is replaced, and long texts are cut.
+/// Adds metadata to the batch. It is ignored if the metric's name is empty or too long. Invalid UTF-8 is
+/// replaced, and long texts are cut.
 pub(super) fn push(
     batch: &mut Batch,
     reservation: &mut IncrementalReservation<'_>,
@@ -36,7 +37,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Name of the metric family of a series. Version 2.0 sends a family's metadata with each series.
+/// Returns the name of the metric family that a series belongs to, for example `rpc_seconds` for
+/// `rpc_seconds_bucket`. Version 2.0 sends a family's metadata with each of its series.
 pub(super) fn family(name: &[u8], kind: MetricKind) -> &[u8] {
     let suffixes: &[&[u8]] = match kind {
         MetricKind::Histogram => &[b"_bucket", b"_sum", b"_count"],

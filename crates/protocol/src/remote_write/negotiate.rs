@@ -8,8 +8,9 @@ const MEDIA_TYPE: &str = "application/x-protobuf";
 const V1_NAME: &str = Version::V1.message();
 const V2_NAME: &str = Version::V2.message();
 
-/// Version that the header `Content-Type` names. As in Prometheus, 1.0 is the default. Unlike Prometheus,
-/// this function follows RFC 9110. Other values are an error (HTTP 415).
+/// Finds the protocol version in the header `Content-Type`. As in Prometheus, the default is 1.0, and an
+/// unsupported value is an error (HTTP 415). Unlike Prometheus, this function also accepts the variations in
+/// case, spaces and quotes that RFC 9110 allows.
 pub fn version_of(content_type: Option<&str>) -> Result<Version, DecodeError> {
     let content_type = content_type.unwrap_or("").trim();
     if content_type.is_empty() {

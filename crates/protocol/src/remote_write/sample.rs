@@ -1,4 +1,4 @@
-//! Samples, for both versions, and limits on items.
+//! Samples of both protocol versions, and limits on the number of samples and other items.
 
 use crate::DecodeError;
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
@@ -11,8 +11,8 @@ const TIMESTAMP: Tag = tag(2, WireType::Varint);
 const VALUE_BYTE: u8 = VALUE as u8;
 const TIMESTAMP_BYTE: u8 = TIMESTAMP as u8;
 
-/// Timestamp and value of a Sample message. An absent field is 0. NaNs keep their bits. The start time of a
-/// 2.0 sample is ignored.
+/// Reads timestamp and value from a Sample message. An absent field is 0, and NaNs keep their bits. The start
+/// time, which 2.0 samples may have, is ignored.
 #[inline(always)]
 fn read(sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     match <&[u8; 16]>::try_from(sample.rest()).ok().and_then(read_usual) {
@@ -21,7 +21,8 @@ fn read(sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     }
 }
 
-/// Parses the usual form: a double, then a timestamp between 1971 and 2109 (six bytes).
+/// The fast path for the form that senders normally use: the value, then a timestamp that takes six bytes,
+/// which means a time between 1971 and 2109.
 #[inline(always)]
 fn read_usual(sample: &[u8; 16]) -> Option<(i64, f64)> {
     let [VALUE_BYTE, value @ .., TIMESTAMP_BYTE, t0, t1, t2, t3, t4, t5] = *sample else { return None };
@@ -62,7 +63,7 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Counts a series, even an empty one.
+/// Counts the series of a request up to the limit. Series without samples count too.
 #[inline]
 pub(super) fn count_series(seen: &mut usize) -> Result<(), DecodeError> {
     *seen += 1;
@@ -72,7 +73,7 @@ pub(super) fn count_series(seen: &mut usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Fails if `len` has reached the limit of extras.
+/// Fails if the request already has the maximum number of exemplars or metadata entries.
 pub(super) fn check_extras(len: usize, what: &'static str) -> Result<(), DecodeError> {
     if len >= REQUEST_EXTRAS_MAX {
         return Err(DecodeError::TooMany { what, limit: REQUEST_EXTRAS_MAX });

@@ -5,9 +5,9 @@
 //!   TimeSeries     1 Label*   2 Sample*   3 Exemplar*   4 Histogram*
 //! ```
 //!
-//! The batch's bytes are the decompressed body. A series' sorted label fields are the canonical form of
-//! [`model::labels`], so they are hashed in place. Labels mixed with samples are copied together after the
-//! body.
+//! The batch uses the decompressed body as its label bytes, without a copy. If a series' labels are sorted,
+//! their fields already are the canonical form of [`model::labels`], so they can be hashed in place. Labels
+//! that are interrupted by samples are copied to the end of the body.
 
 use super::exemplar::ExemplarLabels;
 use super::{Decoder, Seen, Version, metadata, sample};
@@ -41,7 +41,7 @@ pub(super) fn decode(
     reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
     decoder.gathered.clear();
-    // moved out, so that the rest of the batch can be modified
+    // moved out, so that other fields of the batch can be modified while the bytes are borrowed
     let bytes = std::mem::take(&mut batch.bytes);
     let mut walk = Walk {
         hasher: &decoder.hasher,
@@ -118,7 +118,7 @@ impl Walk<'_, '_> {
             }
         }
         let samples = first_sample..self.batch.floats.timestamps.len() as u32;
-        // Nothing to store. Some senders announce metadata or new series in this way.
+        // There is nothing to store. Some senders announce metadata or new series in this way.
         if samples.is_empty() && histograms == 0 && self.batch.floats.exemplars.len() == first_exemplar {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Walk<'_, '_> {
         (key, labels.start as u32..labels.end as u32)
     }
 
-    /// Copies labels that are not contiguous.
+    /// Copies labels that are interrupted by other fields into one contiguous piece.
     #[cold]
     fn gather(&mut self, mut series: Reader<'_>) -> Result<(SeriesKey, Range<u32>), DecodeError> {
         let start = self.gathered.len();

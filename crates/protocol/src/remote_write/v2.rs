@@ -5,11 +5,12 @@
 //!   TimeSeries     1 labels_refs*   2 Sample*   3 Histogram*   4 Exemplar*   5 Metadata
 //! ```
 //!
-//! Labels are references into a symbol table. [`rebuild`] writes the label bytes into the batch, in the
-//! canonical layout and in the order sent, so a series has the same key in both versions.
+//! A series refers to its labels by their positions in a symbol table. [`rebuild`] looks them up and writes
+//! the label bytes into the batch. It uses the canonical layout and the order in which the labels were sent,
+//! so that a series has the same key in both versions.
 //!
-//! If the specification leaves a choice, this module follows Prometheus' receiver. But it accepts series with
-//! only exemplars, because Prometheus sends them.
+//! Where the specification leaves a choice, this module behaves like Prometheus' receiver. There is one
+//! exception: series that have only exemplars are accepted, because Prometheus sends them.
 
 mod exemplar;
 mod metadata;
@@ -43,7 +44,7 @@ const METADATA: Tag = tag(5, WireType::Len);
 pub(super) struct Scratch {
     symbols: Vec<Symbol>,
     rebuild: rebuild::Scratch,
-    /// References of a series with several reference fields.
+    /// The label references of a series that sent them in more than one field.
     gathered: Vec<u8>,
     metadata: metadata::Scratch,
 }
@@ -69,18 +70,20 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Room for the labels of a series. Labels shared with the previous series and other labels may each be as
-/// long as a valid series' labels.
+/// Room that is reserved before a series' labels are rebuilt. The labels shared with the previous series and
+/// the remaining labels may each be as long as the labels of a valid series.
 const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
-/// Position of the symbols in the message. Senders write them before the series.
+/// Whether the symbols come before the series, as senders write them.
 #[derive(PartialEq, Eq)]
 enum SymbolsPosition {
     First,
     Late,
 }
 
-/// Reads the request. If symbols come late, the caller reads it again with `everywhere`.
+/// Reads the series of the request. If symbols are found after a series, the result is
+/// [`SymbolsPosition::Late`], and the caller starts again with `everywhere`. The symbols of the whole body
+/// are then collected first.
 fn walk(
     decoder: &mut Decoder,
     batch: &mut Batch,
@@ -116,11 +119,11 @@ struct Walk<'a, 'p> {
     reservation: &'a mut IncrementalReservation<'p>,
 }
 
-/// A TimeSeries message without its samples.
+/// A TimeSeries message, without the samples and exemplars, which are already in the batch.
 struct Content {
-    /// Packed references in the body: name, value, name, value and so on.
+    /// Where the body has the series' references in packed form: name, value, name, value and so on.
     refs: Range<usize>,
-    /// True if the references were in several fields. Then they are in `Walk::gathered`.
+    /// True if the references were in more than one field. They were then copied to `Walk::gathered`.
     scattered: bool,
     histograms: usize,
     exemplars: usize,
@@ -178,7 +181,7 @@ impl<'a> Walk<'a, '_> {
             self.batch.floats.timestamps.truncate(first_sample);
             self.batch.floats.values.truncate(first_sample);
             self.batch.bytes.truncate(labels_start);
-            // the latest labels may be those of this series, which were just removed
+            // the labels just removed may be the ones that the next series would be compared with
             self.last.forget();
             let labels = self.put_shown(&content)?;
             self.batch.refuse(error, labels, samples.len());
@@ -196,10 +199,11 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Reads a TimeSeries message. Samples and exemplars go into the batch.
+    /// Reads a TimeSeries message. Its samples and exemplars are added to the batch, everything else is
+    /// returned.
     #[inline(always)]
     fn read_series(&mut self, mut series: Reader<'a>) -> Result<Content, DecodeError> {
-        // a range takes two registers; a reader would be copied in memory
+        // a range fits into two registers, but a reader would be copied in memory
         let mut refs = 0..0;
         let (mut scattered, mut histograms, mut exemplars) = (false, 0, 0);
         let mut metadata = MetadataRefs::default();
@@ -242,8 +246,9 @@ impl<'a> Walk<'a, '_> {
         Ok(Content { refs, scattered, histograms, exemplars, metadata })
     }
 
-    /// Appends a piece to the gathered references. If gathering has not `begun`, `before` is the first piece.
-    /// A piece consists of whole references.
+    /// Collects the references of a series that has them in more than one field. `piece` is the range of
+    /// another such field in the body. On the first call for a series, `begun` is false, and `before` is the
+    /// range of its first field. Each field must contain whole references.
     #[cold]
     fn gather(&mut self, before: Range<usize>, piece: Range<usize>, begun: bool) -> Result<(), DecodeError> {
         if !begun {
@@ -258,7 +263,7 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Adds the series' labels and metadata to the batch.
+    /// Adds the series' labels and metadata to the batch, after its samples.
     #[inline(always)]
     fn keep(&mut self, content: &Content, samples: usize) -> Result<(), Stop> {
         if samples == 0 && content.histograms == 0 && content.exemplars == 0 {
@@ -283,8 +288,9 @@ impl<'a> Walk<'a, '_> {
         self.metadata.keep(refs, content.metadata, self.symbols, self.batch, self.reservation)
     }
 
-    /// Appends the first labels of a refused series to the batch, for the message. Names and values
-    /// keep one byte more than the message shows, so that it marks them as cut. Returns the labels' range.
+    /// Appends the labels of a refused series to the batch, to be shown in the error message. There are
+    /// limits on their number and length. A long text keeps one byte more than is shown, so that the message
+    /// marks it as cut. Returns the range of the labels.
     #[cold]
     fn put_shown(&mut self, content: &Content) -> Result<Range<u32>, DecodeError> {
         let start = self.batch.bytes.len();
@@ -305,7 +311,7 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// A fault in the series, or one that fails the request.
+/// An error that concerns either only the series or the whole request.
 enum Stop {
     Series(SeriesRefusal),
     Request(DecodeError),

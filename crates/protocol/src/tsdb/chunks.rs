@@ -1,10 +1,10 @@
-//! Reads chunks from segment files.
+//! Reads the chunks of a block from its segment files.
 //!
 //! ```text
 //!   0x85BD40DD  version 1  000  ( length uvarint, encoding, data, crc32c of encoding and data )*
 //! ```
 //!
-//! A reference is `segment << 32 | offset`, where the segment `chunks/000001` has number 0.
+//! The index refers to a chunk by `segment << 32 | offset`. The segment `chunks/000001` has number 0.
 
 use super::TsdbError;
 use super::read::{Cursor, ReadAt, Window};
@@ -15,21 +15,22 @@ const MAGIC: u32 = 0x85BD_40DD;
 const HEADER_BYTES: u64 = 8;
 const XOR: u8 = 1;
 
-/// Maximum length of a chunk. A chunk has at most 65,535 samples, and a float takes at most 20 bytes.
+/// Limit on the length of a chunk. It cannot be reached by floats: a chunk has at most 65,535 samples, and a
+/// float sample takes at most 20 bytes.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 
 const WINDOW_BYTES: usize = 512 << 10;
 
-/// Maximum number of segments, each of up to 512 MiB.
+/// Limit on the number of segment files. Prometheus writes up to 512 MiB into each.
 pub const SEGMENTS_MAX: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk<'a> {
-    /// Floats, for [`super::xor::decode`].
+    /// Data that [`super::xor::decode`] can decode.
     Floats(&'a [u8]),
-    /// Native histograms, or an unknown encoding.
+    /// Native histograms, or an encoding that is not known.
     Other {
-        /// Number of the encoding. 2 and 3 are histograms.
+        /// The encoding's number in the file. Histograms have 2 and 3.
         encoding: u8,
         samples: u64,
     },
@@ -38,12 +39,12 @@ pub enum Chunk<'a> {
 #[derive(Debug)]
 pub struct Chunks<R> {
     segments: Vec<Window<R>>,
-    /// Index of the segment whose window is in memory.
+    /// The only segment of which a window is in memory.
     current: usize,
 }
 
 impl<R: ReadAt> Chunks<R> {
-    /// Checks the headers of all segments, in order of their numbers.
+    /// Checks the headers of all segments. `segments` must be in the order of their numbers.
     pub fn open(segments: Vec<R>) -> Result<Self, TsdbError> {
         if segments.len() > SEGMENTS_MAX {
             return Err(TsdbError::damaged(FILE, 0, "more than 65,536 segments"));
@@ -66,7 +67,7 @@ impl<R: ReadAt> Chunks<R> {
         Ok(Self { segments: windows, current: 0 })
     }
 
-    /// Reads a chunk by its reference, and verifies its checksum.
+    /// Reads the chunk that the index refers to, and verifies its checksum.
     pub fn get(&mut self, reference: u64) -> Result<Chunk<'_>, TsdbError> {
         let (segment, at) = (reference >> 32, reference & 0xffff_ffff);
         let damaged = |reason| TsdbError::damaged(FILE, at, reason);
@@ -75,7 +76,7 @@ impl<R: ReadAt> Chunks<R> {
             return Err(damaged("a chunk in a missing segment"));
         }
         if segment != self.current {
-            // only the current segment's window is in memory
+            // to save memory, only the current segment has a window
             self.segments[self.current].release();
             self.current = segment;
         }
@@ -90,7 +91,7 @@ impl<R: ReadAt> Chunks<R> {
         if len > CHUNK_BYTES_MAX {
             return Err(damaged("a chunk longer than the maximum"));
         }
-        // the length does not count the encoding
+        // the stored length does not include the byte of the encoding
         let bytes = window.get(start, 1 + len as usize + 4)?;
         let (content, crc) =
             bytes.split_last_chunk::<4>().expect("BUG: fewer bytes than a checksum were read");

@@ -1,18 +1,19 @@
-//! The code of the fuzz targets for blocks.
+//! The code of the fuzz targets for Prometheus' blocks.
 
 use super::{BlockMeta, Chunk, Chunks, Index, SeriesEntry, Tombstones, TsdbError, xor};
 use model::Samples;
 use model::labels::is_canonical;
 
-/// Reads `bytes` as each of a block's files.
+/// Parses `bytes` as if they were each of the files of a block.
 pub fn block_files(bytes: &[u8]) {
     let _ = BlockMeta::parse(bytes);
     let _ = Tombstones::parse(bytes);
     let _ = walk(bytes, bytes);
 }
 
-/// Reads `bytes` as index and chunks with correct checksums, and so reaches deeper than [`block_files`]. The
-/// first three bytes select the index version and divide the rest.
+/// Builds an index and chunks with correct checksums from `bytes`, and reads them. Random input gets further
+/// here than in [`block_files`], where a checksum is almost never right. The first three bytes select the
+/// version of the index, and how the rest is divided.
 pub fn block_contents(bytes: &[u8]) {
     let [version, a, b, rest @ ..] = bytes else { return };
     let first = rest.len() * usize::from(*a) / 256;
@@ -25,7 +26,7 @@ pub fn block_contents(bytes: &[u8]) {
     index.extend((symbols.len() as u32).to_be_bytes());
     put_protected(&mut index, symbols);
     let series_at = index.len().next_multiple_of(16) as u64;
-    // all entries have the same length, the first byte
+    // the first byte is the length of all entries
     let step = series.first().map_or(1, |n| usize::from(*n)).max(1);
     for entry in series.chunks(step) {
         index.resize(index.len().next_multiple_of(16), 0);

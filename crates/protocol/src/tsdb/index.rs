@@ -1,11 +1,11 @@
-//! Reads a block's index: its series, and the positions of their chunks.
+//! Reads a block's index, which lists the series and where their chunks are.
 //!
 //! ```text
 //!   magic, version │ symbols │ series, series, … │ postings and tables, not needed here │ contents
 //! ```
 //!
-//! One pass reads all series, in order of their labels. Memory holds the position of each 32nd symbol, and
-//! recently read texts.
+//! All series are read in one pass, in the order of their labels. Only the positions of every 32nd symbol and
+//! the texts that were used recently are kept in memory.
 
 use super::TsdbError;
 use super::read::{Cursor, ReadAt, Window};
@@ -18,62 +18,64 @@ use stdx::varint;
 const FILE: &str = "index";
 const MAGIC: u32 = 0xBAAA_D700;
 const HEADER_BYTES: u64 = 5;
-/// Length of the table of contents: six references and a checksum.
+/// The table of contents has six references of 8 bytes and a checksum.
 const CONTENTS_BYTES: u64 = 52;
 
-/// Distance between symbols whose positions are in memory.
+/// Only every 32nd symbol's position is kept in memory. The symbols between are found by reading on from
+/// there.
 const SYMBOLS_STEP: u32 = 32;
 
-/// Maximum number of symbols. Each 32 symbols take 8 bytes of memory.
+/// Limit on the number of symbols, which bounds the memory for their positions: 8 bytes for every 32 symbols.
 const SYMBOLS_MAX: u32 = 1 << 28;
 
-/// Limit on the cache of symbols. Each symbol counts with 80 bytes more than its text.
+/// Limit on the memory for cached symbols. Each counts as its text and another 80 bytes.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum length of a series' entry. A chunk takes about 10 bytes, so the limit is enough for one sample per
-/// second over a year.
+/// Limit on the length of a series' entry. A chunk takes about 10 bytes, so a year with one sample per second
+/// fits.
 const ENTRY_BYTES_MAX: u64 = 4 << 20;
 const _: () = assert!(ENTRY_BYTES_MAX == 4 << 20, "an error message names it");
 
-/// Bytes read at a time, in sequence and for lookups.
+/// How many bytes are read at a time, in the pass over all series and when a symbol is looked up.
 const WALK_BYTES: usize = 256 << 10;
 const SEARCH_BYTES: usize = 4 << 10;
 
-/// A chunk in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkMeta {
     pub min_time_ms: i64,
     pub max_time_ms: i64,
-    /// Reference for [`super::Chunks::get`].
+    /// The argument for [`super::Chunks::get`].
     pub reference: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct SeriesEntry {
-    /// Reference of the series in tombstones.
+    /// The number by which tombstones refer to this series.
     pub reference: u64,
-    /// Labels, or why they are invalid. `None` before the first series.
+    /// The labels, or why they are invalid. `None` until a series is read.
     pub labels: Option<Result<Labels, SeriesRefusal>>,
     pub chunks: Vec<ChunkMeta>,
 }
 
-/// An index, read from the first series to the last.
+/// Reads the series of an index one after another.
 #[derive(Debug)]
 pub struct Index<R> {
     walk: Window<R>,
     symbols: Symbols<R>,
     unit: u64,
-    /// Offset of the next series, and the end of all series.
+    /// Where the next series starts. `end` is where the last series ends, and `begin` where the first one
+    /// starts.
     at: u64,
     end: u64,
     begin: u64,
     builder: LabelsBuilder,
-    /// References to the series' labels, at most [`SERIES_LABELS_MAX`].
+    /// References to the names and values of the current series' labels. At most [`SERIES_LABELS_MAX`] labels
+    /// are kept.
     pairs: Vec<(u32, u32)>,
 }
 
 impl<R: ReadAt + Clone> Index<R> {
-    /// Opens the index and checks its header, table of contents and symbol table.
+    /// Opens an index. Its header, table of contents and symbol table are checked at once.
     pub fn open(source: R) -> Result<Self, TsdbError> {
         let len = source.len();
         let damaged = |at, reason| TsdbError::damaged(FILE, at, reason);
@@ -106,7 +108,7 @@ impl<R: ReadAt + Clone> Index<R> {
         }
         let [symbols_at, series_at, ..] = references;
         let symbols = Symbols::open(source, symbols_at, contents_at, version, &mut walk)?;
-        // Series end where the next section begins.
+        // the series end where another section begins
         let behind = references[2..].iter().copied().filter(|r| *r > series_at);
         let end = if series_at == 0 { 0 } else { behind.min().unwrap_or(contents_at) };
         if series_at != 0 && series_at < HEADER_BYTES {
@@ -121,7 +123,7 @@ impl<R: ReadAt + Clone> Index<R> {
         self.symbols.count
     }
 
-    /// Fraction of all series that was read, from 0 to 1.
+    /// Returns which fraction of the series was read, from 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.end.saturating_sub(self.begin) {
             0 => 1.0,
@@ -129,8 +131,8 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    /// Reads the next series. Returns false after the last one. Reading can continue after an entry with
-    /// invalid labels, but not after an error.
+    /// Reads the next series into `entry`. Returns false if there is none. If only a series' labels are
+    /// invalid, the following series can still be read, but not after an error.
     pub fn next(&mut self, entry: &mut SeriesEntry) -> Result<bool, TsdbError> {
         let Some(len) = self.entry_len()? else { return Ok(false) };
         let (at, start) = (self.at, len.start);
@@ -212,7 +214,8 @@ struct EntryLen {
     bytes: usize,
 }
 
-/// Reads the references to names and values. Returns their number, but keeps at most [`SERIES_LABELS_MAX`].
+/// Reads the references to the names and values of a series' labels. Returns how many labels there are.
+/// `pairs` gets at most [`SERIES_LABELS_MAX`] of them.
 fn read_pairs(cursor: &mut Cursor<'_>, pairs: &mut Vec<(u32, u32)>) -> Option<usize> {
     pairs.clear();
     let count = cursor.uvarint()?;
@@ -255,7 +258,8 @@ enum Symbol {
 struct Symbols<R> {
     window: Window<R>,
     count: u32,
-    /// Position of each 32nd symbol; empty in version 1, where references are positions.
+    /// The positions of every 32nd symbol. Empty in version 1 of the format, where series refer to symbols by
+    /// their positions.
     places: Vec<u64>,
     by_place: bool,
     start: u64,
@@ -265,7 +269,7 @@ struct Symbols<R> {
 }
 
 impl<R: ReadAt> Symbols<R> {
-    /// Reads the table once, to check it and find positions.
+    /// Reads the whole symbol table once, to check it and to note positions.
     fn open(source: R, at: u64, file_end: u64, version: u8, walk: &mut Window<R>) -> Result<Self, TsdbError> {
         let mut symbols = Self {
             window: Window::new(source, FILE, SEARCH_BYTES),
@@ -346,7 +350,7 @@ impl<R: ReadAt> Symbols<R> {
         Ok(std::str::from_utf8(text).map_or(Symbol::NotUtf8, |text| Symbol::Text(text.into())))
     }
 
-    /// Offset and length of a symbol's text.
+    /// Returns where the text of the symbol at `at` starts, and its length.
     fn head(&mut self, at: u64) -> Result<(u64, u64), TsdbError> {
         let damaged = |reason| TsdbError::damaged(FILE, at, reason);
         if at < self.start || at >= self.end {
@@ -363,7 +367,7 @@ impl<R: ReadAt> Symbols<R> {
     }
 }
 
-/// Checks the checksum after a section.
+/// Compares the checksum that follows a section with the section's contents.
 fn check_crc<R: ReadAt>(walk: &mut Window<R>, from: u64, end: u64) -> Result<(), TsdbError> {
     let (mut at, mut crc) = (from, 0);
     while at < end {

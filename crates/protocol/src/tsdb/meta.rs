@@ -2,22 +2,23 @@
 
 use crate::json::{JsonError, Parser};
 
-/// Maximum size of `meta.json`, which lists the sources of a compacted block.
+/// Limit on the size of `meta.json`. The file can be long, because it lists the blocks from which a block was
+/// compacted.
 pub const META_BYTES_MAX: u64 = 16 << 20;
 
-/// The fields that matter here.
+/// The fields of `meta.json` that are needed here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockMeta {
-    /// Name of the block: 26 characters.
+    /// The name of the block and its directory, which has 26 characters.
     pub ulid: String,
     pub min_time_ms: i64,
-    /// End of the block, exclusive.
+    /// The end of the time range, which is exclusive.
     pub max_time_ms: i64,
-    /// Number of series, as written.
+    /// The number of series, according to the program that wrote the block.
     pub series: u64,
-    /// Number of samples, including native histograms, as written.
+    /// The number of samples, according to the program that wrote the block. It includes native histograms.
     pub samples: u64,
-    /// Number of native histograms; 0 if the writer did not count them.
+    /// The number of native histograms. It is 0 if the program that wrote the block did not count them.
     pub histograms: u64,
     pub version: u64,
 }
@@ -30,17 +31,15 @@ pub enum MetaError {
     Version(u64),
     #[error("meta.json: {0:?} is not a ULID")]
     Ulid(String),
-    /// The block ends before it begins.
     #[error("meta.json: maxTime {max} is before minTime {min}")]
     Times {
         min: i64,
-        /// End of the block, exclusive.
+        /// The end of the time range, which is exclusive.
         max: i64,
     },
 }
 
 impl BlockMeta {
-    /// Parses and checks a `meta.json`.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetaError> {
         let mut meta = Self::default();
         let mut json = Parser::new(bytes);

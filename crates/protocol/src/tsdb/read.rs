@@ -1,4 +1,4 @@
-//! Reads large files through small windows.
+//! Reads large files in pieces, so that only a small part of a file is in memory.
 
 use super::TsdbError;
 use std::io;
@@ -11,12 +11,12 @@ pub trait ReadAt {
         self.len() == 0
     }
 
-    /// Fills `into` with bytes from `offset` on. Fails with [`io::ErrorKind::UnexpectedEof`] if the file ends
-    /// earlier.
+    /// Fills `into` with the bytes that start at `offset`. Fails with [`io::ErrorKind::UnexpectedEof`] if the
+    /// file has fewer bytes.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
-/// A file in memory.
+/// A file whose contents are already in memory.
 impl ReadAt for [u8] {
     fn len(&self) -> u64 {
         <[u8]>::len(self) as u64
@@ -41,7 +41,7 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     }
 }
 
-/// A part of a file in memory.
+/// The part of a file that is currently in memory.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     source: R,
@@ -66,8 +66,8 @@ impl<R: ReadAt> Window<R> {
         }
     }
 
-    /// Reads `len` bytes at `at`, a length limited by the caller. Fails with [`TsdbError::Damaged`] if the
-    /// file ends earlier.
+    /// Returns `len` bytes from offset `at`. The caller must limit `len`, because so much memory is
+    /// allocated. Fails with [`TsdbError::Damaged`] if the file ends earlier.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let got = self.get_up_to(at, len)?.len();
         if got < len {
@@ -77,7 +77,7 @@ impl<R: ReadAt> Window<R> {
         Ok(&self.bytes[from..from + len])
     }
 
-    /// Like [`Self::get`], but returns fewer bytes at the end of the file.
+    /// Like [`Self::get`], but if the file ends earlier, returns only the bytes up to its end.
     pub(super) fn get_up_to(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let end = at.saturating_add(len as u64).min(self.source.len());
         let at = at.min(end);
@@ -96,7 +96,8 @@ impl<R: ReadAt> Window<R> {
     }
 }
 
-/// Reads numbers from bytes. `None` if the bytes end too early, or a number has more than 64 bits.
+/// Reads numbers from a slice. Its methods return `None` if bytes are missing, or if a varint has more than
+/// 64 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     pub(super) rest: &'a [u8],

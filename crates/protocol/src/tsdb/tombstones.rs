@@ -1,4 +1,4 @@
-//! Reads the deletions of a block, whose chunks still contain the deleted samples.
+//! Reads the deletions of a block. A deleted sample remains in its chunk until the block is compacted.
 //!
 //! ```text
 //!   0x0130BA30  version 1  ( series ref uvarint, first ms varint, last ms varint )*  crc32c of the deletions
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 const FILE: &str = "tombstones";
 const MAGIC: u32 = 0x0130_BA30;
 
-/// Maximum size of the file. A deletion takes about 15 bytes.
+/// Limit on the size of the file, in which a deletion takes about 15 bytes.
 pub const TOMBSTONES_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Tombstones {
 }
 
 impl Tombstones {
-    /// Parses the file, which may be empty.
+    /// Parses the file's contents. An empty file has no deletions.
     pub fn parse(bytes: &[u8]) -> Result<Self, TsdbError> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -56,7 +56,8 @@ impl Tombstones {
         Ok(Self { by_series })
     }
 
-    /// Deleted ranges of the series with this reference, unordered.
+    /// Returns the ranges of time that were deleted from a series, in no particular order. `series` is the
+    /// series' reference in the index.
     pub fn of(&self, series: u64) -> &[TimeRange] {
         self.by_series.get(&series).map_or(&[], Vec::as_slice)
     }

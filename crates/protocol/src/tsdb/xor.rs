@@ -1,5 +1,5 @@
-//! Decodes and encodes chunks of floats: timestamps as differences of differences, values as XOR with the
-//! previous value.
+//! Decodes and encodes chunks of floats. A timestamp is stored as the difference between its distance to the
+//! previous timestamp and the distance before. A value is stored as XOR with the previous value.
 //!
 //! Source: Pelkonen et al., "Gorilla: a fast, scalable, in-memory time series database", VLDB 2015, section
 //! 4.1, with Prometheus' bit widths:
@@ -17,8 +17,8 @@
 
 use model::Samples;
 
-/// Appends a chunk's samples. If bytes are truncated or invalid, appends the samples before the fault and
-/// returns `None`.
+/// Appends the samples of a chunk. If the data is truncated or invalid, the samples before the fault are
+/// appended, and the result is `None`.
 pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     let count = u16::from_be_bytes(*data.first_chunk()?);
     let mut bits = Bits::new(&data[2..]);
@@ -46,12 +46,13 @@ pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     Some(())
 }
 
-/// The latest value, and the position of its changed bits.
+/// The latest value, and the range of changed bits that the chunk stated last. The next values can reuse this
+/// range.
 #[derive(Debug, Default)]
 struct Xor {
     bits: u64,
     trailing: u32,
-    /// 0 before the first difference.
+    /// Length of the range in bits. It is 0 until the chunk states a range.
     width: u32,
 }
 
@@ -72,11 +73,11 @@ impl Xor {
     }
 }
 
-/// Reads bits, the most significant bit of a byte first.
+/// Reads a stream of bits. The most significant bit of a byte comes first.
 #[derive(Debug)]
 struct Bits<'a> {
     bytes: &'a [u8],
-    /// Bits not taken yet, from the most significant bit on.
+    /// Bits that were read from `bytes` but not taken yet. They start at the most significant bit.
     held: u64,
     count: u32,
 }
@@ -111,7 +112,7 @@ impl<'a> Bits<'a> {
 
     #[inline]
     fn refill(&mut self) {
-        // the caller holds fewer than 32 bits
+        // there is room, because fewer than 32 bits are held
         if let Some((four, rest)) = self.bytes.split_first_chunk::<4>() {
             self.held |= u64::from(u32::from_be_bytes(*four)) << (32 - self.count);
             self.count += 32;
@@ -162,7 +163,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Encodes any samples as a chunk, for tests.
+/// Encodes samples as a chunk, for tests. They need not be in the order of time.
 pub fn encode(timestamps: &[i64], values: &[f64]) -> Vec<u8> {
     let mut out = BitsOut { bytes: (timestamps.len() as u16).to_be_bytes().to_vec(), free: 0 };
     let (mut delta, mut leading, mut trailing) = (0i64, u32::MAX, 0);

@@ -40,11 +40,12 @@ pub(super) fn read(
     labels.finish().keep(timestamp_ms, value, batch, reservation)
 }
 
-/// Labels of an exemplar, added one reference at a time.
+/// Looks up the labels of an exemplar. Their references arrive one by one, alternating between names and
+/// values.
 struct SymbolLabels<'a, 's> {
     labels: ExemplarLabels<'a>,
     symbols: Symbols<'s>,
-    /// Name that waits for its value.
+    /// A name whose value has not arrived yet.
     name: Option<&'s [u8]>,
     count: usize,
 }

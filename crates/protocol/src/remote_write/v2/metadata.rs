@@ -1,4 +1,5 @@
-//! Metadata of a 2.0 request. Senders repeat it with each series of a metric; one copy is kept.
+//! Metadata in a 2.0 request. Senders repeat a metric's metadata with each of its series, but the batch keeps
+//! only one copy.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -20,7 +21,7 @@ pub(super) struct MetadataRefs {
 }
 
 impl MetadataRefs {
-    /// Merges a repeated field into `self`.
+    /// Reads a Metadata message. If the field is repeated, later values override earlier ones.
     #[inline(always)]
     pub(super) fn read(mut self, mut metadata: Reader<'_>) -> Result<Self, WireError> {
         while let Some(tag) = metadata.tag()? {
@@ -35,7 +36,7 @@ impl MetadataRefs {
     }
 }
 
-/// The latest metadata of each metric, by the symbol of the metric's name.
+/// For each symbol that is the name of a metric, the metadata that was last seen for it.
 #[derive(Debug, Default)]
 pub(super) struct Scratch(Vec<Option<MetadataRefs>>);
 
@@ -47,9 +48,9 @@ impl Scratch {
 
 pub(super) struct KeptMetadata<'a> {
     by_symbol: &'a mut Vec<Option<MetadataRefs>>,
-    /// Symbol of `__name__`, if it has occurred.
+    /// The reference of the text `__name__`, once it was found.
     name_symbol: Option<u32>,
-    /// The latest family, and its metadata.
+    /// The metric family that was last added to the batch, with its metadata.
     family: Option<(&'a [u8], MetadataRefs)>,
 }
 
@@ -59,7 +60,8 @@ impl<'a> KeptMetadata<'a> {
         Self { by_symbol: &mut scratch.0, name_symbol: None, family: None }
     }
 
-    /// Adds the metadata that a series has for its metric. `labels` are valid references of the series.
+    /// Adds the metadata that came with a series, unless the batch already has it for this metric. `labels`
+    /// are the references of the series, which must be valid.
     #[inline(always)]
     pub(super) fn keep(
         &mut self,

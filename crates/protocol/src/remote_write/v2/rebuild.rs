@@ -1,7 +1,8 @@
-//! Rebuilds label bytes from references.
+//! Rebuilds the label bytes of series from references to symbols.
 //!
-//! The series of a scrape share most labels. The references of a series are compared with those of the
-//! previous series, and the label bytes of the common tail are copied in one piece.
+//! Neighboring series, such as those of one scrape, share most of their labels. So the references of a series
+//! are compared with those of the previous series, and the label bytes of their common end are copied in one
+//! piece:
 //!
 //! ```text
 //!                    references                      label bytes
@@ -9,7 +10,7 @@
 //!   next series      [ name m2 ][ job a ][ pod b ]   {name=m2} + copy of {job=a}{pod=b}
 //! ```
 //!
-//! A pair that the batch already contains is also copied in one piece.
+//! A name and value that occurred earlier in the batch are also copied in one piece.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -21,20 +22,24 @@ use model::caps::{
 use model::labels::put_label;
 use stdx::budget::{Exhausted, IncrementalReservation};
 
-/// Maximum bytes of all rebuilt labels of a request. A reference of two bytes can stand for 16 KiB.
+/// Limit on the label bytes that all series of a request have after rebuilding. It is needed because a
+/// reference of two bytes can stand for a text of 16 KiB.
 pub(super) const REBUILT_BYTES_MAX: usize = BODY_BYTES_MAX;
 
 const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as usize);
 
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Tails of the previous series, from each pair to the end. The longest is first, the empty tail last.
+    /// One entry for each label of the previous series: the part of the series from that label to the end.
+    /// The first entry is the whole series, and the last entry is empty.
     tails: Vec<Tail>,
-    /// Tails of the next series that begin before the common tail, one for each pair.
+    /// The same for the next series, but only for the labels before the part that it shares with the previous
+    /// series.
     heads: Vec<Tail>,
-    /// For each value: the position of the latest pair with this value.
+    /// Indexed by reference: where the batch has the latest label with this value.
     pair_positions: Vec<PairPosition>,
-    /// Entries of `pair_positions` with another generation are stale.
+    /// Only the entries of `pair_positions` with this generation are valid. It increases for each request,
+    /// and if labels are removed from the batch.
     generation: u32,
 }
 
@@ -46,8 +51,8 @@ struct PairPosition {
     len: u32,
 }
 
-/// Limit on `pair_positions`, in entries of 16 bytes. Pairs whose values have greater references are not
-/// remembered.
+/// Limit on the length of `pair_positions`, whose entries take 16 bytes. Labels whose values have larger
+/// references are not remembered.
 const PAIR_POSITIONS_MAX: usize = 16 << 10;
 
 impl Scratch {
@@ -77,7 +82,8 @@ impl Scratch {
     }
 }
 
-/// Bytes from a pair to the end of its series, in references and in labels.
+/// The part of a series from one of its labels to the end, measured in bytes of references and in bytes of
+/// labels.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     refs: u32,
@@ -85,29 +91,28 @@ struct Tail {
 }
 
 pub(super) struct LastSeries<'a> {
-    /// Packed references of the previous series. `scratch.tails` has their tails.
+    /// The packed references of the previous series. Its tails are in `scratch.tails`.
     refs: &'a [u8],
     labels_end: usize,
     scratch: &'a mut Scratch,
 }
 
 impl<'a> LastSeries<'a> {
-    /// An empty series, before the first one.
     pub(super) fn new(scratch: &'a mut Scratch) -> Self {
         let mut last = Self { refs: &[], labels_end: 0, scratch };
         last.forget();
         last
     }
 
-    /// Forgets the previous series. Call it if the latest labels are removed from the batch.
+    /// Forgets the previous series. This is necessary if its labels are removed from the batch.
     pub(super) fn forget(&mut self) {
         self.refs = &[];
         self.labels_end = 0;
         self.scratch.forget();
     }
 
-    /// Appends the label bytes for packed references, in the order sent. After an error, some of the label
-    /// bytes may remain.
+    /// Appends the label bytes of a series, in the order in which its references were sent. After an error,
+    /// some of these bytes may already be in the batch.
     #[inline(always)]
     pub(super) fn put_labels(
         &mut self,
@@ -120,7 +125,7 @@ impl<'a> LastSeries<'a> {
         Ok(())
     }
 
-    /// Like [`Self::put_labels`], for references that are not compared with those of the next series.
+    /// Like [`Self::put_labels`], but the next series is not compared with these references.
     #[cold]
     pub(super) fn put_labels_once(
         &mut self,
@@ -190,11 +195,12 @@ impl<'a> LastSeries<'a> {
         Ok(())
     }
 
-    /// The longest common tail of the previous series and `refs`: its index in `tails`, and its sizes.
+    /// Finds the longest end that `refs` and the previous series have in common. Returns its index in
+    /// `tails`, and its lengths.
     #[inline(always)]
     fn common_tail(&self, refs: &[u8]) -> (usize, Tail) {
         let common = common_suffix(refs, self.refs);
-        // a tail must not start inside of a reference
+        // the common bytes may start in the middle of a reference, which does not count
         let whole = |n: usize| n == refs.len() || refs[refs.len() - n - 1] < 0x80;
         let tails = &self.scratch.tails;
         let starts = |tail: &Tail| tail.refs as usize <= common && whole(tail.refs as usize);
@@ -220,7 +226,8 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     }
 }
 
-/// Error for references that are not valid labels. Reads all of them again for the totals.
+/// Finds out why a series' references do not result in valid labels. All of them are read again, because the
+/// error may show totals.
 #[cold]
 fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     let (mut count, mut text_bytes) = (0, 0);
@@ -249,7 +256,8 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     })
 }
 
-/// Error for a text that is too long: a value if `name` is given, otherwise a name.
+/// Returns the error for a text that is too long. With a `name`, the text is that label's value, otherwise it
+/// is a label name.
 fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesRefusal> {
     match name {
         None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesRefusal::LabelNameTooLong(text.len())),

@@ -13,7 +13,7 @@ pub(super) struct Symbol {
     len: u32,
 }
 
-/// The symbol table. Symbols may be invalid UTF-8.
+/// The distinct texts of a request, addressed by their position. They may be invalid UTF-8.
 #[derive(Clone, Copy)]
 pub(super) struct Symbols<'a> {
     body: &'a [u8],
@@ -21,8 +21,9 @@ pub(super) struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Finds the symbols of `body`, and the fields after them. With `everywhere`, searches the whole body,
-    /// and the returned reader starts at its beginning.
+    /// Finds the symbols at the start of `body`. The returned reader continues after them. With `everywhere`,
+    /// symbols are found between other fields too, and the returned reader starts at the beginning of the
+    /// body.
     pub(super) fn read(
         body: &'a [u8],
         everywhere: bool,
@@ -46,14 +47,14 @@ impl<'a> Symbols<'a> {
         self.table.len()
     }
 
-    /// Text of a symbol; `None` beyond the table.
+    /// Returns the text of a symbol, or `None` if the table has no such entry.
     #[inline(always)]
     pub(super) fn get(&self, reference: u32) -> Option<&'a [u8]> {
         let symbol = self.table.get(reference as usize)?;
         Some(&self.body[symbol.start as usize..][..symbol.len as usize])
     }
 
-    /// Like [`Self::get`], but reference 0 is always the empty text.
+    /// Like [`Self::get`], but reference 0 always means an empty text, even if the table is empty.
     pub(super) fn text(&self, reference: u32) -> Result<&'a [u8], SeriesRefusal> {
         let none = (reference == 0).then_some(&[][..]);
         self.get(reference).or(none).ok_or_else(|| self.missing(reference))
@@ -64,7 +65,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// Adds a symbol that ends at `end` in the body.
+/// Adds a symbol to the table. `end` is where its text ends in the body.
 #[inline(always)]
 fn push(
     symbol: &[u8],
@@ -82,7 +83,7 @@ fn push(
     Ok(())
 }
 
-/// Reads a reference. As in protobuf, only 32 bits count.
+/// Reads a reference to a symbol. Only the low 32 bits count, as in protobuf.
 #[inline(always)]
 pub(super) fn read_ref(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     Ok(reader.varint()? as u32)
