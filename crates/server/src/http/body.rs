@@ -12,7 +12,7 @@ pub(crate) struct BodyReader<'a> {
     pub(crate) account: &'a Account,
     pub(crate) bytes_max: usize,
     pub(crate) step_bytes: usize,
-    /// Timeout, which received bytes extend.
+    /// Time to wait for the client. Bytes that arrive extend it.
     pub(crate) patience: Patience,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct BodyReader<'a> {
 pub(crate) enum BodyError {
     Memory(Exhausted),
     TooSlow,
-    /// The body has at least this many bytes.
+    /// The body is larger than allowed. The number is a lower bound on its size in bytes.
     TooLarge(u64),
     Broken(String),
 }
@@ -49,8 +49,8 @@ impl BodyReader<'_> {
 
     /// Makes room in `bytes` for `more` bytes, and reserves the memory.
     ///
-    /// Beyond its first `step_bytes`, a body leaves a third of the account free. So large bodies that never end leave
-    /// room for small bodies.
+    /// A body that is larger than `step_bytes` may grow only while a third of the account stays free. So
+    /// large bodies that never end leave room for small ones.
     pub(crate) fn make_room(
         &self,
         bytes: &mut Vec<u8>,
@@ -66,7 +66,7 @@ impl BodyReader<'_> {
         }
         let old = bytes.capacity();
         let new = len.max(old + old / 4).next_multiple_of(self.step_bytes).min(self.bytes_max);
-        // while the buffer moves, the old and the new buffer exist at the same time
+        // while the bytes are copied, the old and the new buffer exist at the same time
         let held = (old + new) as u64;
         let whole = self.account.whole();
         let (used, limit) = (whole.used_bytes(), whole.limit_bytes() / 3 * 2);

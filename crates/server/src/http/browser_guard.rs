@@ -17,19 +17,19 @@ use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Value of `allow_host` that permits every name.
+/// As a value of `allow_host`, permits every name.
 const ANY: &str = "*";
 
 #[derive(Debug, Clone)]
 pub(crate) struct BrowserGuard {
-    /// Permitted names in lower case, besides `localhost` and addresses.
+    /// Names in `allow_host`, in lower case. `localhost` and IP addresses are always permitted.
     allowed: Arc<[String]>,
     is_strict: bool,
 }
 
 impl BrowserGuard {
-    /// Creates a guard. On a loopback address, or if `allow_host` has names, the guard refuses other hosts. With `*`,
-    /// it refuses no host.
+    /// If the listener has a loopback address, or `allow_host` has names, requests for unknown host names are
+    /// refused. With `*` in `allow_host`, no host is refused.
     pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
         let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
         let is_local = listener.ip().to_canonical().is_loopback();
@@ -57,7 +57,8 @@ impl BrowserGuard {
         })
     }
 
-    /// Checks that a page of this origin may change data here. The server's own origin and permitted names may.
+    /// Refuses requests from pages of other sites. Pages of this server and of the hosts in `allow_host` may
+    /// change data.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let own: Vec<_> = headers.get_all(HOST).iter().map(|host| text(host).to_ascii_lowercase()).collect();
         let refused = headers.get_all(ORIGIN).iter().map(text).find(|origin| {
@@ -80,7 +81,7 @@ fn is_address(name: &str) -> bool {
     bare.map_or_else(|| name.parse::<IpAddr>().is_ok(), |name| name.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Text of a header, or `?` if it is not ASCII. No host is named `?`.
+/// Returns `?` for a header that is not ASCII. No host has this name.
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }

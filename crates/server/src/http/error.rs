@@ -14,7 +14,7 @@ use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
 use std::time::Duration;
 
-/// An error of a reading path: `{"status":"error","errorType":…,"error":…}`.
+/// Error of a request that reads, answered as Prometheus does: `{"status":"error","errorType":…,"error":…}`.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -39,7 +39,7 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// Refusal by [`super::browser_guard`].
+    /// Error for a request that [`super::browser_guard`] refuses.
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
         Self { status, kind: "bad_data", reason, message, retry_after: None }
     }
@@ -94,7 +94,7 @@ impl From<Refusal> for ApiError {
         let (status, kind) = match kind {
             ErrorKind::Unavailable | ErrorKind::Limited => (status_of(kind), "unavailable"),
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
-            // the stored data is of an unsupported kind; the request is valid
+            // not a fault of the request: the stored data is of a kind that queries do not support
             ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
             ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden | ErrorKind::Unauthenticated => {
                 (status_of(kind), "bad_data")
@@ -154,7 +154,8 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Properties of a refusal, attached to the response for [`middleware::finish`].
+/// What the response's status does not tell about a refusal. It is attached to the response for
+/// [`middleware::finish`].
 #[derive(Debug, Clone)]
 struct RefusalDetails {
     reason: &'static str,
@@ -179,7 +180,7 @@ mod tests {
                 assert_eq!((catalog.status.as_u16(), catalog.kind), (status, word), "a catalog, {kind:?}");
             }
         };
-        // unreachable, contended, or samples were sealed during the query
+        // a store is unreachable, a resource is contended, or samples were sealed during the query
         check(ErrorKind::Unavailable, 503, "unavailable");
         check(ErrorKind::Unsupported, 422, "execution");
         check(ErrorKind::TooLarge, 422, "execution");

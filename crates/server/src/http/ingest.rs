@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::{Account, Reservation};
 
-/// Minimum step by which a body's reservation grows.
+/// Memory for a body is reserved in steps of at least this size, as its bytes arrive.
 const BODY_STEP_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -52,7 +52,8 @@ impl WarmDecoders {
     }
 }
 
-/// Routes of the write endpoints. `identified` lets only callers with the right to write pass.
+/// Routes of the write endpoints. `identified` wraps them so that only callers with the right to write get
+/// through.
 pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>) -> Router<App> {
     let graphite = Router::new().route("/api/v1/graphite", post(graphite::graphite));
     let remote_write = Router::new()
@@ -83,7 +84,7 @@ async fn write<D: Decoder>(
     let own = settings.of(&principal.tenant);
     let tenant = app.node.writes().tenant(&principal.tenant);
     let (bytes, memory) = read_body(app, tenant.inflight(own), declared, body).await?;
-    // the gates come after the body: slow senders must not hold places in them
+    // the gates are entered after the body has arrived, so that slow senders do not occupy places in them
     let limit_status = own.limit_status;
     let request = Encoded { principal, format, encoding, bytes, memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
@@ -96,7 +97,8 @@ async fn write<D: Decoder>(
     answer
 }
 
-/// Answers 204, or 400 if parts were left out. The rest is stored, so the sender must not send the request again.
+/// Answers 204, or 400 if some samples were refused. The others are stored, so the sender must not send the
+/// request again.
 fn outcome_response(outcome: &Outcome) -> Response {
     if outcome.refused_series == 0 {
         return StatusCode::NO_CONTENT.into_response();
@@ -117,7 +119,7 @@ fn count(metrics: &HttpMetrics, answer: Response) -> Response {
     answer
 }
 
-/// Reads a compressed body. `declared` is its length in bytes, if the client sent one.
+/// Reads a compressed body. `declared` is its length according to the client, if the client gave one.
 async fn read_body(
     app: &App,
     account: &Account,

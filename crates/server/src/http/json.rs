@@ -8,17 +8,17 @@ use bytes::Bytes;
 use model::{LabelsRef, Samples};
 use stdx::budget::{Account, Reservation};
 
-/// JSON encoder. Its memory stays reserved until the last byte is sent.
+/// JSON encoder. The memory of the text stays reserved until the client has received the last byte.
 #[derive(Debug)]
 pub(crate) struct Json {
     bytes: Vec<u8>,
-    /// `None` for small answers of fixed size.
+    /// Reservation for `bytes`. `None` for small answers, whose size is fixed.
     memory: Option<Reservation>,
-    /// Set once memory could not be reserved. Nothing more is written after that.
+    /// Why memory could not be reserved, if so. Nothing is written after that.
     refused: Option<Refusal>,
 }
 
-/// Minimum step by which an answer's memory grows.
+/// Minimum size by which the buffer grows.
 const GROW_BYTES_MIN: usize = 4 << 10;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Json {
         Self { bytes: Vec::new(), memory: Some(memory), refused: None }
     }
 
-    /// Returns the answer, or an error if memory did not suffice.
+    /// Returns the answer, or an error if its memory could not be reserved.
     pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
         match self.refused {
             Some(refusal) => Err(AnswerSize(refusal)),
@@ -53,7 +53,8 @@ impl Json {
         }
     }
 
-    /// Makes room for `more` bytes. While the buffer moves, the old and the new buffer exist at the same time.
+    /// Makes room for `more` bytes. While they are copied, the old and the new buffer exist at the same time.
+    /// Returns false if memory is short.
     #[cold]
     fn make_room(&mut self, more: usize) -> bool {
         if self.refused.is_some() {
@@ -101,7 +102,7 @@ impl Json {
         self.raw(itoa::Buffer::new().format(n));
     }
 
-    /// Writes a time in milliseconds as Prometheus does: in seconds, with three decimals unless the seconds are whole.
+    /// Writes a time as Prometheus does: in seconds, with three decimals unless it is a whole second.
     pub(crate) fn time(&mut self, ms: i64) {
         if ms < 0 {
             self.put(b"-");
@@ -115,8 +116,8 @@ impl Json {
         }
     }
 
-    /// Writes a value as Prometheus does: a string with the shortest text that parses to the same bits. Values
-    /// below 1e-6 or from 1e21 have an exponent.
+    /// Writes a value as Prometheus does: as a string with the fewest digits that parse to the same number.
+    /// Values below 1e-6 or from 1e21 are written with an exponent.
     pub(crate) fn value(&mut self, v: f64) {
         self.put(b"\"");
         let size = v.abs();
@@ -164,7 +165,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// Writes `[time,"value"]` of a scalar. Prometheus writes scalars without an exponent.
+    /// Writes a scalar, `[time,"value"]`. Unlike samples, Prometheus writes scalars without an exponent.
     pub(crate) fn scalar(&mut self, ms: i64, v: f64) {
         if !v.is_finite() {
             return self.point(ms, v);

@@ -1,4 +1,4 @@
-//! Limits as rows: value, origin, reason and current use.
+//! Lists limits with their value, origin, reason and current use.
 
 use super::App;
 use super::json::Json;
@@ -12,9 +12,8 @@ const HANDSHAKES: &str = "TLS handshakes in progress";
 #[derive(Debug)]
 pub(super) struct Row {
     name: String,
-    /// The value as JSON.
     value: String,
-    /// Origin of the value, and details such as the file.
+    /// Where the value comes from, such as a default or a file, with details such as the file's name.
     origin: (&'static str, Option<String>),
     bounds: Option<String>,
     reason: String,
@@ -61,7 +60,8 @@ fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
     })
 }
 
-/// Current use of a tenant's limit, and the peak since the tenant was loaded. `None` if not counted.
+/// Returns how much of the limit `key` the tenant uses now, and the peak since the tenant was loaded. `None`
+/// for what is not counted.
 fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>) {
     let writes = app.node.writes();
     let of_tables = writes.lake.tables.usage(tenant);
@@ -89,7 +89,8 @@ fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>
     }
 }
 
-/// Limits of the node: the accounts of its memory budget, and limits that tenants share.
+/// Lists the limits of the node: the accounts of its memory budget, and concurrency limits that tenants
+/// share.
 pub(super) fn of_node(app: &App) -> Vec<Row> {
     let settings = app.node.settings();
     let accounts = accounts::all(&app.node).into_iter().map(|(name, use_of)| Row {

@@ -8,7 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// Content security policy: nothing is loaded or run, and only inline styles apply.
+/// Content security policy: browsers load and run nothing, and use no styles but those in the page.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 pub(super) fn routes() -> Router<App> {

@@ -1,4 +1,4 @@
-//! Parameters of a reading request, from the query string and the form of a POST.
+//! Parameters of a request that reads. They are in the query string, or in the form of a POST.
 
 use super::App;
 use super::body::{BodyError, BodyReader};
@@ -13,21 +13,22 @@ use std::time::Duration;
 use stdx::budget::Reservation;
 use stdx::units;
 
-/// Limit on the size of a form in bytes.
 const FORM_BYTES_MAX: usize = 1 << 20;
 
 const FORM_STEP_BYTES: usize = 4 << 10;
 
-/// Limit on the parameters of a request. An empty parameter costs one byte on the wire and fifty in memory.
+/// Limit on the parameters of a request. An empty parameter is one byte in the request but takes fifty bytes
+/// of memory.
 const PARAMS_MAX: usize = 1000;
 
-/// Memory for parameters and their parsed values, per byte of a form or query string.
+/// Memory reserved for the parameters and their parsed values, per byte of the query string or form.
 const TEXT_COST: usize = 3;
 
-/// Memory of a parameter without its name and value. The list grows by doubling.
+/// Memory reserved for each parameter in addition to its text. It is twice the size of an entry, because the
+/// list grows by doubling.
 const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 
-/// Names and values. Parameters of the form come first.
+/// Names and values of the parameters. Those in the form precede those in the query string.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
@@ -113,7 +114,8 @@ impl Params {
         self.time(name)?.ok_or_else(missing)
     }
 
-    /// A duration in milliseconds, given in seconds or with a unit as in `5m`.
+    /// Reads a duration and returns milliseconds. It is given as a number of seconds, or with a unit as in
+    /// `5m`.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse = |text: &str| {
             let written = || units::duration_ms(text).filter(|ms| *ms < i64::MAX);
@@ -124,7 +126,8 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// The range from `start` to `end`. A missing parameter leaves its side unbounded.
+    /// Reads the time range from `start` to `end`. If one of them is missing, the range is unbounded on that
+    /// side.
     pub(crate) fn range(&self) -> Result<TimeRange, ApiError> {
         let start_ms = self.time("start")?.unwrap_or(i64::MIN);
         let end_ms = self.time("end")?.unwrap_or(i64::MAX);
@@ -134,7 +137,7 @@ impl Params {
         Ok(TimeRange::new(start_ms, end_ms))
     }
 
-    /// The count `limit`. There is no limit if it is 0 or missing.
+    /// Reads the parameter `limit`. If it is 0 or missing, there is no limit.
     pub(crate) fn limit(&self) -> Result<usize, ApiError> {
         match self.get("limit").map(str::parse::<i64>) {
             None | Some(Ok(0)) => Ok(usize::MAX),
@@ -146,7 +149,7 @@ impl Params {
     }
 }
 
-/// Parses seconds since 1970 (with decimals) or RFC 3339. Returns milliseconds.
+/// Parses a time, which is given as seconds since 1970 or in the format of RFC 3339. Returns milliseconds.
 fn parse_time(text: &str) -> Result<i64, String> {
     if let Some(ms) = seconds_to_ms(text) {
         return Ok(ms);
@@ -156,7 +159,7 @@ fn parse_time(text: &str) -> Result<i64, String> {
         .map_err(|_| format!("cannot parse {text:?} to a valid timestamp"))
 }
 
-/// Parses seconds. Returns milliseconds, or `None` beyond ±2^53 ms.
+/// Converts seconds to milliseconds. Fails beyond ±2^53 ms.
 fn seconds_to_ms(text: &str) -> Option<i64> {
     let ms = (text.parse::<f64>().ok()? * 1000.0).round();
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)

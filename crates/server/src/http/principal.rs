@@ -1,4 +1,4 @@
-//! Identifies the caller of a request, and its tenants.
+//! Identifies the caller of a request, and the tenants that the request is for.
 
 use super::App;
 use super::error::{ApiError, WriteError};
@@ -16,13 +16,14 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use model::{ErrorKind, Principal, TenantId, TenantSet};
 
-/// The header that names a tenant, as in Cortex, Mimir and Loki.
+/// Header in which the client names its tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
 
-/// Common misspelling of the header. Ignoring it would mix the data of tenants.
+/// A common misspelling of the header. If it were ignored, the request would go to another tenant than the
+/// client intends.
 const MISSPELT: &str = "x-scope-origid";
 
-/// Lets a request pass if its caller has `access`. Otherwise refuses it before its body is read.
+/// Refuses a request whose caller does not have the right `access`, before its body is read.
 pub(super) async fn identify(
     State((app, access)): State<(App, Access)>,
     mut request: Request,
@@ -70,15 +71,16 @@ pub(super) async fn identify(
     response
 }
 
-/// The tenant and the weight of its share; `None` if the tenant is new.
+/// Returns the tenant with its weight, which determines its share of the connections. `None` for a new
+/// tenant.
 fn share_of(app: &App, tenant: &TenantId) -> Option<(TenantId, u64)> {
     let writes = app.node.writes();
     let is_known = writes.tenants.is_known(tenant, writes.clock.instant());
     is_known.then(|| (tenant.clone(), app.node.overrides().current().of(tenant).share_weight as u64))
 }
 
-/// Identifies the caller. Credentials in the headers take precedence over a client certificate, which may
-/// belong to a proxy.
+/// Credentials in the headers take precedence over the client certificate, because the certificate may belong
+/// to a proxy.
 async fn caller(
     app: &App,
     access: Access,
@@ -118,8 +120,8 @@ fn tenants_named(header: &HeaderValue) -> Result<TenantSet, Refusal> {
     TenantSet::parse(text).map_err(|e| Refusal::invalid("tenant", format!("header X-Scope-OrgID: {e}")))
 }
 
-/// Returns the credential in the headers. `decoded` is the buffer for a decoded password. Errors never contain
-/// the credential.
+/// Returns the credential in the header `Authorization`. A password is decoded into the buffer `decoded`.
+/// Errors never contain the credential.
 fn credential_of<'a>(
     headers: &'a HeaderMap,
     decoded: &'a mut Vec<u8>,
@@ -166,7 +168,6 @@ impl<S: Sync> FromRequestParts<S> for RequestPrincipal {
     }
 }
 
-/// The tenant on which an administrative request operates.
 #[derive(Debug, Clone)]
 pub(super) struct AdminTenant(pub(super) TenantId);
 
@@ -180,7 +181,7 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
     }
 }
 
-/// Tenants of a request: those that it names, or the default tenant of its caller.
+/// The tenants that a request names, or else the default tenant of its caller.
 #[derive(Debug, Clone)]
 struct RequestTenants(TenantSet);
 
@@ -202,7 +203,7 @@ impl<S: Sync> FromRequestParts<S> for ReadTenants {
     }
 }
 
-/// The tenant whose data a request reads, on paths that support one tenant.
+/// The tenant whose data a request reads, on routes where a request may name only one tenant.
 #[derive(Debug, Clone)]
 pub(super) struct ReadTenant(pub(super) TenantId);
 

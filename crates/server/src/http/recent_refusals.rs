@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on tenants. Beyond it, the tenant with the oldest last refusal is dropped.
+/// Limit on the tenants whose refusals are remembered. Beyond it, the tenant whose last refusal was longest
+/// ago is forgotten.
 const TENANTS_MAX: usize = 64;
 
-/// Limit on a tenant's groups. Beyond it, the group with the oldest last refusal is dropped.
+/// Limit on the groups of a tenant. Beyond it, the group whose last refusal was longest ago is forgotten.
 const GROUPS_MAX: usize = 8;
 
 const TEXT_BYTES_MAX: usize = 256;
@@ -34,18 +35,18 @@ const EXAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Refused<'a> {
-    /// `None` if the caller was not identified, or if the route belongs to no tenant.
+    /// `None` if the caller was not identified, or if the route is not for tenants.
     pub(super) tenant: Option<TenantId>,
     pub(super) reason: &'static str,
     pub(super) status: u16,
     pub(super) message: &'a str,
-    /// Labels of a refused series; empty if none was decoded.
+    /// Labels of one of the refused series. Empty if the request was refused before a series was decoded.
     pub(super) series: &'a str,
     pub(super) address: IpAddr,
     pub(super) user_agent: &'a str,
 }
 
-/// A recent request of a group, with texts cut to [`TEXT_BYTES_MAX`].
+/// One of the refused requests in a group, with texts cut to [`TEXT_BYTES_MAX`].
 #[derive(Debug)]
 struct Example {
     status: u16,
@@ -155,7 +156,8 @@ impl RecentRefusals {
         });
     }
 
-    /// Writes the groups of one tenant, or of all tenants with their names. The most recent group comes first.
+    /// Writes the groups of the tenant `of`, or the groups of all tenants with their names. The group with
+    /// the most recent refusal comes first.
     fn write(&self, json: &mut Json, of: Option<&TenantId>) {
         let of_tenants = self.of_tenants.lock();
         let wanted = of_tenants.iter().filter(|(id, _)| of.is_none() || id.as_ref() == of);
@@ -186,7 +188,7 @@ pub(super) async fn of_tenant(
     list(&app, Some(&tenant))
 }
 
-/// Lists the refused requests of all tenants, and requests without a tenant.
+/// Lists refused requests of all tenants, including those that could not be attributed to a tenant.
 pub(super) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
     list(&app, None)
 }

@@ -9,12 +9,12 @@ use axum::response::{IntoResponse, Response};
 
 pub(super) const READY_PATHS: [&str; 2] = ["/-/ready", "/ready"];
 
-/// Liveness: succeeds as long as the process answers.
+/// Liveness check: succeeds as long as the process answers.
 pub(crate) async fn healthy() -> &'static str {
     "Floodmark is healthy.\n"
 }
 
-/// Readiness: succeeds if replay is done and the node is not stopping.
+/// Readiness check: succeeds after replay has ended, until the node is stopped.
 pub(crate) async fn ready(State(app): State<App>) -> Response {
     match (app.node.is_ready(), app.node.readiness().is_stopping()) {
         (true, _) => "Floodmark is ready.\n".into_response(),
@@ -24,8 +24,9 @@ pub(crate) async fn ready(State(app): State<App>) -> Response {
 }
 
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    // A client may send hundreds of requests at once, and hyper answers all of them in one poll. The yield lets
-    // other tasks run in between. The lock lets only one client keep a worker busy.
+    // A client may send hundreds of requests at once on one connection, and hyper would answer all of them
+    // without a pause. Other tasks run while this one yields. Because of the lock, only one client at a time
+    // can keep a worker busy.
     let _one_at_a_time = app.rendering.lock().await;
     tokio::task::yield_now().await;
     let text = app.node.registry().render();

@@ -15,7 +15,7 @@ use admission::Waiting;
 use axum::extract::State;
 use std::time::Instant;
 
-/// Settings in effect for the tenant, with current and peak use if counted.
+/// Lists the settings in effect for the tenant, with current and peak use where it is counted.
 pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":{"tenant":"#);
@@ -26,7 +26,7 @@ pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenan
     Ok(json)
 }
 
-/// Clusters of the tenant by name, each with its elected replica.
+/// Lists the tenant's clusters by name, each with its elected replica.
 pub(super) async fn ha_tracker(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,

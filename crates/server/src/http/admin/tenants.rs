@@ -1,10 +1,8 @@
-//! All tenants in memory.
-
 use crate::http::App;
 use crate::http::json::Json;
 use axum::extract::State;
 
-/// Lists the tenants in memory. The tenant with the most memory comes first.
+/// Lists the tenants in memory, those with the most memory first.
 pub(super) async fn list(State(app): State<App>) -> Json {
     let writes = app.node.writes();
     let now = writes.clock.instant();

@@ -1,5 +1,3 @@
-//! Middleware that completes error responses.
-
 use super::RefusalDetails;
 use crate::http::principal::RequestPrincipal;
 use crate::http::recent_refusals::Refused;
@@ -11,7 +9,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-/// Authentication schemes, which every 401 names.
+/// The ways to authenticate. Every answer with status 401 lists them in `WWW-Authenticate`.
 const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
 
 /// Completes every error response: counts and records the refusal, and adds `Retry-After` if a retry can
@@ -56,7 +54,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     response
 }
 
-/// Reason of an error response of the router, which has no [`RefusalDetails`].
+/// Derives a reason from the status, for errors of the router, which have no [`RefusalDetails`].
 fn reason_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => "method",

@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use protocol::graphite::ENCODINGS;
 
-/// Answers 204, or 400 if lines were left out. The answer names the first of these lines. The rest is stored.
+/// Answers 204, or 400 with the first refused line if lines were refused. All other lines are stored.
 pub(super) async fn graphite(
     State(app): State<App>,
     principal: RequestPrincipal,

@@ -31,8 +31,8 @@ pub(crate) async fn remote_write(
         Err(refusal) => Err(refusal.clone().into()),
     };
     let (mut response, samples, exemplars) = match answer {
-        // deduplicated samples count as written: from zero counts, Prometheus would conclude that version 2.0
-        // is unsupported
+        // deduplicated samples count as written: if the counts were zero, Prometheus would conclude that the
+        // server does not support version 2.0
         Ok(outcome) => {
             let samples = outcome.samples + outcome.deduplicated_samples;
             let exemplars = outcome.exemplars + outcome.deduplicated_exemplars;
@@ -48,7 +48,8 @@ pub(crate) async fn remote_write(
     response
 }
 
-/// Completes the answer to a refused version 2.0 request: adds headers that report nothing written.
+/// Remote write 2.0 requires counts in each answer. Adds them to the answer to a refused request: nothing was
+/// written.
 pub(super) async fn report_nothing_written(request: Request, next: Next) -> Response {
     let is_v2 = sent_version(request.headers()).is_ok_and(|version| version == Version::V2);
     let mut response = next.run(request).await;
@@ -64,7 +65,7 @@ fn sent_version(headers: &HeaderMap) -> Result<Version, DecodeError> {
 
 const SAMPLES_WRITTEN: &str = "x-prometheus-remote-write-samples-written";
 
-/// Adds the headers that remote write 2.0 requires: counts of what is durable.
+/// Adds the headers with which remote write 2.0 reports how many samples and exemplars are durable.
 fn put_written(response: &mut Response, samples: u64, exemplars: u64) {
     let written = [
         (SAMPLES_WRITTEN, samples),

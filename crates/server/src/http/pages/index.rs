@@ -1,5 +1,3 @@
-//! The start page.
-
 use axum::response::Response;
 
 pub(super) async fn index() -> Response {

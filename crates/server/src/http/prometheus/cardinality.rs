@@ -1,4 +1,5 @@
-//! Cardinality of a tenant: Prometheus' TSDB status, and Mimir's cardinality API.
+//! Tells which metrics and labels of a tenant have the most series and values, through Prometheus' TSDB
+//! status and Mimir's cardinality API.
 
 use super::label_queries::{Selectors, label_queries_of};
 use crate::http::App;
@@ -19,10 +20,10 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, TenantId, TimeRange};
 use stdx::units::duration_ms;
 
-/// Default and maximum number of entries in each list of the TSDB status, as in Prometheus.
+/// Default and maximum of the parameter `limit` in the TSDB status, as in Prometheus.
 const TSDB_LIMIT: (usize, usize) = (10, 10_000);
 
-/// Default and maximum number of entries in each list of the cardinality API, as in Mimir.
+/// Default and maximum of the parameter `limit` in the cardinality API, as in Mimir.
 const CARDINALITY_LIMIT: (usize, usize) = (20, 500);
 
 const LABEL_NAMES_MAX: usize = 20;
@@ -43,7 +44,7 @@ pub(crate) async fn tsdb(
         .await
 }
 
-/// Mimir's number of values by label name.
+/// Lists the labels with the most values, in the format of Mimir's API.
 pub(crate) async fn label_names(
     State(app): State<App>,
     peer: Peer,
@@ -67,7 +68,7 @@ pub(crate) async fn label_names(
         .await
 }
 
-/// Mimir's number of series by label value.
+/// Lists the values of the requested labels that have the most series, in the format of Mimir's API.
 pub(crate) async fn label_values(
     State(app): State<App>,
     peer: Peer,
@@ -104,7 +105,7 @@ pub(crate) async fn label_values(
         .await
 }
 
-/// The metrics and label pairs with the most new series in about the last hour.
+/// Lists the metrics and label pairs that gained the most new series in about the last hour.
 pub(crate) async fn growth(
     State(app): State<App>,
     peer: Peer,
@@ -146,7 +147,7 @@ fn write_top(json: &mut Json, key: &str, Top { top, others_max }: &Top) {
     json.raw(&format!(r#"],"{key}OthersAtMost":{others_max}"#));
 }
 
-/// Metrics with series in memory that no query selected within the time `within`.
+/// Lists the metrics that have series in memory but that no query selected within the time `within`.
 pub(crate) async fn unqueried(
     State(app): State<App>,
     peer: Peer,
@@ -172,7 +173,7 @@ pub(crate) async fn unqueried(
     .await
 }
 
-/// The parameter `within`, in seconds.
+/// Reads the parameter `within` and returns seconds.
 fn within_of(params: &Params) -> Result<Option<u32>, ApiError> {
     let Some(text) = params.get("within") else { return Ok(None) };
     match duration_ms(text) {
@@ -254,7 +255,7 @@ fn limit_of(params: &Params, (default, most): (usize, usize)) -> Result<usize, A
     }
 }
 
-/// Refuses parameters without effect: all series in memory are counted.
+/// Refuses parameters that would restrict what is counted. All series in memory are counted.
 fn counts_all(params: &Params) -> Result<(), ApiError> {
     if params.get("selector").is_some() {
         return Err(ApiError::bad_param("selector", "not supported: all series are counted"));

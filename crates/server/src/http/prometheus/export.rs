@@ -67,7 +67,7 @@ pub(crate) async fn export(
         let share_bytes = settings.budget.export_share_bytes(settings.query_concurrency);
         let mut parsed = Allowance::new(share_bytes).until(Arc::clone(&query) as _);
         let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
-            // a sample takes 16 bytes
+            // a sample takes 16 bytes of memory
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
             let request =
                 ExportRequest { app: &app, tenant, selectors: &selectors, range, samples_max, query };
@@ -79,7 +79,7 @@ pub(crate) async fn export(
             Err(Stop::Gone) => drop(ending),
             Err(Stop::Failed(error)) => {
                 ending.with(Some(&error));
-                // the client may be gone
+                // fails if the client has disconnected; nobody waits for the error then
                 let _ = pieces.blocking_send(Err(error));
             }
         }
@@ -111,7 +111,8 @@ struct ExportRequest<'a> {
 }
 
 impl ExportRequest<'_> {
-    /// Writes all series. If samples were sealed meanwhile, restarts and skips series already sent.
+    /// Writes all series. If samples are sealed while they are read, starts again and skips the series that
+    /// were sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let mut seen = SeenSeries::new(self.app.node.reads());
         let mut tries = 0;
@@ -136,7 +137,7 @@ impl ExportRequest<'_> {
         }
     }
 
-    /// Writes the series of all selectors. A series that several selectors match is written once.
+    /// Writes the series that the selectors match. A series that matches several of them is written once.
     fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, seen: &mut SeenSeries) -> Result<(), Stop> {
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
         let mut samples = SeriesSamples::default();
@@ -189,7 +190,7 @@ mod tests {
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
-    /// At most one piece of a long line is in memory, and its memory is reserved.
+    /// A long line is sent in several pieces. What a piece needs beyond its usual capacity is reserved.
     #[test]
     fn long_lines_go_out_in_small_pieces() {
         let account = Account::new("answers", 10_000);
@@ -257,7 +258,7 @@ mod tests {
         while let Some(Ok(piece)) = written.recv().await {
             let Piece::Text(piece) = piece else { panic!("an unexpected warning") };
             text.extend_from_slice(&piece);
-            // as if readers had taken too long
+            // pretend that readers took too long, so that their files may be deleted
             let pins = &node.reads().lake.pins;
             pins.expire(pins.end_generation());
         }
@@ -271,7 +272,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// Writes more series than fit into one window of a file.
+    /// Writes so many series that a file does not fit into one read window.
     async fn write_much(node: &crate::Node) {
         let (mut rng, base_ms) = (stdx::rng::Rng::new(5), SystemClock.now_ms() - 3_600_000);
         for i in 0..40 {
@@ -287,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Deletes all data files, like another process with a short grace period.
+    /// Deletes all data files, as another process with a short grace period would.
     fn delete_files(dir: &std::path::Path) {
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
             match entry.file_type().unwrap().is_dir() {

@@ -1,4 +1,4 @@
-//! Endpoints for labels, series, metadata, exemplars and build information.
+//! Endpoints that list labels, series, metadata, exemplars and build information.
 
 use super::query::{CUT, expression};
 use crate::http::App;
@@ -19,7 +19,8 @@ use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Prometheus release whose HTTP API is implemented here. Clients choose features by this version.
+/// The Prometheus release whose HTTP API this server implements. Clients decide by this version which
+/// features they use.
 const API_VERSION: &str = "3.5.0";
 
 pub(crate) async fn label_names(
@@ -67,7 +68,7 @@ pub(crate) async fn label_values(
     answer.await
 }
 
-/// Label queries of a tenant, limited to the memory that remains after parsing.
+/// Prepares label queries of `tenant`. They may use the memory that parsing the selectors has left.
 pub(super) fn label_queries_of<'a>(
     app: &'a App,
     tenant: &'a TenantId,
@@ -253,7 +254,7 @@ pub(crate) async fn buildinfo() -> Json {
 pub(in crate::http) struct Selectors(Vec<String>);
 
 impl Selectors {
-    /// Takes the parameters without parsing them. Parsing takes long and belongs on a query thread.
+    /// Copies the selectors from the parameters. Parsing them may take long, so it is left to a query thread.
     pub(in crate::http) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
         let all: Vec<_> = params.all("match[]").map(str::to_owned).collect();
         match needed && all.is_empty() {

@@ -20,7 +20,6 @@ use query::{Answer, Expr, Options, QueryError, SeriesSource, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Warning in an answer that the parameter `limit` cut short.
 pub(super) const CUT: &str = "results truncated due to limit";
 
 pub(crate) async fn instant(
@@ -54,7 +53,7 @@ pub(crate) async fn range(
     request.answer(&app, description, Some((end_ms - start_ms, step_ms)), query).await
 }
 
-/// Returns `start`, `end` and `step` in milliseconds, checked as Prometheus does.
+/// Returns `start`, `end` and `step` in milliseconds, after the same checks as in Prometheus.
 fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
     let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
     if end_ms < start_ms {
@@ -84,7 +83,7 @@ struct QueryRequest {
     text: Arc<str>,
     lookback_ms: Option<i64>,
     limit: usize,
-    /// Timeout requested by the client. The shorter of this and `query_timeout` applies.
+    /// Timeout that the client asks for. It has no effect if it is longer than `query_timeout`.
     timeout: Option<Duration>,
     detail: Detail,
 }
@@ -106,8 +105,8 @@ impl QueryRequest {
         Description { tenants: self.tenants.clone(), path, text: Arc::clone(&self.text), times, peer }
     }
 
-    /// Evaluates the query and encodes the answer. `steps` is the length of the range and of a step, in
-    /// milliseconds.
+    /// Evaluates the query on a query thread and encodes the answer. For a range query, `steps` has the
+    /// duration of the range and of a step in milliseconds.
     async fn answer(
         self,
         app: &App,
@@ -116,7 +115,7 @@ impl QueryRequest {
         query: impl Fn(&Expr, &dyn SeriesSource, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
         wait_for_series_of_all(app, &self.tenants).await?;
-        // the fingerprint is the same for each refresh of a dashboard
+        // without the start time, so that each refresh of a dashboard has the same fingerprint
         let fingerprint = app.queries.fingerprint(&(&self.tenants, &self.text, self.lookback_ms, steps));
         let answer = within(app, description, self.timeout, Some(fingerprint), move |app, turn| {
             let mut parsed = allowance(turn);
@@ -167,7 +166,7 @@ pub(super) fn expression(params: &Params) -> &str {
     params.all("query").next().unwrap_or_default()
 }
 
-/// Adds the limit, and the setting that changes it, to a `TooLarge` error.
+/// If the query is too large, the error names the limit and the settings that change it.
 fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     match error {
         QueryError::TooLarge => QueryError::Execution(format!(
@@ -179,7 +178,8 @@ fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     }
 }
 
-/// The parameter `resolution`: whether samples or rollups answer. It has no effect with several tenants.
+/// Reads the parameter `resolution`, which decides whether raw samples or rollups are read. It has no effect
+/// on queries over several tenants.
 fn detail_of(app: &App, params: &Params, tenants: &TenantSet) -> Result<Detail, ApiError> {
     match params.get("resolution") {
         None => Ok(app.node.overrides().current().of(tenants.first()).query_resolution),

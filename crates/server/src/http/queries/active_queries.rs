@@ -35,7 +35,7 @@ fn list(
     Ok(json.finish()?)
 }
 
-/// Cancels a query or an export. A query is answered with 503; an export is aborted.
+/// Cancels a query or an export. The client of a query gets a 503; the connection of an export is aborted.
 pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json, ApiError> {
     let Some(query) = QueryId::parse(&id).and_then(|id| app.running.cancel(id)) else {
         let message = format!("no running or waiting query has the id {id:?}");

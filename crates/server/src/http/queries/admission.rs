@@ -1,4 +1,4 @@
-//! Limits the work for a reading request: concurrency, time and memory.
+//! Limits how many requests read at the same time, for how long, and with how much memory.
 
 use super::description::Description;
 use super::query_log::Ending;
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Limit on attempts at a read. A read restarts if samples were sealed meanwhile.
+/// A read starts again if samples were sealed while it ran. After this many attempts it fails.
 pub(crate) const TRIES_MAX: usize = 4;
 
-/// Waits for the end of replay, because an answer from half of the series would look complete. Fails with 503
-/// if replay takes too long.
+/// Waits for the end of replay, because an answer without the series that are still missing would look
+/// complete. Fails with 503 if replay takes too long.
 pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     app.node.readiness().wait_for_replay().await;
     match app.node.is_ready() || app.node.readiness().is_stopping() {
@@ -43,7 +43,8 @@ pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Re
     Ok(tenants.iter().try_for_each(|tenant| closed.check(tenant))?)
 }
 
-/// Memory limit of one query: its share of the query account, or the tenant's own limit if that is less.
+/// Limit on the memory of one query: its share of the query account, or the limit of its tenant if that is
+/// less.
 fn share_bytes(app: &App, own: &TenantSettings) -> u64 {
     let settings = app.node.settings();
     let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
@@ -58,12 +59,13 @@ pub(crate) fn left_bytes(turn: &Turn, parsed: &Allowance) -> u64 {
     turn.limits.memory_bytes.saturating_sub(parsed.spent_bytes())
 }
 
-/// Fails if the query was canceled. Encoders of answers call this, because encoding can take long.
+/// Fails if the query was canceled. Encoding a large answer takes long, so encoders call this now and then.
 pub(crate) fn check_canceled(turn: &Turn) -> Result<(), ApiError> {
     if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
 }
 
-/// Limits on evaluation. A sample takes sixteen bytes.
+/// Limits on the evaluation of a query. The samples it may hold follow from its memory, at sixteen bytes per
+/// sample.
 pub(crate) fn options<'a>(
     app: &App,
     turn: &'a Turn,
@@ -78,8 +80,8 @@ pub(crate) fn options<'a>(
     }
 }
 
-/// Runs `work` on a query thread, within the limits on concurrency and time. Parsing and encoding belong in
-/// `work`, which may start twice.
+/// Runs `work` on a query thread, within the limits on concurrency and time. `work` may be started twice. It
+/// should include parsing and encoding, because they can take long.
 pub(crate) async fn on_query_thread(
     app: &App,
     description: Description,
@@ -120,8 +122,8 @@ async fn bounded(
     let timeout = allowed.unwrap_or(most).min(most);
     let settings = app.node.overrides().current();
     let tenants = &query.description.tenants;
-    // A query over several tenants counts for the tenant with the most queries, and has the narrowest limits of
-    // all. So naming more tenants gains nothing.
+    // A query over several tenants counts for the one with the most queries, and the narrowest limits of all
+    // of them apply, so that a client gains nothing by naming more tenants.
     let load = |tenant: &&TenantId| app.waiting.inside_of(tenant).requests;
     let tenant = tenants.iter().max_by_key(load).unwrap_or(tenants.first());
     let own = settings.of(tenant);
@@ -197,7 +199,8 @@ pub(crate) const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings) -> E
     Entrant { tenant, weight: own.share_weight as u64, limit: None, bytes: 0 }
 }
 
-/// Refusal because too many other queries or exports (`what`) run or wait.
+/// Error for a request that was refused because too many other queries or exports (named by `what`) run or
+/// wait.
 pub(crate) fn crowded(what: &str, gate: &Gate, full: Full) -> ApiError {
     ApiError::unavailable(match full {
         Full::Share(Inside { requests, .. }) => {
@@ -255,7 +258,7 @@ mod tests {
         }
     }
 
-    /// The client gets a timeout. The thread continues until the store answers.
+    /// The client gets an answer after the timeout. The thread is busy until the store answers.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_that_waits_for_a_store_or_for_its_turn_ends_with_its_timeout() {
         let dir = tempfile::tempdir().unwrap();
@@ -280,7 +283,7 @@ mod tests {
                     .expect_err("the store does not answer");
                 let text = format!("{error:?}");
                 assert!(text.contains("503") && text.contains(bound), "{text}");
-                // a millisecond may pass before a thread takes the query
+                // it may take a millisecond until a thread has taken the query
                 assert!(text.contains(place) || begun.try_recv().is_err(), "{text}");
                 drop(answer);
                 if is_busy {
@@ -298,7 +301,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// When the client disconnects, the query's thread and its place at the gate become free.
+    /// After the client disconnects, the query ends, and its thread and its place at the gate become free.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_ends_when_its_client_is_gone() {
         let dir = tempfile::tempdir().unwrap();
@@ -324,7 +327,6 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// A canceled query is answered at once, whether it runs or waits.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_canceled_query_is_answered_and_ends() {
         let dir = tempfile::tempdir().unwrap();
@@ -366,7 +368,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// While every thread runs a query that never ends, small queries are still answered. Other queries wait.
+    /// While each thread runs a query that never ends, small queries are still answered. Other queries wait.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_small_query_is_answered_beside_queries_that_never_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -394,7 +396,7 @@ mod tests {
                 .await
                 .expect("a small query is answered");
         }
-        // another endless query is put back and blocks no others
+        // another query that never ends is tried, put back, and blocks no small query
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| {
             while !turn.is_set() {
@@ -410,7 +412,7 @@ mod tests {
         on_query_thread(&app, Description::for_test(), |_, _| Ok(Json::new()))
             .await
             .expect("a small query is answered");
-        // queries that read files are not small
+        // a query that reads files is not small, however little it reads
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
             true => Ok(Json::new()),

@@ -1,4 +1,4 @@
-//! Description of a reading request, for lists and logs.
+//! Describes a reading request in lists and logs.
 
 use crate::http::json::Json;
 use crate::listen::Peer;
@@ -6,7 +6,7 @@ use model::TenantSet;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Limit on a query's text in lists and logs, in bytes.
+/// A longer query is cut to this length in lists and logs.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
 pub(crate) const EXPORT_PATH: &str = "/api/v1/export";
@@ -14,15 +14,15 @@ pub(crate) const EXPORT_PATH: &str = "/api/v1/export";
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) tenants: TenantSet,
-    /// Path without the prefix `/prometheus` or `/api/prom`.
+    /// Path of the route, even if the request had a prefix such as `/prometheus`.
     pub(crate) path: &'static str,
-    /// The expression, or the selectors. The request reserves this memory.
+    /// The PromQL expression or the selectors. Its memory is part of the request's reservation.
     pub(crate) text: Arc<str>,
     pub(crate) times: Times,
     pub(crate) peer: Peer,
 }
 
-/// Times that a request asks for, in milliseconds.
+/// The time range and step that a request asks for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
     pub(crate) start_ms: Option<i64>,
@@ -46,7 +46,7 @@ impl Times {
 }
 
 impl Description {
-    /// True for an export, whose duration depends on how fast its client reads.
+    /// True for an export. Its duration depends mostly on how fast its client reads.
     pub(crate) fn is_export(&self) -> bool {
         self.path == EXPORT_PATH
     }
@@ -69,7 +69,7 @@ impl Description {
         }
     }
 
-    /// Writes the description as members of a JSON object that is already open.
+    /// Writes the fields of the description into a JSON object that is already open.
     pub(crate) fn write(&self, json: &mut Json) {
         json.raw(r#""tenant":"#);
         json.string(&self.tenants.to_string());

@@ -22,7 +22,7 @@ use stdx::telemetry::{Counter, Registry};
 #[derive(Debug)]
 pub(crate) struct QueryLog {
     clock: Arc<dyn Clock>,
-    /// Duration from which a query counts as slow.
+    /// A query of this duration or longer is also written to the server's log.
     slow: Option<Duration>,
     slow_queries: Counter,
     file: Option<LogFile>,
@@ -69,7 +69,7 @@ fn log_slow(query: &RunningQuery, took: Duration, outcome: &Outcome) {
     );
 }
 
-/// Formats a query as a line of the log file, as in docs/reference/http.md.
+/// Formats a query as a line of JSON for the log file. docs/reference/http.md describes the format.
 fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) -> Vec<u8> {
     let mut json = Json::new();
     let time =
@@ -96,12 +96,13 @@ fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) ->
 
 #[derive(Debug)]
 struct Outcome {
-    /// `success`, `canceled`, or the reason of the error.
+    /// `success`, `canceled`, or why the query failed.
     word: &'static str,
     error: Option<String>,
 }
 
-/// Logs a query on drop: as canceled, unless [`Self::with`] was called.
+/// Logs a query when it is dropped. Unless [`Self::with`] was called, the request ended early, and the query
+/// counts as canceled.
 #[derive(Debug)]
 pub(crate) struct Ending {
     log: Arc<QueryLog>,

@@ -29,12 +29,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Time limit on the small-query thread. Instant queries over a few hundred series take a few milliseconds.
+/// A query that takes longer on the small-query thread is put back. Instant queries over a few hundred series
+/// take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// A thread that runs the query to its end.
+    /// A thread on which the query runs to its end.
     Whole,
     /// The small-query thread, which gives up after [`SMALL_TIME`].
     Small,
@@ -47,10 +48,10 @@ pub(crate) enum Outcome {
     Again,
 }
 
-/// A query. It can be started several times.
+/// The work for a query. It may be started a second time, after an attempt on the small-query thread.
 pub(crate) type Query = Box<dyn FnMut(Lane) -> Outcome + Send>;
 
-/// The thread pool. After a drop, each thread ends its current query and stops.
+/// The threads. After this is dropped, each thread finishes its current query and ends.
 #[derive(Debug)]
 pub(crate) struct Queries {
     inner: Arc<Inner>,
@@ -67,7 +68,7 @@ struct Inner {
 
 struct State {
     queue: Queue,
-    /// Idle threads, without the small-query thread.
+    /// Number of idle threads, not counting the small-query thread.
     idle: usize,
     /// True while a query runs on the small-query thread.
     is_trying: bool,
@@ -88,7 +89,8 @@ impl State {
     }
 }
 
-/// A query's place in the queue. Dropping it removes a waiting query; a running query continues.
+/// Represents a query in the queue. Dropping this removes a query that waits; a query that runs is not
+/// stopped.
 #[derive(Debug)]
 pub(crate) struct Place {
     inner: Arc<Inner>,
@@ -120,12 +122,14 @@ impl Queries {
         Self { inner, hasher: RandomState::new() }
     }
 
-    /// Hash of the parameters that determine a query's cost. Its seed prevents chosen collisions.
+    /// Hashes the parameters of a query that determine how long it takes. The hash has a random seed, so that
+    /// clients cannot construct collisions.
     pub(crate) fn fingerprint(&self, query: &impl Hash) -> u64 {
         self.hasher.hash_one(query)
     }
 
-    /// Adds a query to the queue. Queries with the same `fingerprint` should take about the same time.
+    /// Adds a query to the queue. Queries with the same `fingerprint` should take about the same time: if one
+    /// was not small, the next is not tried on the small-query thread.
     pub(crate) fn submit(&self, query_tenant: QueryTenant, fingerprint: Option<u64>, query: Query) -> Place {
         let (tenant, now) = (query_tenant.tenant.clone(), self.inner.clock.instant());
         let mut state = self.inner.state.lock();
@@ -139,7 +143,7 @@ impl Queries {
         (state.queue.waiting(), state.running())
     }
 
-    /// A tenant's running queries, without a query on the small-query thread.
+    /// Number of the tenant's running queries, not counting a query on the small-query thread.
     pub(crate) fn running_of(&self, tenant: &TenantId) -> usize {
         self.inner.state.lock().queue.running_of(tenant)
     }
@@ -203,7 +207,8 @@ impl Inner {
             if let Some(mut taken) = untried {
                 state.is_trying = true;
                 drop(state);
-                // if the client leaves meanwhile, the query may be put back; it then ends when it runs again
+                // if the client leaves meanwhile, the query may still be put back; it is canceled, and ends
+                // as soon as it runs again
                 let (outcome, tenant) = (run(&mut taken.waiting.query, Lane::Small), taken.tenant.clone());
                 let again = match outcome {
                     Outcome::Again => Some(taken),
@@ -231,7 +236,8 @@ impl Inner {
     }
 }
 
-/// Runs a query. A panic ends it, and its client finds the answer's channel closed.
+/// Runs a query. If it panics, only this query fails: its client finds that the channel for the answer is
+/// closed.
 fn run(query: &mut Query, lane: Lane) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| query(lane))).unwrap_or(Outcome::Done)
 }

@@ -1,4 +1,4 @@
-//! Registry of the queries and exports that run or wait, for listing and canceling them.
+//! Lists the queries and exports that run or wait, so that operators can see and cancel them.
 //!
 //! ```text
 //!   request ─ enter ─▶ RunningQueries ◀─ list, cancel ─ operator
@@ -22,11 +22,10 @@ use tokio::sync::Notify;
 #[cfg(test)]
 mod tests;
 
-/// Low bits of an ID, which count queries. The high bits are the start of the process in milliseconds, so IDs
-/// do not repeat after a restart.
+/// The low bits of an ID number the queries. The high bits are the time in milliseconds at which the process
+/// started, so that IDs are not repeated after a restart.
 const COUNT_BITS: u32 = 20;
 
-/// ID of a query. Its text form is hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueryId(u64);
 
@@ -42,7 +41,6 @@ impl std::fmt::Display for QueryId {
     }
 }
 
-/// A query or an export, from its arrival to its end.
 #[derive(Debug)]
 pub(crate) struct RunningQuery {
     pub(crate) id: QueryId,
@@ -50,7 +48,7 @@ pub(crate) struct RunningQuery {
     pub(crate) began: Instant,
     pub(crate) usage: Usage,
     is_running: AtomicBool,
-    /// Time from arrival until a thread last took the query, in microseconds.
+    /// Time that the query waited before a thread took it for the last time, in microseconds.
     waited_us: AtomicU64,
     is_canceled: AtomicBool,
     canceled: Notify,
@@ -62,7 +60,7 @@ impl RunningQuery {
         self.is_running.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the query waits again, because it is not small.
+    /// Called when the query is put back into the queue, because it is not small.
     pub(crate) fn wait(&self) {
         self.is_running.store(false, Ordering::Relaxed);
     }
@@ -108,7 +106,7 @@ impl Interrupt for RunningQuery {
     }
 }
 
-/// Cancels a query when its request ends.
+/// Cancels a query when its request ends, for example because the client disconnected.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(pub(crate) Arc<RunningQuery>);
 
@@ -125,7 +123,7 @@ pub(crate) struct RunningQueries {
     clock: Arc<dyn Clock>,
 }
 
-/// Entry in the list. Dropping the guard removes the entry.
+/// Keeps a query in the list until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
     list: Arc<RunningQueries>,
@@ -145,7 +143,7 @@ impl RunningQueries {
         Self { all: Mutex::default(), next: AtomicU64::new(first), clock }
     }
 
-    /// Creates a query that arrives now. [`Self::enter`] adds it to the list.
+    /// Creates a query that has just arrived. It is not in the list until [`Self::enter`] is called.
     pub(crate) fn begin(&self, description: Description) -> Arc<RunningQuery> {
         Arc::new(RunningQuery {
             id: QueryId(self.next.fetch_add(1, Ordering::Relaxed)),
@@ -168,9 +166,9 @@ impl RunningQueries {
         self.clock.instant().saturating_duration_since(query.began)
     }
 
-    /// Writes the wanted queries as a JSON array, oldest first.
+    /// Writes the queries that `wanted` selects as a JSON array, the oldest first.
     pub(crate) fn write(&self, json: &mut Json, wanted: impl Fn(&Description) -> bool) {
-        // encoded without the lock, which every beginning and ending query takes
+        // encoded after the lock is released, because every query takes the lock when it begins and ends
         let all: Vec<_> = self.all.lock().values().cloned().collect();
         json.raw("[");
         for (i, query) in all.iter().filter(|query| wanted(&query.description)).enumerate() {
@@ -180,7 +178,6 @@ impl RunningQueries {
         json.raw("]");
     }
 
-    /// Cancels and returns the query with this ID.
     pub(crate) fn cancel(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
         let query = self.all.lock().get(&id).cloned()?;
         query.is_canceled.store(true, Ordering::Relaxed);

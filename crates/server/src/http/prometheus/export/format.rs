@@ -1,5 +1,3 @@
-//! Output formats of an export.
-
 use crate::http::error::ApiError;
 use crate::http::params::Params;
 use protocol::exposition::{self, Dialect};

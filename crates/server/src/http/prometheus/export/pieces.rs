@@ -18,24 +18,25 @@ use std::task::{Context, Poll, ready};
 use stdx::budget::{Account, Reservation};
 use tokio::sync::mpsc::{Receiver, Sender};
 
-/// Text length, in bytes, at which a piece is sent.
+/// A piece is sent when its text has this length.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Numbers written between two checks whether the piece is full.
+/// While a long line is written, the piece is checked for being full after each group of this many numbers.
 const NUMBERS: usize = 512;
 
-/// Upper bound on the text of a sample, in bytes.
+/// Upper bound on the length of a sample's value and timestamp as text.
 const NUMBERS_BYTES: usize = 64;
 
-/// Capacity of a piece: [`PIECE_BYTES`], plus the numbers up to the next check.
+/// Capacity of a piece: it is full at [`PIECE_BYTES`], but may grow until the next check.
 const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 
-/// Maximum number of pieces of one export: in the channel, being filled, handed over or sent.
+/// Limit on the pieces of one export that exist at once: waiting in the channel, being filled, handed over or
+/// being sent.
 const PIECES_HELD: usize = PIECES_WAITING + 4;
 
 pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
 
-/// Header that says what is missing from the export, and why.
+/// Header or trailer that says which data is missing from the export, and why.
 pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
 pub(super) enum Stop {
@@ -53,12 +54,12 @@ pub(super) struct Pieces<'a> {
     pieces: &'a Sender<Result<Piece, ApiError>>,
     piece: Vec<u8>,
     warned: HashSet<String>,
-    /// True once a piece was sent: the export can no longer restart.
+    /// True once a piece was sent. The client has seen it, so the text can no longer be discarded.
     has_sent: bool,
     account: Account,
 }
 
-/// A piece, and a reservation for its bytes beyond [`PIECE_CAPACITY`].
+/// A piece that grew beyond [`PIECE_CAPACITY`], with a reservation for its additional memory.
 struct Oversized {
     text: Vec<u8>,
     _memory: Reservation,
@@ -76,7 +77,7 @@ impl<'a> Pieces<'a> {
         Self { format, pieces, piece, warned: HashSet::new(), has_sent: false, account }
     }
 
-    /// Sends each new warning about missing data.
+    /// Sends the warnings about missing data that were not sent before.
     pub(super) fn warn(&mut self, warnings: &[String]) -> Result<(), Stop> {
         for warning in warnings {
             if self.warned.insert(warning.clone()) {
@@ -95,7 +96,7 @@ impl<'a> Pieces<'a> {
                 lines.into_iter().try_for_each(|(times, values)| self.line(labels, times, values))
             }
             Format::Text(dialect) => {
-                // each sample repeats the labels
+                // in this format, each sample repeats the labels
                 let rows = (PIECE_BYTES / (labels.as_bytes().len() + NUMBERS_BYTES)).max(1);
                 for (times, values) in samples.timestamps.chunks(rows).zip(samples.values.chunks(rows)) {
                     exposition::put_samples(&mut self.piece, dialect, labels, times, values);
@@ -106,7 +107,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes a line of JSON, with at most one piece in memory.
+    /// Writes the samples as a line of JSON. Even of a long line, only one piece is in memory.
     fn line(&mut self, labels: LabelsRef<'_>, times: &[i64], values: &[f64]) -> Result<(), Stop> {
         jsonl::begin_line(&mut self.piece, labels);
         for (i, values) in values.chunks(NUMBERS).enumerate() {
@@ -126,7 +127,7 @@ impl<'a> Pieces<'a> {
         if self.piece.len() >= PIECE_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// Discards the text written so far. Returns false if some of it was sent.
+    /// Discards all text written so far, unless some of it was sent. Returns false in this case.
     pub(super) fn take_back(&mut self) -> bool {
         if !self.has_sent {
             self.piece.clear();
@@ -157,7 +158,7 @@ impl<'a> Pieces<'a> {
 pub(super) struct Stream {
     first: Option<Bytes>,
     written: Receiver<Result<Piece, ApiError>>,
-    /// Warnings found after the answer had begun, sent as trailers.
+    /// Warnings that were found after the headers had been sent. They are sent as trailers.
     warnings: HeaderMap,
     _cancel: CancelOnDrop,
     _memory: Arc<Reservation>,

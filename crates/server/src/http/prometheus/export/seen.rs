@@ -1,4 +1,4 @@
-//! Set of the series that an export has sent. An export that restarts skips them.
+//! Remembers the series that an export has sent, so that the export can skip them if it has to start again.
 
 use crate::query_source::Context;
 use model::{LabelsRef, SeriesKey};
@@ -9,15 +9,15 @@ pub(super) struct SeenSeries {
     keys: HashSet<SeriesKey>,
     seed: u64,
     account: Account,
-    /// Reservations for the keys, one per [`SERIES_STEP`] series.
+    /// Reservations for the memory of `keys`. Each is for [`SERIES_STEP`] series.
     reservations: Vec<Reservation>,
-    /// False once memory did not suffice. The export can no longer skip series.
+    /// False after memory became short. The sent series are then no longer known, and cannot be skipped.
     is_whole: bool,
 }
 
 const SERIES_STEP: usize = 1 << 14;
 
-/// Upper bound on the memory of a series, in bytes: 17, times 8/7 for the load factor, times 3 while the set
+/// Upper bound on the memory of a series: 17 bytes, times 8/7 because the set is never full, times 3 while it
 /// doubles.
 const SERIES_BYTES: u64 = 60;
 

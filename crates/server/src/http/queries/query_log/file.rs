@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use stdx::telemetry::Counter;
 
-/// Limit on the bytes of lines that wait for the disk, and separately of lines that are being written.
+/// Limit on the lines that wait for the disk, and on the lines being written. Each may take this much memory.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// A log file. Dropping it writes the lines that wait.
+/// A log file. When it is dropped, the lines that still wait are written.
 #[derive(Debug)]
 pub(super) struct LogFile {
     shared: Arc<Shared>,
@@ -33,8 +33,8 @@ struct Buffer {
 }
 
 impl LogFile {
-    /// Starts the thread that appends to the file at `path`. The file and its rotated part have at most
-    /// `bytes_max` together.
+    /// Starts a thread that appends to the file at `path`. The file and the rotated file before it together
+    /// have at most `bytes_max`.
     pub(super) fn start(path: PathBuf, bytes_max: u64, lost: Counter) -> Self {
         let shared = Arc::new(Shared { buffer: Mutex::default(), filled: Condvar::new(), lost });
         let (file, writer) = (RotatedFile { path, bytes_max }, Arc::clone(&shared));
@@ -43,7 +43,7 @@ impl LogFile {
         Self { shared, thread: thread.ok() }
     }
 
-    /// Appends a line, which must end with a newline. If the buffer is full, the line is lost.
+    /// Appends a line, which must end with a newline. If the buffer is full, the line is lost, and counted.
     pub(super) fn append(&self, line: &[u8]) {
         let mut buffer = self.shared.buffer.lock();
         if buffer.lines.len() + line.len() > BUFFER_BYTES_MAX {
@@ -95,7 +95,8 @@ impl Shared {
     }
 }
 
-/// A file that is renamed to `NAME.1` before it would exceed half of `bytes_max`.
+/// A log file. Before it would exceed half of `bytes_max`, it is renamed to `NAME.1`, which replaces the one
+/// before.
 #[derive(Debug)]
 struct RotatedFile {
     path: PathBuf,
@@ -103,7 +104,8 @@ struct RotatedFile {
 }
 
 impl RotatedFile {
-    /// Appends whole lines, or nothing. Opens the file each time, because others may move or delete it.
+    /// Appends all of `lines`, or nothing. The file is opened each time, because another program may have
+    /// moved or deleted it.
     fn append(&self, lines: &[u8]) -> io::Result<()> {
         let mut file = open(&self.path)?;
         let mut len = file.metadata()?.len();
@@ -112,7 +114,7 @@ impl RotatedFile {
             file = open(&self.path)?;
             len = file.metadata()?.len();
         }
-        // a partial line would corrupt the next line
+        // if the write fails, cut off the incomplete line, to which the next line would be appended
         file.write_all(lines).inspect_err(|_| _ = file.set_len(len))
     }
 
@@ -123,7 +125,7 @@ impl RotatedFile {
     }
 }
 
-/// Opens a log file for appending. Only its owner may read it, because queries can contain secrets.
+/// Opens a log file for appending. Only its owner may read it, because queries may contain secrets.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), lost.get()), ("b\n", 1));
     }
 
-    /// A pipe without a reader blocks its writer, like a disk that hangs.
+    /// A pipe that nobody reads blocks its writer, as a disk that hangs would.
     #[test]
     fn a_disk_that_hangs_delays_nobody_and_the_buffer_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
@@ -200,7 +202,8 @@ mod tests {
         assert!(lost.get() >= 2 * (BUFFER_BYTES_MAX / line.len()) as u64, "{} lines", lost.get());
         assert!(log.shared.buffer.lock().lines.capacity() <= 2 * BUFFER_BYTES_MAX);
         let kept = 4 * BUFFER_BYTES_MAX - lost.get() as usize * line.len();
-        // opened for writing, too: otherwise the end of a batch looks like the end of the pipe
+        // also opened for writing: otherwise, reading would end when the writer closes the pipe between two
+        // batches
         let reader =
             move || OpenOptions::new().read(true).write(true).open(path)?.read_exact(&mut vec![0; kept]);
         let reader = std::thread::spawn(reader);

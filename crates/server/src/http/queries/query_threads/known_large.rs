@@ -1,8 +1,9 @@
-//! Fingerprints of queries that were not small. When repeated, they skip the small-query thread.
+//! Remembers queries that were not small, by fingerprint. When they are repeated, they skip the small-query
+//! thread.
 
 use std::collections::VecDeque;
 
-/// Maximum number of fingerprints. A linear search takes less than 100 ns.
+/// Limit on the fingerprints. Searching all of them takes less than 100 ns.
 const KEPT_MAX: usize = 256;
 
 #[derive(Debug, Default)]
@@ -13,7 +14,7 @@ impl KnownLarge {
         self.0.contains(&fingerprint)
     }
 
-    /// Inserts a fingerprint as the newest, and drops the oldest if there are too many.
+    /// Adds a fingerprint as the newest. If there are too many, the oldest is dropped.
     pub(super) fn insert(&mut self, fingerprint: u64) {
         self.remove(fingerprint);
         if self.0.len() == KEPT_MAX {

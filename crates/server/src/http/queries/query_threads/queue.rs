@@ -10,10 +10,10 @@ use model::TenantId;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Time for which the last free thread stays reserved after a second tenant's query.
+/// After two tenants have sent queries in turn, the last free thread stays reserved for this long.
 const SHARED_FOR: Duration = Duration::from_secs(600);
 
-/// The tenant that a query counts for, and the tenant's share of the threads.
+/// The tenant that a query counts for, with the weight and the limit that decide how many threads it may use.
 #[derive(Debug, Clone)]
 pub(crate) struct QueryTenant {
     pub(crate) tenant: TenantId,
@@ -21,25 +21,25 @@ pub(crate) struct QueryTenant {
     pub(crate) limit: Option<usize>,
 }
 
-/// Waiting queries, and counts of running queries. The gate `App::waiting` limits both.
+/// All waiting queries, and how many queries run. The gate `App::waiting` limits the sum.
 pub(super) struct Queue {
     tenants: HashMap<TenantId, OfTenant>,
     threads: usize,
-    /// Queries on the threads for whole queries.
+    /// Number of running queries, not counting a query on the small-query thread.
     running: usize,
     next: u64,
     turn: u64,
     last: Option<TenantId>,
-    /// Arrival of the last query that came directly after a query of another tenant.
+    /// When a query last arrived directly after a query of another tenant.
     shared_at: Option<Instant>,
     pub(super) known_large: KnownLarge,
 }
 
 struct OfTenant {
-    /// Waiting queries by number, in the order of arrival.
+    /// Waiting queries by number. Numbers are in the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     running: usize,
-    /// Turn in which the tenant was last served, or 0.
+    /// Number of the turn in which the tenant last got a thread; 0 if it never did.
     served: u64,
     weight: usize,
     limit: Option<usize>,
@@ -48,7 +48,8 @@ struct OfTenant {
 pub(super) struct Waiting {
     pub(super) query: Query,
     pub(super) fingerprint: Option<u64>,
-    /// True if the query, or an earlier query with its fingerprint, was not small.
+    /// True if the query is known not to be small, from its own attempt or that of a query with the same
+    /// fingerprint.
     is_large: bool,
 }
 
@@ -103,7 +104,8 @@ impl Queue {
         removed
     }
 
-    /// Takes the next query for a thread that runs it to its end. The thread must call [`Self::done`].
+    /// Takes the query that is next on a thread where queries run to their end. After it has ended, the
+    /// thread must call [`Self::done`].
     pub(super) fn take_whole(&mut self, now: Instant) -> Option<Taken> {
         let tenant = self.next_whole(now)?.clone();
         let own = self.tenants.get_mut(&tenant)?;
@@ -115,7 +117,6 @@ impl Queue {
         Some(Taken { tenant, number, waiting })
     }
 
-    /// True if [`Self::take_whole`] would return a query.
     pub(super) fn has_whole(&self, now: Instant) -> bool {
         self.next_whole(now).is_some()
     }
@@ -136,7 +137,7 @@ impl Queue {
         first.map(|(tenant, _)| tenant)
     }
 
-    /// Records that a query from [`Self::take_whole`] has ended.
+    /// Records the end of a query that [`Self::take_whole`] returned.
     pub(super) fn done(&mut self, tenant: &TenantId) {
         self.running -= 1;
         let own = self.tenants.get_mut(tenant).expect("BUG: a tenant with a running query is unknown");
@@ -155,11 +156,11 @@ impl Queue {
         own.served = self.turn;
         self.turn += 1;
         let waiting = own.waiting.remove(&number)?;
-        // keep the tenant's entry while its query is tried
+        // the tenant's entry stays while its query is tried, even if no other query of the tenant waits
         Some(Taken { tenant, number, waiting })
     }
 
-    /// Returns a query that is not small to its place in the queue.
+    /// Returns a query that was not small to its earlier place in the queue.
     pub(super) fn put_back(&mut self, taken: Taken) {
         let Taken { tenant, number, waiting } = taken;
         if let Some(fingerprint) = waiting.fingerprint {
@@ -169,7 +170,7 @@ impl Queue {
         own.waiting.insert(number, Waiting { is_large: true, ..waiting });
     }
 
-    /// Records that a query from [`Self::take_untried`] was answered.
+    /// Records that a query from [`Self::take_untried`] ended on the small-query thread.
     pub(super) fn was_small(&mut self, tenant: &TenantId) {
         self.forget_if_idle(tenant);
     }
@@ -182,7 +183,7 @@ impl Queue {
         self.running
     }
 
-    /// A tenant's queries on the threads for whole queries.
+    /// Number of the tenant's running queries, not counting a query on the small-query thread.
     pub(super) fn running_of(&self, tenant: &TenantId) -> usize {
         self.tenants.get(tenant).map_or(0, |own| own.running)
     }
@@ -222,7 +223,7 @@ mod tests {
             queue.done(&TenantId::parse(&tenant).unwrap());
             order.push(tenant);
         }
-        // the order of two tenants that were never served does not matter
+        // neither tenant was served before, so either may come first
         assert!(order[0] != order[1] && order[2] != order[3] && order[4] == "many", "{order:?}");
         assert!(queue.tenants.is_empty());
     }

@@ -1,4 +1,5 @@
-//! One attempt at a query: cancellation, the time limit of small queries, and yielding to writers.
+//! Controls one attempt at a query: whether it is canceled or took too long to be small, and when it yields
+//! to writers.
 
 use super::{Lane, SMALL_TIME};
 use crate::http::queries::running_queries::RunningQuery;
@@ -11,10 +12,10 @@ use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// Calls of [`Interrupt::is_set`] per reading of the clock.
+/// The clock is read once per this many calls of [`Interrupt::is_set`].
 const QUESTIONS: u32 = 4;
 
-/// Time for which a query runs before it yields the processor to threads that handle writes.
+/// After running for this long, a query yields the processor to threads that handle writes.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
 #[derive(Debug, Clone)]
@@ -24,8 +25,8 @@ pub(crate) struct QueryLimits {
     pub(crate) answers: Account,
 }
 
-/// Interrupts a query that is canceled or not small. [`Interrupt::is_set`] also yields to writers, so do not
-/// call it while holding a lock.
+/// Interrupts a query that is canceled, or not small. [`Interrupt::is_set`] also yields to writers, so it
+/// must not be called while a lock is held.
 #[derive(Debug)]
 pub(crate) struct Turn {
     clock: Arc<dyn Clock>,
@@ -33,11 +34,11 @@ pub(crate) struct Turn {
     query: Arc<RunningQuery>,
     pub(crate) limits: QueryLimits,
     lane: Lane,
-    /// True once the attempt must end because the query is not small.
+    /// True once this attempt on the small-query thread must end, because the query is not small.
     is_over: AtomicBool,
     questions: AtomicU32,
     began: Instant,
-    /// Time of the last yield, in microseconds since `began`.
+    /// When the query last yielded, in microseconds after `began`.
     yielded_us: AtomicU32,
 }
 
@@ -49,7 +50,7 @@ impl Turn {
         Self { clock, traffic, query, limits, lane, is_over, questions, began, yielded_us }
     }
 
-    /// True if the attempt was ended because the query is not small.
+    /// True if this attempt ended because the query is not small.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -85,13 +86,14 @@ impl Interrupt for Turn {
         if self.is_canceled() || self.is_over() {
             return true;
         }
-        // only one thread calls this, so a separate load and store suffice
+        // no other thread counts, so a load and a store suffice
         let questions = self.questions.load(Ordering::Relaxed).wrapping_add(1);
         self.questions.store(questions, Ordering::Relaxed);
         questions.is_multiple_of(QUESTIONS) && self.check_time()
     }
 
-    /// True if the query may read files. Ends an attempt on the small-query thread.
+    /// Asked before files are read. A query that reads files is not small: an attempt on the small-query
+    /// thread ends here.
     fn may_wait(&self) -> bool {
         if self.lane == Lane::Small {
             self.is_over.store(true, Ordering::Relaxed);
