@@ -12,10 +12,10 @@ pub struct LiveFile {
     pub rows: u64,
     /// Bounds of the leading sort column (the metric's name), if known.
     pub names: Option<(String, String)>,
-    /// Order among the day's early files, or among its other files (see [`crate::delta`]). Files with the same sequence
-    /// hold different series.
+    /// Place in the order of writes, among the day's early files or among its other files (see [`crate::delta`]).
+    /// Files with the same sequence hold different series.
     pub sequence: i64,
-    /// Sequence up to which tombstones were applied, or 0.
+    /// Sequence of the last tombstone that was applied to the file, or 0.
     pub applied: i64,
     /// True if the file counts as written before all others of its day, as files of other engines do.
     pub is_early: bool,

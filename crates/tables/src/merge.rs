@@ -22,9 +22,10 @@ use std::cmp::Ordering;
 #[derive(Debug)]
 pub struct Merge<R: Ranges> {
     sources: Vec<Source<R>>,
-    /// Sources that are positioned on a row, as a binary heap by labels, then by order of writes.
+    /// Indexes of the sources that are on a row. They form a binary heap, ordered by the row's labels and then by the
+    /// order of writes.
     heap: Vec<usize>,
-    /// Sources with the current series, the earliest first.
+    /// Indexes of the sources that have the current series, the earliest first.
     current: Vec<usize>,
     labels: Vec<u8>,
     key: SeriesKey,
@@ -59,13 +60,13 @@ impl<R: Ranges> Source<R> {
 }
 
 impl<R: Ranges> Merge<R> {
-    /// Merges `cursors`, each before its first row, in the order of writes. A `tolerant` merge skips damaged files from
-    /// the first damaged row on; see [`Merge::damaged`].
+    /// Merges the files of `cursors`, which must be in the order of writes, each before its first row. A `tolerant`
+    /// merge skips a damaged file from its first damaged row on; see [`Merge::damaged`].
     pub fn new(cursors: Vec<Cursor<R>>, tolerant: bool) -> Result<Self, TableError> {
         Self::of(cursors.into_iter().map(Run::whole).collect(), tolerant, usize::MAX)
     }
 
-    /// Like [`Merge::new`], with at most `rows_bytes_max` for overlapping rows of one series.
+    /// Like [`Merge::new`], but overlapping rows of one series may take at most `rows_bytes_max` of memory.
     pub(crate) fn of(runs: Vec<Run<R>>, tolerant: bool, rows_bytes_max: usize) -> Result<Self, TableError> {
         let source = |run| Source { run: Some(run), row: Samples::default(), at: 0, more: false };
         let sources: Vec<_> = runs.into_iter().map(source).collect();
@@ -89,7 +90,7 @@ impl<R: Ranges> Merge<R> {
         Ok(merge)
     }
 
-    /// Moves to the next series, past unread samples.
+    /// Moves to the next series, and skips samples of the current one that were not read.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         for i in std::mem::take(&mut self.current) {
             self.release_row(i);
@@ -143,7 +144,7 @@ impl<R: Ranges> Merge<R> {
             }
             self.bound_rows()?;
             let open = self.current.iter().map(|i| &self.sources[*i]).filter(|s| s.more);
-            // Samples after the end of a row may be in its successor too.
+            // Later samples may also be in a row that is not read yet: the next row of a file whose row ends here.
             let upto = open.filter_map(|s| s.row.timestamps.last()).min().copied().unwrap_or(i64::MAX);
             self.append_upto(upto, out);
             if out.timestamps.len() > before {
@@ -187,7 +188,7 @@ impl<R: Ranges> Merge<R> {
         (end? < second).then_some(source)
     }
 
-    /// Appends a source's next row.
+    /// Appends all samples of a source's next row, which overlaps with no other source.
     fn read_row(&mut self, i: usize, out: &mut Samples) -> Result<(), TableError> {
         let before = out.timestamps.len();
         let run = self.sources[i].run.as_mut().expect("BUG: a source with more rows has no run");
@@ -199,7 +200,7 @@ impl<R: Ranges> Merge<R> {
         self.step(i)
     }
 
-    /// Reads the next row of an empty source.
+    /// If all samples of a source's row were returned, reads its next row of the current series.
     fn fill(&mut self, i: usize) -> Result<(), TableError> {
         while self.sources[i].rest().is_empty() && self.sources[i].more {
             let source = &mut self.sources[i];
@@ -217,7 +218,7 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// Releases a row, and memory beyond the source's share.
+    /// Clears a source's row, and frees its buffer if this is larger than the source's share of the memory.
     fn release_row(&mut self, i: usize) {
         let bytes_max = self.rows_bytes_max / self.sources.len();
         let source = &mut self.sources[i];
@@ -274,7 +275,7 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// Appends samples of the current rows up to `upto`.
+    /// Merges the samples of the current rows with times up to `upto`, and appends them to `out`.
     fn append_upto(&mut self, upto: i64, out: &mut Samples) {
         let sources = &mut self.sources;
         let mut parts: Vec<(usize, usize)> = Vec::with_capacity(self.current.len());

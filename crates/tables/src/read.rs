@@ -56,7 +56,7 @@ pub struct ReadStats {
     pub row_groups: u64,
     /// Number of fully decoded rows.
     pub rows: u64,
-    /// Samples for which another program's file has two values.
+    /// Number of samples for which a file of another program has two different values.
     pub conflicts: u64,
 }
 

@@ -31,9 +31,9 @@ pub(crate) struct Run<R: Ranges> {
     ahead_bytes: usize,
     /// Position after the last row read.
     bookmark: Bookmark,
-    /// Error that follows the rows read ahead.
+    /// Error that ended reading ahead. It is returned after the rows before it.
     failure: Option<TableError>,
-    /// Counts of closed cursors.
+    /// Statistics of this file's cursors that were closed.
     stats: ReadStats,
 }
 
@@ -56,14 +56,14 @@ struct Row {
 }
 
 impl<R: Ranges> Run<R> {
-    /// A run before its first row, whose file stays open.
+    /// Reads rows through a cursor that is before its first row. The file stays open, however much memory it needs.
     pub(crate) fn whole(cursor: Cursor<R>) -> Self {
         let kind = cursor.kind();
         Self::new(State::Open(Box::new(cursor), 0), kind, Arc::new(Select::ALL), 0, usize::MAX)
     }
 
-    /// A run before its first row. The file holds `share_bytes`, one row's labels, and memory for reading. About
-    /// `window_bytes` are fetched at a time.
+    /// Reads a file from its first row on. Between reads, the file holds about `share_bytes` of memory and one row's
+    /// labels. About `window_bytes` are fetched at a time.
     pub(crate) fn sharing(
         file: R,
         kind: &'static Kind,
@@ -158,7 +158,7 @@ impl<R: Ranges> Run<R> {
         let State::Open(mut cursor, _) = std::mem::replace(&mut self.state, State::Over) else {
             panic!("BUG: rows are read ahead from a closed file");
         };
-        // a row that does not fit is read again later
+        // a row that does not fit is read again later, and its conflicts are counted then
         let mut conflicts = cursor.stats().conflicts;
         let mut more = true;
         while more {
@@ -256,7 +256,7 @@ impl<R: Ranges> Run<R> {
         read
     }
 
-    /// Memory beyond the run's own size, with an open file's footer.
+    /// Memory on the heap, including the footer of an open file.
     pub(crate) fn held_bytes(&self) -> usize {
         let cursor = match &self.state {
             State::Open(cursor, _) => cursor.held_bytes(),

@@ -98,7 +98,8 @@ impl Chunk {
         })
     }
 
-    /// Decodes nullable values. `decode` returns the values of a page that are not null, given the dictionary.
+    /// Decodes nullable values. `decode` gets each page, the dictionary first, and appends the page's values that are
+    /// not null.
     fn optional(
         &self,
         mut decode: impl FnMut(Unpacked, usize, &mut Vec<i64>) -> Result<(), Damage>,
@@ -139,7 +140,7 @@ impl Chunk {
         self.one_a_row(all)
     }
 
-    /// Decodes one text for each row.
+    /// Decodes a column that has one string for each row.
     pub(crate) fn texts(&self) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|page, len| texts.add(&page, len))?;
@@ -147,7 +148,8 @@ impl Chunk {
         Ok(texts)
     }
 
-    /// Decodes texts in lists, and the end of each list.
+    /// Decodes a column whose rows are lists of strings. Returns the strings, and for each row the number of strings
+    /// up to the row's end.
     pub(crate) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
         let (mut texts, mut ends) = (Texts::default(), Vec::with_capacity(self.capacity()));
         let (mut repeated, mut defined) = (Vec::new(), Vec::new());
@@ -176,7 +178,7 @@ impl Chunk {
         Ok((texts, self.one_a_row(ends)?))
     }
 
-    /// Decodes texts in lists, without the ends of the lists.
+    /// Like [`Self::lists`], but returns only the strings, without the ends of the rows.
     pub(crate) fn listed(&self) -> Result<Texts, Damage> {
         let mut all = Vec::new();
         let mut texts = self.each_listed(|_, codes| all.extend_from_slice(codes))?;
@@ -184,7 +186,8 @@ impl Chunk {
         Ok(texts)
     }
 
-    /// Passes the codes of texts in lists to `each` in batches, with the texts so far. Returns all texts.
+    /// Decodes a column whose rows are lists of strings. Strings are deduplicated: `each` gets batches of indexes into
+    /// the list of distinct strings found so far. Returns this list in the end.
     pub(crate) fn each_listed(&self, mut each: impl FnMut(&Texts, &[u32])) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|mut page, levels| {
@@ -202,14 +205,15 @@ impl Chunk {
     }
 }
 
-/// Column of texts: each distinct text once, and a code for each value.
+/// Values of a column of strings. Each distinct string is stored once, and each value is an index into the stored
+/// strings, called code.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    /// Code of each value.
+    /// For each value of the column, the code of its string.
     pub(crate) codes: Vec<u32>,
-    /// Codes by text, for pages without dictionary encoding.
+    /// Codes of the strings in pages without dictionary encoding, to find strings that are stored already.
     known: HashMap<Box<[u8]>, u32>,
 }
 
@@ -231,7 +235,6 @@ impl Texts {
         (0..self.len() as u32).map(text)
     }
 
-    /// Adds a text and returns its code.
     pub(crate) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
         std::str::from_utf8(text).map_err(|_| "a label is not UTF-8")?;
         self.bytes.extend_from_slice(text);
@@ -239,7 +242,7 @@ impl Texts {
         Ok(self.ends.len() as u32 - 1)
     }
 
-    /// Adds the values of a page, or a dictionary.
+    /// Adds the values of a data page, or the strings of a dictionary page.
     fn add(&mut self, page: &Unpacked, len: usize) -> Result<(), Damage> {
         if page.header.kind == DICTIONARY_PAGE {
             return each_text(page.rest(), len, |text| self.push(text).map(drop));

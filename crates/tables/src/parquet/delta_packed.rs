@@ -17,13 +17,14 @@ const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
 
 const MINIBLOCKS_MAX: usize = 16;
 
-/// Values passed to the caller while a page is opened.
+/// Contents of a page, which [`Packed::open`] passes to its caller: the first value, then the differences between
+/// neighbouring values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Steps<'a> {
     First(i64),
-    /// A number of equal differences, and their value.
+    /// A number of differences that are all equal, and their value.
     Alike(usize, i64),
-    /// Least difference, and the excess of each over the least.
+    /// The least of some differences, and by how much each of them exceeds the least.
     Each(i64, &'a [u64]),
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Packed {
 
 #[derive(Debug)]
 struct Block {
-    /// Value before the block.
+    /// Last value before the block, to which the block's first difference is added.
     before: i64,
     /// Offset of the block, or [`LEFT_OUT`] if dropped.
     at: u32,
@@ -99,7 +100,7 @@ impl Packed {
             return 0..0;
         }
         let size = self.miniblock * self.miniblocks;
-        // the header has the first value
+        // the first value is in the header, not in a block
         range.start.max(1).div_ceil(size) - 1..range.end.saturating_sub(1).div_ceil(size)
     }
 

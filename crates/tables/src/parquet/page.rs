@@ -35,7 +35,7 @@ pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 thread_local! {
-    /// Creating a decompressor costs as much as several pages.
+    /// Decompressor of this thread. Creating a new one costs as much as decompressing several pages.
     static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -143,7 +143,8 @@ struct Thrift<'a> {
 }
 
 impl Thrift<'_> {
-    /// Passes all integers of a struct to `each`, with the path of field numbers.
+    /// Passes each integer in the struct, or in a struct within it, to `each`, with the numbers of the fields that
+    /// lead to it.
     fn fields(&mut self, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
         self.within(&mut Vec::with_capacity(THRIFT_DEPTH_MAX), each)
     }

@@ -72,7 +72,7 @@ pub(crate) struct Indexes {
     runs: Box<[Start]>,
 }
 
-/// Start of a run: its first number, and its bytes.
+/// Start of a run: the position of its first number among all numbers, and the offset of its bytes.
 #[derive(Debug)]
 struct Start {
     first: u32,
@@ -111,7 +111,8 @@ impl Indexes {
         self.len
     }
 
-    /// Passes the indexes of `range` to `each`, with the repetitions of each.
+    /// Passes the dictionary indexes at the positions in `range` to `each`. An index that is repeated is passed once,
+    /// with the number of repetitions.
     pub(crate) fn read(&self, range: Range<usize>, mut each: impl FnMut(usize, usize)) {
         assert!(range.end <= self.len, "BUG: indexes are read beyond the page's end");
         let run = self.runs.partition_point(|run| run.first as usize <= range.start).saturating_sub(1);
@@ -166,7 +167,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Passes the numbers packed in `bytes` to `each`.
+/// Unpacks the numbers at the positions in `range`, and passes them to `each` in groups.
 fn each_group(bytes: &[u8], width: u8, range: Range<usize>, mut each: impl FnMut(&[u64])) {
     let mut numbers = [0; GROUP];
     for group in range.start / GROUP..range.end.div_ceil(GROUP) {
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!((indexes(&[], 0, &mut out), indexes(&[], 1, &mut out)), (Some(()), None));
     }
 
-    /// Checks reads of random parts, and bounds that are kept or exceeded.
+    /// Reads from random positions, and checks that indexes which reach the bound are refused.
     fn from_the_middle(rng: &mut Rng, values: &[u8], numbers: &[u32]) {
         let (len, bound) = (numbers.len(), *numbers.iter().max().unwrap() as usize + 1);
         let open = |len, bound| Indexes::open([&[9, 9], values].concat(), 2, len, bound);

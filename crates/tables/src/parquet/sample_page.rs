@@ -28,7 +28,8 @@ pub(crate) struct Expected {
     /// Number of values and nulls.
     pub(crate) levels: usize,
     pub(crate) values: usize,
-    /// For timestamps: each row's end, first and last timestamp.
+    /// For a page of timestamps, each row's end (as an index into the page's timestamps), first and last timestamp.
+    /// Empty for other pages.
     pub(crate) rows: Vec<(usize, i64, i64)>,
 }
 
@@ -104,7 +105,7 @@ impl SamplePage {
         }
     }
 
-    /// Drops blocks outside all ranges, if they are most of the page.
+    /// Drops the blocks that have no values in `ranges`, if they are most of the page. Pages of floats stay whole.
     pub(crate) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         match self.values {
             Values::Integers(packed) => Self { values: Values::Integers(packed.only(ranges)) },
@@ -140,9 +141,9 @@ impl SamplePage {
 
 /// Checks that each row's times ascend from its start to its end.
 struct Ascending<'a> {
-    /// Rows whose end is not reached.
+    /// Rows whose last timestamp was not checked yet.
     rows: &'a [(usize, i64, i64)],
-    /// Number of timestamps so far.
+    /// Number of timestamps checked so far.
     at: usize,
     last: i64,
     /// True if the next timestamp is the first of a row.
@@ -201,7 +202,8 @@ impl Ascending<'_> {
         self.pass(1);
     }
 
-    /// Checks the next `len` times by the `sum` of their steps and the union of the `bits` of [`less_one`].
+    /// Checks the next `len` timestamps together. `sum` is the sum of the steps between them. `bits` is the bitwise OR
+    /// of [`less_one`] of each step, and shows if a step is too large or does not ascend.
     fn go_on(&mut self, len: usize, sum: i64, bits: u64) {
         let last = self.last.checked_add(sum).filter(|_| bits >> STEP_BITS == 0);
         self.broken |= last.is_none();
@@ -221,7 +223,7 @@ impl Ascending<'_> {
     }
 }
 
-/// A step minus one, which has few bits if times ascend.
+/// A step minus one, as an unsigned number. It is small if times ascend, and huge for a step of zero or less.
 const fn less_one(step: i64) -> u64 {
     step.wrapping_sub(1) as u64
 }

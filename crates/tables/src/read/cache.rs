@@ -149,7 +149,7 @@ pub(crate) struct CachedFile {
     files: usize,
     /// Bytes of the whole file, if they were fetched ahead.
     whole: Option<Bytes>,
-    /// True if ranges read from the file are cached.
+    /// True if data that is read from the file is added to the cache.
     keeps: bool,
 }
 
@@ -184,7 +184,7 @@ impl Ranges for CachedFile {
             let fetched = self.file.fetch(&missing)?;
             self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
             for (range, bytes) in missing.iter().zip(&fetched) {
-                // Bytes from the store may be a slice of a larger buffer.
+                // The store may return a slice of a larger buffer, which the cache would keep in memory.
                 let own = Bytes::copy_from_slice(bytes);
                 self.cache.put(key(range), Content::Range(own.clone()), own.len());
             }
@@ -254,7 +254,7 @@ impl CachedFile {
         &self.file
     }
 
-    /// Provides the bytes of the whole file, which was fetched at once.
+    /// Sets the content of the whole file, which the caller has fetched, so that reads need no further requests.
     pub(crate) fn fill(&mut self, whole: Bytes) {
         self.cache.lock().stats.fetched_bytes += whole.len() as u64;
         self.whole = Some(whole);

@@ -20,7 +20,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a window, fetched at a time. Edges of windows are read twice, which costs little at this size.
+/// Default number of bytes that are fetched at a time, called a window. Edges of windows are read twice, which costs
+/// little at this size.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// The wanted rows of one file. Holds the pages of one window and their decoded data.
@@ -45,7 +46,7 @@ pub struct Cursor<R: Ranges> {
 /// Position from which another cursor continues.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bookmark {
-    /// Row group, and a row at or before the next one.
+    /// A row group, and a row in it at or before the next row to read.
     group: usize,
     row: usize,
     /// Labels and end time of the last row read.
@@ -106,7 +107,8 @@ impl<R: Ranges> Cursor<R> {
         Self::resume(file, footer, select, window_bytes, Bookmark::default())
     }
 
-    /// A cursor that continues from `from`, perhaps with rows already read.
+    /// A cursor that continues at the bookmark `from`. It may return some rows before the bookmark again, which
+    /// [`Bookmark::is_past`] recognizes.
     pub(crate) fn resume(
         file: R,
         footer: Arc<Footer>,
@@ -140,7 +142,7 @@ impl<R: Ranges> Cursor<R> {
         self
     }
 
-    /// Moves a bookmark before the current row.
+    /// Sets a bookmark with which another cursor continues at the current row, or shortly before it.
     pub(crate) fn mark(&self, bookmark: &mut Bookmark) {
         (bookmark.group, bookmark.row) = match &self.part {
             Part::None | Part::Foreign(_) => (0, 0),
@@ -153,7 +155,6 @@ impl<R: Ranges> Cursor<R> {
         self.file
     }
 
-    /// Number of fetches and decodings.
     pub(crate) const fn loads(&self) -> u64 {
         self.loads
     }
@@ -210,7 +211,7 @@ impl<R: Ranges> Cursor<R> {
         end
     }
 
-    /// Moves to the next decoded row.
+    /// Moves to the next row, if that row is decoded already.
     fn step(&mut self) -> bool {
         match &mut self.part {
             Part::None | Part::Foreign(_) => false,
@@ -262,7 +263,6 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Begins to read a file of another program.
     fn begin_foreign(&mut self) {
         self.groups = Some(VecDeque::new());
         let from = self.from.last.as_ref().map(|(labels, _)| &**labels);
@@ -339,7 +339,8 @@ impl<R: Ranges> Cursor<R> {
         Ok(more)
     }
 
-    /// True for the first read of a whole row group: reading label columns is then faster than an index.
+    /// True if a whole row group is read for the first time: its label columns are then read faster than an index is
+    /// built.
     fn scans_labels_whole(&self, group: usize) -> bool {
         let Self { file, footer, select, .. } = self;
         footer.is_ours()
@@ -462,7 +463,7 @@ pub(super) fn row_group_index(
     if RowGroupIndex::estimate(footer, group) > file.index_bytes_max() {
         return Ok(None);
     }
-    // without an index, a small part is read faster
+    // the first read of a small part of a row group is faster without building an index
     let few = 2 * rows.iter().map(Range::len).sum::<usize>() < footer.rows_of(group);
     if few && known.is_none() {
         file.cache(slot, Cached::Asked);

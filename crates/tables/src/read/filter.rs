@@ -93,7 +93,8 @@ fn match_label(
     })
 }
 
-/// A test with its last result: neighbouring rows often have equal values, and regular expressions are slow.
+/// A matcher with the last value that it tested and the result. Neighbouring rows often have equal values, and regular
+/// expressions are slow.
 struct Remembered<'a> {
     matcher: &'a Matcher,
     stop: &'a Stop,

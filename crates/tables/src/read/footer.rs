@@ -155,7 +155,7 @@ pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
     })
 }
 
-/// Must be called within [`guarded`].
+/// Must be called within [`guarded`], because the Parquet library may panic on damaged bytes.
 fn read(file: &dyn Ranges, page_index: PageIndexPolicy) -> Result<ParquetMetaData, TableError> {
     if file.len() < FILE_BYTES_MIN {
         return Err(TableError::damaged(file.name(), format!("it has only {} bytes", file.len())));

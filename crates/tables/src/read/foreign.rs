@@ -28,10 +28,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Approximate number of samples read before their rows are returned, at 16 bytes each.
+/// About this many samples, at 16 bytes each, are read into memory before their rows are returned.
 const WINDOW_SAMPLES: u64 = 32 << 10;
 
-/// Maximum number of rows read before they are returned, besides the rest of the last chain.
+/// At most this many rows are read into memory before they are returned, apart from the remaining rows of the last
+/// chain.
 const WINDOW_ROWS: u64 = 4096;
 
 /// Maximum number of rows decoded together, whose labels are held in memory.
@@ -95,13 +96,13 @@ struct Chain {
 #[derive(Debug)]
 pub(super) struct Foreign {
     window_bytes: usize,
-    /// First wanted series.
+    /// Series to begin with; `None` for the file's first.
     from: Option<InTables>,
-    /// Series kept by the last pass and not returned.
+    /// Series that the last pass over the key columns kept, and whose rows were not read yet.
     series: BTreeMap<InTables, Series>,
     /// Last series taken from `series`.
     after: Option<InTables>,
-    /// True if series follow those of the last pass.
+    /// True if the file has more series than the last pass could keep.
     is_more: bool,
     /// Chains whose samples are not read yet.
     chains: VecDeque<Chain>,
@@ -328,7 +329,7 @@ impl Chain {
     }
 }
 
-/// Collects the timestamps at which the values differ.
+/// Collects the timestamps at which `a` and `b` have different values.
 fn note_conflicts(a: &Samples, b: &Samples, times: &mut Vec<i64>) {
     let mut at = 0;
     for (time, value) in a.iter_from(0) {

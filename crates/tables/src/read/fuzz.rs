@@ -70,7 +70,7 @@ pub fn row_group(bytes: &[u8]) {
     }
 }
 
-/// Reads encoded values, after their number (two bytes).
+/// Decodes `bytes` as a page, and as a number of values (two bytes) followed by the encoded values.
 pub fn values(bytes: &[u8]) {
     let _ = Unpacked::take(&mut &*bytes);
     let Some((len, encoded)) = bytes.split_first_chunk::<2>() else { return };

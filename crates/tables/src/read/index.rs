@@ -160,7 +160,7 @@ impl RowGroupIndex {
             }
         }
         let mut rows: Vec<u32> = passing.iter().flat_map(|pair| self.postings_of(*pair)).copied().collect();
-        // a row has one value of a label
+        // a row has only one value of a label, so no row is found twice
         if passing.len() > 1 {
             rows.sort_unstable();
         }

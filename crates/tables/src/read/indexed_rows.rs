@@ -38,7 +38,7 @@ struct Column {
     /// Index of the column among all leaves.
     leaf: usize,
     pages: Vec<PagePlace>,
-    /// Memory of an open page for each of its bytes in the file.
+    /// Ratio of an open page's memory to its size in the file, estimated from the whole column.
     growth: f64,
     /// Open pages with their numbers, ascending.
     open: Vec<(usize, Arc<SamplePage>)>,
@@ -61,7 +61,7 @@ struct Missing {
 }
 
 impl IndexedRows {
-    /// A reader of `rows`, with about `window_bytes` of pages at a time.
+    /// Reads `rows` of a row group. The pages that are open at a time take about `window_bytes`.
     pub(super) fn new(
         footer: &Footer,
         group: usize,
@@ -203,7 +203,7 @@ impl IndexedRows {
             FLOATS => SamplePage::floats(bytes, &expected, column.dictionary.as_ref())?,
             _ => SamplePage::integers(bytes, &expected)?,
         };
-        // a page needed again for other rows is cached whole
+        // the page was cached before, but without the blocks of these rows, so now it is cached whole
         Ok(match missing.partly {
             true => page,
             false => page.only(wanted_values(&self.index, &self.rows, missing.column, &rows)),
@@ -266,7 +266,7 @@ impl IndexedRows {
         self.mantissas = mantissas;
     }
 
-    /// The row's open page, and its values there.
+    /// The open page that holds the row's values, and their range in this page.
     fn open_page(&self, column: usize, row: usize) -> (&SamplePage, Range<usize>) {
         let of = self.column(column);
         let number = of.page_of(row);
@@ -318,7 +318,7 @@ impl Column {
         (range.end - range.start) as f64 * self.growth
     }
 
-    /// Position among the open pages, or where to insert.
+    /// Position of the page among the open pages, or as an error the position at which to insert it.
     fn find(&self, page: usize) -> Result<usize, usize> {
         self.open.binary_search_by_key(&page, |(page, _)| *page)
     }
@@ -328,7 +328,7 @@ fn values_of(index: &RowGroupIndex, row: usize) -> usize {
     if index.decimal(row).is_some() { MANTISSAS } else { FLOATS }
 }
 
-/// Values of rows, as indexes into a page that begins at the row `first`.
+/// Range of the values of `rows` in a page that begins with the row `first`.
 fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>) -> Range<usize> {
     let before = |row| {
         let (samples, decimals) = index.samples_before(row);
@@ -337,7 +337,7 @@ fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>
     before(rows.start) - before(first)..before(rows.end) - before(first)
 }
 
-/// Values of each wanted row in a page.
+/// For each wanted row on the page, the range of its values there. `page` is the page's range of rows.
 fn wanted_values(
     index: &RowGroupIndex,
     wanted: &[u32],

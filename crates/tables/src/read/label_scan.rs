@@ -23,14 +23,14 @@ pub enum LabelScan<'a> {
 }
 
 impl LabelScan<'_> {
-    /// True if a row group's label columns are small enough.
+    /// True if a row group's label columns are small enough to be read whole.
     pub(super) fn has_room(footer: &Footer, group: usize) -> bool {
         let held = prune::label_count(footer.parquet(), group)
             .saturating_add(prune::label_bytes(footer.parquet(), group));
         held <= LABELS_MAX
     }
 
-    /// Passes the texts of a row group of Floodmark's own files to `each`.
+    /// Passes the wanted label names or values of a row group to `each`. The file must be one of Floodmark's own.
     pub(super) fn each_of(
         self,
         file: &dyn Ranges,
@@ -79,7 +79,7 @@ fn mark(used: &mut Vec<bool>, texts: &Texts, codes: &[u32]) {
     codes.iter().for_each(|code| used[*code as usize] = true);
 }
 
-/// Checks and returns the marked texts.
+/// Returns the texts that are marked, or an error if `check` fails for one of them.
 fn of_label(
     texts: &Texts,
     marked: &[bool],
@@ -93,7 +93,7 @@ pub(super) fn values_of(label: &str, names: &Chunk, values: &Chunk) -> Result<Ve
     if names.levels != values.levels {
         return Err(row::UNPAIRED);
     }
-    // whether each text is the label, and whether each entry has this name
+    // for each distinct name, whether it is `label`; and for each entry, whether it has this name
     let (mut is_label, mut named) = (Vec::new(), Vec::new());
     names.each_listed(|texts, codes| {
         let more = is_label.len() as u32..texts.len() as u32;

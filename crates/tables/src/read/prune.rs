@@ -57,7 +57,7 @@ pub(super) fn label_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
     labels.map(|c| u64::try_from(c.uncompressed_size()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
 }
 
-/// Compressed size of a row group's columns.
+/// Compressed size of the row group's columns that a read needs, with or without samples.
 pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bool) -> u64 {
     let columns = metadata.row_group(group).columns().iter().filter(|column| {
         let root = column.column_path().parts().first().map_or("", String::as_str);
@@ -105,7 +105,7 @@ impl Columns {
             && bounds(metadata, group, self.end).1.is_none_or(|last| last >= select.range.start_ms)
     }
 
-    /// Rows in pages that may match by every column.
+    /// Rows in pages whose bounds do not exclude them in any column.
     fn matching_rows(
         &self,
         metadata: &ParquetMetaData,

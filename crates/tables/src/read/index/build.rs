@@ -17,7 +17,7 @@ const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
 const ROW_LABEL_BYTES: u64 = 2 * 4;
 
 impl RowGroupIndex {
-    /// Approximate memory of an index.
+    /// Approximate memory of a row group's index, estimated from the footer.
     pub(in crate::read) fn estimate(footer: &Footer, group: usize) -> u64 {
         let parquet = footer.parquet();
         let rows = u64::try_from(parquet.row_group(group).num_rows()).unwrap_or(u64::MAX);

@@ -13,7 +13,7 @@ use model::labels::{METRIC_NAME, put_label};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A label pair: the ranks of its name and value.
+/// A label pair: the rank of its name in the upper 32 bits, and the rank of its value in the lower 32 bits.
 pub(super) type Pair = u64;
 
 pub(super) const fn name(pair: Pair) -> u32 {
@@ -57,7 +57,8 @@ pub(super) struct Pairs {
     values: Ranked,
     metric_name: u32,
     numbers: HashMap<Pair, u32>,
-    /// Last pair with each value, because few values have several names.
+    /// For each value, the last pair that had it, and this pair's number. Few values have several names, so this pair
+    /// is usually the right one.
     recent: Vec<(Pair, u32)>,
     /// Label pairs in canonical form, and the end of each pair.
     texts: Vec<u8>,
@@ -74,7 +75,7 @@ pub(super) struct Numbered {
 }
 
 impl Pairs {
-    /// Takes the columns of metric names, other names and other values.
+    /// Prepares to number the label pairs in these columns: metric names, names of other labels, and their values.
     pub(super) fn new(metrics: Texts, mut names: Texts, values: Texts) -> Result<Self, Damage> {
         let code = names.push(METRIC_NAME.as_bytes())?;
         let [metrics, names, values] = [metrics, names, values].map(Ranked::new);
@@ -138,7 +139,7 @@ impl Pairs {
         &self.texts[super::part(&self.ends, number as usize)]
     }
 
-    /// Length of the longest canonical form.
+    /// Length of the longest label pair in canonical form.
     pub(super) const fn longest(&self) -> usize {
         self.longest
     }
