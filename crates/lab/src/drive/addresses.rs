@@ -8,10 +8,10 @@ use anyhow::Result;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::time::Duration;
 
-/// Addresses of a target, resolved once.
+/// Addresses of a target. Host names are resolved once, before the load.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// By tenant. Writers take the endpoints in turn.
+    /// Endpoints for writing by tenant. The writers of a tenant take them in turn.
     write: Vec<Vec<Endpoint>>,
     read: Vec<Endpoint>,
     version: Version,
@@ -44,7 +44,7 @@ impl Addresses {
         Ok(Client::new(endpoints[writer % endpoints.len()].clone(), headers, self.timeout))
     }
 
-    /// A client for queries, and the prefix of each query's path.
+    /// Returns a client for a tenant's queries, and the prefix of the path of each query.
     pub(crate) fn reader(&self, tenant: &Tenant) -> Result<(Client, String)> {
         let endpoint = &self.read[tenant.number];
         let path = endpoint.path().trim_end_matches('/').to_owned();
@@ -52,13 +52,13 @@ impl Addresses {
     }
 }
 
-/// URL for queries, with the placeholders for the tenant.
+/// URL for queries. It still contains the placeholders `{tenant}` and `{index}`.
 pub(crate) fn read_url(scenario: &Scenario) -> String {
     let spec = &scenario.target;
     spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))
 }
 
-/// Headers of a write request. A header in `pairs` overrides a default.
+/// Headers of a write request. The default headers can be overridden by `pairs`.
 fn request_headers(version: Version, pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));

@@ -1,11 +1,10 @@
-//! Values of `Authorization` headers. Results never contain the secrets of a scenario.
+//! Builds the `Authorization` headers of requests. Results of runs never contain these secrets.
 
 use crate::scenario::Auth;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
 
-/// The header's value for `tenant`. The time `now_s` is in seconds since 1970.
 pub(crate) fn authorization(auth: &Auth, tenant: &str, now_s: u64) -> String {
     match auth {
         Auth::Bearer { token } => format!("Bearer {}", fill(token, tenant)),

@@ -15,7 +15,8 @@ use tokio::task::JoinSet;
 
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
-/// Injects the scenario's faults, each in a task. When the load or the run ends, the task reverts the fault and ends.
+/// Starts a task for each fault of the scenario. If the load or the run ends first, the task reverts its fault and
+/// ends.
 pub(crate) fn start(
     scenario: &Scenario,
     target: &Arc<Target>,
@@ -47,7 +48,6 @@ pub(crate) fn start(
     tasks
 }
 
-/// Waits until `at`. Returns false if the run was stopped first.
 async fn wait_until(at: Instant, stop: &Stop) -> bool {
     tokio::select! {
         () = tokio::time::sleep_until(at.into()) => true,
@@ -108,7 +108,7 @@ async fn carry_out(
     Ok(())
 }
 
-/// Limits a control group's writes until it is dropped.
+/// Limits how fast a control group can write, until this value is dropped.
 struct SlowDisk {
     file: PathBuf,
     device: String,
@@ -136,7 +136,7 @@ impl Drop for SlowDisk {
     }
 }
 
-/// Number of a directory's disk, as control groups name it.
+/// Number of the disk that stores a directory, in the form `major:minor` that control groups expect.
 fn device_of(path: &Path) -> Result<String> {
     use std::os::linux::fs::MetadataExt;
     let device = std::fs::metadata(path)
@@ -146,7 +146,7 @@ fn device_of(path: &Path) -> Result<String> {
     whole_disk(Path::new("/sys/dev/block"), number)
 }
 
-/// Number of the whole disk that contains the partition `number`. Control groups can limit only whole disks.
+/// Number of the whole disk if `number` is a partition, because control groups can limit only whole disks.
 fn whole_disk(devices: &Path, number: String) -> Result<String> {
     let device = devices.join(&number);
     if !device.join("partition").exists() {
@@ -160,7 +160,7 @@ fn whole_disk(devices: &Path, number: String) -> Result<String> {
 /// A network namespace whose loopback and links are down until this value is dropped.
 struct Cut {
     namespace: String,
-    /// Routes to restore. The kernel removes the routes of a link that goes down.
+    /// Routes that the kernel removes when a link goes down, and that are restored afterwards.
     routes: String,
 }
 

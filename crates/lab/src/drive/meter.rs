@@ -1,4 +1,4 @@
-//! Counts per second for the timeline, and totals of a run.
+//! Figures of each second for the timeline, and the totals of a whole run.
 
 use super::tally::{Tally, histogram};
 use crate::observe::procfs::Process;
@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Sums over all tallies since the start of the run.
+/// Sums of all connections' counts since the start of the run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sums {
     pub(crate) offered: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Meter {
     last: (Instant, Sums),
     last_cpu_s: f64,
     begin_cpu_s: f64,
-    /// When samples were last acknowledged.
+    /// When the target last acknowledged samples.
     last_success: Instant,
     silence: Duration,
 }
@@ -137,7 +137,7 @@ impl Meter {
         &self.last.1
     }
 
-    /// When samples were last acknowledged, in seconds since the start of the run.
+    /// When the target last acknowledged samples, in seconds since the start of the run.
     pub(crate) fn last_success_s(&self) -> f64 {
         (self.last_success - self.begin).as_secs_f64()
     }
@@ -151,7 +151,7 @@ impl Meter {
     }
 }
 
-/// Latencies since the previous call, and the p99 of generator lag in seconds.
+/// Returns the latencies since the previous call, and the p99 of the generator lag in seconds.
 pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Histogram<u64>, Option<f64>) {
     let mut all = histogram();
     let mut lag: Option<f64> = None;
@@ -168,7 +168,7 @@ pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Hist
     (all, lag)
 }
 
-/// Counts over a whole run, without the figures that are collected during the run.
+/// Adds up the counts of all connections over the whole run.
 pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
     let [mut latency, mut new, mut service, mut refusal, mut lag] = [0; 5].map(|_: u8| histogram());
     let mut totals = Totals::default();

@@ -4,18 +4,18 @@ use super::stop::Stop;
 use crate::http::Access;
 use std::path::PathBuf;
 
-/// Options of a run that are not part of its scenario.
+/// Settings of a run that are not part of its scenario, and can differ from machine to machine.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     pub text: String,
-    /// Settings changed on the command line.
+    /// Changes of the scenario by `--set`, such as `load.tenants=20`.
     pub overrides: Vec<String>,
-    /// Folder of the files that the scenario names.
+    /// Files that the scenario names are looked up in this folder.
     pub folder: PathBuf,
     pub access: Access,
-    /// Number of the part that is generated here, from 1, and number of parts.
+    /// Number of this machine's part of the load, from 1, and the number of parts.
     pub part: (u32, u32),
-    /// Ends the run early. The result is then marked as partial.
+    /// Stops the run early. Its result is then marked as partial.
     pub stop: Stop,
 }
 

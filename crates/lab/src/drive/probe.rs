@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Number of concurrent probes. While one probe waits, the others continue.
+/// Number of probes that wait for samples at the same time.
 const PROBES: usize = 4;
 
 /// First pause between two queries for a sample. Each further pause is twice as long.
@@ -31,7 +31,8 @@ pub(crate) struct Channel {
     receiver: mpsc::Receiver<Acknowledged>,
 }
 
-/// Creates a channel for `per_s` probes per second. It holds one acknowledgement, because older ones are useless.
+/// Creates a channel for `per_s` probes per second. It holds a single acknowledgement, because a probe is useful only
+/// right after the acknowledgement.
 pub(crate) fn channel(per_s: f64) -> Channel {
     let (sender, receiver) = mpsc::channel(1);
     Channel { per_s, sender, receiver }
@@ -42,11 +43,11 @@ pub(crate) struct Probing(Mutex<Seen>);
 
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// From the acknowledgement to the first answer with the sample.
+    /// Time from the acknowledgement of a sample until the first answer that contained it.
     pub(crate) freshness: Histogram<u64>,
-    /// Part of `freshness` since the last point of the timeline.
+    /// Like `freshness`, but only since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
-    /// Samples that were not visible in time, although the target answered.
+    /// Probed samples that the target did not return in time, although it answered the queries.
     pub(crate) invisible: u64,
     pub(crate) wrong: u64,
 }
@@ -58,7 +59,7 @@ impl Probing {
 }
 
 impl Channel {
-    /// Sending side. `None` if the scenario has no probes.
+    /// Passes acknowledged requests to the probes. `None` if the scenario has no probes.
     pub(crate) fn sender(&self) -> Option<mpsc::Sender<Acknowledged>> {
         (self.per_s > 0.0).then(|| self.sender.clone())
     }
@@ -108,7 +109,7 @@ impl Probe {
         loop {
             let acknowledged = {
                 let mut receiver = receiver.lock().await;
-                // acknowledgements in the channel are too old
+                // acknowledgements that waited in the channel are too old
                 while receiver.try_recv().is_ok() {}
                 let Some(acknowledged) = receiver.recv().await else { return };
                 acknowledged
@@ -119,7 +120,7 @@ impl Probe {
         }
     }
 
-    /// Queries one sample of the request until the answer contains it.
+    /// Queries one sample of an acknowledged request until an answer contains it.
     async fn find(&mut self, acknowledged: Acknowledged) {
         let Acknowledged { tenant, slot, round, at } = acknowledged;
         let tenant = tenant as usize;
@@ -156,12 +157,12 @@ impl Probe {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        // no answer at all: other counters record that the target is down
+        // if the target answered no query at all, it is down, which other figures show
         self.probing.lock().invisible += u64::from(answered && !run.lane.stop.is_set());
     }
 }
 
-/// Query for the sample of a series in `round`.
+/// Builds the path of a query for the sample that a series has in `round`.
 fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
     let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
     let stamp = plan.timestamp_ms(target, round);
@@ -170,7 +171,7 @@ fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, 
     format!("{before}/api/v1/query?query={}&time={time}&nocache=1", percent(&selector))
 }
 
-/// Matchers that select one target.
+/// Matchers that select the series of one target, by its unique `pod`.
 fn identity(fleet: &Fleet, target: u64, generation: u64) -> String {
     let labels = fleet.target_labels(target, generation);
     let pod = labels.into_iter().find(|(name, _)| name == "pod").unwrap_or_default();

@@ -20,10 +20,10 @@ use stdx::clock::{Clock, SystemClock};
 use stdx::rng::mix;
 use tokio::task::JoinSet;
 
-/// Pause before an inactive user checks the schedule again.
+/// A user who is inactive at this time checks the schedule again after this pause.
 const ABSENT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Adds the queries of dashboards and logs to the mixes that name these files.
+/// Reads the dashboards and query logs that the scenario names, and adds their queries to its mixes.
 pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<()> {
     for mix in &mut scenario.reads {
         if let Some(path) = mix.grafana.take() {
@@ -45,9 +45,9 @@ pub(crate) struct Reading(Mutex<Counts>);
 
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Without figures that are known only after the load.
+    /// Totals without the figures that are known only after the load.
     pub(crate) totals: ReadTotals,
-    /// Successful queries, from the scheduled start to the end of the answer.
+    /// Latency of successful queries, from the scheduled start to the end of the answer.
     pub(crate) latency: Histogram<u64>,
     pub(crate) recent: Histogram<u64>,
 }
@@ -87,7 +87,7 @@ impl Reading {
     }
 }
 
-/// Starts the users of all mixes. They query until the run ends.
+/// Starts the users of all query mixes, who send queries until the run ends.
 pub(crate) fn start(
     scenario: &Scenario,
     tenants: &[Tenant],
@@ -186,13 +186,13 @@ impl User {
         let broken = answer.is_err();
         self.reading.settle(answer, intended);
         if broken {
-            // the target may be down
+            // pause, because the target may be down
             tokio::time::sleep(ABSENT_PAUSE).await;
         }
     }
 }
 
-/// True if the answer has no series. Checks only the beginning of the body.
+/// True if the answer to a query has no series. It looks only at short answers, because others have series.
 fn is_empty(body: &[u8]) -> bool {
     body.len() < 300 && body.windows(11).any(|w| w == b"\"result\":[]")
 }

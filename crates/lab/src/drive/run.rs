@@ -50,7 +50,7 @@ use traffic::{Ended, Ready, Traffic};
 #[derive(Debug)]
 pub struct Outcome {
     pub result: RunResult,
-    /// By tenant. The ledger of a tenant's history precedes the ledger of the tenant's run.
+    /// Ledgers of all tenants. A tenant's history has a ledger of its own, which precedes the ledger of the run.
     pub ledgers: Vec<Ledger>,
 }
 
@@ -58,7 +58,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Obser
     Ok(carry_out(scenario, options, observer).await?.result)
 }
 
-/// Like [`run`], but also returns the ledgers.
+/// Like [`run`], but also returns the ledgers, which say what was sent and acknowledged.
 pub async fn carry_out(
     scenario: &Scenario,
     options: &RunOptions,
@@ -75,7 +75,7 @@ pub async fn carry_out(
     }
     let options = &options;
     readers::import(&mut scenario, &options.folder)?;
-    // declared before the target, and so dropped after the target, which uses this directory
+    // the target uses files in this directory, so it must be dropped first: variables are dropped in reverse order
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
     scenario.apply_replay();
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
@@ -129,7 +129,7 @@ struct Loading<'a> {
 
 struct Loaded {
     result: RunResult,
-    /// Ledgers, each with the number of its tenant.
+    /// Ledgers, each with the index of its tenant.
     ledgers: Vec<(usize, Ledger)>,
 }
 
@@ -201,14 +201,14 @@ async fn load(
             continue;
         }
         let is_sent = ends_when_sent || done.iter().all(|ended: &Ended| ended.gave_up);
-        // a limit reached in the last second still counts
+        // the limits are checked once a second, so the load ends only after the check of its last second
         let is_over = is_second && (Instant::now() >= end || options.stop.is_set());
         if is_over {
             break;
         }
         if is_sent {
             if !is_second {
-                // the last, incomplete second
+                // the last second is shorter than the others, and has no tick of its own
                 seconds.tick(&mut result.timeline, observer);
                 observation.second(&mut result.timeline).await;
             }

@@ -1,4 +1,4 @@
-//! A connection: sends the requests of its source in order, with retries.
+//! A connection that sends requests one after the other, and retries those that fail.
 
 pub(crate) mod exchange;
 pub(crate) mod generated;

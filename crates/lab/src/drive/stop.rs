@@ -1,9 +1,9 @@
-//! Ends a run early, with a report.
+//! Lets a run end early and still report what it measured.
 
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Stop signal, which can be set once. Clones share the signal.
+/// Signal that a run should stop. Once set, it stays set. Clones share the signal.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 

@@ -1,4 +1,4 @@
-//! Outcomes of requests, counted over all connections.
+//! Counts the outcomes of requests over all connections.
 
 use crate::http::Failure;
 use crate::result::Totals;
@@ -8,37 +8,36 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum latency that is recorded. Longer latencies count as this long.
+/// Longer latencies are recorded as this long.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
-/// Maximum number of failure reasons with an example message.
+/// An example message is kept for at most this many reasons of failures.
 const SAID_MAX: usize = 8;
 
-/// Counts shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Tally(Mutex<Counts>);
 
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Without figures that are known only after the load.
+    /// Totals without the figures that are known only after the load.
     pub(crate) totals: Totals,
-    /// Including retries.
+    /// Number of samples in all attempts, including retries.
     pub(crate) samples_sent: u64,
-    /// Series whose requests were built, even if not sent.
+    /// Number of series for which a request was built, even if it was not sent.
     pub(crate) series_made: u64,
-    /// Attempts without an answer.
+    /// Attempts that got no answer.
     pub(crate) broken: u64,
-    /// Latency from the scheduled start to success.
+    /// Latency of successful requests, from the scheduled start to the answer.
     pub(crate) latency: Histogram<u64>,
-    /// Part of `latency`: requests with new series.
+    /// Latency of those successful requests that contained new series.
     pub(crate) latency_new: Histogram<u64>,
     pub(crate) service: Histogram<u64>,
     pub(crate) refusal: Histogram<u64>,
-    /// Generator lag: time from when a request could be sent until it was sent.
+    /// Generator lag: how much later than possible each request was sent.
     pub(crate) lag: Histogram<u64>,
-    /// Part of `lag` since the last point of the timeline.
+    /// Like `lag`, but only since the last point of the timeline.
     pub(crate) lag_recent: Histogram<u64>,
-    /// Part of `latency` since the last point of the timeline.
+    /// Like `latency`, but only since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
     pub(crate) last_success: Option<Instant>,
 }
@@ -67,7 +66,7 @@ impl Tally {
 }
 
 impl Counts {
-    /// Counts a scheduled request when the connection begins to process it.
+    /// Counts a scheduled request when its connection begins to send it.
     pub(crate) fn offer(&mut self, samples: u64) {
         self.totals.requests += 1;
         self.totals.samples_offered += samples;
@@ -90,7 +89,7 @@ impl Counts {
         record(&mut self.service, service);
     }
 
-    /// Counts an answered attempt, with any status.
+    /// Counts an attempt that got an answer, whatever its status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         count(&mut self.totals.by_reason, status.as_str());
     }
@@ -125,7 +124,7 @@ pub(crate) fn count(by_reason: &mut BTreeMap<String, u64>, reason: &str) {
     }
 }
 
-/// Keeps the first message of each of [`SAID_MAX`] failure reasons.
+/// Keeps the first message for each reason, up to [`SAID_MAX`] reasons.
 pub(crate) fn keep_first(said: &mut BTreeMap<String, String>, reason: &str, words: impl FnOnce() -> String) {
     if said.len() < SAID_MAX && !said.contains_key(reason) {
         said.insert(reason.to_owned(), words());

@@ -23,27 +23,27 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time limit after SIGTERM. A target that takes longer is killed.
+/// A target that has not ended this long after SIGTERM is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time limit after SIGKILL. The kernel needs time to free the process's memory.
+/// How long a target may take to disappear after SIGKILL. The kernel needs time to free its memory.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// The target's process, if the run knows it.
+/// The target's process, if the run started it or knows its process id.
 #[derive(Debug)]
 pub struct Target {
-    /// Command that starts the target. Without a command, the run never stops the target.
+    /// Command that starts the target. If there is none, the target belongs to the user, and the run never stops it.
     command: Option<String>,
     ready: Ready,
     state: Mutex<State>,
 }
 
-/// Condition for a started target to be ready.
+/// Condition under which a started target counts as ready for the load.
 #[derive(Debug)]
 enum Ready {
-    /// A request is answered with success.
+    /// The target is ready when it answers a request to this address with success.
     Answers(Endpoint),
-    /// All write addresses accept connections.
+    /// The target is ready when all its write addresses accept connections.
     Listens(Vec<Endpoint>),
 }
 
@@ -54,7 +54,7 @@ impl Ready {
         }
         let mut endpoints = Vec::new();
         for url in spec.write.all() {
-            // all tenants write to the same address
+            // all tenants write to the same process, so the address of the first tenant is sufficient
             let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
             endpoints.push(Endpoint::resolve(&url, access).await?);
         }
@@ -92,14 +92,14 @@ impl std::fmt::Display for Ready {
 #[derive(Debug, Default)]
 struct State {
     child: Option<Child>,
-    /// Output of a process that the run started.
+    /// Captured output of a process that this run has started.
     output: Option<Arc<Output>>,
     pid: Option<u32>,
-    /// True if observation does not know the process yet.
+    /// True if the process was replaced and the new process id was not reported to the observation yet.
     changed: bool,
     paused: bool,
     down: bool,
-    /// How often the target ended by itself.
+    /// How often the target ended without being told to.
     crashes: u64,
 }
 
@@ -131,7 +131,7 @@ impl Target {
 
     fn launch(&self, command: &str) -> Result<()> {
         let mut shell = Command::new("sh");
-        // Ctrl-C in the terminal must reach only the lab
+        // in a process group of its own, Ctrl-C in the terminal does not reach the target
         shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).process_group(0);
         let mut output = None;
         if self.command.is_some() {
@@ -141,7 +141,7 @@ impl Target {
                 Output::read(reader).context("cannot start a thread for the target's output")?,
             ));
         } else {
-            // this target outlives the run, and a pipe would break
+            // this target keeps running after the run, and would fail when it writes to a closed pipe
             shell.stdout(Stdio::null());
         }
         let child = shell.spawn().with_context(|| format!("cannot start {command:?}"))?;
@@ -156,7 +156,7 @@ impl Target {
         let begin = Instant::now();
         loop {
             let ready = self.ready.is_now().await;
-            // checked first: if another process has the target's port, it would answer instead
+            // checked before `ready`, because another process may have the target's port and answer in its place
             if let Some(status) = self.ended()? {
                 bail!("the target ended with {status}{}", self.last_lines().await);
             }
@@ -178,7 +178,7 @@ impl Target {
         Ok(status.filter(|status| !self.started_by_service_manager(*status)))
     }
 
-    /// The last lines that the target printed, as a suffix of a message.
+    /// Formats the last lines that the target printed, to be appended to an error message.
     async fn last_lines(&self) -> String {
         let output = self.state().output.clone();
         let lines = match output {
@@ -198,7 +198,7 @@ impl Target {
         state.pid
     }
 
-    /// Process id, if changed since the last call.
+    /// Process id of the target if it has changed since the last call.
     pub(crate) fn changed_pid(&self) -> Option<u32> {
         let mut state = self.state();
         std::mem::take(&mut state.changed).then_some(state.pid)?
@@ -213,7 +213,7 @@ impl Target {
         log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_lines().await));
     }
 
-    /// Describes the end of the process, if it ended by itself since the last call.
+    /// Notices a target that has ended by itself since the last call, and says how.
     fn crash(&self, log: &Log) -> Option<String> {
         let mut state = self.state();
         if state.down {
@@ -240,13 +240,12 @@ impl Target {
         Some(how)
     }
 
-    /// True if a restart command ended with success and the run does not own the target. A service manager then runs
-    /// it.
+    /// True if `status` is that of a restart command that has only told a service manager to start the target.
     fn started_by_service_manager(&self, status: ExitStatus) -> bool {
         self.command.is_none() && status.success()
     }
 
-    /// Kills the process, waits until its ports and locks are free, and returns a description.
+    /// Kills the process, and waits until its ports and locks are free. Returns what was done, for the log.
     pub(crate) async fn kill(&self) -> Result<String> {
         let pid = self.signal(Signal::KILL)?;
         let begin = Instant::now();
@@ -263,7 +262,8 @@ impl Target {
         Ok(format!("kill -9 {pid}"))
     }
 
-    /// Starts the target again after [`Self::kill`], with `restart` or with the first command.
+    /// Starts the target again after [`Self::kill`], either with the command `restart` or with the command that first
+    /// started it.
     pub(crate) async fn restart(&self, restart: Option<&str>, stop: &Stop) -> Result<()> {
         let command =
             restart.or(self.command.as_deref()).context("there is no command to restart the target")?;
@@ -288,7 +288,7 @@ impl Target {
         }
     }
 
-    /// Stops processes that the run started. Other targets keep running.
+    /// Stops the processes that the run started. A target that was already running before keeps running.
     pub async fn end(&self) {
         let begin = Instant::now();
         if self.command.is_none() || self.state().child.is_none() {
@@ -318,7 +318,7 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// Stops the run's processes and resumes a paused target, even if the run failed.
+    /// Even if the run failed, no started process is left behind, and a paused target is resumed.
     fn drop(&mut self) {
         if self.state().paused {
             self.signal(Signal::CONT).ok();

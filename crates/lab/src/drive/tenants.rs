@@ -1,4 +1,4 @@
-//! Tenants: name, credentials and samples of each.
+//! The tenants of a scenario, with their names, credentials and series.
 
 use crate::drive::send::exchange::RetryPolicy;
 use crate::drive::send::generated::{Acknowledged, Pace, Run};
@@ -18,32 +18,34 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// A connection ends once all connections together have had this many final refusals and no success.
+/// A connection gives up once all connections of its tenant together have had this many final refusals and no success.
 const REJECTED_MAX: u64 = 200;
 
-/// [`REJECTED_MAX`] of a replay: lower, because a recording may hold requests that no target accepts.
+/// Takes the place of [`REJECTED_MAX`] in a replay. It is lower, because a recording may hold requests that no target
+/// accepts.
 const REPLAYED_REJECTED_MAX: u64 = 20;
 
-/// Maximum lead of a connection in a closed loop. A target may refuse samples an hour older than others.
+/// Maximum difference between the timestamps of two connections in a closed loop. Some targets refuse samples that are
+/// an hour older than others.
 const LEAD_MS_MAX: u32 = 300_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
-    /// Index among the tenants of this machine.
+    /// Index among the tenants that have writers on this machine.
     pub(crate) number: usize,
     /// Index among all tenants of the scenario.
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// For all requests, including queries.
+    /// Headers of all this tenant's requests, including queries.
     pub(crate) headers: Vec<(String, String)>,
-    /// Series generated on this machine.
+    /// The series that this machine generates for the tenant.
     pub(crate) plan: Plan,
     pub(crate) time_share: TimeShare,
-    /// `None` in a closed loop.
+    /// Samples per second of each series. `None` in a closed loop.
     pub(crate) rounds_per_s: Option<f64>,
 }
 
-/// Tenants of `scenario` with at least one writer on this machine.
+/// Lists the tenants that have at least one writer on this machine.
 pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<Vec<Tenant>> {
     let load = scenario.scaled();
     let schedule = scenario.schedule(now_ms)?;
@@ -74,7 +76,8 @@ pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<V
     Ok(all)
 }
 
-/// First writer and number of writers of a tenant in part `part` of `parts`. Each part has consecutive writers.
+/// First writer and number of writers that this machine runs for a tenant. All writers of all tenants are divided
+/// evenly among the parts.
 fn writers_of(index: u32, tenants: u32, writers: u32, (part, parts): (u32, u32)) -> Option<(u32, u32)> {
     let all = u64::from(tenants) * u64::from(writers);
     let cut = |part: u32| all * u64::from(part) / u64::from(parts);
@@ -118,7 +121,8 @@ fn plan(
     let series_churn_ticks = scenario.ticks(load.series_interval);
     let plan = Plan {
         fleet: Fleet {
-            // equal series would hide that a target confuses tenants
+            // each tenant needs different series: if all were equal, nobody would notice a target that confuses
+            // tenants
             seed: if index == 0 { scenario.seed } else { mix(scenario.seed ^ mix(index.into())) },
             fixed: scenario
                 .target
@@ -154,7 +158,6 @@ fn plan(
 }
 
 impl Tenant {
-    /// Replaces the tenant's placeholders in a URL.
     pub(crate) fn fill(&self, text: &str) -> String {
         fill(text, &self.name, self.index)
     }
@@ -211,7 +214,7 @@ impl Tenant {
         }
     }
 
-    /// State of a closed loop that sends `plan`.
+    /// Prepares a closed loop that sends the samples of `plan`.
     pub(crate) fn closed_run(&self, plan: Plan, scenario: &Scenario, path: String, stop: &Stop) -> Run {
         let connections = (plan.writers * scenario.load.connections) as usize;
         let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));

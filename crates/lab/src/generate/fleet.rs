@@ -1,7 +1,7 @@
-//! Fleet of scrape targets (pods), which expose the same metrics.
+//! A fleet of simulated scrape targets (pods), all of which expose the same metrics.
 //!
-//! A target's labels follow from its number and its generation. So a restarted generator continues with the same
-//! series.
+//! A target's labels are computed from its number and from how often it was replaced. So a restarted generator
+//! continues with the same series.
 
 mod histogram;
 
@@ -12,10 +12,10 @@ use model::labels::{METRIC_NAME, put_label};
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// These labels have 218 bytes of text.
+/// Default number of labels of a series. Their names and values have 218 bytes in total.
 pub const LABELS_DEFAULT: usize = 10;
 
-/// Number of values of the label `job`: the target's number modulo this value.
+/// Number of different values of the label `job`, which targets take in turn.
 pub const JOBS: u64 = APPS.len() as u64;
 
 pub const BOUND_LABEL: &str = "le";
@@ -53,16 +53,17 @@ const NAMESPACES: [&str; 10] = [
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// A different seed gives different pods.
+    /// Fleets with different seeds have different pods.
     pub seed: u64,
-    /// Labels of a series, including the metric name; at least 2.
+    /// Number of labels of each series, including the metric name. At least 2.
     pub labels: usize,
     /// Metric names are padded to this length.
     pub metric_name_bytes: Option<usize>,
     /// Names of labels beyond the first ten are padded to this length.
     pub label_name_bytes: Option<usize>,
     pub label_value_bytes: Option<usize>,
-    /// Additional labels whose values repeat across the targets: name, and number of values.
+    /// Additional labels with a repeating set of values, for example `("rack", 20)` for 20 racks: name, and number of
+    /// values.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
     /// Additional labels with one value in all series: name, and value.
@@ -88,7 +89,7 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Name of a metric in a generation. All buckets of a histogram share a name.
+    /// Name of a metric after `generation` renamings. All buckets of a histogram share a name.
     pub fn metric_name(&self, metric: u32, generation: u64) -> String {
         let (first, part) = self.histograms.part(metric);
         let mut name = match generation {
@@ -108,7 +109,7 @@ impl Fleet {
         let (o2, o3, o4) = (96 + target / 62_500, target / 250 % 250, target % 250 + 1);
         let id = mix(self.seed ^ mix(target ^ generation.rotate_left(40)));
         let mut labels: Vec<(String, String)> = vec![
-            // the unique label is first, because some fleets have only two labels
+            // the label that identifies a target comes first, because some fleets have only two labels
             ("pod".into(), format!("{app}-{}-{}", random_name(id, 10), random_name(mix(id), 5))),
             ("namespace".into(), pick(&NAMESPACES).into()),
             ("job".into(), app.into()),
@@ -132,7 +133,7 @@ impl Fleet {
         let cycles =
             cycles.map(|(name, values)| (name.clone(), format!("{name}-{}", target % values.max(&1))));
         for further in cycles.chain(self.fixed.iter().cloned()) {
-            // replaces a label of the same name
+            // an additional label replaces a default label of the same name
             labels.retain(|(name, _)| *name != further.0);
             labels.push(further);
         }
@@ -151,7 +152,7 @@ impl Fleet {
         job
     }
 
-    /// Of the first series.
+    /// Number of bytes in all names and values of the labels of the first series.
     pub fn label_text_bytes(&self) -> usize {
         let target = self.target_labels(0, 0);
         let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -159,7 +160,7 @@ impl Fleet {
     }
 }
 
-/// A target's labels in canonical bytes, without a metric name.
+/// Encodes a target's labels in canonical form, without a metric name.
 pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256);
     for (name, value) in labels {
@@ -169,7 +170,7 @@ pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
     bytes
 }
 
-/// Overwrites `out` with the canonical label bytes of a series. The metric name sorts first.
+/// Writes the labels of a series to `out` in canonical form. The metric name sorts first.
 pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, target_bytes: &[u8]) {
     out.clear();
     put_label(out, METRIC_NAME.as_bytes(), metric_name.as_bytes());
@@ -184,7 +185,7 @@ pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, tar
     }
 }
 
-/// Pads `text` with `filler` to `bytes`.
+/// Appends repetitions of `filler` until `text` has `bytes` bytes.
 fn fill(text: &mut String, bytes: Option<usize>, filler: &str) {
     let missing = bytes.unwrap_or(0).saturating_sub(text.len());
     text.extend(filler.chars().cycle().take(missing));

@@ -17,31 +17,32 @@ use model::caps::SERIES_LABELS_MAX;
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Plan of the samples of a run, without the times of sending.
+/// Determines all samples of a run, but not when they are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub fleet: Fleet,
     pub metrics: u32,
     pub targets: u64,
-    /// Senders, each with targets of its own.
+    /// Number of senders. Each sends the series of its own targets.
     pub writers: u32,
-    /// Machines that share a fleet use different numbers.
+    /// Number of the first writer, counted over all machines. It differs between machines that share a fleet.
     pub first_writer: u32,
     pub batch: u32,
     pub values: ValueModel,
     pub interval_ms: u32,
     pub first_tick: u64,
     pub rounds_max: u32,
-    /// Ticks until a new target, with new series, replaces a target.
+    /// After this number of ticks, each target is replaced by a new target with new series.
     pub series_churn_ticks: Option<u64>,
-    /// True to replace the targets one after the other.
+    /// True if the targets are replaced one after the other instead of all at once.
     pub series_churn_staggered: bool,
-    /// Ticks until all metrics get new names.
+    /// After this number of ticks, all metrics get new names.
     pub metric_churn_ticks: Option<u64>,
-    /// Ticks over which the replacement of targets is spread. With 0, `series_churn_staggered` applies.
+    /// Number of ticks over which the replacement of all targets is spread. If it is 0, `series_churn_staggered`
+    /// applies.
     #[serde(default)]
     pub series_churn_spread: u64,
-    /// Ticks between changes of a value. With 0 or 1, the value changes at each tick.
+    /// Number of ticks for which a value stays the same. With 0 or 1, it changes at each tick.
     #[serde(default)]
     pub value_ticks: u64,
     /// Ticks at which every target gets new labels, in ascending order.
@@ -51,24 +52,24 @@ pub struct Plan {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
-    /// Index of the writer within the plan.
+    /// Index of the writer among the writers of this plan.
     pub writer: u32,
-    /// Index of the first series within the writer.
+    /// Index of the slot's first series among the series of its writer.
     pub first: u64,
     pub len: u32,
 }
 
-/// Earliest time whose varint has [`STAMP_BYTES`] bytes: February 1971.
+/// Earliest timestamp that takes [`STAMP_BYTES`] bytes as a varint: February 1971.
 pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
 
-/// From May 2109 on, varints have more bytes.
+/// First timestamp that takes more than [`STAMP_BYTES`] bytes as a varint: May 2109.
 pub const TIMESTAMP_MS_END: i64 = 1 << 42;
 
-/// Of all writers together.
+/// Maximum number of series of all writers together.
 pub const SERIES_MAX: u64 = 500_000_000;
 
 impl Plan {
-    /// Checks the bounds on which all arithmetic here relies.
+    /// Checks the limits that keep the calculations here from overflowing.
     pub fn check(&self) -> Result<()> {
         let counts = [
             ("metrics", u64::from(self.metrics)),
@@ -120,12 +121,12 @@ impl Plan {
         self.writer_series() * u64::from(self.writers)
     }
 
-    /// Requests of one writer in a round.
+    /// Number of requests that one writer sends in a round.
     pub fn writer_slots(&self) -> usize {
         self.writer_series().div_ceil(u64::from(self.batch)) as usize
     }
 
-    /// Requests of all writers in a round.
+    /// Number of requests that all writers of this plan send in a round.
     pub fn slots_count(&self) -> usize {
         self.writer_slots() * self.writers as usize
     }
@@ -137,12 +138,12 @@ impl Plan {
         SlotRange { writer: writer as u32, first, len }
     }
 
-    /// Number of a writer's first target, counted over all machines.
+    /// Number of the first target that belongs to a writer, counted over all machines.
     pub fn first_target(&self, writer: u32) -> u64 {
         (u64::from(self.first_writer) + u64::from(writer)) * self.targets
     }
 
-    /// Slot of a target's metric, if the target belongs to this plan.
+    /// Number of the slot that sends a metric of a target. `None` if the target does not belong to this plan.
     pub fn slot_of(&self, target: u64, metric: u32) -> Option<usize> {
         let within = target.checked_sub(self.first_target(0))?;
         let (writer, target) = (within / self.targets, within % self.targets);
@@ -153,7 +154,7 @@ impl Plan {
         Some(writer as usize * self.writer_slots() + (series / u64::from(self.batch)) as usize)
     }
 
-    /// Target and metric of the series at `index` of a slot.
+    /// Returns the target and the metric of a series, given its index in a slot.
     #[inline]
     pub fn series_at(&self, slot: SlotRange, index: u32) -> (u64, u32) {
         let series = slot.first + u64::from(index);
@@ -165,7 +166,8 @@ impl Plan {
         self.first_tick + u64::from(round)
     }
 
-    /// When the series of `target` are scraped in `round`. Each target has an offset within the interval.
+    /// Timestamp of the samples of `target` in `round`. Each target is scraped at a time of its own within the
+    /// interval.
     #[inline]
     pub fn timestamp_ms(&self, target: u64, round: u32) -> i64 {
         let interval = u64::from(self.interval_ms);
@@ -173,7 +175,7 @@ impl Plan {
         (self.tick(round) * interval + offset) as i64
     }
 
-    /// Earliest time of a round. All samples of earlier rounds are older.
+    /// Earliest timestamp of the samples in a round. The samples of earlier rounds are older.
     pub fn round_ms(&self, round: u32) -> i64 {
         (self.tick(round) * u64::from(self.interval_ms)) as i64
     }
@@ -198,7 +200,7 @@ impl Plan {
         mix(self.fleet.seed.rotate_left(17) ^ mix(target) ^ generation.rotate_left(33))
     }
 
-    /// The value of a series in a round. `target_key` comes from [`Self::target_key`].
+    /// Value of a series in a round. The key of its target is computed by [`Self::target_key`].
     #[inline]
     pub fn value(&self, target_key: u64, metric: u32, round: u32) -> f64 {
         let tick = self.tick(round) / self.value_ticks.max(1);
@@ -218,7 +220,7 @@ impl Plan {
 pub(crate) mod tests {
     use super::*;
 
-    /// 3 writers × 7 targets × 5 metrics in requests of 8.
+    /// A plan of 3 writers with 7 targets each. Each target has 5 metrics, and a request has up to 8 series.
     pub(crate) fn small() -> Plan {
         Plan {
             fleet: Fleet::default(),

@@ -11,29 +11,29 @@
 //!
 //! The result is plain Snappy (<https://github.com/google/snappy/blob/main/format_description.txt>).
 
-/// A value is a little-endian double.
+/// Length of a value, which is encoded as a little-endian double.
 pub const VALUE_BYTES: usize = 8;
 
-/// Length of a timestamp as a varint, from 1971 to 2109.
+/// Length of a timestamp between 1971 and 2109, which is encoded as a varint.
 pub const STAMP_BYTES: usize = 6;
 
 const TAG_BYTES: usize = 1;
 
-/// Maximum distance of a copy, exclusive: the offset has two bytes.
+/// Copies must begin less than this many bytes before their destination, because their offset has two bytes.
 const WINDOW_BYTES: usize = 1 << 16;
 
 const COPY_BYTES_MAX: usize = 64;
 
-/// Shorter matches are not encoded as copies.
+/// Shorter matches are left as literals.
 const MATCH_BYTES_MIN: usize = 4;
 
 const TABLE_BITS: u32 = 14;
 
-/// Position of a sample in an uncompressed message: value, tag byte and timestamp are adjacent.
+/// Position of a sample in an uncompressed message, where its value is followed by a tag byte and its timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleSpot {
     pub value_at: u32,
-    /// True if the timestamp always equals the preceding sample's timestamp.
+    /// True if this timestamp and that of the preceding sample are equal in every round.
     pub same_stamp: bool,
 }
 
@@ -51,24 +51,25 @@ impl SampleSpot {
     }
 }
 
-/// A compressed message, and the positions of its changing parts.
+/// A compressed message, and where in it the values and timestamps can be overwritten.
 #[derive(Debug, Default)]
 pub struct Packed {
     pub bytes: Vec<u8>,
     pub values: Vec<u32>,
-    /// Offset of the timestamp in `bytes`, and number of the sample. Timestamps that are copies are left out.
+    /// For each timestamp: its offset in `bytes`, and the number of its sample. Timestamps that are copies of another
+    /// are left out.
     pub stamps: Vec<(u32, u32)>,
 }
 
-/// Compresses messages, with reused buffers.
+/// Compresses messages. It can be used again, which saves allocating the table.
 #[derive(Debug)]
 pub struct Compressor {
-    /// By the hash of four bytes: the latest place outside of samples that begins with bytes of this hash. 0 means no
-    /// place.
+    /// Maps a hash of four bytes to the latest place with that hash, outside of samples. An offset of 0 means that
+    /// there is none.
     table: Vec<Place>,
 }
 
-/// An offset in the message, and the end of the unchanging bytes around it.
+/// An offset in the message, and where the unchanging bytes around it end, so that no match extends into a sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     at: u32,
@@ -82,7 +83,7 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Compresses `message`. `spots` are in ascending order.
+    /// Compresses `message`, whose samples are at `spots` in ascending order.
     pub fn pack(&mut self, message: &[u8], spots: &[SampleSpot]) -> Packed {
         assert!(u32::try_from(message.len()).is_ok(), "BUG: a message has {} bytes", message.len());
         self.table.fill(Place::default());
@@ -106,8 +107,8 @@ impl Compressor {
         out.finish()
     }
 
-    /// Compresses the unchanging bytes from `start` to `end` and returns their place. The preceding region, at
-    /// `alike`, probably begins with the same bytes.
+    /// Compresses the bytes from `start` to `end`, which contain no sample, and returns their place. The bytes between
+    /// the previous two samples, at `alike`, probably begin in the same way.
     fn region(&mut self, out: &mut Output<'_>, start: usize, end: usize, alike: Place) -> Place {
         let message = out.message;
         let mut at = start;
@@ -142,7 +143,7 @@ fn load(message: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Number of equal bytes from `source` and from `at` on, each within its own region.
+/// Number of bytes that are equal from `source` and from `at` on. It stops before the next sample of either.
 fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
     let left = &message[source.at as usize..source.end as usize];
     left.iter().zip(&message[at..end]).take_while(|(a, b)| a == b).count()
@@ -151,11 +152,12 @@ fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
 struct Output<'a> {
     message: &'a [u8],
     packed: Packed,
-    /// Message bytes that are written or belong to `copy`.
+    /// Number of bytes of the message that are already written or belong to `copy`.
     covered: usize,
-    /// Offset and length of the last copy. It ends at `covered`, and is not written yet, because it may grow.
+    /// Offset and length of the latest copy, which ends at `covered`. It is written later, because it may still grow.
     copy: Option<(usize, usize)>,
-    /// Changing parts at or after `covered`, in order.
+    /// Offsets in the message of values that are not written yet, in ascending order. `stamps_pending` has the
+    /// timestamps.
     values_pending: Vec<u32>,
     stamps_pending: Vec<(u32, u32)>,
 }
@@ -174,7 +176,7 @@ impl<'a> Output<'a> {
         Self { message, packed, covered: 0, copy: None, values_pending, stamps_pending }
     }
 
-    /// Adds a copy: the `len` bytes at `at` equal the bytes `offset` before them.
+    /// Adds a copy: the `len` bytes at `at` are equal to the bytes that begin `offset` bytes earlier.
     fn copy(&mut self, at: usize, offset: usize, len: usize) {
         match &mut self.copy {
             Some((same, grows)) if *same == offset && self.covered == at => *grows += len,
@@ -194,7 +196,7 @@ impl<'a> Output<'a> {
         self.packed
     }
 
-    /// Writes the last copy, and then all bytes up to `end` as a literal.
+    /// Writes the pending copy, and then all bytes up to `end` as a literal.
     fn literal(&mut self, end: usize) {
         self.flush_copy();
         let literal = &self.message[self.covered..end];

@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 /// Version of the remote-write protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Version {
-    /// 1.0: labels in every series.
+    /// Version 1.0, in which every series contains its labels.
     #[default]
     #[serde(rename = "1.0")]
     V1,
-    /// 2.0: a symbol table in each request.
+    /// Version 2.0, in which a request has a table of strings and the series refer to it.
     #[serde(rename = "2.0")]
     V2,
 }
@@ -38,7 +38,7 @@ impl Version {
         }
     }
 
-    /// Version named by the header `Content-Type`, as in the specification of remote write 2.0.
+    /// Version that a request's `Content-Type` header names, as specified in remote write 2.0.
     pub fn of_content_type(content_type: &str) -> Self {
         match content_type.contains("io.prometheus.write.v2.Request") {
             true => Self::V2,
@@ -61,7 +61,7 @@ impl Version {
         }
     }
 
-    /// Tag of a time series in a request: field 1 or 5, length-delimited.
+    /// Protobuf tag of a time series in a request: field 1 or 5, length-delimited.
     fn series_tag(self) -> u8 {
         match self {
             Self::V1 => 1 << 3 | 2,
@@ -82,7 +82,7 @@ impl std::str::FromStr for Version {
     }
 }
 
-/// Request body of a slot, for all rounds with the same generations of targets.
+/// Request body of a slot. It can be reused in all rounds in which the slot has the same series.
 #[derive(Debug)]
 pub struct Template {
     slot: SlotRange,
@@ -123,7 +123,7 @@ impl Renderer {
         }
     }
 
-    /// Builds the template of a slot's requests in `round`.
+    /// Builds the request body of a slot for `round`, with placeholders for values and timestamps.
     pub fn render(&mut self, plan: &Plan, slot: SlotRange, round: u32) -> Template {
         let targets = slot_targets(plan, slot, round);
         let metric_generation = plan.metric_generation(round);
@@ -163,7 +163,7 @@ impl Renderer {
 }
 
 impl Template {
-    /// True if the slot has the template's series in `round`.
+    /// True if the slot has the same series in `round` as when the template was built.
     pub fn fits(&self, plan: &Plan, round: u32) -> bool {
         self.metric_generation == plan.metric_generation(round)
             && ((plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty())
@@ -190,7 +190,7 @@ impl Template {
         bytes
     }
 
-    /// Number of series that are not in `before`, the slot's earlier template.
+    /// Number of series that the slot did not have in `before`, its previous template.
     pub fn new_series(&self, before: Option<&Self>) -> u64 {
         let Some(before) = before.filter(|b| b.metric_generation == self.metric_generation) else {
             return u64::from(self.slot.len);
@@ -245,14 +245,14 @@ fn stamp_varint(timestamp_ms: i64) -> [u8; STAMP_BYTES] {
     bytes
 }
 
-/// Length-delimited fields of a protobuf message.
+/// Reads the length-delimited fields of a protobuf message one after the other.
 struct Fields<'a> {
     message: &'a [u8],
     at: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// Returns the next field's tag and content. All relevant fields have one-byte tags.
+    /// Returns the tag and the content of the next field. Only tags of one byte are expected.
     fn next(&mut self) -> Result<Option<(u8, std::ops::Range<usize>)>> {
         let Some(&tag) = self.message.get(self.at) else { return Ok(None) };
         ensure!(tag < 0x80 && tag & 7 == 2, "the tag {tag:#x} does not begin a length-delimited field");
@@ -273,7 +273,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Finds the sample of each time series: `09 value 10 stamp`, in field 2.
+/// Finds the sample of each time series in a message. It has the form `09 value 10 stamp` and is in field 2.
 fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> Result<()> {
     const SAMPLE_TAG: u8 = 2 << 3 | 2;
     spots.clear();
@@ -297,7 +297,7 @@ fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> 
                     other.len()
                 ),
             };
-            // equal now means equal always: a target's offset within the interval never changes
+            // if they are equal now, they are always equal: a target is scraped at the same point of every interval
             spots.push(SampleSpot { value_at: value_at as u32, same_stamp: stamp == stamp_before });
             stamp_before = stamp;
         }

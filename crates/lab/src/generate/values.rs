@@ -1,4 +1,4 @@
-//! Sample values as a pure function of series and tick, so no value need be stored.
+//! Computes the value of each sample from its series and tick, so that no values need to be stored.
 //!
 //! The models differ in how well a store can compress their values.
 
@@ -8,15 +8,16 @@ use stdx::rng::mix;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueModel {
-    /// By metric: half counters, a quarter gauges, a quarter that change every 200th tick.
+    /// Depends on the metric: half of them are counters, a quarter are gauges, and a quarter change at every 200th
+    /// tick.
     #[default]
     Mix,
     Constant,
-    /// Whole numbers that grow. They restart at zero after about a million ticks.
+    /// Whole numbers that grow, and restart at zero after about a million ticks.
     Counter,
     /// A random walk, rounded to two or three decimals.
     Walk,
-    /// Uniform in `[0, 1)`, with 53 random bits.
+    /// Random numbers from 0 to less than 1, with 53 random bits, which hardly compress.
     Random,
 }
 
@@ -35,19 +36,21 @@ impl std::str::FromStr for ValueModel {
     }
 }
 
-/// Steps of counters and gauges. Each series has one magnitude.
+/// Counters and gauges change in steps of about this size. Each series has one of these sizes.
 const MAGNITUDES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];
 
-/// Ticks between two resets of a counter. Values stay below 2^53, where doubles hold integers exactly.
+/// Number of ticks after which a counter restarts. Until then it stays below 2^53, up to which doubles hold all
+/// integers exactly.
 const COUNTER_TICKS: u64 = 1 << 20;
 
 const RARE_TICKS: u64 = 200;
 
-/// Octaves of noise in a walk. A walk wanders within 2^8 ticks and keeps its level over longer times.
+/// Number of noise functions that are added up for a walk. With 9, it wanders within 2^8 ticks and keeps its level
+/// over longer times.
 const WALK_OCTAVES: u32 = 9;
 
 impl ValueModel {
-    /// Value at `tick` of the series with the random `key`.
+    /// Value at `tick` of the series whose random key is `key`.
     #[inline]
     pub fn at(self, key: u64, metric: u32, tick: u64) -> f64 {
         match self {
@@ -76,7 +79,8 @@ fn level(key: u64, era: u64) -> f64 {
     (mix(key ^ mix(era)) % 4096) as f64
 }
 
-/// Grows by 0 to 2 × magnitude per tick: a straight line, plus noise of at most the magnitude.
+/// Value of a counter, which grows by 0 to 2 × magnitude per tick: a straight line, plus noise of at most the
+/// magnitude.
 #[inline]
 fn counter(key: u64, tick: u64) -> f64 {
     let slope = magnitude(key);
@@ -86,20 +90,20 @@ fn counter(key: u64, tick: u64) -> f64 {
     base as f64 + age as f64 * slope + noise as f64
 }
 
-/// Cumulative observations of a bucket with `share` of its histogram's observations.
+/// Number of observations up to a bucket that has the cumulative `share` of its histogram's observations.
 #[inline]
 pub fn observed(key: u64, share: f64, tick: u64) -> f64 {
     (counter(key, tick) * share).floor()
 }
 
-/// Sum of a histogram's observations, in thousandths.
+/// Sum of all values that a histogram has observed, rounded to thousandths.
 #[inline]
 pub fn observed_sum(key: u64, tick: u64) -> f64 {
     let mean = (mix(key) % 2_000 + 1) as f64;
     (counter(key, tick) * mean).round() / 1_000.0
 }
 
-/// Sum of octaves of noise. Each octave has twice the period and √2 times the amplitude of the octave before.
+/// Adds up noise functions. Each changes half as often as the previous one, and has √2 times its amplitude.
 #[inline]
 fn walk(key: u64, tick: u64) -> f64 {
     let magnitude = magnitude(key);

@@ -8,28 +8,28 @@ use anyhow::{Result, ensure};
 use std::fmt;
 use stdx::units::short;
 
-/// Samples that one core generates and sends in a second: half of the measured rate, because small requests cost
-/// more.
+/// Number of samples that one core can generate and send in a second. It is half of the measured rate, because small
+/// requests cost more.
 ///
-/// `cortex-110k` in full reached 9.4 M/s: 32 M samples in 3.4 CPU seconds. `cargo bench -p lab` measures the parts:
-/// 17 to 50 ns for a sample, 350 to 550 ns for a new series.
+/// `cortex-110k` in full reached 9.4 M/s: 32 M samples in 3.4 CPU seconds. `cargo bench -p lab` measures the parts: 17
+/// to 50 ns for a sample, 350 to 550 ns for a new series.
 const SAMPLES_PER_CORE_S: f64 = 4e6;
 
-/// Memory of a connection: buffers, and the body of the request in progress.
+/// Memory of a connection for its buffers and the body of the request in progress.
 const CONNECTION_BYTES: u64 = 512 << 10;
 
-/// Memory for code, runtime and histograms.
+/// Memory for the program, its runtime and its histograms, independent of the load.
 const BASE_BYTES: u64 = 48 << 20;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     pub tenants: usize,
     pub series: u64,
-    /// Maximum rate. `None` in a closed loop.
+    /// Maximum sample rate during the run. `None` in a closed loop, whose rate depends on the target.
     pub samples_per_s: Option<f64>,
-    /// Series that replace others, per second.
+    /// New series per second that replace older series (churn).
     pub new_series_per_s: f64,
-    /// Memory of the generator. The target's behaviour does not change it.
+    /// Memory that the generator needs, however the target behaves.
     pub memory_bytes: u64,
     pub cores: f64,
     pub duration_s: f64,
@@ -43,7 +43,7 @@ impl Estimate {
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        // each series has one sample in each interval
+        // every series has one sample per interval, so this counts series
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {
@@ -57,7 +57,7 @@ impl Estimate {
         }
     }
 
-    /// Fails if this machine cannot generate the load: the run would measure the generator.
+    /// Fails if this machine cannot generate the load, because the run would then measure the generator.
     pub(crate) fn check(&self, limit: Option<u64>) -> Result<()> {
         let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         ensure!(
@@ -101,7 +101,8 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Memory of a plan's requests. Measured: 35 bytes for each series, and each target's labels in each request.
+/// Memory of the prepared requests of a plan. Measured: 35 bytes for each series, and each target's labels in each
+/// request.
 fn memory_estimate_bytes(plan: &Plan) -> u64 {
     let series_bytes = 48;
     let targets = plan.targets * u64::from(plan.writers) + plan.slots_count() as u64;

@@ -1,4 +1,4 @@
-//! Prepares a run: builds requests, opens connections, writes the history.
+//! Work before the load begins: requests are built, connections are opened, and the history is written.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::options::RunOptions;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 const TICK: Duration = Duration::from_millis(250);
 
-/// Builds all requests of a tenant and opens the tenant's connections.
+/// Builds all requests of a tenant and opens its connections, so that the load begins at full speed.
 pub(crate) async fn prepare(
     run: &Arc<Run>,
     tenant: &Tenant,
@@ -41,7 +41,7 @@ pub(crate) async fn prepare(
     senders.with_context(|| format!("cannot reach {}", scenario.target.write.all().join(", ")))
 }
 
-/// Writes the history before the run, as fast as the target accepts it.
+/// Writes the history that precedes the run, as fast as the target accepts it.
 pub(crate) async fn write_past(
     scenario: &Scenario,
     tenants: &[Tenant],
@@ -88,7 +88,7 @@ pub(crate) fn ledgers(
 async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     let mut tick = tokio::time::interval(TICK);
-    // even the shortest phase is reported once
+    // so that even the shortest phase is reported once
     report();
     loop {
         tokio::select! {
@@ -101,7 +101,7 @@ async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> R
     }
 }
 
-/// Reports progress. `part` computes the finished share from the counts.
+/// Reports progress. The completed share of the phase is computed from the counts by `part`.
 fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Counts) -> f64) {
     let counts = run.lane.tally.lock();
     let progress = Progress {

@@ -1,4 +1,4 @@
-//! Figures of each second, collected from all tallies.
+//! Collects the figures of all connections once a second.
 
 use super::traffic::Traffic;
 use crate::drive::meter::{Meter, Second, Sums, take_recent};
@@ -18,27 +18,27 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct Seconds {
     lanes: Vec<Arc<Lane>>,
-    /// Plans of generated traffic. Recorded traffic has no plan.
+    /// Runs of generated traffic, whose plans say what is scheduled. A replay has none.
     runs: Vec<Arc<Run>>,
     reading: Vec<Arc<Reading>>,
     probing: Arc<Probing>,
     begin: Instant,
     duration: Duration,
-    /// True if the load ends after a number of rounds.
+    /// True if the load ends after a number of rounds instead of a duration.
     counts_rounds: bool,
     phase: Phase,
     factors: Box<dyn Fn(f64) -> f64 + Send>,
     pub(crate) meter: Meter,
-    /// Queries, and successful queries, at the last tick.
+    /// Number of queries, and of successful queries, until the previous tick.
     reads: (u64, u64),
     phases: Vec<LoadPhase>,
-    /// Latencies of each phase, and the sums at its start.
+    /// For each phase of the load: its latencies, and the sums when it began.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
     pub(crate) still: Duration,
 }
 
-/// A longer gap between two ticks means that the lab was suspended.
+/// If two ticks are further apart than this, the generator was suspended.
 const STILL_MIN: Duration = Duration::from_secs(4);
 
 fn tallies(lanes: &[Arc<Lane>]) -> impl Iterator<Item = &Tally> + Clone {
@@ -74,7 +74,7 @@ impl Seconds {
         }
     }
 
-    /// Time since the last tick, if the lab was suspended. Called before each tick.
+    /// Returns the time since the previous tick if it shows that the generator was suspended. Called before each tick.
     pub(crate) fn stood_still(&mut self) -> Option<Duration> {
         let gap = self.meter.elapsed();
         (gap >= STILL_MIN).then(|| {
@@ -83,7 +83,7 @@ impl Seconds {
         })
     }
 
-    /// Adds a point to the timeline and reports progress.
+    /// Adds a point to the timeline and reports the progress of the run.
     pub(crate) fn tick(&mut self, timeline: &mut Timeline, observer: &dyn Observer) {
         let second = self.meter.second(tallies(&self.lanes), timeline);
         let at_s = second.at_s;
@@ -147,7 +147,7 @@ impl Seconds {
     }
 
     fn tick_steps(&mut self, second: &Second) {
-        // a second belongs to the phase that contains its middle
+        // a second in which the phase changes counts for the phase that it is mostly in
         let middle = second.at_s - 0.5;
         let at = self.phases.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {
@@ -160,7 +160,7 @@ impl Seconds {
         }
     }
 
-    /// Scheduled number of series, and of samples per second.
+    /// Number of series that should be active at `at_s`, and of samples that should be sent per second.
     fn active(&self, at_s: f64) -> (f64, f64) {
         let mut all = (0.0, 0.0);
         for run in &self.runs {
@@ -184,7 +184,7 @@ impl Seconds {
         sent / all
     }
 
-    /// Reason to end the run, if a limit is exceeded.
+    /// Returns the reason to end the run, if it has sent more than the scenario's limits allow.
     pub(crate) fn beyond(&self, limits: &RunLimits) -> Option<String> {
         let sums = self.meter.sums();
         if sums.sent as f64 > limits.samples.0 {
@@ -198,7 +198,7 @@ impl Seconds {
             .then(|| format!("{} bytes were sent, the limit is {bytes} (limits.bytes)", sums.bytes))
     }
 
-    /// Adds the steps to the result. Called once, at the end.
+    /// Adds the figures of each phase to the result. Called once, at the end.
     pub(crate) fn finish(&mut self, result: &mut RunResult) {
         let (rest, _) = take_recent(tallies(&self.lanes));
         if let Some((latency, _)) = self.steps.last_mut() {

@@ -1,4 +1,4 @@
-//! Counts over the whole run, with reasons to mistrust them and notes.
+//! Figures of the whole run, with notes and with reasons to mistrust the figures.
 
 use super::Target;
 use super::seconds::Seconds;
@@ -13,11 +13,11 @@ use crate::scenario::{Model, Scenario};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// If p99 latency grows by more than this factor, from the first third of an endurance run to the last, the result has
-/// a warning.
+/// A result of an endurance run has a warning if the p99 latency of the last third exceeds that of the first third by
+/// more than this factor.
 const TREND_FACTOR: f64 = 1.5;
 
-/// Adds the figures that are known only after the load.
+/// Adds the figures to the result that are known only after the load.
 pub(crate) fn fill(
     result: &mut RunResult,
     scenario: &Scenario,
@@ -65,7 +65,7 @@ fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
     }
 }
 
-/// Reasons to mistrust the figures.
+/// Lists reasons why the figures may say less about the target than they seem to.
 pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic) -> Vec<String> {
     let mut all = Vec::new();
     let totals = &result.totals;
@@ -120,7 +120,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     all
 }
 
-/// Notes on what the run does not show.
+/// Lists what a reader should not conclude from this run.
 pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
     let mut notes = scenario.notes.clone();
     let mut note = |yes: bool, text: &str| {

@@ -1,4 +1,4 @@
-//! Traffic that is ready to be sent before the load begins: generated, or recorded.
+//! The traffic of a run, either generated or recorded, with all connections open before the load begins.
 
 use super::prepare::prepare;
 use crate::capture::replay::Replay;
@@ -15,20 +15,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open connection. It begins to send when it gets the times of the run.
+/// An open connection that starts to send when it is called with the begin and end of the run.
 pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send>;
 
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) tenant: usize,
-    /// Slots of generated traffic, whose samples are read back.
+    /// Slots of generated traffic with their ledgers, from which the samples are read back.
     pub(crate) slots: Vec<OwnSlot>,
-    /// True if the connection ended early, because the target refused everything or no longer answered with success.
+    /// True if the connection gave up before the end of the load, because the target refused everything or stopped
+    /// answering with success.
     pub(crate) gave_up: bool,
 }
 
 pub(crate) struct Traffic {
-    /// One lane for each tenant that is counted separately.
+    /// One lane for each tenant whose requests are counted separately.
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) runs: Vec<Arc<Run>>,
     pub(crate) replay: Option<Replay>,
@@ -36,7 +37,6 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Prepares the first requests and opens all connections.
     pub(crate) async fn prepare(
         scenario: &Scenario,
         tenants: &[Tenant],

@@ -7,15 +7,15 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
 
-/// Retries by the rules of Prometheus' sender: 5xx, 429 and broken connections are retried, other refusals are final.
+/// Retries like Prometheus: 5xx, 429 and broken connections are retried, and other refusals are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// First pause between attempts. Each further pause is twice as long.
     pub(crate) backoff_min: Duration,
     pub(crate) backoff_max: Duration,
-    /// Longest `Retry-After` that is respected.
+    /// A longer pause in a `Retry-After` header is shortened to this.
     pub(crate) retry_after_max: Duration,
-    /// Retries end after this time, and the request is given up.
+    /// A request that still fails after this time is given up.
     pub(crate) give_up_after: Duration,
 }
 
@@ -27,7 +27,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) tally: &'a Tally,
     /// No retry begins after this time.
     pub(crate) until: Option<Instant>,
-    /// A connection ends once all connections together have had this many final refusals and no success.
+    /// A connection gives up once all connections of its tenant together have had this many final refusals and no
+    /// success.
     pub(crate) rejected_max: u64,
 }
 
@@ -35,15 +36,15 @@ pub(crate) struct Terms<'a> {
 pub(crate) struct Payload {
     pub(crate) body: Bytes,
     pub(crate) samples: u64,
-    /// Samples that are not native histograms.
+    /// Number of samples in the request that are not native histograms.
     pub(crate) floats: u64,
-    /// Scheduled start. Latency counts from this time.
+    /// When the request should have been sent by the schedule. Latency counts from this time.
     pub(crate) intended: Instant,
 }
 
-/// Records the outcome of each sample.
+/// Keeps track of the samples that a target got and acknowledged.
 pub(crate) trait Account {
-    /// Records that the request was sent, with unknown outcome. Returns the number of its new series.
+    /// Called when the target may have received the request. Returns how many of its series are new.
     fn sent(&mut self) -> u64;
 
     fn acknowledged(&mut self);
@@ -52,7 +53,7 @@ pub(crate) trait Account {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Next,
-    /// The request is settled. No further request may be sent.
+    /// The request is settled, but the connection gave up and must send no further request.
     Last,
     /// The load ended before the request was sent.
     End,
@@ -60,7 +61,7 @@ pub(crate) enum Flow {
 
 enum Verdict {
     Done(Flow),
-    /// The attempt failed. Retry after the time that the target asked for.
+    /// The attempt failed and should be repeated, after a pause if the target asked for one.
     Again(Option<Duration>),
 }
 
@@ -103,7 +104,7 @@ fn settle(
     let mut tally = terms.tally.lock();
     tally.totals.attempts += 1;
     let mut new = 0;
-    // on a broken connection, the request may have arrived
+    // if the connection broke after it was established, the target may have received the request
     if !matches!(answer, Err(Failure::Connect(_))) {
         new = account.sent();
         tally.totals.series_distinct += new;
@@ -139,13 +140,14 @@ fn settle(
     Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
 }
 
-/// Number of written samples that a 2.0 answer reports.
+/// Number of samples that the target says it has written. Only answers of remote write 2.0 say so.
 fn samples_written(answer: &Answer) -> Option<u64> {
     let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
     header.to_str().ok()?.parse().ok()
 }
 
-/// Gives a request up. If no other request succeeded meanwhile, the target is gone, and the connection ends.
+/// Gives up a request that failed for too long. If no other request succeeded meanwhile, the target is considered
+/// gone, and the connection ends.
 fn give_up_after(tally: &Tally, after: Duration) -> Flow {
     let mut counts = tally.lock();
     counts.totals.given_up += 1;

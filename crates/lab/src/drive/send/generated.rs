@@ -1,4 +1,5 @@
-//! Requests generated from a plan: a connection's slots in order, round after round.
+//! Requests that are generated from a plan. A connection has some slots, and sends one request of each slot in every
+//! round.
 
 use super::exchange::Account;
 use super::lead::Lead;
@@ -19,17 +20,17 @@ use tokio::sync::mpsc;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// Each connection sends its next request when the previous request is answered.
+    /// Closed loop: a connection sends its next request as soon as the previous one is answered.
     Closed,
-    /// Requests are sent on a schedule, regardless of answers.
+    /// Open loop: requests are sent on a schedule, however fast the target answers.
     Open {
-        /// Of all writers.
+        /// Rate of all writers together.
         samples_per_s: f64,
     },
 }
 
 impl Run {
-    /// Scheduled samples per second of each series. 0 in a closed loop.
+    /// Scheduled samples per second of each series, or 0 in a closed loop.
     pub(crate) fn rounds_per_s(&self) -> f64 {
         match self.pace {
             Pace::Open { samples_per_s } => samples_per_s / self.plan.series() as f64,
@@ -42,19 +43,19 @@ impl Run {
 pub(crate) struct Run {
     pub(crate) lane: Arc<Lane>,
     pub(crate) plan: Plan,
-    /// Number of the tenant, if several tenants are loaded.
+    /// Index of the tenant that this traffic belongs to.
     pub(crate) tenant: u32,
     pub(crate) pace: Pace,
     pub(crate) version: Version,
     pub(crate) lead: Option<Lead>,
-    /// Maximum random delay of a writer's schedule.
+    /// Upper bound of the random delays by which writers start late.
     pub(crate) start_jitter_s: f64,
-    /// Schedule of the slots. Without a schedule, all slots send.
+    /// Says which slots send at which time. If `None`, all slots send all the time.
     pub(crate) time_share: Option<TimeShare>,
-    /// Receives acknowledged requests for the probes.
+    /// The probes get acknowledged requests through this channel, to query their samples.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
     pub(crate) clock: stdx::clock::SystemClock,
-    /// True once a closed loop has caught up with the clock.
+    /// Set when the timestamps of a closed loop have caught up with the clock, so that it must end.
     pub(crate) caught_up: AtomicBool,
 }
 
@@ -73,13 +74,13 @@ pub(crate) struct OwnSlot {
     pub(crate) number: usize,
     range: SlotRange,
     template: Option<Template>,
-    /// Series of the template that were never sent.
+    /// Number of series in the template that have not been sent to the target yet.
     new: u64,
     pub(crate) ledger: SlotLedger,
 }
 
 impl Sender<Generated> {
-    /// Opens the connection and builds all requests, so that the run spends no time on them.
+    /// Opens the connection and builds all requests in advance, so that the load does not have to wait for them.
     pub(crate) async fn prepare(mut self) -> Result<Self, Failure> {
         self.client.connect().await?;
         for at in 0..self.source.slots.len() {
@@ -96,7 +97,7 @@ impl Sender<Generated> {
 impl Source for Generated {
     async fn next(&mut self, times: Times) -> Option<Request> {
         let run = Arc::clone(&self.run);
-        // more connections than slots
+        // there are more connections than slots, so this connection has nothing to send
         if self.slots.is_empty() {
             return None;
         }
@@ -147,7 +148,7 @@ impl Generated {
         Self { run: Arc::clone(run), number, slots: slots.collect(), renderer, round: 0, at: 0 }
     }
 
-    /// Waits if this connection is too far ahead. Returns false if there are no more rounds.
+    /// Waits while this connection is too far ahead of the others. Returns false if no further round may begin.
     async fn begin_round(&self) -> bool {
         let Run { lane, plan, lead, clock, .. } = &*self.run;
         if let Some(lead) = lead {
@@ -164,7 +165,7 @@ impl Generated {
         !caught_up
     }
 
-    /// Encodes the slot's request again if its series changed.
+    /// Builds the request of a slot again if some of its series were replaced.
     fn fit_template(&mut self, at: usize) {
         let (run, slot) = (&self.run, &mut self.slots[at]);
         if slot.template.as_ref().is_some_and(|t| t.fits(&run.plan, self.round)) {
@@ -173,12 +174,13 @@ impl Generated {
         let template = self.renderer.render(&run.plan, slot.range, self.round);
         let new = template.new_series(slot.template.as_ref());
         run.lane.tally.lock().series_made += new;
-        // an earlier template may not have been sent
+        // the series of the previous template are still new if that template was never sent
         slot.new = (slot.new + new).min(u64::from(slot.range.len));
         slot.template = Some(template);
     }
 
-    /// Counts requests due before the end of the run as unsent, from slot `at` of this round on.
+    /// Counts the requests as unsent that were due before the end of the run, beginning with slot `at` of the current
+    /// round.
     fn count_unsent(&self, times: Times, mut at: usize) {
         let run = &self.run;
         let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.lane.stop.is_set()) else {
@@ -219,13 +221,13 @@ impl Account for Generated {
                 round: self.round,
                 at: Instant::now(),
             };
-            // a full channel means that the probes are busy
+            // if the channel is full, the probes are busy with other samples
             probes.try_send(acknowledged).ok();
         }
     }
 }
 
-/// When a slot's request is due. Requests are spread evenly over the round.
+/// When the request of a slot is due. The requests of a round are spread evenly over the round.
 fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
     let Pace::Open { samples_per_s } = run.pace else { return None };
     let plan = &run.plan;
@@ -239,13 +241,13 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
     Some(times.begin + Duration::from_secs_f64(due_s))
 }
 
-/// Delay of a writer's schedule, equal in each run of a scenario.
+/// Random delay of a writer's schedule. It is the same in each run of a scenario.
 fn start_delay_s(run: &Run, writer: u32) -> f64 {
     let number = mix(run.plan.fleet.seed ^ u64::from(run.plan.first_writer + writer));
     run.start_jitter_s * (number >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// True if the load's shape lets this slot send at `due`.
+/// True if the slot takes part in the load at the time `due`. Slots join and leave as the load grows and shrinks.
 fn sends_at(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
     let (Some(time_share), Some(due)) = (&run.time_share, due) else { return true };
     time_share.has(&run.plan, slot, (due - times.begin).as_secs_f64())
@@ -266,7 +268,7 @@ mod tests {
     use crate::drive::tenants;
     use crate::scenario::Scenario;
 
-    /// Seconds from the start of the run to each writer's first request, in two rounds.
+    /// Returns for each writer when it sends its first request in each of two rounds, in seconds since the start.
     fn starts(start_jitter: f64, seed: u64) -> Vec<(f64, f64)> {
         let text =
             format!("seed = {seed}\n[load]\nwriters = 40\ninterval = '10s'\nstart_jitter = {start_jitter}");

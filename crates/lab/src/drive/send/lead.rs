@@ -1,7 +1,7 @@
-//! Keeps the connections of a closed loop together.
+//! Keeps the connections of a closed loop at similar timestamps.
 //!
-//! Each connection advances the time of its samples as fast as it gets answers. A target may refuse samples that are
-//! an hour older than others.
+//! The timestamps of a connection advance as fast as the target answers it. Without this limit, a fast connection
+//! could get so far ahead that the target refuses the older samples of a slow one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,12 +23,12 @@ impl Lead {
         Self { rounds, rounds_max, moved: Notify::new() }
     }
 
-    /// Waits while this connection is too far ahead to begin `round`.
+    /// Waits until the slowest connection is close enough for this connection to begin `round`.
     pub(crate) async fn enter(&self, connection: usize, round: u32) {
         self.rounds[connection].store(round, Ordering::Release);
         self.moved.notify_waiters();
         while round > self.slowest().saturating_add(self.rounds_max) {
-            // the slowest connection may move between the check and the wait
+            // the timeout is needed because the slowest connection may move between the check and the wait
             tokio::time::timeout(Duration::from_millis(5), self.moved.notified()).await.ok();
         }
     }

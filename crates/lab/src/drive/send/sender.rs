@@ -1,4 +1,4 @@
-//! A connection: sends each request of its source when due, and retries it until it is settled.
+//! A connection that sends each request of its source when it is due.
 
 use super::exchange::{Account, Flow, Payload, RetryPolicy, Terms, exchange};
 use super::timer::Timer;
@@ -17,7 +17,8 @@ pub(crate) struct Lane {
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) tally: Tally,
-    /// A connection ends once all connections together have had this many final refusals and no success.
+    /// A connection gives up once all connections of its tenant together have had this many final refusals and no
+    /// success.
     pub(crate) rejected_max: u64,
 }
 
@@ -37,22 +38,23 @@ impl Times {
 pub(crate) struct Request {
     pub(crate) body: Bytes,
     pub(crate) samples: u64,
-    /// Samples that are not native histograms.
+    /// Number of samples in the request that are not native histograms.
     pub(crate) floats: u64,
-    /// When the request is due by the schedule. `None` in a closed loop.
+    /// When the schedule says that the request should be sent. `None` in a closed loop.
     pub(crate) due: Option<Instant>,
-    /// When the connection was free to send. A delay after `free` and `due` is generator lag.
+    /// When the connection became free for this request. If the request is sent later than both `free` and `due`, the
+    /// generator was too slow.
     pub(crate) free: Instant,
 }
 
-/// Source of a connection's requests. The [`Account`] refers to the last request.
+/// Supplies the requests of a connection. The calls of its [`Account`] are about the latest request.
 pub(crate) trait Source: Account + Send {
-    /// Builds the next request, before it is due.
+    /// Builds the next request, if possible before it is due. `None` if there are no more.
     fn next(&mut self, times: Times) -> impl Future<Output = Option<Request>> + Send;
 
     fn set_headers(&self, _: &mut HeaderMap) {}
 
-    /// The connection has ended. If `begun` is false, the last request was never sent.
+    /// Called when the connection ends. If `begun` is false, the latest request was never sent.
     fn end(&mut self, times: Times, begun: bool);
 }
 
@@ -60,7 +62,8 @@ pub(crate) trait Source: Account + Send {
 pub(crate) struct Sender<S> {
     pub(crate) client: Client,
     pub(crate) source: S,
-    /// True if the connection ended early, because the target refused everything or no longer answered with success.
+    /// True if the connection gave up before the end of the load, because the target refused everything or stopped
+    /// answering with success.
     pub(crate) gave_up: bool,
 }
 
@@ -69,7 +72,7 @@ impl<S: Source> Sender<S> {
         Self { client, source, gave_up: false }
     }
 
-    /// Sends until the source is exhausted, or the run has ended or is stopped.
+    /// Sends requests until there are no more, the run ends, or the connection gives up.
     pub(crate) async fn run(mut self, lane: &Lane, times: Times) -> Self {
         let timer = Timer::new();
         let mut begun = true;

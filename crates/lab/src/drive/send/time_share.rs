@@ -1,4 +1,4 @@
-//! Schedule of a tenant's slots: how many send at each time, and when all pause.
+//! Says which slots of a tenant send at a given time, so that the load grows, shrinks and pauses by its shape.
 
 use crate::generate::plan::{Plan, SlotRange};
 use crate::scenario::Grow;
@@ -10,11 +10,11 @@ pub(crate) struct TimeShare {
     course: Arc<Course>,
     outages: Vec<(f64, f64)>,
     grow: Grow,
-    /// Index of this tenant, and number of tenants when the load's factor is 1.
+    /// Index of this tenant, out of `tenants` that are active when the load's factor is 1.
     tenant: u32,
     tenants: u32,
     pub(crate) first_writer: u32,
-    /// Slots of this tenant on all machines, when the load's factor is 1.
+    /// Number of slots that this tenant has, on all machines together, when the load's factor is 1.
     slots_plain: u64,
     slots_all: u64,
 }
@@ -30,19 +30,19 @@ impl TimeShare {
         Self { course, outages, grow, tenant, tenants, first_writer: 0, slots_plain, slots_all }
     }
 
-    /// True if a slot of `plan` sends at `at_s` seconds since the start.
+    /// True if a slot of `plan` should send at `at_s` seconds since the start.
     pub(crate) fn has(&self, plan: &Plan, slot: SlotRange, at_s: f64) -> bool {
         let index = slot.first / u64::from(plan.batch);
         self.slots_before(plan) + u64::from(slot.writer) * plan.writer_slots() as u64 + index
             < self.slots_at(at_s)
     }
 
-    /// Slots of the tenant's writers on other machines that precede the slots of `plan`.
+    /// Number of the tenant's slots on other machines whose writers come before the writers of `plan`.
     fn slots_before(&self, plan: &Plan) -> u64 {
         u64::from(plan.first_writer - self.first_writer) * plan.writer_slots() as u64
     }
 
-    /// Number of slots that send at `at_s`.
+    /// Number of the tenant's slots, on all machines together, that should send at `at_s`.
     pub(crate) fn slots_at(&self, at_s: f64) -> u64 {
         let factor = self.course.factor(at_s);
         let slots = match self.grow {
@@ -52,17 +52,17 @@ impl TimeShare {
                 there.clamp(0.0, 1.0) * self.slots_all as f64
             }
         };
-        // allow for rounding errors
+        // without this tolerance, a rounding error could add a slot
         ((slots - 1e-3).ceil().max(0.0) as u64).min(self.slots_all)
     }
 
-    /// Active series at `at_s` on this machine.
+    /// Number of series that are active on this machine at `at_s`.
     pub(crate) fn series_at(&self, plan: &Plan, at_s: f64) -> f64 {
         let here = self.slots_at(at_s).saturating_sub(self.slots_before(plan)).min(plan.slots_count() as u64);
         here as f64 * plan.series() as f64 / plan.slots_count() as f64
     }
 
-    /// When a request due at `due_s` is sent: at once, or at the end of a pause.
+    /// A request that is due in a pause of the senders is sent when the pause ends, any other at once.
     pub(crate) fn delayed(&self, due_s: f64) -> f64 {
         self.outages.iter().find(|(from, to)| (*from..*to).contains(&due_s)).map_or(due_s, |(_, to)| *to)
     }

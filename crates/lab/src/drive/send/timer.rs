@@ -1,7 +1,7 @@
-//! Sleeps to a fraction of a millisecond.
+//! Sleeps with a precision of less than a millisecond.
 //!
-//! Tokio's timers round up to a millisecond, half of a fast target's latency. The kernel's timers are accurate to
-//! about 50 µs.
+//! Tokio's timers round up to a whole millisecond, which is half of a fast target's latency. The kernel's timers are
+//! accurate to about 50 µs.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Uses a kernel timer, or Tokio's timer if there is none. Must be called within a runtime.
+    /// Uses a kernel timer if there is one, otherwise Tokio's. Must be called within a runtime.
     pub(crate) fn new() -> Self {
         Self {
             #[cfg(target_os = "linux")]

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 const LINES_MAX: usize = 8;
 
-/// A longer line is kept in parts of this size.
+/// Longer lines are split into lines of this size.
 const LINE_BYTES_MAX: u64 = 400;
 
-/// Time to read the rest of the output. A child of the ended program may hold the pipe open.
+/// How long to wait for the rest of the output. A child of the program that has ended may still hold the pipe open.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -36,7 +36,8 @@ impl Output {
         Ok(Self { lines, reader })
     }
 
-    /// Waits for the end of the output. Empty if the program printed nothing.
+    /// Waits until the output has been read to its end, and returns the last lines. Empty if the program printed
+    /// nothing.
     pub(crate) async fn last_lines(&self) -> Vec<String> {
         let begin = Instant::now();
         while !self.reader.is_finished() && begin.elapsed() < DRAIN_WITHIN {
@@ -46,7 +47,7 @@ impl Output {
     }
 }
 
-/// Keeps a line without control characters, which could change a terminal.
+/// Keeps a line of output. Control characters are removed, because they could change the user's terminal.
 fn keep(lines: &Mutex<VecDeque<String>>, line: &[u8]) {
     let text: String = String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect();
     if text.trim().is_empty() {

@@ -1,24 +1,22 @@
-//! A fresh directory and a free port for a started target: `{data}` and `{port}` in a scenario.
+//! Gives a started target an empty directory and a free port, which a scenario writes as `{data}` and `{port}`.
 
 use crate::scenario::{TargetSpec, Texts};
 use anyhow::{Context, Result};
 use std::net::{Ipv4Addr, TcpListener};
 use tempfile::TempDir;
 
-/// Placeholder for an empty directory, removed when the run ends.
+/// Stands for an empty directory, which is removed when the run ends.
 const DATA: &str = "{data}";
 
-/// Placeholder for an unused TCP port.
 const PORT: &str = "{port}";
 
-/// Directory and port of a started target. Dropping the sandbox removes the directory.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     _data: Option<TempDir>,
 }
 
 impl Sandbox {
-    /// Replaces `{data}` and `{port}` in `target`, if the key `start` uses them.
+    /// If the command `start` contains `{data}` or `{port}`, replaces them everywhere in `target`.
     pub(crate) fn fill(target: &mut TargetSpec) -> Result<Self> {
         let start = target.start.clone().unwrap_or_default();
         if start.contains(PORT) {
@@ -44,7 +42,7 @@ impl Sandbox {
     }
 }
 
-/// Returns a port that is free now. Another process can still take the port before the target listens.
+/// Returns a port that is free now, although another process can still take it before the target does.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

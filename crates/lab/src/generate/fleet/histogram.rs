@@ -9,20 +9,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// With this number of buckets, the last bound is 2.5 × 10^13.
+/// Maximum number of buckets of a histogram. With this number, the last bound is 2.5 × 10^13.
 pub const BUCKETS_MAX: u32 = 48;
 
-/// Bounds up to 10, and `+Inf`.
+/// Default number of buckets, with bounds up to 10, and `+Inf`.
 pub const BUCKETS_DEFAULT: u32 = 12;
 
-/// Bounds within a power of ten, in thousandths, as in client libraries.
+/// Bucket bounds in thousandths, which repeat in each power of ten, as in client libraries.
 const BOUNDS: [u64; 3] = [5, 10, 25];
 
-/// The histograms of a target. They are its first metrics.
+/// Number and size of the classic histograms of a target. Their series come before its other metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histograms {
     pub count: u32,
-    /// Buckets of each histogram, including `+Inf`; at most [`BUCKETS_MAX`].
+    /// Number of buckets of each histogram, including `+Inf`; at most [`BUCKETS_MAX`].
     pub buckets: u32,
 }
 
@@ -46,7 +46,7 @@ impl Part {
 }
 
 impl Histograms {
-    /// Histograms of `buckets` buckets that make up about `share` of `metrics`.
+    /// Chooses the number of histograms so that they make up about `share` of a target's `metrics`.
     pub fn of_share(share: f64, buckets: u32, metrics: u32) -> Self {
         let one = Self { count: 1, buckets };
         let count = (share.clamp(0.0, 1.0) * f64::from(metrics) / f64::from(one.series())).round() as u32;
@@ -57,7 +57,8 @@ impl Histograms {
         self.buckets + 2
     }
 
-    /// Role of a metric, and the first metric of its histogram. A plain metric is its own first metric.
+    /// Says which part of a histogram a metric is, and which metric is the first of that histogram. A plain metric is
+    /// its own first metric.
     #[inline]
     pub fn part(self, metric: u32) -> (u32, Part) {
         if metric >= self.count * self.series() {
@@ -80,12 +81,12 @@ impl Histograms {
         }
     }
 
-    /// Maximum number of a target's metrics that share a name.
+    /// Maximum number of metrics of one target with the same name. Only buckets share a name.
     pub fn alike_max(self) -> u32 {
         if self.count == 0 { 1 } else { self.buckets }
     }
 
-    /// The first metric that has the name of `metric`.
+    /// The first of the metrics that have the same name as `metric`.
     pub fn first_alike(self, metric: u32) -> u32 {
         match self.part(metric) {
             (first, Part::Bucket(_)) => first,
@@ -93,10 +94,11 @@ impl Histograms {
         }
     }
 
-    /// Cumulative share of observations up to `bucket`, from 0 to 1. `key` selects the shape of the distribution.
+    /// Share of all observations that fall into `bucket` or a lower one, from 0 to 1. The histogram's `key` selects
+    /// the shape of the distribution.
     pub fn share_below(self, key: u64, bucket: u32) -> f64 {
         let x = f64::from(bucket + 1) / f64::from(self.buckets);
-        // multiplications only: their results are equal on all machines
+        // only basic arithmetic, whose results are the same on all machines
         match key % 3 {
             0 => x,
             1 => x * x * (3.0 - 2.0 * x),
