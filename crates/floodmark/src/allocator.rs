@@ -1,4 +1,4 @@
-//! jemalloc: configuration and statistics.
+//! Configures jemalloc, and reads statistics about the heap from it.
 
 use server::{Allocator, HeapStatistics};
 use std::ffi::{CString, c_uint};
@@ -8,7 +8,8 @@ use std::path::Path;
 use std::{env, io, process};
 use tikv_jemalloc_ctl::{epoch, raw, stats};
 
-/// jemalloc returns freed memory under churn, and reports the memory that it holds.
+/// jemalloc is used because it returns memory to the system even if allocations come and go, and because it
+/// reports how much memory it holds.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -44,11 +45,12 @@ impl Allocator for Jemalloc {
     }
 }
 
-/// Configuration for heap profiles: a sample every 512 KiB.
+/// Option for heap profiles: jemalloc samples an allocation every 512 KiB on average.
 const SAMPLING: &str = "prof:true,lg_prof_sample:19";
 
-/// Makes jemalloc sample allocations. jemalloc reads this option only at the start of a process. So this function
-/// starts the program again, in the same process, unless sampling is on.
+/// Makes jemalloc sample allocations for heap profiles. jemalloc reads this option only when a process
+/// starts, so the program is executed again with the option, in the same process. If sampling is already on,
+/// nothing happens.
 pub(crate) fn sample_allocations() -> io::Result<()> {
     // SAFETY: jemalloc declares `opt.prof` as `bool`.
     if unsafe { raw::read(b"opt.prof\0") }.unwrap_or(false) {
@@ -68,10 +70,10 @@ pub(crate) fn sample_allocations() -> io::Result<()> {
     Err(command.args(arguments).env(CONF_VARIABLE, conf).exec())
 }
 
-/// jemalloc reads options from this environment variable.
+/// jemalloc reads its options from this environment variable.
 const CONF_VARIABLE: &str = "MALLOC_CONF";
 
-/// Number of live allocations of all size classes and arenas.
+/// Returns the number of live allocations, summed over all size classes and arenas.
 fn objects() -> Option<u64> {
     let classes = [
         (&b"arenas.nbins\0"[..], &b"stats.arenas.4096.bins.0.curregs\0"[..]),
@@ -92,7 +94,8 @@ fn objects() -> Option<u64> {
     Some(objects)
 }
 
-/// Position of the size class in the names of statistics. Arena 4096 means all arenas.
+/// The names of jemalloc's statistics have the size class in this position. The arena 4096 in them stands for
+/// all arenas.
 const CLASS_AT: usize = 4;
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ fn show(args: &PrintArgs) -> anyhow::Result<()> {
     say(format_args!("\nMemory budget: {}", settings.budget))
 }
 
-/// A value as its flag takes it.
+/// Formats a setting's value in the way that its flag accepts.
 fn text(value: Value) -> String {
     match value {
         Value::String(text) => text,

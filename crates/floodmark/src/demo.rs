@@ -26,12 +26,13 @@ use tempfile::TempDir;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// 100,000 series: 500 metrics of 50 targets for each of four writers.
+/// Each of four writers sends 500 metrics of 50 targets, which makes 100,000 series.
 const METRICS: f64 = 500.0;
 const TARGETS: f64 = 50.0;
 const WRITERS: u32 = 4;
 
-/// True if no acknowledged sample was lost, duplicated or wrong, and the kill came during the load.
+/// Returns true if every acknowledged sample was read back, with no loss, duplicate or wrong value, and if
+/// the server was killed while it was under load.
 pub(crate) fn run(args: DemoArgs) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
@@ -78,10 +79,10 @@ fn scenario(args: &DemoArgs, url: &str) -> Scenario {
     let load = &mut scenario.load;
     (load.metrics, load.series_per_metric, load.writers) = (Count(METRICS), Count(TARGETS), WRITERS);
     load.rate = Some(Count(args.rate));
-    // rounds for the whole duration: a kill after the load would prove nothing
+    // the load must last at least as long as the demo, because a kill after the load would prove nothing
     let series = METRICS * TARGETS * f64::from(WRITERS);
     load.rounds = Some((args.rate * args.duration.as_secs_f64() / series).ceil() as u32);
-    // retry soon after the kill
+    // try again soon after the kill
     load.backoff_max = Span::seconds(0.5);
     scenario
 }
@@ -171,12 +172,13 @@ fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
     let me = std::env::current_exe().context("cannot find this executable")?;
     let mut command = Command::new(me);
     command.arg("serve").arg("--data-dir").arg(dir.join("data")).arg("--http").arg(address.to_string());
-    // Ctrl-C reaches only the demo
+    // the server has its own process group, so Ctrl-C ends the demo but not the server
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("cannot start the server")
 }
 
-/// Address at which this machine reaches a listener on `address`.
+/// Returns the address at which this machine reaches a server that listens on `address`, such as 127.0.0.1
+/// for 0.0.0.0.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         ip if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
@@ -184,7 +186,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The usual address, or a free port.
+/// Returns the default address if its port is free, otherwise an address with any free port.
 fn free_address() -> anyhow::Result<SocketAddr> {
     let usual = SocketAddr::from(([127, 0, 0, 1], 9009));
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

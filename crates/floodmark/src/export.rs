@@ -1,6 +1,7 @@
 //! `floodmark export`: exports a tenant's table, series by series, in bounded memory.
 //!
-//! Samples that a running server holds only in memory are not in the table. `GET /api/v1/export` includes them.
+//! A running server holds the latest samples only in memory, and they are not in the table yet. `GET
+//! /api/v1/export` exports these too.
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
@@ -18,7 +19,7 @@ use tables::METRICS;
 use tables::write::{BlockWriter, Sink};
 use tables::{Cache, Date, Scan, ScanLimits, Select, Stretch, Table, WriteLimits};
 
-/// Maximum number of samples in a line of JSON or a row of Parquet.
+/// A series is split after this many samples, into several lines of JSON or rows of Parquet.
 const LINE_SAMPLES: usize = 10_000;
 const ROW_SAMPLES: usize = 4096;
 
@@ -27,7 +28,8 @@ const CACHE_BYTES: usize = 64 << 20;
 struct Ask {
     table: Table,
     cache: Arc<Cache>,
-    /// Matchers of each selector. A series is exported for the first matching selector.
+    /// Each selector as a list of matchers. A series that several selectors match is exported only once, for
+    /// the first of them.
     selectors: Vec<Vec<Matcher>>,
     range: TimeRange,
     counts: Counts,
@@ -36,9 +38,9 @@ struct Ask {
 #[derive(Debug, Default)]
 struct Counts {
     samples: u64,
-    /// Staleness markers, which text formats cannot express.
+    /// The number of staleness markers that were left out, because text formats cannot express them.
     left_out: u64,
-    /// Data that could not be read.
+    /// Messages about data that could not be read.
     warnings: Vec<String>,
 }
 
@@ -90,8 +92,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
 }
 
 impl Ask {
-    /// Calls `each` with the samples of `range`, series by series in time order. A call gets samples of one series:
-    /// less than `samples_max` plus one read of the table.
+    /// Calls `each` with the samples in `range`, one series after another, in the order of time. A call gets
+    /// samples of only one series, and at most one read of the table more than `samples_max`.
     fn each(
         &mut self,
         range: TimeRange,
@@ -164,7 +166,8 @@ fn text(format: ExportFormat, ask: &mut Ask, out: &mut dyn Write) -> anyhow::Res
     Ok(())
 }
 
-/// Writes files `DIR/date=YYYY-MM-DD/export-N.parquet`, day by day. Existing files are not overwritten.
+/// Writes one or more files `DIR/date=YYYY-MM-DD/export-N.parquet` for each day. Existing files are not
+/// overwritten.
 fn parquet(ask: &mut Ask, dir: &Path) -> anyhow::Result<()> {
     let several = ask.selectors.len() > 1;
     ensure!(

@@ -5,8 +5,9 @@
 //!                                                  (scratch)                       source import/<id>
 //! ```
 //!
-//! Each block and each file is a source, identified by its content. One commit makes the source visible and marks it
-//! as complete. So an import can be killed and repeated without duplicates, also beside a running server.
+//! Each imported file or block is a source, and is identified by its content. A single commit makes the
+//! samples of a source visible and marks the source as complete. An import can therefore be killed and
+//! repeated without duplicates, even while a server is running.
 
 mod intake;
 mod jsonl;
@@ -37,11 +38,11 @@ pub(crate) use tsdb::Block;
 struct Report {
     path: PathBuf,
     source: String,
-    /// `None` for a source that was imported before.
+    /// `None` if an earlier import already committed the source.
     committed: Option<(Tally, Committed)>,
 }
 
-/// Always true, because any failure is an error.
+/// The result is always true, because any failure is returned as an error.
 pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     let runtime = runtime()?;
     let target = Target::open(&args.place, &runtime)?;
@@ -67,7 +68,7 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Sources at the given paths. Blocks are in order of time.
+/// Returns the sources at the given paths. Blocks are in the order of time.
 fn find(args: &ImportArgs) -> anyhow::Result<Vec<PathBuf>> {
     match args.format {
         ImportFormat::Tsdb => tsdb::find(&args.paths),
@@ -183,7 +184,7 @@ fn content_hash(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Lines of a file. A line longer than `bytes_max` is an error.
+/// Reads a file line by line. A line that is longer than `bytes_max` is an error, so that memory is bounded.
 pub(crate) struct Lines {
     reader: BufReader<File>,
     line: Vec<u8>,

@@ -1,4 +1,5 @@
-//! `floodmark inspect`: shows a data directory without changing it, also beside a running server.
+//! `floodmark inspect`: shows the contents of a data directory without changing it, even while a server uses
+//! it.
 
 mod file;
 mod journal;
@@ -16,7 +17,7 @@ pub(crate) fn run(command: InspectCommand) -> anyhow::Result<()> {
     }
 }
 
-/// A table with headings. Numbers are right-aligned.
+/// Formats a table with headings. A column is aligned to the right if all its values are numbers.
 fn columns(names: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(names);
@@ -31,7 +32,7 @@ fn columns(names: &[&str], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt()
 }
 
-/// RFC 3339, or the number if it is out of range.
+/// Formats a time as RFC 3339. If it is out of range, the number itself is shown.
 fn time(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |t| t.to_string())
 }

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Runs a command of the lab. True if all checks passed (exit status 0).
+/// Runs a command of the lab. Returns true if all checks passed, which means exit status 0.
 pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(report(&command));
-    // after a second signal, tasks may remain; they undo their work when dropped
+    // after a second signal, some tasks may still be running; they are dropped here, which makes them undo
+    // their work
     runtime.shutdown_timeout(END_WITHIN);
     done
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Width of the tables without a terminal.
+/// The tables' width in characters if stdout is not a terminal.
 const WIDTH: u16 = 160;
 
 pub(crate) fn run(args: &LimitsArgs) -> Result<()> {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &LimitsArgs) -> Result<()> {
 async fn ask(args: &LimitsArgs) -> Result<Value> {
     let host = args.target.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
     let tls = TlsFiles { ca: args.ca.clone(), ..TlsFiles::default() };
-    // no --allow-host is needed, because the command sends no load
+    // `--allow-host` is not required here, because this command sends no load
     let access = Access { hosts: host.into_iter().collect(), tls };
     let endpoint = Endpoint::resolve(&args.target, &access).await?;
     let mut given = Vec::new();
@@ -95,7 +95,7 @@ fn shown(value: &Value, is_size: bool) -> String {
     }
 }
 
-/// For example `6.0 GiB`.
+/// Formats a size such as `6.0 GiB`.
 fn size(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.into_iter().find(|(_, unit)| bytes >= *unit) {

@@ -1,4 +1,4 @@
-//! The Floodmark binary.
+//! The program `floodmark`.
 
 mod allocator;
 mod cli;

@@ -1,4 +1,4 @@
-//! Completion scripts and man pages, generated from the command line's definition.
+//! Completion scripts for shells and man pages, generated from the definition of the command line.
 
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
 use crate::output::{print, say};

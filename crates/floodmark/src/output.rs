@@ -1,4 +1,4 @@
-//! Output of commands, and destinations of the lab's results.
+//! Prints the output of commands, and writes the lab's results to files.
 
 use crate::cli::result::ResultArgs;
 use anstream::{AutoStream, ColorChoice};
@@ -8,7 +8,7 @@ use lab::{Observer, RunResult, Silent, Stderr};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Writes to stdout. A closed pipe is not an error, a full disk is one.
+/// Writes to stdout. If the reader has closed the pipe, this is not an error, but a full disk is one.
 pub(crate) fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -21,8 +21,8 @@ pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// True if stderr may be coloured. `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` decide; without them, only a
-/// terminal may be coloured.
+/// Returns true if output on stderr may be coloured. The variables `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE`
+/// and `TERM` are respected. If none of them decides, only a terminal gets colours.
 pub(crate) fn colours_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
@@ -31,17 +31,17 @@ pub(crate) fn say(line: impl Display) -> Result<()> {
     print(format_args!("{line}\n"))
 }
 
-/// Writes a line to stderr. Failures are ignored.
+/// Writes a line to stderr. A failure is ignored, because there is nowhere else to report it.
 pub(crate) fn note(line: impl Display) {
     writeln!(io::stderr().lock(), "{line}").ok();
 }
 
-/// Destination of the lab's progress: stderr, or nothing if `quiet`.
+/// Returns the observer that shows the lab's progress on stderr, or shows nothing if `quiet`.
 pub(crate) fn observer(quiet: bool) -> Box<dyn Observer> {
     if quiet { Box::new(Silent) } else { Box::new(Stderr::new()) }
 }
 
-/// Text of an error with its causes. A cause at the end of the text is not repeated.
+/// Formats an error with its causes. A cause is omitted if the text already ends with it.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -55,7 +55,8 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints a result and writes its files. Attempts all, and returns the first error.
+/// Prints a result and writes its files. If one of these fails, the others are still done, and the first
+/// error is returned.
 pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = save(result, args);
     let printed = match args.print.json {
@@ -65,7 +66,8 @@ pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     saved.and(printed)
 }
 
-/// Writes a result's files. Attempts all, and returns the first error.
+/// Writes a result's files. If one of these fails, the others are still written, and the first error is
+/// returned.
 pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
     type View = fn(&RunResult) -> String;

@@ -1,4 +1,4 @@
-//! `floodmark lab run` and the commands that run a scenario several times.
+//! `floodmark lab run`, and the commands that run a scenario more than once.
 
 use crate::cli::lab::{InitArgs, ScenariosArgs};
 use crate::cli::scenario::{
@@ -52,7 +52,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs a scenario. True if it passed.
+/// Runs a scenario. Returns true if all its checks passed.
 pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     let (scenario, mut options) = read(&args.scenario)?;
     if args.check {
@@ -138,7 +138,8 @@ fn read(args: &ScenarioArgs) -> Result<(Scenario, RunOptions)> {
     Ok((scenario, RunOptions { text, overrides, folder, access, ..RunOptions::default() }))
 }
 
-/// Text and folder of a scenario: a file, a name in `scenarios/`, or a preset.
+/// Finds a scenario by path, by its name in `scenarios/`, or among the presets. Returns its text and its
+/// directory.
 fn text_of(path: &Path) -> Result<(String, PathBuf)> {
     let beside = Path::new("scenarios").join(path).with_extension("toml");
     let path = if !path.exists() && beside.exists() { beside } else { path.to_owned() };

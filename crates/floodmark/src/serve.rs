@@ -46,7 +46,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    // listen first: an address in use leaves no directory behind
+    // ports are opened first, so that a port in use does not leave a new data directory behind
     let main = listen(settings.http)?;
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
@@ -84,11 +84,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Maximum number of connections that wait to be accepted; `net.core.somaxconn` may lower it. Further clients try
-/// again after a second.
+/// Up to this many connections can wait to be accepted, or fewer if `net.core.somaxconn` is lower. If there
+/// are more, a client's system tries again after a second.
 const BACKLOG: u32 = 4096;
 
-/// Without IPv6, "all addresses" means all IPv4 addresses.
+/// Opens a port. If the machine has no IPv6, a request for all addresses is served on all IPv4 addresses.
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = match bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {
@@ -106,10 +106,11 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Default log filter. Libraries would log each step, and the Delta kernel kilobytes for each error.
+/// The default log filter. Without it, libraries would log each of their steps, and the Delta kernel would
+/// log kilobytes for each error.
 const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
-/// Logs to stderr. `RUST_LOG` replaces the default filter.
+/// Starts logging to stderr. The variable `RUST_LOG` replaces the default filter.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));

@@ -1,10 +1,11 @@
-//! Signals that end a command: SIGINT, SIGTERM and SIGHUP.
+//! Signals that ask a command to end: SIGINT, SIGTERM and SIGHUP.
 
 use anyhow::{Context, Result, bail};
 use lab::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Runs `work`. The first signal sets `stop`, and `work` ends early with a result. A second signal drops `work`.
+/// Runs `work` until it is done. On the first signal, `stop` is set, so that `work` ends early and still
+/// returns a result. On a second signal, `work` is dropped.
 pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut signals = Signals::listen()?;
     let mut asked = false;
@@ -23,7 +24,7 @@ pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` if SIGHUP is ignored, as under `nohup`.
+    /// `None` if SIGHUP must be ignored, because the process was started by `nohup`.
     hangup: Option<Signal>,
 }
 
@@ -52,7 +53,8 @@ impl Signals {
     }
 }
 
-/// `nohup` starts a process with SIGHUP ignored: the lowest bit of `SigIgn` in `/proc/self/status`.
+/// Returns true if SIGHUP is ignored, which is how `nohup` starts a process. It is the lowest bit of `SigIgn`
+/// in `/proc/self/status`.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

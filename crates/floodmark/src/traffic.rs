@@ -11,7 +11,7 @@ use lab::show::html;
 use lab::{RunResult, Scenario, Stop};
 use std::io::IsTerminal;
 
-/// True if every settled write request was recorded.
+/// Returns true if no write request is missing from the recording.
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     let stop = Stop::default();
     let options = args.options(stop.clone());
@@ -25,7 +25,7 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     Ok(report.is_complete())
 }
 
-/// True if the replay was complete and samples were acknowledged.
+/// Returns true if the whole recording was replayed, and samples were acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     let text = args.scenario();
     let scenario = Scenario::parse(&text)?;

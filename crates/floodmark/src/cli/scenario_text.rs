@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 use toml::{Table, Value};
 
-/// Longer than any load, which ends after its rounds or with its recording.
+/// A limit that no load reaches, because a load ends after its rounds or with its recording.
 pub(crate) const UNTIL_SENT: Duration = Duration::from_secs(7 * 86_400);
 
-/// Table of the keys that have a value.
+/// Returns a table with those keys that have a value.
 pub(crate) fn table<const N: usize>(keys: [(&str, Option<Value>); N]) -> Table {
     keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }

@@ -19,7 +19,7 @@ pub(crate) struct ServeArgs {
     settings: Vec<(&'static str, OsString)>,
 }
 
-/// Only the keys: values may be secrets.
+/// Shows only which settings were given, because their values may be secrets.
 impl fmt::Debug for ServeArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<_> = self.settings.iter().map(|(key, _)| key).collect();
@@ -35,7 +35,7 @@ impl ServeArgs {
     }
 }
 
-/// Settings from the file, if any, and the environment.
+/// Reads the settings in the file, if there is one, and in the environment.
 pub(crate) fn given(config: Option<&Path>) -> Result<Given, SettingsError> {
     let given = config.map_or_else(|| Ok(Given::default()), |path| Given::default().file(path))?;
     given.environment(std::env::vars_os())
@@ -74,7 +74,8 @@ impl FromArgMatches for ServeArgs {
     }
 }
 
-/// The flag of a setting. Its value is checked later, together with the file and the environment.
+/// Returns the flag for a setting. Its value is checked later, together with those from the file and the
+/// environment.
 fn arg(setting: &'static Setting) -> Arg {
     let arg = Arg::new(setting.key)
         .long(setting.key.replace('_', "-"))
@@ -93,7 +94,6 @@ fn arg(setting: &'static Setting) -> Arg {
     }
 }
 
-/// Description, bounds and default.
 fn help(setting: &Setting) -> String {
     let bounds = setting.bounds_text().map_or_else(String::new, |bounds| format!(" [{bounds}]"));
     let (DefaultValue::Fixed(default) | DefaultValue::Derived(default)) = setting.default;

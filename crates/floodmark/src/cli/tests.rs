@@ -1,4 +1,4 @@
-//! Documents use only commands and flags that exist, and help texts are complete.
+//! Checks that the documents use only commands and flags that exist, and that the help texts are complete.
 
 use super::Cli;
 use clap::error::ErrorKind;
@@ -29,13 +29,13 @@ const DOCUMENTS: [(&str, &str); 15] = [
     ("upgrading.md", include_str!("../../../../docs/upgrading.md")),
 ];
 
-/// Flags of Prometheus that documents name.
+/// Flags of Prometheus that occur in the documents.
 const OF_OTHERS: [&str; 1] = ["enable-feature"];
 
-/// Pages with flags of the scripts in `bench/`.
+/// Pages that also show flags of the scripts in `bench/`.
 const OF_SCRIPTS: [&str; 2] = ["bench/README.md", "benchmarks.md"];
 
-/// Lines of code in a document. A line that ends with a backslash is joined with the next.
+/// Returns the lines of code in a document. A line that ends with a backslash is joined with the next one.
 fn code(text: &str) -> Vec<String> {
     let (mut lines, mut fenced, mut begun) = (Vec::new(), false, String::new());
     for line in text.lines() {
@@ -51,7 +51,8 @@ fn code(text: &str) -> Vec<String> {
     lines
 }
 
-/// Words of a shell command, up to a comment, a pipe or the like. `$(…)` becomes `1`.
+/// Splits a shell command into words. It ends at a comment, a pipe or the like. A substitution `$(…)` is
+/// replaced with `1`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote, mut chars) = (vec![String::new()], None, line.chars().peekable());
     while let Some(c) = chars.next() {
@@ -133,7 +134,7 @@ fn scripts_scenarios_and_flags_of_scripts_exist() {
             let mut words = code.split_whitespace();
             let Some(script) = words.find(|word| word.ends_with(".py")) else { continue };
             let source = std::fs::read_to_string(root.join(script)).expect(script);
-            // arguments after `--` belong to a server
+            // the arguments after `--` are those of a server, not of this program
             for flag in words.take_while(|word| *word != "--").filter(|word| word.starts_with("--")) {
                 let flag = flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
                 assert!(source.contains(&format!("\"{flag}\"")), "{name}: {script} has no {flag}");
@@ -229,7 +230,7 @@ fn old_flag_names_still_work() {
     }
 }
 
-/// Visits a command and all its subcommands with their full names.
+/// Calls the visitor with a command and each of its subcommands, and with the full name of each.
 fn each_command(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
     let path = format!("{path} {}", command.get_name());
     visit(path.trim_start(), command);
@@ -265,7 +266,7 @@ fn flags_with_equal_meaning_have_equal_names() {
     assert_eq!(described["out"].len(), 1, "{described:?}");
 }
 
-/// A help text such as `[1 to 250000]` must state the enforced bounds.
+/// If a help text states bounds, such as `[1 to 250000]`, they must be those that are enforced.
 #[test]
 fn bounds_in_help_are_those_that_are_checked() {
     let mut count = 0;

@@ -23,7 +23,7 @@ use tables::{Date, Stretch};
 
 pub(super) const ROW_SAMPLES_MAX: usize = 4096;
 
-/// Maximum number of open days in the sorted lane. Samples of further days go through a batch.
+/// At most this many days are written at a time without sorting. Samples of other days go through a batch.
 const SORTED_DATES_MAX: usize = 64;
 
 const LIMITS: WriteLimits =
@@ -31,7 +31,8 @@ const LIMITS: WriteLimits =
 
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Files of a later layer override files of earlier layers. Files of one layer have no sample in common.
+    /// If files have the same sample, the one with the higher layer counts. Files of the same layer have no
+    /// samples in common.
     pub(crate) layer: usize,
     pub(crate) summary: FileSummary,
     pub(crate) part: FilePart,
@@ -49,7 +50,7 @@ impl Tally {
         if count == 0 {
             return;
         }
-        // a limit, because reasons may contain text from the input
+        // the number of reasons is limited, because they may contain text from the input
         const REASONS_MAX: usize = 50;
         let why =
             if self.skipped.len() < REASONS_MAX || self.skipped.contains_key(why) { why } else { "others" };
@@ -57,7 +58,8 @@ impl Tally {
     }
 }
 
-/// Number of different series: exact up to about a million, and a lower bound above that.
+/// Counts different series. The count is exact up to about a million series, and stays there if there are
+/// more.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesCount {
     seen: HashSet<SeriesKey>,
@@ -83,7 +85,7 @@ impl SeriesCount {
 
 type NewPart = Box<dyn FnMut(Date) -> std::io::Result<OwnFile>>;
 
-/// A scratch file with one part.
+/// A temporary file that is used for a single output file.
 struct OwnFile {
     scratch: Scratch,
     writer: PartWriter,
@@ -109,9 +111,9 @@ impl Sink for OwnFile {
 struct Current {
     labels: Labels,
     key: SeriesKey,
-    /// True for the sorted lane.
+    /// True if the series came in the table's order, so that its samples need no sorting.
     sorted: bool,
-    /// Samples of the sorted lane that are not yet in a row, all of one day.
+    /// Samples that need no sorting and are not yet written as a row. All of them belong to the same day.
     pending: Samples,
     day_end_ms: i64,
     last_ms: i64,
@@ -123,7 +125,8 @@ pub(crate) struct Intake {
     dir: PathBuf,
     sorted: BlockWriter<OwnFile, NewPart>,
     sorted_dates: BTreeSet<Date>,
-    /// Last series of the sorted lane.
+    /// The last series that was written without sorting. The next one must come after it in the table's
+    /// order.
     last: Labels,
     current: Option<Current>,
     batch: Batch,
@@ -158,7 +161,7 @@ impl Intake {
         }
     }
 
-    /// Begins a series. Samples in the table's order may take the sorted lane.
+    /// Begins a series. If series come in the table's order, their samples need not be sorted.
     pub(crate) fn series(&mut self, labels: &Labels) -> anyhow::Result<()> {
         self.begin(labels, true)
     }
@@ -186,7 +189,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Adds a sample to the current series.
+    /// Adds a sample to the series that was begun last.
     pub(crate) fn sample(&mut self, timestamp_ms: i64, value: f64) -> anyhow::Result<()> {
         let current = self.current.as_mut().expect("BUG: a sample was added before its series began");
         if !(TIMESTAMP_MS_MIN..=TIMESTAMP_MS_MAX).contains(&timestamp_ms) {
@@ -254,7 +257,7 @@ impl Intake {
         runs.add(&mut self.batch)
     }
 
-    /// Returns the files and the counts. Later files override earlier files.
+    /// Returns the files and the counts. If files have the same sample, the last of them counts.
     pub(crate) fn finish(mut self) -> anyhow::Result<(Vec<Finished>, Tally)> {
         self.end_series()?;
         if !self.batch.is_empty() {

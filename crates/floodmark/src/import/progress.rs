@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar in a terminal, else a line every ten seconds.
+//! Shows progress on stderr, as a bar in a terminal, and otherwise as a line every ten seconds.
 
 use crate::output::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -29,7 +29,7 @@ impl Progress {
         Self { label, bar, quiet, last: Instant::now() }
     }
 
-    /// `done` goes from 0 to 1.
+    /// `done` is the finished fraction of the work, from 0 to 1.
     pub(crate) fn at(&mut self, done: f64, samples: u64) {
         match &self.bar {
             Some(bar) => {

@@ -1,4 +1,4 @@
-//! Temporary files without names, so none remains after the end of the process.
+//! Temporary files without names. The system removes them when the process ends, however it ends.
 
 use bytes::Bytes;
 use protocol::tsdb::ReadAt;
@@ -25,7 +25,7 @@ impl Scratch {
         Ok(Self { file: Arc::new(tempfile::tempfile_in(dir)?), end: 0 })
     }
 
-    /// Begins the next part. [`Scratch::take`] must have taken the previous part.
+    /// Begins the next part of the file. The previous part must have been passed to [`Scratch::take`].
     pub(crate) fn part(&self) -> PartWriter {
         PartWriter { file: Arc::clone(&self.file), start: self.end, at: self.end, buffer: Vec::new() }
     }
@@ -76,7 +76,7 @@ pub(crate) struct FilePart {
 }
 
 impl FilePart {
-    /// Opens a whole file, with its length at this time.
+    /// Opens a whole file. Bytes that are appended to it later are not read.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let bytes = 0..file.metadata()?.len();

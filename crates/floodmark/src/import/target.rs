@@ -1,6 +1,7 @@
 //! Commits the files of an import to the tenant's table.
 //!
-//! Files are staged under a lease, so that a running server does not delete them.
+//! Uploaded files are protected by a lease until they are committed, so that a running server does not delete
+//! them as garbage.
 
 use super::intake::Finished;
 use crate::cli::serve;
@@ -20,18 +21,17 @@ use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
-/// Floodmark of a complete source. A smaller floodmark is the number of the source's blocks that are committed. Each
-/// commit writes one block.
+/// A source with this floodmark was imported completely. A smaller floodmark is the number of blocks of the
+/// source that were already committed. Each commit writes one block.
 const COMPLETE: u64 = 1 << 40;
 
-/// Runtime for requests to the object store.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Contains the seed of series keys.
+    /// The server's data directory. An import needs it for the seed with which series keys are computed.
     pub(crate) data_dir: PathBuf,
     pub(crate) tenant: TenantId,
     pub(crate) tables: String,
@@ -41,7 +41,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn of(args: &PlaceArgs) -> anyhow::Result<Self> {
         let tenant = TenantId::parse(&args.tenant)?;
-        // resolved as by the server, so that both use the same tables
+        // settings are resolved as the server does it, so that both use the same tables
         let mut given = serve::given(args.config.as_deref())?;
         if let Some(data_dir) = &args.data_dir {
             given = given.flag("data_dir", data_dir);
@@ -54,7 +54,6 @@ impl Place {
         Ok(Self { data_dir, tenant, tables: lake.url.0, options: lake.options.0 })
     }
 
-    /// URL of one of the tenant's tables.
     pub(crate) fn url(&self, table: &str) -> String {
         format!("{}/{}/{table}", self.tables.trim_end_matches('/'), self.tenant)
     }
@@ -63,7 +62,7 @@ impl Place {
         Ok(Table::open(&METRICS, self.location(runtime)?)?)
     }
 
-    /// Opens the metrics table. If there is none, the error names the likely reasons.
+    /// Opens the table of metrics. If it does not exist, the error explains the likely reasons.
     pub(crate) fn required(&self, runtime: &Runtime) -> anyhow::Result<Table> {
         let table = self.existing(runtime)?;
         table.with_context(|| {
@@ -120,7 +119,8 @@ impl Target {
         Ok(self.floodmark(source)? == Some(COMPLETE))
     }
 
-    /// Commits a source's files, perhaps in several commits. `None` if another import has committed this source.
+    /// Commits the files of a source, if necessary in several commits. Returns `None` if another import has
+    /// already committed the source.
     pub(crate) fn commit(
         &self,
         source: &str,
@@ -136,7 +136,7 @@ impl Target {
             match outcome {
                 Outcome::Committed { version } => done.version = version,
                 Outcome::Already { floodmark: COMPLETE } => is_done = true,
-                // an earlier attempt committed this block
+                // an earlier attempt, which was interrupted, committed this block
                 Outcome::Already { .. } => {}
                 Outcome::FloodmarkMismatch { floodmark } => {
                     bail!(
@@ -147,12 +147,12 @@ impl Target {
                 }
             }
         }
-        // the commit has succeeded, and the lease expires in any case
+        // errors do not matter here: the files are committed, and the lease expires anyway
         let _ = lease.lease.release();
         Ok((!is_done).then_some(done))
     }
 
-    /// Uploads a source's files. The commit makes them visible.
+    /// Uploads the files of a source. They become visible only when they are committed.
     fn stage(
         &self,
         source: &str,
@@ -194,14 +194,15 @@ impl Target {
     }
 }
 
-/// A lease, and when it was taken.
+/// A lease on uploaded files, and the time when it was taken.
 struct Leased {
     lease: Lease,
     began: Instant,
 }
 
 impl Leased {
-    /// Takes a lease with a new name, because files of a killed attempt may exist under the old name.
+    /// Takes a lease under a name that was never used. An earlier attempt that was killed may have left files
+    /// under its own name.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
         let lease = table.lease(FileStem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })
@@ -213,7 +214,7 @@ impl Leased {
     }
 }
 
-/// An upload that renews its lease at each write.
+/// An upload during which the lease is renewed, so that a long upload does not outlast it.
 struct LeasedUpload<'a> {
     upload: Upload,
     lease: &'a mut Leased,
@@ -237,7 +238,8 @@ mod tests {
     use model::Labels;
     use tables::delta::{LEASE_MS, Sweeper};
 
-    /// Runs a server's sweeps from the start of an import until just before its lease expires.
+    /// A server's garbage collection runs again and again, from the start of an import until just before its
+    /// lease expires.
     #[test]
     fn files_staged_for_longer_than_the_grace_are_committed() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime().unwrap());

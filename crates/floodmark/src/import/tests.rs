@@ -15,7 +15,8 @@ fn labels(i: u64) -> Labels {
 
 type Content = BTreeMap<Labels, BTreeMap<i64, u64>>;
 
-/// Content of all files. Later files override earlier files. The rows of each file must be in order.
+/// Reads the samples of all files. Where files have the same sample, the last file counts. Panics if the rows
+/// of a file are out of order.
 fn content(files: &[intake::Finished]) -> Content {
     let mut all = Content::new();
     for file in files {
@@ -54,8 +55,9 @@ fn any_order_gives_the_same_content() {
             for _ in 0..rng.below(50) {
                 t += rng.below(DAY_MS as u64 / 8) as i64;
                 let bits = if rng.below(9) == 0 { STALE_NAN_BITS } else { rng.next_u64() >> rng.below(64) };
-                // Each time has only one value, because files of the later lane override the others in any order of
-                // arrival.
+                // Each timestamp gets only one value. If there were two, the expected one would depend on
+                // more than the order of arrival, because files from sorted batches override those that
+                // needed no sorting.
                 let series = expected.entry(labels.clone()).or_default();
                 let bits = *series.entry(t).or_insert(bits);
                 intake.sample(t, f64::from_bits(bits)).unwrap();

@@ -1,4 +1,4 @@
-//! Reads blocks of a Prometheus.
+//! Reads the blocks of a Prometheus server's data directory.
 
 use super::intake::Intake;
 use super::progress::Progress;
@@ -12,7 +12,7 @@ use protocol::tsdb::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Blocks at the paths, in order of time. A path is a block or a directory of blocks.
+/// Finds blocks and sorts them by time. Each path is either a block or a directory that contains blocks.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut blocks = Vec::new();
     for path in paths {
@@ -22,7 +22,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let dir = entry?.path();
-            // a ULID has 26 characters; incomplete blocks have longer names
+            // a block's name is a ULID, which has 26 characters; Prometheus gives incomplete blocks longer
+            // names
             let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
             if named && dir.join("meta.json").exists() {
                 blocks.push((read_meta(&dir)?.min_time_ms, dir));
@@ -142,7 +143,7 @@ enum Content {
     Other(&'static str, u64),
 }
 
-/// Returns the kind of a chunk's content. Floats are also decoded into `samples`.
+/// Reads a chunk, and returns what kind of data it has. Floats are decoded into `samples`.
 fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) -> anyhow::Result<Content> {
     match chunks.get(reference)? {
         Chunk::Floats(data) => match xor::decode(data, samples) {
@@ -154,7 +155,7 @@ fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) 
     }
 }
 
-/// Passes on the samples that a query of the block would return, and counts the rest.
+/// Imports those samples that Prometheus would return for a query of the block. The others are only counted.
 fn take(
     intake: &mut Intake,
     samples: &Samples,

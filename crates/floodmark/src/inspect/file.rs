@@ -14,7 +14,7 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
 struct Line {
     series: String,
-    /// Number of samples; for a block, number of chunks.
+    /// The number of samples in a row of a Parquet file, or the number of chunks of a series in a block.
     count: usize,
     first_ms: i64,
     last_ms: i64,

@@ -13,7 +13,8 @@ use tables::METRICS;
 use tables::delta::Table;
 use tables::read::Footer;
 
-/// Calls `f` with the table, while a runtime serves the table's requests. Fails if there is no table.
+/// Opens the table, and calls `f` with it. The runtime must live during the call, because the table sends its
+/// requests on it. Fails if there is no table.
 fn with_table<T>(
     args: &InspectTable,
     f: impl FnOnce(&Place, &Table) -> anyhow::Result<T>,
@@ -78,14 +79,14 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Maximum number of log entries that are searched for names of sources.
+/// At most this many entries of the table's log are searched for the names of sources.
 const ENTRIES_MAX: usize = 100_000;
 
 pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     with_table(args, |place, table| {
         let sources = sources(place)?;
         let of_table = table.floodmarks(sources.iter().map(String::as_str))?;
-        // a copy, which may be missing
+        // the data directory has a copy of the floodmarks, which may be missing
         let manifest = fs::read(place.data_dir.join("floodmarks.json")).ok();
         let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if args.json {
@@ -102,7 +103,7 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Names of sources (`txn.appId`) in the existing log entries.
+/// Finds the names of sources (`txn.appId`) in the entries of the table's log that still exist.
 fn sources(place: &Place) -> anyhow::Result<BTreeSet<String>> {
     let url = place.url("metrics");
     let path =

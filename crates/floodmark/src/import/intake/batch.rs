@@ -1,4 +1,5 @@
-//! External sort: batches are sorted in memory, written as runs, and merged.
+//! Sorts samples that do not fit into memory. A batch at a time is sorted in memory and written to a
+//! temporary file as a sorted run, and the runs are merged at the end.
 
 use super::super::scratch::Scratch;
 use super::{Finished, LIMITS, ROW_SAMPLES_MAX};
@@ -13,28 +14,28 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::write::FileWriter;
 use tables::{Date, Stretch};
 
-/// Maximum number of samples in a batch, at 24 bytes each.
+/// Limit on the samples of a batch, each of which takes 24 bytes.
 const SAMPLES_MAX: usize = 4 << 20;
 
-/// Maximum bytes of labels in a batch, with map entries.
+/// Limit on the memory that the labels of a batch take, including the overhead of the map.
 const LABEL_BYTES_MAX: usize = 64 << 20;
 const LABELS_OVERHEAD: usize = 100;
 
-/// Maximum number of runs merged at a time. A merge holds one row group of each run in memory.
+/// At most this many runs are merged at a time, because a merge holds one row group of each run in memory.
 const MERGE_RUNS_MAX: usize = 16;
 
-/// Small, because a merge holds one row group of each run.
+/// The row groups of runs are small, because a merge holds one row group of each run in memory.
 const RUN_ROW_GROUP_BYTES: usize = 1 << 20;
 
 const LARGE_BYTES: u64 = LIMITS.file_bytes as u64;
 
-/// Maximum number of rounds of merging. No number of runs needs more.
+/// A guard against endless merging. No number of runs needs so many rounds.
 const ROUNDS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Of samples with equal series and time, the sample with the highest number is kept.
+    /// If a series has several samples with the same timestamp, the one with the highest number is kept.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,
@@ -78,7 +79,8 @@ impl Batch {
         self.samples.is_empty()
     }
 
-    /// Sorts by day, series and time. Of samples with equal series and time, keeps the last.
+    /// Sorts by day, series and time. If a series has several samples with the same timestamp, the last of
+    /// them is kept.
     fn sort(&mut self) {
         let mut order: Vec<u32> = (0..self.series.len() as u32).collect();
         let labels = |i: u32| self.series[i as usize].0.as_ref();
@@ -102,7 +104,7 @@ impl Batch {
     }
 }
 
-/// Sorted runs, each of one day.
+/// Sorted temporary files, each of which has samples of a single day.
 #[derive(Debug)]
 pub(super) struct Runs {
     scratch: Scratch,
@@ -114,7 +116,7 @@ impl Runs {
         Ok(Self { scratch: Scratch::new(dir)?, by_date: BTreeMap::new() })
     }
 
-    /// Writes a batch as one run for each day, and empties it.
+    /// Sorts a batch and writes one run for each of its days. The batch is then empty.
     pub(super) fn add(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
         batch.sort();
         let (mut times, mut values) = (Vec::new(), Vec::new());
@@ -144,7 +146,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Merges adjacent runs of each day, up to files of [`LARGE_BYTES`].
+    /// Merges the runs of each day, in the order of their creation, into files of up to [`LARGE_BYTES`].
     pub(super) fn finish(mut self) -> anyhow::Result<Vec<Finished>> {
         let mut files = Vec::new();
         for date in self.by_date.keys().copied().collect::<Vec<_>>() {
