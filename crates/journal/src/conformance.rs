@@ -1,25 +1,24 @@
-//! Conformance suite for journals, to be run on each implementation.
+//! A test suite for implementations of [`Journal`].
 //!
-//! A [`Place`] is the storage that survives restarts. Its dictionaries must be full after at most
-//! [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic if a journal does not conform.
+//! An implementation provides a [`Place`], the storage that survives a restart. At most
+//! [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes may fit into one of its dictionaries, so that
+//! the suite can fill them. The checks panic if a journal does not conform.
 
 use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
 
-/// Number of records of [`RECORD_BYTES`] bytes that must be enough to fill a dictionary.
+/// So many records of [`RECORD_BYTES`] bytes must fill a dictionary.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
-/// Length in bytes of the usual test record.
 pub const RECORD_BYTES: usize = 100;
 
-/// Storage of a journal across restarts.
+/// Where the records of a journal are stored, so that it can be closed and opened again.
 pub trait Place {
-    /// Opens the journal in the state in which the previous journal of this place was dropped. The first journal is
-    /// empty. Its identity differs from those of other places.
+    /// Opens the journal as the previous journal of this place has left it. The first journal is empty, and
+    /// its identity differs from those of journals in other places.
     fn open(&mut self) -> Box<dyn Journal>;
 }
 
-/// Runs all checks, each on a new place.
 pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
     begins_with_an_identity_of_its_own(&mut *make(), &mut *make());
     for check in [
@@ -71,7 +70,7 @@ fn payloads(journal: &dyn Journal) -> Vec<Vec<u8>> {
     read(journal, 0).into_iter().map(|seen| seen.payload).collect()
 }
 
-/// Writes one group of `count` records, each containing its offset. The first offset is `from`.
+/// Writes one group of `count` records with offsets from `from` on. Each record contains its offset.
 fn write(journal: &mut dyn Journal, from: usize, count: usize) -> DictionaryId {
     let dictionary = journal.begin().expect("cannot begin a group");
     for i in from..from + count {
@@ -183,7 +182,7 @@ fn requires_begin(place: &mut dyn Place) {
     assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
     assert!(matches!(journal.sync(), Err(JournalError::Void)));
     write(&mut *journal, 0, 1);
-    // `begin` may be called again before records are appended
+    // `begin` may be called again while the group has no records
     journal.begin().expect("cannot begin a group");
     journal.begin().expect("cannot begin a group again");
     write(&mut *journal, 1, 1);
@@ -217,7 +216,7 @@ fn ends_a_dictionary_on_request(place: &mut dyn Place) {
 
 fn abandons_a_group_whole(place: &mut dyn Place) {
     let mut journal = place.open();
-    // abandons a group, with and without durable records before it
+    // abandons a group, first in an empty journal, then after durable records
     for kept in [0, 3] {
         let dictionary = journal.begin().expect("cannot begin a group");
         journal.append(b"void").expect("cannot append a record");
@@ -260,7 +259,7 @@ fn changes_dictionaries_only_at_begin(place: &mut dyn Place) {
     assert_eq!(changes(&seen), changes(&given), "readers see other dictionaries than the owner");
     let dictionaries = changes(&seen).iter().filter(|same| !**same).count() + 1;
     assert!(dictionaries >= 3, "dictionaries did not become full: there are only {dictionaries}");
-    // one large group stays in one dictionary
+    // a group that would fill several dictionaries stays in one
     let first = journal.durable_end().0;
     write(&mut *journal, first as usize, 3 * DICTIONARY_RECORDS_MAX);
     let seen = read(&*journal, first);
@@ -278,14 +277,14 @@ fn survives_a_restart(place: &mut dyn Place) {
         write(&mut *journal, end, count);
         end += count;
         last = end.checked_sub(1).map(usual);
-        // this record is not synced, so it is lost
+        // this record is never synced, so the next opening must not find it
         journal.begin().expect("cannot begin a group");
         journal.append(b"void").expect("cannot append a record");
     }
     let journal = place.open();
     let seen = read(&*journal, 0);
     assert_eq!(seen.len(), end);
-    // the records of a dictionary are contiguous, also across restarts
+    // the records of a dictionary follow each other without gaps, even across restarts
     let mut ids: Vec<DictionaryId> = seen.iter().map(|s| s.dictionary).collect();
     ids.dedup();
     let distinct: std::collections::HashSet<_> = ids.iter().collect();
@@ -361,7 +360,8 @@ fn reads_while_the_owner_appends(place: &mut dyn Place) {
     );
 }
 
-/// Compares random operations with a model. After a failure, unsynced records must be void.
+/// Does random operations on the journal and on a simple model, and compares them. After a failure, the
+/// journal must discard the records that were not synced.
 pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut journal = place.open();
@@ -401,7 +401,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
         seen.iter().map(|s| &s.payload).collect::<Vec<_>>(),
         durable[start as usize..].iter().collect::<Vec<_>>()
     );
-    // readers and `begin` return the same dictionaries
+    // readers must see the same changes of the dictionary that `begin` reported
     let told = &dictionaries[start as usize..];
     for (i, pair) in seen.windows(2).enumerate() {
         if let (Some(a), Some(b)) = (told[i], told[i + 1]) {
@@ -410,7 +410,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
     }
 }
 
-/// Returns `None` if the journal failed or the group was abandoned.
+/// Returns `None` if the group was abandoned, at random or after an error.
 fn random_group(
     journal: &mut dyn Journal,
     end: usize,

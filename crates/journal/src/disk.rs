@@ -1,4 +1,4 @@
-//! File operations of the operating system, or of a simulation.
+//! The file operations that the server needs. The operating system provides them, and in tests a simulation.
 //!
 //! A file's bytes survive a power loss after [`DiskFile::sync_data`], and the names in a directory after
 //! [`Disk::sync_dir`].
@@ -19,10 +19,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// File operations.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Creates a directory. Fails with `AlreadyExists` if it exists, and with `NotFound` if its parent does not.
-    /// Durable once the parent is synced: see [`create_dir_all`].
+    /// Creates a directory. Fails with `AlreadyExists` if it exists, and with `NotFound` if its parent does
+    /// not. The directory survives a power loss only after its parent is synced: see [`create_dir_all`].
     fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()>;
 
     /// Lists up to `most` entries of a directory, in any order.
@@ -30,25 +29,26 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Renames a file within its directory. Replaces an existing file of the new name atomically, even in a crash.
+    /// Renames a file within its directory. If the new name exists, its file is replaced atomically, even in
+    /// a crash.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names in a directory durable.
+    /// Makes the names of the files in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Locks a file until the returned value is dropped; creates the file if absent. Fails with `WouldBlock`
-    /// if the file is already locked.
+    /// Locks a file until the returned value is dropped. The file is created if it does not exist. Fails with
+    /// `WouldBlock` if the file is already locked.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 }
 
-/// Access mode of a directory. Files are always private: they hold samples or secrets.
+/// Who may access a directory. Files are always private, because they hold samples or secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Accessible to the owner only.
+    /// Only the owner.
     Private,
-    /// Accessible as the umask allows. The directory may also contain files of other programs.
+    /// Everyone to whom the umask gives access, because other programs may have files in the directory.
     Shared,
 }
 
@@ -74,7 +74,7 @@ pub struct Listed {
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads some bytes from `at` on. Returns their number: 0 at the end of the file.
+    /// Reads some bytes at position `at` and returns how many. Returns 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
@@ -82,7 +82,8 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
     /// Truncates the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Allocates space for `bytes` bytes from `at` on. Extends the file with zeros if needed.
+    /// Reserves disk space for `bytes` bytes from position `at` on. If the file is shorter, it is extended
+    /// with zeros.
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()>;
 
     /// Makes the file's bytes and length durable.
@@ -105,14 +106,15 @@ pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates a directory and its missing parents. Each directory is durable before the next is created in it.
+/// Creates a directory and its missing parents. Each directory is made durable before another one is created
+/// in it.
 pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result<()> {
     let Some(above) = dir.parent() else { return Ok(()) };
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match disk.create_dir(dir, access) {
         Ok(()) => disk.sync_dir(above),
-        // The process that created the directory may have died before the sync. If permission is missing, another user
-        // created the directory.
+        // The process that created the directory may have died before it synced the parent. If permission to
+        // sync is missing, another user created the directory.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,
@@ -128,7 +130,8 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result
     }
 }
 
-/// Replaces a small file atomically: after a crash, it has either the old or the new content.
+/// Replaces the content of a small file atomically: after a crash, the file has either the old or the new
+/// content.
 pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let file = disk.open(&unfinished, Mode::Create)?;
@@ -153,7 +156,7 @@ impl Disk for Os {
             let entry = entry?;
             let bytes = match entry.metadata() {
                 Ok(metadata) => metadata.len(),
-                // the file was removed in the meantime
+                // the file was removed after it was listed
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(e),
             };
@@ -181,7 +184,7 @@ impl Disk for Os {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         match File::open(dir)?.sync_all() {
-            // some file systems do not support this
+            // some file systems cannot sync directories
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
             other => other,
         }

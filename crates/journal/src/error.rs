@@ -1,5 +1,3 @@
-//! Errors of journals.
-
 use crate::{Offset, RECORD_BYTES_MAX};
 use model::ErrorKind;
 use std::io;
@@ -7,7 +5,6 @@ use std::path::Path;
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// An operation on the disk failed.
     #[error("cannot {operation} {place}: {source}")]
     Io {
         /// Failed operation as a verb, such as "write".
@@ -27,7 +24,6 @@ pub enum JournalError {
     /// A record is longer than [`RECORD_BYTES_MAX`].
     #[error("journal record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX} bytes")]
     TooLarge { bytes: usize },
-    /// A file was written by a later version of Floodmark.
     #[error("{place} has journal format version {found}, this build reads version {known}")]
     Version {
         /// Location, such as a path.
@@ -35,14 +31,14 @@ pub enum JournalError {
         found: u16,
         known: u16,
     },
-    /// A record was written by a later version of Floodmark.
     #[error(
         "journal record at offset {} has version {found}, this build reads versions up to {known}: \
          a later version of Floodmark wrote it; start that version again: nothing has been changed",
         offset.0
     )]
     RecordVersion { offset: Offset, found: u8, known: u8 },
-    /// No group was begun since the last error. No record of the group is kept.
+    /// The group is void, because of an earlier error or because it was never begun. None of its records are
+    /// kept.
     #[error("the group of journal records is void: begin a new group")]
     Void,
     /// A fault injected by [`crate::faulty`].
@@ -51,7 +47,6 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Kind of error, by what the caller should do.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } | Self::Full { .. } | Self::Injected(_) => ErrorKind::Unavailable,

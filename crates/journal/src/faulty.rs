@@ -1,4 +1,5 @@
-//! Injects seeded faults into any journal, and damages files as a crash does.
+//! Faults for tests. [`Faulty`] lets operations of any journal fail at random, and functions damage its files
+//! as a crash would.
 
 use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, Reader};
 use std::fs::{self, File};
@@ -9,19 +10,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::rng::Rng;
 
-/// Probabilities of faults per call, from 0 to 1.
+/// How likely each fault is per call, from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     pub append_error: f64,
-    /// `sync` fails, and the whole group is discarded.
     pub sync_error: f64,
-    /// The disk becomes full, for [`Self::full_calls`] calls.
+    /// The disk becomes full and stays so for [`Self::full_calls`] calls.
     pub full: f64,
-    /// Number of calls of `begin` and `append` for which the disk stays full.
+    /// How many calls of `begin` and `append` fail while the disk is full.
     pub full_calls: u64,
 }
 
-/// A journal with injected, seeded faults.
+/// A journal whose operations fail at random. The same seed gives the same faults.
 #[derive(Debug)]
 pub struct Faulty {
     inner: Box<dyn Journal>,
@@ -45,7 +45,7 @@ impl Faulty {
         self.injected
     }
 
-    /// Fails with probability `chance`. A failure voids the group.
+    /// Fails with probability `chance`, and then discards the unsynced records of the group.
     fn strike(&mut self, chance: f64, what: &'static str) -> Result<(), JournalError> {
         if self.rng.chance(chance) {
             return Err(self.fail(JournalError::Injected(what)));
@@ -130,7 +130,6 @@ impl Journal for Faulty {
     }
 }
 
-/// The segment files of a partition, oldest first.
 pub fn segment_files(dir: &Path, partition: u32) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir.join(partition.to_string()))? {
@@ -143,7 +142,7 @@ pub fn segment_files(dir: &Path, partition: u32) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Flips one random bit in a range of a file. Returns the position of its byte.
+/// Flips one random bit within a range of a file. Returns the position of the byte.
 pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u64> {
     let at = within.start + rng.below(within.end - within.start);
     let file = File::options().read(true).write(true).open(path)?;
@@ -154,7 +153,8 @@ pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u6
     Ok(at)
 }
 
-/// Simulates a power loss. Bytes from `durable` on may be cut off, intact, zero or garbage.
+/// Does to a file what a power loss can do: each block behind the first `durable` bytes is left intact,
+/// zeroed or filled with garbage, or the end of the file is missing.
 pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
     const BLOCK: u64 = 512;
     let file = File::options().write(true).open(path)?;
@@ -166,7 +166,7 @@ pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
         len = durable + rng.below(len - durable + 1);
         file.set_len(len)?;
     }
-    // bytes that are not durable may be lost without harming durable bytes of the same block
+    // bytes that were not synced may be lost without harm to synced bytes in the same block
     let mut at = durable;
     while at < len {
         let end = ((at / BLOCK + 1) * BLOCK).min(len);

@@ -10,8 +10,9 @@
 //! - `reader`: reads all segments
 //! - `quarantine`: copies damaged bytes to the quarantine
 //!
-//! A segment is a dictionary. A new segment begins after each opening and each failure: nothing is written behind bytes
-//! that may be damaged. `docs/formats/journal.md` describes the files.
+//! Each segment has a dictionary of its own. A new segment begins after each opening and each failure, so
+//! that nothing is ever written behind bytes that may be damaged. `docs/formats/journal.md` describes the
+//! files.
 
 mod frame;
 mod identity;
@@ -42,26 +43,28 @@ use writer::Writer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Synced to the disk: survives a power loss.
+    /// Records are synced to the disk, so they survive a power loss.
     #[default]
     Fsync,
-    /// Written to the operating system: survives a crash of the process, but not a power loss.
+    /// Records are only written to the operating system. They survive a crash of the process, but not a power
+    /// loss.
     Os,
 }
 
-/// Settings of a journal in files.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub durability: Durability,
-    /// Length in bytes from which a segment is full. A segment exceeds it by at most one group.
+    /// When a segment has reached this length in bytes, the next group goes into a new segment. So a segment
+    /// can be longer by one group.
     pub segment_bytes: u64,
-    /// Bytes allocated ahead of writes, because a sync that grows the file takes twice as long.
+    /// Disk space that is allocated ahead of the writes, because a sync that also grows the file takes twice
+    /// as long.
     pub preallocate_bytes: u64,
-    /// Free space that a group needs, so that a full disk is detected before the group is written.
+    /// Free space that must be left before a group is written, so that a full disk is noticed early.
     pub headroom_bytes: u64,
-    /// Seed for the salts of segments; random for each data directory.
+    /// Seed of the salts in segments. Each data directory has a random one.
     pub seed: u64,
-    /// Identity number for a journal that has none; random for each opening.
+    /// Random number that becomes the journal's identity if it has none yet.
     pub fresh_id: u64,
     pub disk: Arc<dyn Disk>,
 }
@@ -80,22 +83,23 @@ impl Default for Options {
     }
 }
 
-/// One partition's journal in segment files.
+/// The journal of one partition, stored in segment files.
 #[derive(Debug)]
 pub struct Files {
     dir: PathBuf,
     partition: u32,
     options: Options,
-    /// All segments in order; the newest may be the one being written.
+    /// All segments, oldest first. The last one may be the one that is being written.
     segments: VecDeque<Segment>,
     writer: Option<(Writer, DictionaryId)>,
     void: bool,
-    /// True after `end_dictionary`. The next segment may use the reserve.
+    /// True after `end_dictionary`: if the disk is full, the next segment may use the reserved space, because
+    /// old segments can then be removed.
     was_ended: bool,
     has_reserve: bool,
     next: u64,
     durable: u64,
-    /// Number of segments created so far, so that each gets a different salt.
+    /// How many segments this process has created, so that each gets a different salt.
     made: u64,
     quarantine: Arc<Quarantine>,
     identity: Arc<IdentityFile>,
@@ -109,10 +113,11 @@ struct Segment {
 }
 
 impl Files {
-    /// Opens the journal of `partition` under `dir`, which is created if absent. The journal must not be open
-    /// elsewhere.
+    /// Opens the journal of `partition` in the directory `dir`, which is created if it does not exist. The
+    /// journal must not be open elsewhere.
     ///
-    /// A torn end is copied to the quarantine and cut off. Fails if the newest segment has an unknown format version.
+    /// If the last write was cut off by a crash, its bytes are copied to the quarantine and removed from the
+    /// segment. Fails if the newest segment has an unknown format version.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
         disk::create_dir_all(&*options.disk, &partition_dir, Access::Private)
@@ -157,7 +162,7 @@ impl Files {
             }
             writer => writer?,
         };
-        // a segment of the same name had no durable record and was replaced
+        // a segment with the same name had no durable records, and this one has replaced it
         self.segments.pop_back_if(|newest| newest.first == header.first);
         self.segments.push_back(Segment { first: header.first, bytes: writer.durable() });
         let dictionary = DictionaryId(salt);
@@ -165,7 +170,7 @@ impl Files {
         Ok(dictionary)
     }
 
-    /// First offset and end of each segment.
+    /// The offsets of the records in each segment.
     fn ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
         let ends = self.segments.iter().skip(1).map(|s| s.first).chain([self.durable]);
         self.segments.iter().map(|s| s.first).zip(ends).map(|(first, end)| first..end)
@@ -291,7 +296,7 @@ impl Journal for Files {
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
         let ended = self.segments.iter().skip(1).take_while(|s| s.first <= before.0).count();
         for _ in 0..ended {
-            // the oldest segment first, so that a crash leaves no gap
+            // removes the oldest segment first, so that a crash leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
             if self.quarantine.wants(oldest.first) {
@@ -304,7 +309,7 @@ impl Journal for Files {
                     _ => {}
                 }
             }
-            // A power loss may undo any unsynced removals, which could leave a gap.
+            // A power loss can undo removals that are not synced, in any order, which could leave a gap.
             writer::sync_dir(&self.dir, &self.options)?;
             self.segments.pop_front();
             self.quarantine.set_start(self.start().0);
@@ -323,7 +328,7 @@ impl Journal for Files {
 }
 
 impl Drop for Files {
-    /// Frees the space allocated ahead.
+    /// Gives back the disk space that was allocated ahead.
     fn drop(&mut self) {
         if let Some((writer, _)) = self.writer.take() {
             writer.close();

@@ -1,15 +1,16 @@
 //! The identity of a journal.
 //!
-//! A table stores a floodmark under the journal's identity. A recreated journal assigns the same offsets again. With
-//! the old identity, tables would ignore its records as already stored.
+//! A table stores a floodmark together with the identity of its journal. A journal that is created anew
+//! assigns the same offsets again. If it had the same identity, too, tables would take its records for
+//! records that they have already stored.
 
 use crate::JournalError;
 use std::fmt;
 
-/// Identity of a journal, displayed in tables as `9f86d081884c7d65/3`.
+/// Identifies a journal. Tables show it as `9f86d081884c7d65/3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalId {
-    /// Random number, unique among the journals of a partition.
+    /// Random number that no other journal of the same partition has.
     pub number: u64,
     pub partition: u32,
 }
@@ -20,11 +21,11 @@ impl fmt::Display for JournalId {
     }
 }
 
-/// Identity of an open journal. Any thread may change it.
+/// The identity of an open journal. Any thread may change it.
 pub trait Identity: Send + Sync + fmt::Debug {
     fn id(&self) -> JournalId;
 
-    /// Changes the number durably. Needed if a table's floodmark is beyond this journal's end: the journal is then a
-    /// copy or an old backup.
+    /// Changes the number durably. This is needed if a table's floodmark is beyond the end of this journal,
+    /// because the journal is then a copy or an old backup.
     fn change(&self, number: u64) -> Result<(), JournalError>;
 }

@@ -1,5 +1,5 @@
-//! The reference implementation: a journal in memory. Tests restart it with [`Memory::reopen`], which shares the
-//! durable records.
+//! A journal in memory, which is the reference implementation for tests. They restart it with
+//! [`Memory::reopen`], which keeps only the durable records.
 
 use crate::{
     Damage, DictionaryId, Entry, Identity, Item, Journal, JournalError, JournalId, JournalStats, Offset,
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct Memory {
     shared: Arc<Mutex<Shared>>,
     pending: Vec<Arc<[u8]>>,
-    /// Current dictionary; `None` if the next `begin` must start another.
+    /// The current dictionary. `None` if the next `begin` has to start a new one.
     dictionary: Option<DictionaryId>,
     void: bool,
     dictionary_records_max: usize,
@@ -34,13 +34,13 @@ struct Dictionary {
 }
 
 impl Memory {
-    /// Returns an empty journal whose dictionaries hold at most `dictionary_records_max` records.
+    /// Returns an empty journal in which a dictionary is full at `dictionary_records_max` records.
     pub fn new(id: JournalId, dictionary_records_max: usize) -> Self {
         let shared = Shared { id, dictionaries: Vec::new(), next_id: 0, end: 0 };
         Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)
     }
 
-    /// The same journal for its next owner, with only the durable records.
+    /// The same journal as after a restart: without the records that were not synced.
     pub fn reopen(&self) -> Self {
         Self::over(Arc::clone(&self.shared), self.dictionary_records_max)
     }
@@ -64,7 +64,7 @@ impl Shared {
         self.dictionaries.first().map_or(self.end, |d| d.first)
     }
 
-    /// Index of the dictionary at or nearest to `offset`.
+    /// Index of the dictionary that has the record at `offset`, or else of the nearest one.
     fn position(&self, offset: u64) -> usize {
         self.dictionaries.partition_point(|d| d.first <= offset).saturating_sub(1)
     }
@@ -207,7 +207,7 @@ impl Reader for MemoryReader {
         while self.current.as_ref().is_none_or(|d| ended(d, self.next)) {
             match self.dictionaries.next() {
                 Some(dictionary) => {
-                    // offsets before this dictionary may have been skipped
+                    // the offsets between two dictionaries may have been skipped
                     self.next = self.next.max(dictionary.first);
                     self.current = Some(dictionary);
                 }

@@ -8,9 +8,9 @@
 //!        | u8 version 3  u8 tenant length  tenant        the tenant was deleted
 //! ```
 //!
-//! A dictionary defines each [`SeriesRef`] in the first record that uses it. Values and new series of a record are of
-//! one kind: floats in version 1, native histograms in version 2. A record of version 3 voids the metadata and
-//! exemplars of all earlier records of its tenant.
+//! A series is defined in the first record of a dictionary that uses its [`SeriesRef`]. The values of a
+//! record are all floats (version 1) or all native histograms (version 2). A record of version 3 says that
+//! the metadata and exemplars in earlier records of its tenant no longer apply.
 
 mod columns;
 mod define;
@@ -33,22 +33,21 @@ use model::{Exemplar, Histogram, LabelsRef, Metadata, SeriesRef, TenantId, Value
 use stdx::varint;
 use wire::Cursor;
 
-/// Latest version, which is a record's first byte.
+/// The latest version that this build reads and writes. A record's first byte is its version.
 pub const RECORD_VERSION: u8 = VERSION_DELETED;
 
 const VERSION_FLOATS: u8 = 1;
 const VERSION_HISTOGRAMS: u8 = 2;
 const VERSION_DELETED: u8 = 3;
 
-/// Limit on samples in one record.
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
-/// Thresholds of [`RecordEncoder::is_full`]. They are far above a usual request, but keep the memory of a replay small.
+/// When a record has so much content, [`RecordEncoder::is_full`] returns true. Usual requests are far
+/// smaller, but the memory of a replay stays small even if they are not.
 const FULL_SAMPLES: usize = 100_000;
 const FULL_LABEL_BYTES: usize = 4 << 20;
 const FULL_EXTRA_BYTES: usize = 1 << 20;
 
-/// Threshold on the bytes of encoded histograms.
 const FULL_HISTOGRAM_BYTES: usize = 8 << 20;
 
 /// Maximum length of an encoded sample: reference 5, timestamp 10, tag 0.5, value 8.
@@ -60,7 +59,7 @@ const _: () = assert!(
         < RECORD_BYTES_MAX
 );
 
-/// Encodes records; reusable.
+/// Encodes records, one after the other in the same memory.
 #[derive(Debug, Default)]
 pub struct RecordEncoder {
     tenant: Option<TenantId>,
@@ -82,7 +81,7 @@ impl RecordEncoder {
         Self::default()
     }
 
-    /// Begins a record of `tenant` with floats. Discards the previous contents, and reuses their memory.
+    /// Begins a record of `tenant` whose values are floats. The previous record is discarded.
     pub fn begin(&mut self, tenant: &TenantId) {
         self.begin_of(tenant, ValueKind::Float);
     }
@@ -103,13 +102,14 @@ impl RecordEncoder {
         }
     }
 
-    /// Defines the reference `series` in this dictionary. The labels must be canonical and have a metric name.
+    /// Defines which series the reference stands for in this dictionary. The labels must be canonical and
+    /// have a metric name.
     pub fn define(&mut self, series: SeriesRef, labels: LabelsRef<'_>) {
         debug_assert!(model::labels::is_canonical(labels.as_bytes()), "BUG: labels are not canonical");
         self.definer.define(series, labels);
     }
 
-    /// Adds a histogram, in order of arrival, to a record of histograms.
+    /// Adds a histogram to a record of histograms.
     pub fn histogram(&mut self, series: SeriesRef, timestamp_ms: i64, value: &Histogram) {
         assert!(self.kind == ValueKind::Histogram, "BUG: a histogram was added to a record of floats");
         self.refs.push(series.0);
@@ -117,8 +117,8 @@ impl RecordEncoder {
         columns::put_histogram(&mut self.histograms, value);
     }
 
-    /// Returns a record that voids the metadata and exemplars of the tenant's earlier records. Discards the present
-    /// record.
+    /// Returns a record which says that the tenant was deleted, so that the metadata and exemplars in its
+    /// earlier records no longer apply. Discards the record that was begun.
     pub fn deleted(&mut self, tenant: &TenantId) -> &[u8] {
         self.begin(tenant);
         self.out.clear();
@@ -127,7 +127,7 @@ impl RecordEncoder {
         &self.out
     }
 
-    /// Adds a sample, in order of arrival, to a record of floats.
+    /// Adds a sample to a record of floats.
     #[inline]
     pub fn sample(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
         debug_assert!(self.kind == ValueKind::Float, "BUG: a float was added to a record of histograms");
@@ -141,7 +141,7 @@ impl RecordEncoder {
         extras::put_metadata(&mut self.metadata, metadata);
     }
 
-    /// Adds an exemplar of a series that is defined in this dictionary.
+    /// Adds an exemplar of a series that this dictionary defines.
     pub fn exemplar(&mut self, series: SeriesRef, exemplar: &Exemplar) {
         self.exemplars_count += 1;
         extras::put_exemplar(&mut self.exemplars, series, exemplar);
@@ -151,7 +151,7 @@ impl RecordEncoder {
         self.refs.is_empty() && self.definer.is_empty() && self.metadata_count + self.exemplars_count == 0
     }
 
-    /// True if the rest of the batch should go into another record. Check this before each series.
+    /// True if the next series of the batch should go into another record. To be checked before each series.
     pub fn is_full(&self) -> bool {
         self.refs.len() >= FULL_SAMPLES
             || self.definer.label_bytes() >= FULL_LABEL_BYTES
@@ -159,8 +159,8 @@ impl RecordEncoder {
             || self.histograms.len() >= FULL_HISTOGRAM_BYTES
     }
 
-    /// Returns the finished record. Panics if the record exceeds the limits of readers, because [`Self::is_full`] was
-    /// ignored.
+    /// Returns the encoded record. Panics if the record is too large for readers, which cannot happen if
+    /// [`Self::is_full`] was checked.
     pub fn finish(&mut self) -> &[u8] {
         let tenant = self.tenant.as_ref().expect("BUG: a record was finished that was not begun");
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record was filled beyond its limit");
@@ -194,7 +194,7 @@ impl RecordEncoder {
         self.definer.count()
     }
 
-    /// Encoded size of the definitions in the latest finished record.
+    /// How many bytes the definitions take in the latest finished record.
     pub fn definition_bytes(&self) -> usize {
         self.definer.finished_bytes()
     }
@@ -210,20 +210,20 @@ impl RecordEncoder {
     }
 }
 
-/// A decoded record; reusable.
+/// A decoded record, which can be used again to decode the next one.
 #[derive(Debug)]
 pub struct Record {
     pub tenant: TenantId,
-    /// True if the tenant was deleted. The record has no other content, and voids metadata and exemplars of earlier
-    /// records.
+    /// True if the record says that the tenant was deleted. Then it has no other content, and the metadata
+    /// and exemplars in earlier records of the tenant no longer apply.
     pub is_deleted: bool,
-    /// Series defined by this record, with their references.
+    /// Series that this record defines, with their references and labels.
     pub definitions: Definitions,
-    /// The series of each sample, in order of arrival.
+    /// The series of each sample, in the order in which the samples arrived.
     pub refs: Vec<SeriesRef>,
-    /// Timestamps in milliseconds since the Unix epoch, parallel to `refs`.
+    /// Milliseconds since the Unix epoch, for each sample in `refs`.
     pub timestamps: Vec<i64>,
-    /// Values, parallel to `refs`.
+    /// The value of each sample in `refs`.
     pub values: Values,
     pub metadata: Vec<Metadata>,
     pub exemplars: Vec<(SeriesRef, Exemplar)>,
@@ -249,13 +249,13 @@ impl Record {
         Self::default()
     }
 
-    /// Decodes a record from untrusted bytes. After an error `self` is empty.
+    /// Decodes a record from untrusted bytes. After an error, `self` is empty.
     pub fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         self.decode_within(payload, &mut Unlimited)
     }
 
-    /// Like [`Self::decode`], but reserves memory from `memory` before it is allocated. Memory that the record already
-    /// holds is not reserved again.
+    /// Like [`Self::decode`], but asks `memory` before it allocates. Memory that `self` already holds from
+    /// earlier records is used again without asking.
     pub fn decode_within(
         &mut self,
         payload: &[u8],
@@ -268,7 +268,7 @@ impl Record {
         decoded
     }
 
-    /// Discards the contents but keeps the memory.
+    /// Removes the content, but keeps the memory.
     pub fn clear(&mut self) {
         self.is_deleted = false;
         self.definitions.clear();
@@ -283,7 +283,8 @@ impl Record {
         self.values.truncate(0);
     }
 
-    /// Replaces the samples' references by `series_of`. Drops samples without a result, and returns their number.
+    /// Replaces the reference of each sample by the result of `series_of`. Samples for which there is none
+    /// are dropped. Returns their number.
     pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
         self.retain(|series, _| match series_of(*series) {
             Some(own) => {
@@ -294,7 +295,7 @@ impl Record {
         })
     }
 
-    /// Keeps the samples that pass `keep`. Returns the number of dropped samples.
+    /// Keeps only the samples for which `keep` returns true. Returns how many were dropped.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut SeriesRef, i64) -> bool) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {
@@ -314,7 +315,7 @@ impl Record {
         count - kept
     }
 
-    /// Memory held by the record in bytes, without metadata and exemplars.
+    /// Bytes of memory that the record holds, not counting metadata and exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.definitions.memory_bytes()
             + self.refs.capacity() * 4
@@ -365,7 +366,7 @@ impl Record {
             columns::deltas(cursor, count, &mut self.timestamps, Ok)?;
             match &mut self.values {
                 Values::Floats(values) => {
-                    // values are decoded in pairs
+                    // values are decoded in pairs, so there may be one more
                     memory.reserve_for(values, count + 1)?;
                     columns::values(cursor, count, values)?;
                 }

@@ -1,4 +1,4 @@
-//! Frame of a record in a segment file.
+//! How a record is stored in a segment file.
 //!
 //! ```text
 //!   0      4      8               16              24            28           32
@@ -6,12 +6,13 @@
 //!   │ len  │ nth  │ offset        │ payload hash  │ payload crc │ header crc │ payload       │
 //! ```
 //!
-//! All numbers are little-endian. The header has a checksum of its own. So the next record can be found after a damaged
-//! payload. The header's checksum also covers the segment's salt and the frame's position: no stale or misplaced header
-//! and no bytes from a client can pass for a header. The payload's hash (XXH3-64) confirms a [repair](super::repair).
+//! All numbers are little-endian. The header has a checksum of its own, so that the next record can be found
+//! behind a damaged payload. That checksum also covers the segment's salt and the position of the frame, so
+//! that neither an old or misplaced header nor bytes sent by a client can pass for a header. The payload's
+//! hash (XXH3-64) confirms a [repair](super::repair).
 //!
-//! `nth` is the number of records before this one in its group. All records before `offset - nth` were durable when
-//! this record was written.
+//! `nth` is the position of the record in its group, counted from 0. All records before `offset - nth` were
+//! durable when this record was written.
 
 use super::repair;
 use crate::RECORD_BYTES_MAX;
@@ -21,7 +22,6 @@ pub(super) const FRAME_HEADER_BYTES: usize = 32;
 
 pub(super) type HeaderBytes = [u8; FRAME_HEADER_BYTES];
 
-/// Offset of the header's own checksum, its last field.
 const HEADER_CRC_AT: usize = FRAME_HEADER_BYTES - 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct FrameHeader {
     payload_crc: u32,
 }
 
-/// Initial value of header checksums in a segment with this salt.
+/// All header checksums of a segment start from this value, which depends on the segment's salt.
 pub(super) fn crc_seed(salt: u64) -> u32 {
     crc32c::crc32c(&salt.to_le_bytes())
 }
@@ -42,10 +42,11 @@ fn header_crc(seed: u32, at: u64, header: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &at.to_le_bytes()), header)
 }
 
-/// Appends a record's frame to `out`, for byte `at` of the file. `group` is the offset of the group's first record.
+/// Appends a record's frame to `out`. The frame will be at byte `at` of the file. `group` is the offset of
+/// the first record in the group.
 pub(super) fn put(out: &mut Vec<u8>, seed: u32, at: u64, group: u64, offset: u64, payload: &[u8]) {
     let len = u32::try_from(payload.len()).expect("BUG: a record is longer than its limit");
-    // with more records before this one, the start of the group is unknown
+    // if the number does not fit, the start of the group is unknown to readers
     let nth = u32::try_from(offset - group).unwrap_or(u32::MAX);
     let start = out.len();
     out.extend_from_slice(&len.to_le_bytes());
@@ -66,16 +67,18 @@ fn u64_at(header: &HeaderBytes, at: usize) -> u64 {
     header[at..].first_chunk().map_or(0, |eight| u64::from_le_bytes(*eight))
 }
 
-/// The offset field of a possible header, for a quick check.
+/// Reads only the offset field, for a quick check of bytes that may be a header.
 #[inline]
 pub(super) fn offset_of(header: &HeaderBytes) -> u64 {
     u64_at(header, 8)
 }
 
 impl FrameHeader {
-    /// Decodes and checks the header at byte `at`; `None` if it is not a header of this segment and position.
+    /// Decodes the header at byte `at` of the file. `None` if the bytes are no header, or one that belongs to
+    /// another segment or position.
     ///
-    /// Zeros are not a header: preallocated space has millions of them, and the checksum of zeros may be zero.
+    /// Zeros are refused explicitly: preallocated space is full of them, and their checksum may be zero for
+    /// some salt.
     pub(super) fn parse(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let sound = header_crc(seed, at, &header[..HEADER_CRC_AT]) == u32_at(header, HEADER_CRC_AT)
             && header.iter().any(|byte| *byte != 0);
@@ -89,8 +92,8 @@ impl FrameHeader {
         })
     }
 
-    /// Repairs one wrong byte of the header at byte `at`, and decodes the header; `None` if that is impossible. Other
-    /// bytes pass with a probability of 1 in 600,000, so the caller must confirm the header.
+    /// Decodes a header that has one wrong byte. `None` if more bytes are wrong. Random bytes pass with a
+    /// probability of 1 in 600,000, so the caller must confirm the header.
     pub(super) fn parse_repaired(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let (body, crc) = (&header[..HEADER_CRC_AT], u32_at(header, HEADER_CRC_AT));
         let difference = header_crc(seed, at, body) ^ crc;
@@ -107,8 +110,8 @@ impl FrameHeader {
         Self::parse(seed, at, &repaired)
     }
 
-    /// Start of the record's group: all earlier records were durable when this record was written. Returns 0 if the
-    /// start is unknown.
+    /// Offset of the first record in this record's group. All earlier records were durable when this one was
+    /// written. Returns 0 if the start is unknown.
     pub(super) fn group(&self) -> u64 {
         match self.nth {
             u32::MAX => 0,
@@ -120,7 +123,7 @@ impl FrameHeader {
         payload.len() == self.len as usize && crc32c::crc32c(payload) == self.payload_crc
     }
 
-    /// Repairs a payload with at most one wrong byte. Returns false if it has more.
+    /// Repairs a payload in which at most one byte is wrong. Returns false if more bytes are wrong.
     pub(super) fn repair(&self, payload: &mut [u8]) -> bool {
         let difference = crc32c::crc32c(payload) ^ self.payload_crc;
         match repair::wrong_byte(difference, payload.len()) {

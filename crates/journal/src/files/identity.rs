@@ -16,7 +16,7 @@ pub(super) struct IdentityFile {
 }
 
 impl IdentityFile {
-    /// A missing or damaged identity is replaced by the number `fresh`.
+    /// If the file is missing or damaged, it is written with the number `fresh`.
     pub(super) fn open(
         disk: Arc<dyn Disk>,
         partition_dir: &Path,

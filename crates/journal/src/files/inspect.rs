@@ -9,32 +9,31 @@ use crate::{DictionaryId, JournalError};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Limit on listed damaged ranges. Further ranges are only counted.
+/// Damaged ranges beyond this number are counted, but not listed.
 pub const DAMAGE_LISTED_MAX: usize = 100;
 
-/// Limit on segments of a partition.
 const SEGMENTS_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentReport {
     pub path: PathBuf,
     pub offsets: Range<u64>,
-    /// Dictionary of the records; `None` if both copies of the header are damaged.
+    /// Dictionary of the records. `None` if both copies of the segment's header are damaged.
     pub dictionary: Option<DictionaryId>,
     pub records: u64,
     pub series: u64,
     pub samples: u64,
-    /// Records with intact bytes that this version cannot decode.
+    /// Records whose checksums are right, but which this version cannot decode.
     pub unreadable: u64,
-    /// Bytes up to the end of the last record, without preallocated space.
+    /// Length up to the end of the last record. The file may be longer, because space is allocated ahead.
     pub bytes: u64,
     pub file_bytes: u64,
     pub damaged: u64,
-    /// The first damaged ranges: bytes, offsets of lost records, kind of damage.
+    /// The first damaged ranges: their bytes, the offsets of the lost records, and what is damaged.
     pub damage: Vec<(Range<u64>, Range<u64>, &'static str)>,
 }
 
-/// Lists the partitions that have a directory under `dir`, in order.
+/// Numbers of the partitions that have a directory in `dir`, in ascending order.
 pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     let in_dir = |e| JournalError::io("list", dir, e);
     let mut partitions = Vec::new();
@@ -45,7 +44,7 @@ pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     Ok(partitions)
 }
 
-/// Calls `each` with a report on each segment of a partition, oldest first.
+/// Calls `each` with a report on each segment of a partition, from the oldest to the newest.
 pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) -> Result<(), JournalError> {
     let dir = segment::partition_dir(dir, partition);
     let in_dir = |e| JournalError::io("list", &dir, e);
@@ -57,7 +56,7 @@ pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) 
     for (i, first) in firsts.iter().enumerate() {
         match report(&dir, partition, *first, firsts.get(i + 1).copied()) {
             Ok(report) => each(report),
-            // the server dropped the segment in the meantime
+            // the server has dropped this segment since the directory was listed
             Err(JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

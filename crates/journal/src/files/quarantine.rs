@@ -1,4 +1,4 @@
-//! Copies damaged bytes to the quarantine, and counts damage.
+//! Keeps copies of damaged bytes, and counts damage.
 //!
 //! ```text
 //!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.bytes     the damaged bytes
@@ -6,8 +6,9 @@
 //!   <dir>/<partition>/quarantine/<segment>.journal               a whole segment, moved here when dropped
 //! ```
 //!
-//! Readers report the damage until the segment is dropped. The copy stays until an operator removes it. A segment with
-//! an undecodable record is moved here when dropped, because the record needs the segment's definitions.
+//! Readers report the damage until the segment is dropped. The copy stays until an operator removes it. A
+//! segment with a record that cannot be decoded is not deleted when it is dropped, but moved here, because
+//! the record cannot be read without the segment's definitions.
 
 use super::scan::Hole;
 use super::window::Window;
@@ -22,23 +23,23 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const COPY_BYTES: usize = 64 << 10;
 
-/// Limit on remembered damaged ranges, which readers do not count again.
+/// So many damaged ranges are remembered, so that they are not counted again when another reader finds them.
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct Quarantine {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// Start of the journal. The owner dropped all earlier segments.
+    /// Offset of the oldest record. Segments before it were dropped by the journal.
     start: AtomicU64,
     found: Mutex<DamageFound>,
 }
 
 #[derive(Debug, Default)]
 struct DamageFound {
-    /// First offsets of segments to move here when they are dropped.
+    /// Segments that are moved here when they are dropped, by their first offsets.
     kept: BTreeSet<u64>,
-    /// Segment and position of each damage counted so far.
+    /// The segment file and position of each damaged range that was counted.
     seen: BTreeSet<(PathBuf, u64)>,
     damaged_ranges: u64,
     lost_records: u64,
@@ -51,7 +52,6 @@ impl Quarantine {
         Self { disk, dir, start: AtomicU64::new(0), found: Mutex::default() }
     }
 
-    /// Notes that the owner dropped the segments before `start`.
     pub(super) fn set_start(&self, start: u64) {
         self.start.store(start, Ordering::Release);
     }
@@ -63,7 +63,8 @@ impl Quarantine {
         stats.repaired_records = found.repaired_records;
     }
 
-    /// Copies the bytes of a hole to the quarantine. If that fails, the damage is reported without a copy.
+    /// Copies the damaged bytes to the quarantine. If that fails, the damage is still reported, but without a
+    /// copy.
     pub(super) fn put(&self, window: &mut Window, hole: Hole) -> Damage {
         let Hole { bytes, lost, acknowledged, repaired, what } = hole;
         let place = format!("{}: bytes {} to {}", window.path().display(), bytes.start, bytes.end);
@@ -76,8 +77,8 @@ impl Quarantine {
         damage
     }
 
-    /// Copies the torn end of the newest segment before it is cut off, because damage to acknowledged records looks
-    /// like a torn end. If the copy fails, the end is cut off nevertheless.
+    /// Copies the end of the newest segment before it is cut off. It looks like an unfinished write, but may
+    /// also be damage to acknowledged records. If the copy fails, the end is cut off nevertheless.
     pub(super) fn put_torn(&self, window: &mut Window, bytes: &Range<u64>) {
         let segment = window.path().display();
         let report = format!(
@@ -87,7 +88,8 @@ impl Quarantine {
         let _ = self.copy(window, bytes, &report);
     }
 
-    /// Handles a segment whose file is missing. Returns `None` if the owner dropped it, otherwise the damage.
+    /// Handles a segment whose file is missing. Returns `None` if the journal has dropped the segment in the
+    /// meantime. Otherwise, its records are lost, and the damage is returned.
     pub(super) fn missing(&self, segment: &Path, lost: Range<u64>) -> Option<Damage> {
         if lost.end <= self.start.load(Ordering::Acquire) {
             return None;
@@ -104,7 +106,7 @@ impl Quarantine {
         Some(damage)
     }
 
-    /// Marks a segment to be moved here when it is dropped.
+    /// Marks a segment, so that it is moved here when it is dropped.
     pub(super) fn keep(&self, first: u64) {
         self.lock().kept.insert(first);
     }
@@ -113,7 +115,7 @@ impl Quarantine {
         self.lock().kept.contains(&first)
     }
 
-    /// Moves a marked segment here. A missing file is not an error.
+    /// Moves a marked segment here. It is no error if the file is missing.
     pub(super) fn take(&self, segment: &Path, first: u64) -> Result<(), JournalError> {
         let Some(name) = segment.file_name() else { return Ok(()) };
         disk::create_dir_all(&*self.disk, &self.dir, Access::Private)
@@ -164,7 +166,7 @@ impl Quarantine {
             file.write_at(chunk, at - bytes.start).map_err(io("write", &copy))?;
             at += chunk.len() as u64;
         }
-        // the report is written last: if it exists, the copy is complete
+        // the report is written last, so that a report proves a complete copy
         let file = self.disk.open(&report, Mode::Create).map_err(io("create", &report))?;
         file.write_at(text.as_bytes(), 0).map_err(io("write", &report))?;
         Ok(copy)

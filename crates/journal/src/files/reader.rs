@@ -1,5 +1,3 @@
-//! Reads the records of all segments in order.
-
 use super::quarantine::Quarantine;
 use super::scan::{Hole, Scanner, Step};
 use super::segment::{self, HEADER_COPIES, Headers, RECORDS_START};
@@ -12,14 +10,14 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Reader of the segments that exist at its creation.
+/// Reads the records of all segments in order. Segments that are created later are not read.
 #[derive(Debug)]
 pub(super) struct SegmentsReader {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) dir: PathBuf,
     pub(super) partition: u32,
     pub(super) from: u64,
-    /// First offset and end of each segment still to be read.
+    /// The offsets of the records in each segment that was not read yet.
     pub(super) segments: VecDeque<Range<u64>>,
     pub(super) quarantine: Arc<Quarantine>,
     pub(super) current: Option<Current>,
@@ -30,7 +28,7 @@ pub(super) struct Current {
     first: u64,
     scanner: Scanner,
     dictionary: DictionaryId,
-    /// File offsets of damaged header copies that are not reported yet.
+    /// Positions of damaged copies of the segment's header that were not reported yet.
     damaged_headers: Vec<u64>,
 }
 
@@ -79,13 +77,13 @@ impl Reader for SegmentsReader {
 }
 
 impl SegmentsReader {
-    /// Returns damage if no part of the segment can be read.
+    /// Opens a segment. Returns damage if nothing in it can be read.
     fn open(&mut self, segment: Range<u64>) -> Result<Option<Damage>, JournalError> {
         let path = segment::path(&self.dir, segment.start);
         let mut window = match Window::open(&*self.disk, &path) {
             Ok(window) => window,
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                // dropped by the owner in the meantime, or lost
+                // the file was either dropped by the journal since this reader was created, or lost
                 let damage = self.quarantine.missing(&path, segment);
                 return Ok(damage);
             }

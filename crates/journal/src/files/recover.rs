@@ -1,4 +1,4 @@
-//! Recovers a partition's directory at its opening.
+//! Finds the segments and the durable end of a journal when it is opened, even after a crash.
 
 use super::quarantine::Quarantine;
 use super::scan::{Scanner, Step};
@@ -14,13 +14,13 @@ const SEGMENTS_MAX: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Segments in order. Readers report gaps between them.
+    /// All segments, oldest first. If offsets are missing between them, readers report that.
     pub(super) segments: Vec<Segment>,
     pub(super) end: u64,
     pub(super) torn_bytes: u64,
 }
 
-/// Lists the segments of `dir`, which must exist, and finds the end of the newest one.
+/// Lists the segments in `dir`, which must exist, and finds where the newest one ends.
 pub(super) fn recover(
     dir: &Path,
     partition: u32,
@@ -42,7 +42,7 @@ fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
         if let Some(first) = segment::first_of(&name) {
             segments.push(Segment { first: first.0, bytes });
         } else if Path::new(&name).extension().is_some_and(|extension| extension == UNFINISHED) {
-            // a crash during its creation left this segment without records
+            // a crash interrupted the creation of this segment, so it has no records
             let path = dir.join(name);
             disk.remove(&path).map_err(|e| JournalError::io("remove", &path, e))?;
         }
@@ -61,7 +61,8 @@ fn recover_newest(
     let path = segment::path(dir, newest.first);
     let mut window = Window::open(&*options.disk, &path)?;
     let Some(header) = Headers::read(&mut window, partition, newest.first)?.header else {
-        // Without the salt, no record can be read. Offsets that may have been in use are not assigned again.
+        // Without the salt in the header, no record can be read. The offsets that its records may have had
+        // are not assigned again.
         let content = window.end_of_content(0)?;
         return Ok((newest.first + content.div_ceil(super::frame::FRAME_HEADER_BYTES as u64), 0));
     };
@@ -69,7 +70,7 @@ fn recover_newest(
     let end = loop {
         match scanner.step()? {
             Step::End { at } => break at,
-            // only the end matters here; readers report damage
+            // only the end matters here, and damage is reported by readers
             Step::Record { .. } | Step::Damage(_) => {}
         }
     };
@@ -82,7 +83,8 @@ fn recover_newest(
         file.set_len(end).map_err(|e| JournalError::io("truncate", &path, e))?;
     }
     if options.durability == Durability::Fsync {
-        // Unsynced records can be read from now on, so they must become durable.
+        // From now on, readers can read these records, even if they were never synced, so they must become
+        // durable.
         file.sync_data().map_err(|e| JournalError::io("fdatasync", &path, e))?;
     }
     newest.bytes = end;

@@ -1,11 +1,11 @@
-//! Locates a single wrong byte by its CRC-32C.
+//! Finds a single wrong byte by its CRC-32C.
 //!
 //! CRCs are linear. If one byte differs by the mask `m` and `k` bytes follow, the checksums differ by the CRC table's
 //! entry for `m`, advanced by `k` zero bytes. So the difference is moved *back* byte by byte, until it is an entry of
 //! the table. Several wrong bytes among `n` look like one wrong byte with a probability of `256 n / 2^32`. So a repair
 //! needs another confirmation.
 
-/// CRC-32C of each byte without inversions (reflected polynomial 0x82F63B78).
+/// The CRC-32C of each single byte, without inversions (reflected polynomial 0x82F63B78).
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -22,7 +22,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Index of the table's entry with each high byte.
+/// For each high byte, the index of the only entry in `TABLE` that has it.
 const BY_HIGH_BYTE: [u8; 256] = {
     let mut index = [0; 256];
     let mut i = 0;
@@ -33,8 +33,9 @@ const BY_HIGH_BYTE: [u8; 256] = {
     index
 };
 
-/// Finds the one byte whose change explains the `difference` of two checksums over `len` bytes. Returns its position
-/// and the correcting mask; of several positions, the last. `None` if no single byte explains the difference.
+/// Finds the one byte whose change explains the `difference` between two checksums of `len` bytes. Returns
+/// its position and the mask that corrects it. If several positions are possible, it is the last. `None` if
+/// no single byte explains the difference.
 pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
     if difference == 0 {
         return None;
@@ -46,7 +47,7 @@ pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
         if state == entry {
             return Some((i, index));
         }
-        // the state before the zero byte was processed
+        // the state before the last zero byte was processed
         state = (state ^ entry) << 8 | u32::from(index);
     }
     None

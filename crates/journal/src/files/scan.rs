@@ -1,4 +1,4 @@
-//! Scans the records of one segment, and continues after damage.
+//! Reads the records of one segment one by one, and finds the next record after damage.
 
 use super::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
 use super::segment::RECORDS_START;
@@ -8,11 +8,11 @@ use std::ops::Range;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// An intact or repaired record: see [`Scanner::payload`].
+    /// An intact or repaired record. [`Scanner::payload`] returns its content.
     Record {
         offset: u64,
     },
-    /// Bytes that differ from those that were written.
+    /// These bytes are not what was written.
     Damage(Hole),
     End {
         at: u64,
@@ -22,11 +22,11 @@ pub(super) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) bytes: Range<u64>,
-    /// Offsets of the lost records.
+    /// Offsets of the records that are lost.
     pub(super) lost: Range<u64>,
     /// See [`crate::Damage::acknowledged`].
     pub(super) acknowledged: bool,
-    /// True if the record was repaired and comes next.
+    /// True if the record was repaired. Then it is the next item.
     pub(super) repaired: bool,
     pub(super) what: &'static str,
 }
@@ -37,11 +37,12 @@ pub(super) struct Scanner {
     seed: u32,
     at: u64,
     next: u64,
-    /// First offset of the next segment, or the durable end. `None` during recovery of the newest segment.
+    /// Records in this segment have lower offsets. It is the first offset of the next segment, or the durable
+    /// end. `None` while the newest segment is recovered, because its end is not known yet.
     bound: Option<u64>,
     payload: Payload,
     frame: Range<u64>,
-    /// A repaired record, which is the next item. Its damage was reported.
+    /// A repaired record that will be the next item. Its damage has already been reported.
     repaired: Option<(FrameHeader, Vec<u8>)>,
 }
 
@@ -53,7 +54,7 @@ enum Payload {
 
 enum Found {
     Whole(FrameHeader),
-    /// An intact header with a damaged payload.
+    /// The header is intact, but the payload is damaged.
     Header(FrameHeader),
     Nothing,
 }
@@ -80,7 +81,7 @@ impl Scanner {
         }
     }
 
-    /// Hole for the latest record, which is intact but cannot be decoded.
+    /// Damage that stands for the latest record: its bytes are intact, but cannot be decoded.
     pub(super) fn unreadable(&self, what: &'static str) -> Hole {
         let lost = self.next - 1..self.next;
         Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }
@@ -105,7 +106,8 @@ impl Scanner {
         }
     }
 
-    /// Repairs the damaged record if possible; otherwise continues at the next intact record at or after `search_from`.
+    /// Repairs the damaged record if possible. Otherwise, continues with the next intact record at or behind
+    /// the position `search_from`.
     fn damage(&mut self, search_from: u64, what: &'static str) -> Result<Step, JournalError> {
         self.repaired = self.repair()?;
         if let Some((header, _)) = &self.repaired {
@@ -118,14 +120,15 @@ impl Scanner {
                 let acknowledged = self.is_proven(self.next, at)?;
                 Ok(self.skip(at, offset, acknowledged, what))
             }
-            // the end of the newest segment, whether torn or not
+            // this is the end of the newest segment, even if the last write was cut off
             (None, None) => Ok(Step::End { at: self.at }),
-            // the next segment's first offset proves that the records existed
+            // the first offset of the next segment proves that the missing records existed
             (None, Some(bound)) => Ok(self.skip(self.window.len().max(self.at), bound, true, what)),
         }
     }
 
-    /// Repairs the record at the current position; `None` if header or payload has more than one wrong byte.
+    /// Repairs the record at the current position. `None` if the header or the payload has more than one
+    /// wrong byte.
     fn repair(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>, JournalError> {
         let (seed, at) = (self.seed, self.at);
         let header = self.window.get(at, FRAME_HEADER_BYTES)?.first_chunk().and_then(|bytes| {
@@ -139,9 +142,9 @@ impl Scanner {
         Ok(header.repair(&mut payload).then_some((header, payload)))
     }
 
-    /// True if a later record proves that the record at `offset` was durable.
+    /// True if a record at or behind position `at` proves that the record at `offset` was durable.
     fn is_proven(&mut self, offset: u64, mut at: u64) -> Result<bool, JournalError> {
-        // Records of the same group prove nothing.
+        // Records of the same group were not durable before it, so they prove nothing.
         while let Found::Whole(header) = self.look(at)? {
             if header.group() > offset {
                 return Ok(true);
@@ -179,17 +182,18 @@ impl Scanner {
         if end > self.window.len() {
             return Ok(Found::Header(header));
         }
-        // one read, so that the window does not move between header and payload
+        // reads both at once, so that the buffer still has the header when the payload is read
         let frame = self.window.get(at, FRAME_HEADER_BYTES + header.len as usize)?;
         let whole = frame.get(FRAME_HEADER_BYTES..).is_some_and(|payload| header.matches(payload));
         Ok(if whole { Found::Whole(header) } else { Found::Header(header) })
     }
 
-    /// Finds the first intact record with a possible offset, at or after byte `from`. Returns its position and offset.
+    /// Finds the first intact record with a plausible offset, at or behind byte `from`. Returns its position
+    /// and offset.
     ///
-    /// Offsets are checked first, so this takes about a nanosecond per byte.
+    /// Because the offset is checked before any checksum, this takes only about a nanosecond per byte.
     fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
-        // at most the records that fit into the rest of the file can be missing
+        // as many records can be missing as fit into the rest of the file, but not more
         let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;
         let missing_max = self.window.len().saturating_sub(self.at) / FRAME_HEADER_BYTES as u64;
         let end = self.bound.unwrap_or(u64::MAX).min(self.next.saturating_add(missing_max + fit + 1));

@@ -8,8 +8,8 @@
 //!   │ header        │0 │ header again  │0 │ records           │ 0 0 0 …   │
 //! ```
 //!
-//! The header has two copies in different sectors, because no record can be read without its salt. Records from the
-//! next segment's first offset on are void.
+//! No record can be read without the header's salt, so there are two copies of the header, in different
+//! sectors. Records whose offset belongs to the next segment are ignored.
 
 use super::window::Window;
 use crate::{JournalError, Offset};
@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 
 pub(super) const RECORDS_START: u64 = 1024;
 
-/// File offsets of the two copies of the header.
 pub(super) const HEADER_COPIES: [u64; 2] = [0, 512];
 
 pub const SEGMENT_VERSION: u16 = 1;
@@ -26,19 +25,19 @@ const MAGIC: &[u8; 8] = b"FLDMKJNL";
 const HEADER_BYTES: usize = 64;
 const EXTENSION: &str = "journal";
 
-/// Extension of segment files that are still being created.
+/// A segment file has this extension until it is complete and gets its name.
 pub(super) const UNFINISHED: &str = "new";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) partition: u32,
     pub(super) first: u64,
-    /// Random number, which is also the dictionary's id.
+    /// Random number that protects the checksums of records. It is also the id of the dictionary.
     pub(super) salt: u64,
 }
 
 impl Header {
-    /// Encodes the first [`RECORDS_START`] bytes of the file.
+    /// Encodes both copies of the header, which take the first [`RECORDS_START`] bytes of the file.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(HEADER_BYTES);
         copy.extend_from_slice(MAGIC);
@@ -56,7 +55,7 @@ impl Header {
         out
     }
 
-    /// Decodes one copy; `None` if it is damaged. The error is an unknown version.
+    /// Decodes one copy of the header. `None` if it is damaged. If its version is unknown, that is the error.
     fn decode(copy: &[u8]) -> Result<Option<Self>, u16> {
         let Some(copy) = copy.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let u32_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
@@ -73,7 +72,7 @@ impl Header {
 
 #[derive(Debug)]
 pub(super) struct Headers {
-    /// The header, if a copy is intact and belongs to this file.
+    /// The header, if at least one copy is intact and belongs to this file.
     pub(super) header: Option<Header>,
     pub(super) damaged: Vec<u64>,
 }
@@ -105,7 +104,7 @@ pub(super) fn path(partition_dir: &Path, first: u64) -> PathBuf {
     partition_dir.join(format!("{first:020}.{EXTENSION}"))
 }
 
-/// First offset in a segment's file name; `None` for other files.
+/// The first offset of a segment, according to its file name. `None` if the name is not that of a segment.
 pub(super) fn first_of(name: &str) -> Option<Offset> {
     let digits = name.strip_suffix(EXTENSION)?.strip_suffix('.')?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());

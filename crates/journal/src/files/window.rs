@@ -1,5 +1,3 @@
-//! Buffered reads of a file.
-
 use crate::JournalError;
 use crate::disk::{Disk, DiskFile, Mode};
 use std::io;
@@ -7,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 pub(super) const WINDOW_BYTES: usize = 256 << 10;
 
-/// A file with a read buffer.
+/// Reads a file through a buffer.
 #[derive(Debug)]
 pub(super) struct Window {
     file: Box<dyn DiskFile>,
@@ -29,12 +27,12 @@ impl Window {
         &self.path
     }
 
-    /// Length of the file at its opening.
+    /// Length that the file had when it was opened.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns `len` bytes at `at`, or fewer at the end of the file.
+    /// Returns the `len` bytes at position `at`. There are fewer at the end of the file.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], JournalError> {
         let len = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
         let buffered = self.start..=self.start + self.filled as u64;
@@ -64,7 +62,7 @@ impl Window {
         Ok(())
     }
 
-    /// Position after the last nonzero byte; `from` if there is none.
+    /// Finds the end of the last byte that is not zero. Returns `from` if only zeros follow.
     pub(super) fn end_of_content(&mut self, from: u64) -> Result<u64, JournalError> {
         let (mut at, mut end) = (from, from);
         loop {

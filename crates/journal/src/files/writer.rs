@@ -1,5 +1,3 @@
-//! Writes the newest segment.
-
 use super::frame;
 use super::segment::{self, Header, RECORDS_START, UNFINISHED};
 use super::{Durability, Options};
@@ -8,18 +6,19 @@ use crate::disk::{DiskFile, Mode};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Size at which buffered records are written, even before a sync.
+/// When so many bytes are buffered, they are written without waiting for the sync.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// Name of the file that reserves space for a full disk.
+/// This file keeps some disk space free for the case that the disk becomes full.
 const RESERVE: &str = "reserve";
-/// Space in the reserve beyond a segment's headroom, for the metadata and exemplars at the start of a dictionary.
+/// The reserve is larger than a segment's headroom by this much: a new dictionary starts with metadata and
+/// exemplars.
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// Smallest allocation when space is scarce.
+/// When the disk is nearly full, space is allocated in steps of this size.
 const ALLOCATE_BYTES_MIN: u64 = 64 << 10;
 
-/// The segment being written. Bytes beyond `durable` are void.
+/// Writes the newest segment. Bytes behind `durable` do not count as written yet.
 #[derive(Debug)]
 pub(super) struct Writer {
     file: Box<dyn DiskFile>,
@@ -32,8 +31,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Creates a segment file, which gets its name when its header is durable. It may replace a segment without durable
-    /// records.
+    /// Creates a segment file. It gets its final name when its header is durable. It may replace a segment
+    /// that has no durable records.
     pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let file = options.disk.open(&unfinished, Mode::Create);
@@ -41,7 +40,7 @@ impl Writer {
         Self::begin(dir, header, options, file, 0)
     }
 
-    /// Like [`Self::create`], but uses the reserve, for a full disk.
+    /// Like [`Self::create`], but takes the space of the reserve, because the disk is full.
     pub(super) fn create_in_reserve(
         dir: &Path,
         header: Header,
@@ -49,7 +48,7 @@ impl Writer {
     ) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let failed = |e| JournalError::io("use reserved disk space for", &unfinished, e);
-        // A rename keeps the space from other programs.
+        // The file is renamed and not created anew, so that no other program can take the space.
         options.disk.rename(&dir.join(RESERVE), &unfinished).map_err(failed)?;
         let file = options.disk.open(&unfinished, Mode::Change).map_err(failed)?;
         let allocated = file.len().map_err(failed)?;
@@ -83,7 +82,7 @@ impl Writer {
                 Ok(writer)
             }
             Err(e) => {
-                // if this fails, the next opening removes the file
+                // if this fails, too, the file is removed when the journal is opened again
                 let _ = disk.remove(&writer.path);
                 Err(e)
             }
@@ -104,7 +103,8 @@ impl Writer {
         self.durable > RECORDS_START && self.durable >= options.segment_bytes
     }
 
-    /// Allocates room for `more` bytes and the headroom, so that a full disk is detected before anything is written.
+    /// Allocates space for `more` bytes and the headroom, so that a full disk is noticed before anything is
+    /// written.
     pub(super) fn allocate(&mut self, more: usize, options: &Options) -> Result<(), JournalError> {
         let end = self.written + (self.buffer.len() + more) as u64;
         let needed = end + options.headroom_bytes.min(options.segment_bytes);
@@ -123,7 +123,7 @@ impl Writer {
         let length = end - self.allocated;
         match self.file.allocate(self.allocated, length) {
             Ok(()) => self.allocated = end,
-            // Not every file system supports preallocation. Without preallocation, each sync takes longer.
+            // Some file systems cannot allocate space ahead. Then each sync takes longer.
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {
                 self.allocated = u64::MAX;
             }
@@ -132,7 +132,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Buffers a record. [`Self::sync`] writes it at the latest.
+    /// Puts a record into the buffer. It is written by [`Self::sync`], or earlier if the buffer is full.
     pub(super) fn append(
         &mut self,
         group: u64,
@@ -170,10 +170,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the segment at its durable end. Frees the space allocated ahead, and cuts off an abandoned group.
+    /// Ends the segment after its durable bytes: gives back the space allocated ahead, and cuts off an
+    /// abandoned group.
     ///
-    /// Errors are ignored: the next segment makes the remaining records void. A file is not synced again after a failed
-    /// fdatasync, because the kernel may consider unwritten pages clean.
+    /// Errors are ignored, because the next segment's first offset makes readers ignore what is left. After a
+    /// failed fdatasync, the file is not synced again, because the kernel may have marked the unwritten pages
+    /// as clean.
     pub(super) fn close(self) {
         if self.allocated > self.durable || self.written > self.durable {
             let _ = self.file.set_len(self.durable);
@@ -181,8 +183,8 @@ impl Writer {
     }
 }
 
-/// Reserves space for one segment. On a full disk, a new segment must begin before old segments can be dropped. Returns
-/// true if the reserve exists.
+/// Reserves space for one segment. When the disk is full, old segments can only be dropped after a new
+/// segment has begun, and the new one needs space. Returns true if the reserve exists.
 pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     let (disk, path) = (&options.disk, dir.join(RESERVE));
     let bytes = options.headroom_bytes.min(options.segment_bytes) + RESERVE_BYTES;
@@ -191,7 +193,7 @@ pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     }
     let made = disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, bytes));
     if made.is_err() {
-        // frees the space of a partial reserve
+        // gives back the space that was allocated before the error
         let _ = disk.remove(&path);
     }
     made.is_ok()

@@ -13,8 +13,8 @@
 //!   histograms = n × { varint(length)  histogram, see model::histogram }
 //! ```
 //!
-//! The first delta is the difference to 0. Bodies are read by a masked load whose length comes from a table. A branch
-//! on the values would often be mispredicted.
+//! The first delta is the difference to 0. To read a body, 8 bytes are loaded and masked to a length from a
+//! table, because a branch for each length would often be mispredicted.
 
 use super::wire::Cursor;
 use super::{DecodeMemory, RecordError};
@@ -25,9 +25,9 @@ use stdx::varint::{self, unzigzag, zigzag};
 const PLAIN: u8 = 0;
 const RUNS: u8 = 1;
 
-/// Writes a column as deltas, without its count.
+/// Writes the deltas of a column, but not how many there are.
 pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
-    // a run takes two varints, a plain delta takes one
+    // a run takes two varints, a single delta takes one
     if 2 * count_runs(column) < column.len() + 2 {
         put_runs(out, column);
     } else {
@@ -72,7 +72,7 @@ fn put_runs<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     }
 }
 
-/// Reads `count` deltas. The caller must bound `count`.
+/// Reads `count` deltas. The caller must have checked `count` against a limit.
 pub(super) fn deltas<T>(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -131,13 +131,13 @@ pub(super) fn skip_deltas(cursor: &mut Cursor<'_>, count: usize) -> Result<(), R
 const TAG_NEGATIVE: u8 = 8;
 const TAG_DOUBLE: u8 = 15;
 
-/// Length of the body of each tag.
+/// Number of bytes that follow for each tag.
 const BODY_BYTES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 8];
 
 #[inline]
 const fn pack(value: f64) -> (u8, u64) {
     let whole = value as i64;
-    // Comparing bits keeps -0.0 and NaN payloads.
+    // Bits are compared, so that -0.0 and the payloads of NaNs are kept.
     if (whole as f64).to_bits() == value.to_bits() {
         let (base, body) = if whole >= 0 { (0, whole as u64) } else { (TAG_NEGATIVE, !whole as u64) };
         let bytes = 8 - (body.leading_zeros() / 8) as u8;
@@ -148,7 +148,7 @@ const fn pack(value: f64) -> (u8, u64) {
     (TAG_DOUBLE, value.to_bits())
 }
 
-/// Inverse of [`pack`]. Bytes of `body` beyond its length are ignored.
+/// Inverse of [`pack`]. `body` may have further bytes of the next value, which are ignored.
 #[inline]
 const fn unpack(tag: u8, body: u64) -> f64 {
     let mask = match BODY_BYTES[tag as usize & 15] {
@@ -165,11 +165,11 @@ const fn unpack(tag: u8, body: u64) -> f64 {
     }
 }
 
-/// Writes values, bit-exact. The count is not written.
+/// Writes values so that their bits are kept, but not how many there are.
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     let start = out.len();
     let tags_len = values.len().div_ceil(2);
-    // makes room for bodies of maximum length, and truncates it below
+    // reserves the maximum length for each value, and cuts the rest off below
     out.resize(start + tags_len + 8 * values.len(), 0);
     let (tags, bodies) = out[start..].split_at_mut(tags_len);
     let mut at = 0;
@@ -184,7 +184,7 @@ pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     out.truncate(start + tags_len + at);
 }
 
-/// Reads `count` values. The caller must bound `count`.
+/// Reads `count` values. The caller must have checked `count` against a limit.
 pub(super) fn values(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -225,7 +225,7 @@ pub(super) fn put_histogram(out: &mut Vec<u8>, value: &Histogram) {
     out.extend_from_slice(value.as_bytes());
 }
 
-/// Reads `count` histograms. The caller must bound `count`.
+/// Reads `count` histograms. The caller must have checked `count` against a limit.
 pub(super) fn histograms(
     cursor: &mut Cursor<'_>,
     count: usize,

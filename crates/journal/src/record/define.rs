@@ -1,4 +1,4 @@
-//! Encodes series definitions, which are valid until the end of the dictionary.
+//! Encodes the definitions of series, which later records of the same dictionary refer to.
 //!
 //! ```text
 //!   section  = varint(raw length, 0: no definitions)  varint(packed length, 0: not packed)  body
@@ -12,8 +12,8 @@
 //!   symbol   = varint  0: the next unused symbol | distance back from the next unused symbol
 //! ```
 //!
-//! Each series is encoded as its difference from the previous one. The packed form is an LZ4 block, used if it saves
-//! more than an eighth.
+//! Each series is encoded as the labels in which it differs from the previous series. The section is packed
+//! as an LZ4 block if that saves more than an eighth.
 
 use super::columns::put_deltas;
 use super::definitions::RECORD_LABEL_BYTES_MAX;
@@ -24,7 +24,7 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use stdx::varint;
 
-/// Minimum size of a packed body.
+/// Shorter bodies are not worth packing.
 const PACK_BYTES_MIN: usize = 128;
 
 const _: () = assert!(SERIES_LABELS_MAX <= 128, "the bitmap of labels is too small");
@@ -34,7 +34,7 @@ pub(super) struct Definer {
     refs: Vec<u32>,
     symbols: Symbols,
     series: Vec<u8>,
-    /// Symbols of the name and value of each label in the previous series.
+    /// For each label of the previous series, the symbols of its name and value.
     previous: Vec<(u32, u32)>,
     label_bytes: usize,
     body: Vec<u8>,
@@ -59,7 +59,7 @@ impl Definer {
         self.refs.len()
     }
 
-    /// Number of canonical bytes of all label sets so far.
+    /// Total length of the labels of all series so far, in canonical form.
     pub(super) fn label_bytes(&self) -> usize {
         self.label_bytes
     }
@@ -78,7 +78,8 @@ impl Definer {
         assert!(self.label_bytes <= RECORD_LABEL_BYTES_MAX, "BUG: a record was filled beyond its limit");
         self.refs.push(series.0);
         let before = self.previous.len();
-        // leaves room for count and bitmap, which are known last
+        // reserves the maximum length of the label count and the bitmap, which are known only after the
+        // labels
         let head = self.series.len();
         self.series.extend_from_slice(&[0; 2 + 16]);
         let (mut count, mut marked) = (0, 0u128);
@@ -107,7 +108,7 @@ impl Definer {
         self.close_head(head, count, &marked.to_le_bytes()[..count.min(before).div_ceil(8)]);
     }
 
-    /// Fills in count and bitmap at `head`, and closes the gap after them.
+    /// Writes the label count and the bitmap at `head`, and moves the labels up behind them.
     fn close_head(&mut self, head: usize, count: usize, bitmap: &[u8]) {
         let mut at = head;
         let mut put = |byte: u8| {
@@ -157,7 +158,7 @@ impl Definer {
         }
     }
 
-    /// Returns the packed length, or `None` if packing saves too little.
+    /// Packs the body and returns the length. `None` if that saves too little.
     fn pack(&mut self) -> Option<usize> {
         if self.body.len() < PACK_BYTES_MIN {
             return None;
@@ -169,11 +170,12 @@ impl Definer {
     }
 }
 
-/// Symbol table: each text once, numbered in order of appearance.
+/// All label names and values of a record, each stored once. Their numbers follow the order in which they
+/// first appear.
 #[derive(Debug, Default)]
 struct Symbols {
     text: Vec<u8>,
-    /// End of each symbol in `text`.
+    /// Position in `text` where each symbol ends.
     ends: Vec<u32>,
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,
@@ -191,12 +193,13 @@ impl Symbols {
         self.table.clear();
     }
 
-    /// Text of a symbol, without a UTF-8 check.
+    /// Text of a symbol as bytes, which saves a check for UTF-8.
     fn get(&self, symbol: u32) -> &[u8] {
         &self.text[span(&self.ends, symbol)]
     }
 
-    /// Appends a text's code plus `base`. Returns the symbol.
+    /// Writes the number that stands for a text, plus `base`. A new text is added to the table. Returns the
+    /// symbol.
     fn put(&mut self, text: &str, base: u64, out: &mut Vec<u8>) -> u32 {
         let Self { text: texts, ends, table, hasher } = self;
         let next = ends.len() as u32;

@@ -1,4 +1,4 @@
-//! Decodes series definitions. [`super::define`] describes the format.
+//! Decodes the definitions of series. [`super::define`] describes the format.
 
 use super::columns::deltas;
 use super::wire::Cursor;
@@ -9,7 +9,8 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::ops::Range;
 
-/// Limit on label bytes per record. Shared labels take few encoded bytes, so a record's length does not limit them.
+/// Limit on the decoded labels of a record. Labels that many series share take few bytes in a record, so the
+/// length of the record does not limit them.
 pub const RECORD_LABEL_BYTES_MAX: usize = 256 << 20;
 
 const _: () = assert!(
@@ -18,7 +19,7 @@ const _: () = assert!(
     "the label bytes of a record and one more series do not fit u32 offsets"
 );
 
-/// The definitions of one record: references and their canonical labels.
+/// The series that one record defines: their references, and their labels in canonical form.
 #[derive(Debug, Default)]
 pub struct Definitions {
     refs: Vec<SeriesRef>,
@@ -31,7 +32,7 @@ pub struct Definitions {
 #[derive(Debug, Default)]
 pub(super) struct Unpacked(Vec<u8>);
 
-/// A label of the previous series: symbol of its name, and its range of bytes.
+/// A label of the previous series: the symbol of its name, and where its bytes are.
 #[derive(Debug, Clone, Copy)]
 struct Label {
     name: u32,
@@ -200,7 +201,8 @@ impl Definitions {
 }
 
 impl Unpacked {
-    /// Returns the next section's body, empty without definitions. Unpacks into this buffer if needed.
+    /// Returns the bytes of the next section, which are empty if it has no definitions. They are unpacked
+    /// into this buffer if necessary.
     pub(super) fn section<'a, 'bytes: 'a>(
         &'a mut self,
         cursor: &mut Cursor<'bytes>,
@@ -215,7 +217,7 @@ impl Unpacked {
             return cursor.take(raw_len);
         }
         let packed = cursor.take(packed_len)?;
-        // a byte of an LZ4 block expands to at most 255
+        // no byte of an LZ4 block expands to more than 255 bytes
         if raw_len > RECORD_BYTES_MAX || raw_len / 255 > packed_len {
             return Err(RecordError::Malformed("definitions cannot decompress to their declared length"));
         }
@@ -230,13 +232,13 @@ impl Unpacked {
     }
 }
 
-/// Symbol table of a record.
+/// The label names and values of a record.
 #[derive(Debug)]
 struct Texts<'a> {
     text: &'a str,
-    /// End of each symbol in `text`.
+    /// Position in `text` where each symbol ends.
     ends: Vec<u32>,
-    /// Number of symbols used so far.
+    /// How many symbols were used so far. Symbols are used in ascending order for the first time.
     seen: usize,
 }
 
@@ -267,7 +269,8 @@ impl<'a> Texts<'a> {
         &self.text[start as usize..self.ends[symbol as usize] as usize]
     }
 
-    /// Decodes a symbol. Code 0 is the next unused symbol, other codes count back from it.
+    /// Decodes a reference to a symbol: 0 is the next symbol that was not used yet, other numbers count back
+    /// from there.
     #[inline]
     fn resolve(&mut self, back: u64) -> Result<u32, RecordError> {
         let symbol = usize::try_from(back).ok().and_then(|back| self.seen.checked_sub(back));

@@ -1,19 +1,15 @@
-//! Errors of decoding a record.
-
 use super::RECORD_VERSION;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The bytes end too early.
     #[error("journal record ends too early")]
     Truncated,
-    /// The record is from a later version of Floodmark.
     #[error("journal record has version {0}, this build reads versions up to {RECORD_VERSION}")]
     Version(u8),
     /// The bytes contain something that no encoder writes.
     #[error("malformed journal record: {0}")]
     Malformed(&'static str),
-    /// Memory for decoding cannot be reserved. The bytes may be valid.
+    /// The memory for decoding is not available. The record itself may be valid.
     #[error("no memory to decode a journal record: {bytes} more bytes are not available")]
     NoRoom { bytes: usize },
 }

@@ -70,7 +70,7 @@ pub(super) fn exemplars(
     let mut labels = LabelsBuilder::new();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
-        // in memory, each label takes a few bytes more
+        // a label takes a few more bytes in memory than in the record
         memory.reserve_for(into, count)?;
         memory.try_reserve(cursor.rest.len().saturating_mul(4))?;
         into.reserve_exact(count);
@@ -89,7 +89,7 @@ pub(super) fn exemplars(
     Ok(())
 }
 
-/// Reads only the references of exemplars.
+/// Reads the series of each exemplar, and skips the rest.
 pub(super) fn exemplar_refs(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<SeriesRef>,

@@ -1,14 +1,13 @@
-//! Memory reservations for decoders, because a few bytes of a journal may expand to many in memory.
+//! Limits the memory of decoders, because a few bytes of a journal may expand to many.
 
 use super::RecordError;
 
-/// A budget from which decoders reserve before they allocate. The caller releases the memory.
+/// A memory budget that decoders ask before they allocate. The caller gives the memory back.
 pub trait DecodeMemory {
-    /// Reserves `bytes` more; false if they are not available.
+    /// Reserves `bytes` more. Returns false if they are not available.
     fn reserve(&mut self, bytes: usize) -> bool;
 }
 
-/// Memory without a limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
@@ -23,7 +22,7 @@ impl dyn DecodeMemory + '_ {
         if self.reserve(bytes) { Ok(()) } else { Err(RecordError::NoRoom { bytes }) }
     }
 
-    /// Reserves memory so that `into` can hold `count` elements.
+    /// Reserves enough memory for `into` to hold `count` elements.
     pub(super) fn reserve_for<T>(&mut self, into: &Vec<T>, count: usize) -> Result<(), RecordError> {
         match count.checked_sub(into.capacity()) {
             None | Some(0) => Ok(()),

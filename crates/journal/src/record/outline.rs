@@ -1,4 +1,4 @@
-//! Decodes only the references in a record.
+//! Decodes only which series a record refers to.
 
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
@@ -8,7 +8,8 @@ use super::{
 };
 use model::{SeriesRef, TenantId, ValueKind};
 
-/// References in a record; reusable. Accepts all records that [`super::Record::decode`] accepts, and some invalid ones.
+/// The series that a record refers to. It accepts all records that [`super::Record::decode`] accepts, and
+/// some invalid ones. The same outline can decode one record after the other.
 #[derive(Debug)]
 pub struct Outline {
     pub tenant: TenantId,
@@ -38,7 +39,7 @@ impl Outline {
         Self::default()
     }
 
-    /// Decodes untrusted bytes. Reserves from `memory` before it allocates. After an error the outline is empty.
+    /// Decodes untrusted bytes. Asks `memory` before it allocates. After an error, the outline is empty.
     pub fn decode(&mut self, payload: &[u8], memory: &mut dyn DecodeMemory) -> Result<(), RecordError> {
         let decoded = self.try_decode(&mut Cursor::new(payload), memory);
         if decoded.is_err() {

@@ -1,4 +1,4 @@
-//! Reads fields from untrusted bytes, and writes texts.
+//! Reads fields from untrusted bytes, and writes strings.
 
 use super::error::RecordError;
 use stdx::varint;
@@ -8,7 +8,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads from the front of a slice.
+/// Untrusted bytes that are read from the front.
 #[derive(Debug, Clone)]
 pub(crate) struct Cursor<'a> {
     pub(crate) rest: &'a [u8],
@@ -41,7 +41,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads a count of items. Fails above `max`, or above the number of remaining bits.
+    /// Reads how many items follow. Fails if there are more than `max`, or more than bits left.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, RecordError> {
         let n = self.varint()?;
         let bound = self.rest.len().saturating_mul(8).min(max);
