@@ -75,8 +75,8 @@ pub(crate) struct Lake {
     pub(crate) tables: TenantTables,
     journals: Vec<Arc<dyn Identity>>,
     manifest: Mutex<Manifest>,
-    /// Offsets by partition. If a partition's marks were lost, floodmarks in tables up to this offset count as floodmarks
-    /// of this journal. Otherwise 0.
+    /// For each partition, an offset, usually 0. It is set if the partition's marks were lost: floodmarks in tables
+    /// up to this offset are then taken to be floodmarks of this journal.
     trusted: Vec<AtomicU64>,
     pub(crate) flush: Account,
     /// Cached footers and ranges of files.
@@ -86,7 +86,8 @@ pub(crate) struct Lake {
     pub(crate) sealing: SealMetrics,
     pub(crate) blocked: BlockedTenants,
     pub(crate) closed: Closed,
-    /// Arrival of the oldest frozen and uncommitted sample, in Unix milliseconds; `i64::MAX` if there is none.
+    /// Arrival time of the oldest sample that is frozen but not committed yet, in Unix milliseconds; `i64::MAX` if
+    /// there is none.
     pub(crate) in_rounds_since_ms: AtomicI64,
     pub(crate) faults: Faults,
     pub(crate) random: RandomSource,
@@ -103,7 +104,7 @@ pub enum LakeError {
 }
 
 impl Lake {
-    /// Sets up the tables of a data directory without any request to the store.
+    /// Sets up the tables of a data directory. This makes no request to the store, which may be unavailable now.
     pub(crate) fn open(
         settings: &LakeSettings,
         data_dir: &DataDir,
@@ -140,7 +141,8 @@ impl Lake {
         })
     }
 
-    /// Fails if the store lacks put-if-absent. If the store does not answer, it is checked before the first commit.
+    /// Fails if the store cannot write a file on condition that it does not exist yet, because commits could then
+    /// overwrite each other. If the store does not answer, the check is repeated before the first commit.
     pub(crate) fn check_store(&self) -> Result<(), LakeError> {
         Ok(self.tables.check_store()?)
     }
@@ -149,7 +151,7 @@ impl Lake {
         self.manifest.lock().marks(TABLE)[partition].clone()
     }
 
-    /// Changes the marks of all partitions, first on disk.
+    /// Changes the marks of all partitions, first on disk and then in memory.
     pub(super) fn change_marks(&self, change: impl FnMut((usize, &mut Mark))) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
         let mut marks = manifest.marks(TABLE).to_vec();
@@ -157,8 +159,9 @@ impl Lake {
         if marks == manifest.marks(TABLE) { Ok(()) } else { manifest.store(TABLE, marks) }
     }
 
-    /// Renames a partition's journal because tables have offsets of another journal with its name. `sealed` lists
-    /// tenants with records beyond their marks; `end` is the end of this journal's offsets.
+    /// Gives a partition's journal a new name, because tables have offsets that a different journal with the same
+    /// name has written. `sealed` has tenants whose table already has records beyond the tenant's mark, each with the
+    /// end of these records. `end` is the end of this journal.
     pub(crate) fn rename_source(
         &self,
         partition: usize,
@@ -178,7 +181,8 @@ impl Lake {
         mark.source.clone_from(&name);
         mark.attempt = None;
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
-        // if the process crashes before the rename, the mark under the old name counts
+        // if the process crashes before the rename, the journal still has its old name, whose mark is still in the
+        // file
         manifest.announce(TABLE, mark.clone())?;
         journal.change(id.number)?;
         tracing::warn!(
@@ -189,8 +193,8 @@ impl Lake {
         Ok(manifest.settle(TABLE, partition, marks.swap_remove(partition))?)
     }
 
-    /// True if the marks account for a table's floodmark. Otherwise, the floodmark is of another journal with the same
-    /// name.
+    /// True if this journal may have written a table's floodmark, judging by the marks. Otherwise, it was written by
+    /// a different journal that has the same name.
     pub(crate) fn is_known(&self, partition: usize, own: &TenantMark, floodmark: &Floodmark) -> bool {
         let known = own.upto.max(own.passes.unwrap_or(0));
         floodmark.end() <= known.max(self.trusted[partition].load(Ordering::Relaxed))
@@ -233,8 +237,9 @@ impl Lake {
         self.blocked.add(tenant, since_ms);
     }
 
-    /// Marks commits of closed tenants as in doubt, up to their attempts or to the journal's `end`. The journal keeps
-    /// the unsealed samples of these tenants.
+    /// Notes that the tables of closed tenants may have any record up to the tenant's attempt or, if that is unknown,
+    /// up to the journal's `end`. The journal therefore keeps the records of these tenants that are not in tables for
+    /// certain.
     pub(crate) fn keep_in_doubt(&self, partition: usize, end: u64) {
         let closed = self.closed.of(partition);
         if closed.is_empty() {
@@ -251,7 +256,8 @@ impl Lake {
         }
     }
 
-    /// Reopens a closed tenant for a partition that is replayed up to `end`. Returns true if all partitions are open.
+    /// Opens a closed tenant again for one partition, whose journal was replayed up to `end` for this tenant. Returns
+    /// true if the tenant is now open for all partitions.
     pub(crate) fn reopen(
         &self,
         partition: usize,
@@ -262,7 +268,8 @@ impl Lake {
         let mut manifest = self.manifest.lock();
         let mut mark = manifest.marks(TABLE)[partition].clone();
         let own = mark.of(tenant);
-        // a floodmark beyond the end is of another journal with this name; the next round detects this
+        // a floodmark beyond the end was written by a different journal with the same name, which the next round
+        // detects
         let upto = own.upto.max(floodmark.upto.min(end));
         let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
         mark.tenants.insert(tenant.as_str().into(), TenantMark { upto, attempt: None, passes, ..own });
@@ -277,7 +284,8 @@ impl Lake {
         self.tables.open_or_create(tenant, TenantTable::Samples)
     }
 
-    /// Makes a commit visible to queries. Must be called before the samples leave the head.
+    /// Makes a commit visible to queries. This must happen before the samples leave the head, or queries would miss
+    /// them.
     pub(crate) fn publish_commits(&self, tenant: &TenantId, table: &Arc<Table>) {
         self.tables.publish_commits(tenant, TenantTable::Samples, table);
     }
@@ -294,7 +302,8 @@ impl Lake {
         self.tables.existing(tenant, TenantTable::Rollup(resolution))
     }
 
-    /// A journal's floodmark in a tenant's table. Fences the table, so that no earlier process can move the floodmark.
+    /// Reads the floodmark of a journal in a tenant's table. First fences the table, so that a process started
+    /// earlier can no longer change the floodmark.
     pub(crate) fn settled_floodmark(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! List of blocked tenants, for admission and metrics.
+//! The tenants that cannot be sealed at present. Admission and metrics use this list.
 
 use admission::watermarks;
 use model::TenantId;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[derive(Debug, Default)]
 pub(crate) struct BlockedTenants {
-    /// Start of each blockage, in Unix milliseconds.
+    /// For each blocked tenant, when it was blocked, in Unix milliseconds.
     since_ms: Mutex<BTreeMap<TenantId, i64>>,
-    /// Number of blocked tenants, read without the lock.
+    /// Number of blocked tenants, which can be read without the lock.
     count: AtomicUsize,
-    /// True if the last round with tenants to seal has sealed at least one tenant.
+    /// True if the latest round that had tenants to seal could seal at least one of them.
     others_are_sealed: AtomicBool,
 }
 
@@ -33,7 +33,7 @@ impl BlockedTenants {
         self.others_are_sealed.store(are_sealed, Ordering::Relaxed);
     }
 
-    /// Fill level of the head, in percent, from which a blocked tenant's writes are refused.
+    /// If the tenant is blocked, returns the fill level of the head, in percent, at which its writes are refused.
     pub(crate) fn head_percent(&self, tenant: &TenantId) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 || !self.since_ms.lock().contains_key(tenant) {
             return None;

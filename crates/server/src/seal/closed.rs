@@ -13,18 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     tenants: Mutex<BTreeMap<TenantId, ClosedTenant>>,
-    /// Number of closed tenants, read without the lock.
+    /// Number of closed tenants, which can be read without the lock.
     count: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct ClosedTenant {
-    /// Partitions whose samples are not in the head yet.
+    /// Partitions whose journal must still be replayed for this tenant.
     partitions: BTreeSet<usize>,
-    /// Partitions whose samples are in the head again.
+    /// Partitions whose journal was replayed, so that the tenant's samples are in the head again.
     replayed: BTreeSet<usize>,
     why: String,
-    /// Number of replays for which the heads had no room.
+    /// How often a replay for this tenant was abandoned because the heads had no room.
     no_room_count: u64,
 }
 
@@ -58,8 +58,8 @@ impl Closed {
         }
     }
 
-    /// Notes that the heads had no room for a tenant. Returns the partitions that were replayed already. The caller
-    /// removes their samples from the heads.
+    /// Notes that the heads had no room for a tenant. Returns the partitions whose journal was already replayed for
+    /// the tenant; the caller must remove the tenant's samples from their heads.
     pub(super) fn record_no_room(&self, tenant: &TenantId) -> BTreeSet<usize> {
         let mut tenants = self.tenants.lock();
         let Some(closed) = tenants.get_mut(tenant) else { return BTreeSet::new() };
@@ -70,7 +70,8 @@ impl Closed {
         replayed
     }
 
-    /// If the heads had no room for some of the tenants, keeps only the tenant that lacked room least often.
+    /// If the heads have lacked room for any of these tenants before, keeps only one of them: the one that lacked
+    /// room least often.
     pub(super) fn keep_one_that_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
         let tenants = self.tenants.lock();
         let no_room_count = |tenant: &TenantId| tenants.get(tenant).map_or(0, |closed| closed.no_room_count);
@@ -89,7 +90,7 @@ impl Closed {
         self.tenants.lock().keys().cloned().collect()
     }
 
-    /// Tenants whose samples of a partition are not in the head.
+    /// Tenants for which this partition's journal must still be replayed.
     pub(super) fn of(&self, partition: usize) -> BTreeSet<TenantId> {
         let tenants = self.tenants.lock();
         let of = tenants.iter().filter(|(_, closed)| closed.partitions.contains(&partition));

@@ -8,7 +8,6 @@ use crate::settings::Settings;
 use std::sync::Arc;
 use stdx::clock::Clock;
 
-/// Dependencies of the sealer and of its jobs on other threads.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,

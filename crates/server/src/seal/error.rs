@@ -7,7 +7,7 @@ use std::time::Duration;
 use stdx::budget::Exhausted;
 use tables::TableError;
 
-/// A job that takes too long. It continues, but its result is dropped.
+/// A job that takes longer than its time limit. The job goes on, but nobody waits for its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("requests for the tenant's table have taken more than {} s; they continue in the background", .0.as_secs())]
 pub(crate) struct Overdue(pub(super) Duration);
@@ -45,7 +45,7 @@ pub(crate) enum SealError {
 }
 
 impl SealError {
-    /// True if other tenants can still be sealed.
+    /// True if the error concerns one table only, so that the tables of other tenants can still be sealed.
     pub(super) const fn is_of_one_table(&self) -> bool {
         matches!(self, Self::Table(_) | Self::Overdue(_) | Self::Histograms)
     }

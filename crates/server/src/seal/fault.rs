@@ -1,6 +1,7 @@
-//! Fault points: named places at which a test fails a round or ends the process. Other builds have none.
+//! Named places in the code at which a test can let a round fail, or stop it as if the process had died. Builds
+//! without tests have no such places.
 
-/// Fault points in the order of a round.
+/// The places that every round passes, in this order.
 #[cfg(test)]
 pub(crate) const PLACES: [&str; 9] = [
     "frozen",
@@ -14,11 +15,11 @@ pub(crate) const PLACES: [&str; 9] = [
     "released",
 ];
 
-/// Fault points outside of rounds.
+/// Places that only some rounds pass, or none.
 #[cfg(test)]
 const OTHERS: [&str; 1] = ["asked"];
 
-/// Fails if a test has armed the fault point.
+/// Fails if a test wants this place to fail.
 #[cfg(not(test))]
 #[inline]
 pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super::error::SealError> {
@@ -27,13 +28,13 @@ pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super:
 
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Fault point that fails once.
+    /// The place that will fail once.
     #[cfg(test)]
     pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
-    /// Stops sealing, as if the process died, at the `n`th visit of this fault point.
+    /// Sealing stops, as if the process had died, when it comes to this place for the `n`th time.
     #[cfg(test)]
     dies_at: parking_lot::Mutex<Option<(u32, &'static str)>>,
-    /// Fault point with a callback that runs once.
+    /// The place at which a callback will run once.
     #[cfg(test)]
     pub(crate) hook: parking_lot::Mutex<Option<(&'static str, Hook)>>,
 }

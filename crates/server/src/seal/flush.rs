@@ -1,4 +1,4 @@
-//! Flushes on request.
+//! Flushes that were requested from outside the sealer.
 
 use super::flushed::Flushed;
 use super::sealer::Message;
@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 use model::TenantId;
 use tokio::sync::oneshot;
 
-/// Seals everything accepted before the call, and waits until it is in tables.
+/// Seals everything that was accepted before the call, and waits until it is in tables.
 pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::Flush(answer)).map_err(|_| {
@@ -27,7 +27,7 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     }
 }
 
-/// Seals all samples of a tenant that were acknowledged before, and waits until they have left the heads.
+/// Seals the samples of a tenant that were acknowledged before the call, and waits until they have left the heads.
 pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::FlushTenant(tenant.clone(), answer)).map_err(|_| {
@@ -37,7 +37,7 @@ pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Resul
     check_tenant(tenant, &flushed)
 }
 
-/// Fails if a flush left the tenant out.
+/// Fails if the flush could not seal this tenant.
 pub(crate) fn check_tenant(tenant: &TenantId, flushed: &Flushed) -> Result<(), Refusal> {
     match flushed.blocked {
         0 => Ok(()),

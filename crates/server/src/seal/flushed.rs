@@ -1,4 +1,4 @@
-//! Totals of a flush, a round or a commit.
+//! What a flush, a round or a commit has written.
 
 use super::telemetry::SealMetrics;
 use tables::StagedBlock;

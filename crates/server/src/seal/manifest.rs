@@ -25,25 +25,24 @@ use tables::METRICS;
 
 const NAME: &str = "floodmarks.json";
 
-/// Extension and size of the file that reserves space for the next write.
+/// A file of this extension and size reserves disk space for the next write.
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
 const VERSION: u32 = 2;
 
-/// The previous version, with marks of one table.
 const VERSION_OF_ONE_TABLE: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mark {
-    /// Name of the partition's journal in tables.
+    /// Name under which tables know the partition's journal.
     pub(crate) source: String,
-    /// Records below this offset are in tables or have no samples.
+    /// All records below this offset are in tables, or they have no samples.
     pub(crate) upto: u64,
-    /// Commits up to this offset were begun, with unknown outcome.
+    /// Commits of records up to this offset were begun. It is not known whether they succeeded.
     pub(crate) attempt: Option<u64>,
-    /// Tenants with separate marks.
+    /// Tenants for which this partition's mark does not hold, with their own marks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tenants: BTreeMap<String, TenantMark>,
 }
@@ -51,23 +50,24 @@ pub(crate) struct Mark {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TenantMark {
-    /// Name of the journal in the tenant's table, possibly an old name.
+    /// Name under which the tenant's table knows the journal. It may be a name that the journal had earlier.
     pub(crate) source: String,
     pub(crate) upto: u64,
     pub(crate) attempt: Option<u64>,
-    /// Unfinished passes: the table has some days of records from `upto` to this offset.
+    /// End of records that are being sealed in several passes: of the records from `upto` to this offset, the table
+    /// has only some days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) passes: Option<u64>,
 }
 
 impl TenantMark {
-    /// True if the table may have more records than the mark says.
+    /// True if the table may have records beyond `upto`.
     pub(crate) const fn is_open(&self) -> bool {
         self.attempt.is_some() || self.passes.is_some()
     }
 
-    /// Mark of a tenant whose table cannot be read. The table may have any record below `attempt`, or below `end` if
-    /// the attempt is unknown.
+    /// Returns the mark to use while the tenant's table cannot be read. The table may have any record below `attempt`
+    /// or, if the attempt is unknown, below `end`.
     pub(crate) fn in_doubt(self, end: u64) -> Self {
         let known = self.attempt.max(self.passes).filter(|attempt| *attempt != UNKNOWN);
         Self { attempt: Some(known.unwrap_or(end)), passes: None, ..self }
@@ -81,12 +81,12 @@ impl Mark {
         Self { source: source.into(), upto: 0, attempt: Some(UNKNOWN), tenants: BTreeMap::new() }
     }
 
-    /// True if the contents of tables are unknown.
+    /// True if nothing is known about what the tables have.
     pub(crate) fn is_unknown(&self) -> bool {
         self.attempt == Some(UNKNOWN)
     }
 
-    /// True if the outcome of a commit is unknown.
+    /// True if it is unknown whether a commit of any tenant succeeded.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.attempt.is_some() || self.tenants.values().any(|own| own.attempt.max(own.passes).is_some())
     }
@@ -100,7 +100,8 @@ impl Mark {
         })
     }
 
-    /// A tenant's journal name, end of sealed records, and end of records that may be sealed.
+    /// For a tenant, returns the name of the journal, the offset up to which records are sealed, and the offset up to
+    /// which they may be sealed.
     pub(crate) fn lookup(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
         match self.tenants.get(tenant.as_str()) {
             Some(own) => (&own.source, own.upto, own.attempt.max(own.passes)),
@@ -108,14 +109,14 @@ impl Mark {
         }
     }
 
-    /// Tables may know offsets below this offset. The journal must not assign these offsets again.
+    /// Tables may have floodmarks up to this offset. The journal must therefore give new records higher offsets.
     pub(crate) fn floor(&self) -> u64 {
         let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt, own.passes]);
         let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();
         all.filter(|offset| *offset != UNKNOWN).max().unwrap_or(0)
     }
 
-    /// No tenant needs records below this offset.
+    /// Records below this offset are no longer needed for any tenant.
     pub(crate) fn needed_from(&self) -> u64 {
         self.tenants.values().map(|own| own.upto).fold(self.upto, u64::min)
     }
@@ -153,8 +154,8 @@ struct TextOfOneTable {
 }
 
 impl Manifest {
-    /// Reads the marks of `tables`, for the journals `sources`. Marks that are missing, damaged or of another journal
-    /// count as unknown.
+    /// Reads the marks of `tables` for journals with the names `sources`. A mark counts as unknown if it is missing,
+    /// damaged, or of a journal with a different name.
     pub(crate) fn load(disk: Arc<dyn Disk>, data_dir: &Path, tables: &[&str], sources: &[String]) -> Self {
         let path = data_dir.join(NAME);
         let found = match disk::read(&*disk, &path) {
@@ -184,7 +185,7 @@ impl Manifest {
         self.tables.get(table).expect("BUG: the manifest was not loaded for this table")
     }
 
-    /// Replaces the marks of a table, first on disk.
+    /// Replaces the marks of a table, first on disk and then in memory.
     pub(crate) fn store(&mut self, table: &str, marks: Vec<Mark>) -> io::Result<()> {
         let mut tables = self.tables.clone();
         tables.insert(table.into(), marks);
@@ -193,15 +194,15 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes an additional mark for a journal's next name. The journal's name at the next start decides which mark
-    /// counts.
+    /// Also writes the mark that will hold once a journal has its next name. The mark that counts at the next start
+    /// is the one with the name that the journal has then.
     pub(crate) fn announce(&self, table: &str, mark: Mark) -> io::Result<()> {
         let mut tables = self.tables.clone();
         tables.entry(table.into()).or_default().push(mark);
         self.write(&tables)
     }
 
-    /// Changes a mark in memory even if the file cannot be written.
+    /// Replaces the mark of one partition. It is replaced in memory even if the file cannot be written.
     pub(crate) fn settle(&mut self, table: &str, partition: usize, mark: Mark) -> io::Result<()> {
         self.tables.get_mut(table).expect("BUG: the manifest was not loaded for this table")[partition] =
             mark;
@@ -221,7 +222,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes the file in the reserved space. On a full disk, this lets the journal be truncated.
+    /// Writes the file into the space reserved for it. This works even if the disk is full, and lets the journal be
+    /// truncated to free space.
     fn replace_in_spare(&self, bytes: &[u8]) -> io::Result<()> {
         let unfinished = self.path.with_extension("unfinished");
         self.disk.rename(&self.path.with_extension(SPARE), &unfinished)?;
@@ -233,7 +235,7 @@ impl Manifest {
         self.path.parent().map_or(Ok(()), |dir| self.disk.sync_dir(dir))
     }
 
-    /// Reserves space for the next write, if the disk has it.
+    /// Reserves disk space for the next write, unless the disk is full.
     fn make_spare(&self) {
         let path = self.path.with_extension(SPARE);
         if self.disk.open(&path, Mode::Read).and_then(|file| file.len()).is_ok_and(|len| len >= SPARE_BYTES) {
@@ -360,7 +362,7 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[at] ^= 1;
             fs::write(&path, &flipped).unwrap();
-            // a change of white space may pass, a change of a number must not
+            // damage in white space may go unnoticed, but a changed number must not
             let marks = load(&dir, &sources).marks(METRICS.name).to_vec();
             assert!(marks == [unknown("a/0")] || marks == [mark("a/0", 123_456)], "{at}: {marks:?}");
         }

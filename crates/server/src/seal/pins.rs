@@ -1,4 +1,4 @@
-//! Epochs of queries: sealed samples stay in the head while queries need them.
+//! Keeps sealed samples in the head for as long as queries need them.
 //!
 //! A query that chose its files before a commit finds the committed samples only in the head. After a time limit, such
 //! a query expires and restarts.
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Pins {
     inner: Mutex<Inner>,
     dropped: Condvar,
-    /// Pins of generations before this one are expired.
+    /// Pins of generations below this one have expired.
     expired_below: AtomicU64,
 }
 
@@ -25,7 +25,7 @@ struct Inner {
     held: BTreeMap<u64, usize>,
 }
 
-/// Keeps sealed samples in the head while it is held.
+/// While a query holds its pin, sealed samples that the query may need stay in the head.
 #[derive(Debug)]
 pub(crate) struct Pin {
     pins: Arc<Pins>,
@@ -43,14 +43,15 @@ impl Pins {
         Pin { pins: Arc::clone(self), generation }
     }
 
-    /// Ends the current generation. Later queries see the latest commit.
+    /// Ends the current generation. Queries that begin afterwards see the latest commit.
     pub(crate) fn end_generation(&self) -> Ended {
         let mut inner = self.inner.lock();
         inner.generation += 1;
         Ended(inner.generation - 1)
     }
 
-    /// Waits for the pins of `ended` and earlier generations, for `most` at most. Returns true if all are dropped.
+    /// Waits until no pin of `ended` or of an earlier generation is held, but not longer than `most`. Returns false
+    /// if such a pin is still held.
     pub(crate) fn wait(&self, ended: Ended, most: Duration) -> bool {
         let until = Instant::now() + most;
         let mut inner = self.inner.lock();
@@ -67,14 +68,14 @@ impl Pins {
         self.wait(ended, Duration::ZERO)
     }
 
-    /// Expires the pins of `ended` and earlier generations.
+    /// Lets the pins of `ended` and of earlier generations expire.
     pub(crate) fn expire(&self, ended: Ended) {
         self.expired_below.fetch_max(ended.0 + 1, Ordering::AcqRel);
     }
 }
 
 impl Pin {
-    /// True if pinned samples may have been released.
+    /// True if samples that the query may need have possibly left the head.
     pub(crate) fn is_expired(&self) -> bool {
         self.generation < self.pins.expired_below.load(Ordering::Acquire)
     }

@@ -31,9 +31,9 @@ pub(crate) const QUEUE_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Seal and commit everything accepted before.
+    /// Seal everything that was accepted before, and answer once it is in tables.
     Flush(oneshot::Sender<Flushed>),
-    /// Seal everything accepted before; answered when this tenant's samples have left the heads.
+    /// Seal everything that was accepted before, and answer once this tenant's samples have left the heads.
     FlushTenant(TenantId, oneshot::Sender<Flushed>),
     Stop,
 }
@@ -89,7 +89,7 @@ impl<O: Owners> Sealer<O> {
     }
 
     pub(crate) fn run(mut self) {
-        // ingest and queries have priority
+        // requests are more urgent than sealing
         let _ = rustix::process::nice(5);
         loop {
             let wait = self.sealing.wake_in(self.context.clock.instant());
@@ -111,7 +111,7 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Requests a flush of one tenant or of all.
+    /// Requests a flush of one tenant, or of all tenants if `of` is `None`.
     pub(crate) fn flush(&mut self, of: Option<TenantId>, answer: oneshot::Sender<Flushed>) {
         let view = self.view();
         // abandoned requests must not accumulate while the store is unavailable
@@ -126,7 +126,7 @@ impl<O: Owners> Sealer<O> {
         self.sealing.handle(&view, event);
     }
 
-    /// Runs one turn. Returns true if something is left for a retry.
+    /// Runs one turn. Returns true if some work is unfinished and will be continued or retried in a later turn.
     pub(crate) fn turn(&mut self) -> Result<bool, Stopping> {
         while self.step()? {}
         Ok(self.sealing.is_unfinished())
@@ -136,7 +136,7 @@ impl<O: Owners> Sealer<O> {
     pub(crate) fn step(&mut self) -> Result<bool, Stopping> {
         if self.sealing.is_idle() && !self.sealing.is_stopped() {
             self.sealing.handle(&self.view(), Event::Tick);
-            // publish before a freeze: afterwards, only rounds know when frozen samples arrived
+            // must be published before a freeze, after which only the rounds know when the frozen samples arrived
             self.publish();
         }
         if let Some(command) = self.sealing.poll() {
@@ -210,7 +210,8 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Publishes when the oldest sample in rounds arrived. The lag metric is computed from this time.
+    /// Publishes the arrival time of the oldest sample that is frozen for sealing. The metric of the lag is computed
+    /// from it.
     fn publish(&self) {
         let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);

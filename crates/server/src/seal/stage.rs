@@ -12,23 +12,22 @@ use stdx::budget::{Account, Exhausted, Reservation};
 use tables::stage::Encoded;
 use tables::{BlockStager, Date, FileStem, Stretch, Table, WriteLimits};
 
-/// Size limit of sealed files.
 const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Memory for staging one partition, and limits that fit into this memory.
+/// Memory for staging the samples of one partition, and limits that keep staging within it.
 #[derive(Debug)]
 pub(super) struct Workspace {
     limits: WriteLimits,
-    /// Limit on encoded files that wait to be stored.
+    /// Limit on the bytes of encoded files that are waiting to be stored.
     pub(super) waiting_bytes: usize,
     _memory: Reservation,
 }
 
 impl Workspace {
-    /// Reserves half of the account; the other half is for compaction.
+    /// Reserves half of the account `flush`. The other half is for compaction.
     pub(super) fn reserve(flush: &Account) -> Result<Self, Exhausted> {
         let bytes = flush.limit_bytes() / 2;
-        // an encoder holds up to three times its row group
+        // an encoder takes up to three times the memory of its row group
         let row_group_bytes = (bytes as usize / 12).clamp(128 << 10, 4 << 20);
         let open_bytes = bytes as usize / 2;
         let limits = WriteLimits { row_group_bytes, file_bytes: FILE_BYTES_MAX, open_bytes };
@@ -36,7 +35,8 @@ impl Workspace {
     }
 }
 
-/// Encodes a tenant's frozen series of one partition, from the day after `after` on. Stops if `go_on` returns false.
+/// Encodes the frozen series that a tenant has in one partition, beginning with the day after `after`. Gives up if
+/// `go_on` returns false.
 pub(super) fn encode_tenant(
     context: &Context,
     partition: &PartitionShared,

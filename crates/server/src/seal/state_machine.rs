@@ -34,28 +34,28 @@ use round::{Next, Round};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Interval between checks whether a round is due.
+/// While nothing else is due, the machine checks this often whether a round is due.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Delay before a retry, doubled after each failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Filled heads are sealed again after they have grown by this share of their limit, or after this pause.
+/// If the heads remain full after a round, the next round begins when they have grown by this share of their limit,
+/// or after this pause.
 const PRESSURE_STEP_PERCENT: u64 = 10;
 const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
 
-/// Settings that decide when to seal.
 #[derive(Debug, Clone)]
 pub(crate) struct Thresholds {
     pub(crate) partitions: usize,
-    /// Age of the oldest unsealed sample at which a round is due.
+    /// A round is due if the oldest unsealed sample arrived this long ago.
     pub(crate) seal_after_ms: i64,
-    /// Unsealed bytes in one journal at which a round is due.
+    /// A round is due if any journal has this many unsealed bytes.
     pub(crate) seal_bytes: u64,
     pub(crate) head_bytes: u64,
     pub(crate) segment_bytes: u64,
-    /// Average interval between rounds for flushes.
+    /// Rounds for requested flushes begin at this interval on average.
     pub(crate) flush_interval: Duration,
 }
 
@@ -68,21 +68,21 @@ pub(crate) struct Sealing {
     blocked: BTreeMap<TenantId, Blocked>,
     relocation: Relocation,
     reopening: Reopening,
-    /// True if a tenant is no longer blocked or closed. A round is then due, because [`View::unsealed_since_ms`] may
-    /// lack the tenant's oldest samples.
+    /// True if a tenant has ceased to be blocked or closed. A round is then due, because [`View::unsealed_since_ms`]
+    /// may not know of the tenant's oldest samples.
     has_caught_up: bool,
-    /// True if the last round with tenants to seal has sealed at least one tenant.
+    /// True if the latest round that had tenants to seal could seal at least one of them.
     others_are_sealed: bool,
     failures: u32,
     retry_at: Instant,
-    /// Memory of the heads after the last round.
+    /// Memory that the heads took after the last round.
     head_bytes: u64,
     ended: Instant,
     is_stopped: bool,
     commands: VecDeque<Command>,
 }
 
-/// Part of the machine that issued the last command.
+/// The part of the machine that issued the last command, and that handles the event which answers it.
 #[derive(Debug)]
 enum Turn {
     /// No command is in progress.
@@ -117,7 +117,7 @@ impl Sealing {
         }
     }
 
-    /// Handles an event. [`Self::poll`] then returns commands.
+    /// Handles an event. Afterwards, [`Self::poll`] returns the commands that it causes.
     pub(crate) fn handle(&mut self, view: &View, event: Event) {
         match event {
             Event::Flush(id) => return self.flushes.request(id, None, view.now),
@@ -145,17 +145,15 @@ impl Sealing {
         }
     }
 
-    /// The next command; `None` at the end of the turn.
+    /// Returns the next command, or `None` if the turn has ended.
     pub(crate) fn poll(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
 
-    /// True between turns.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.turn, Turn::Idle) && self.commands.is_empty()
     }
 
-    /// True if the node is shutting down.
     pub(crate) const fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -168,19 +166,19 @@ impl Sealing {
         self.retry_in(now).map_or(round, |retry| round.min(retry))
     }
 
-    /// Time until a blocked or closed tenant is retried.
+    /// Time until the next retry for a blocked or closed tenant.
     fn retry_in(&self, now: Instant) -> Option<Duration> {
         let blocked = self.blocked.values().map(|blocked| blocked.retry_at);
         let next = blocked.chain(self.reopening.wake_at).min();
         next.map(|at| at.saturating_duration_since(now))
     }
 
-    /// True if something is left to do now or in a retry.
+    /// True if there is work that is due now or will be retried later.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.round.is_some() || !self.blocked.is_empty() || self.reopening.wake_at.is_some()
     }
 
-    /// Arrival of the oldest sample in rounds, in Unix milliseconds; `i64::MAX` if there is none.
+    /// Arrival time of the oldest sample that a round has frozen, in Unix milliseconds; `i64::MAX` if there is none.
     pub(crate) fn since_ms(&self) -> i64 {
         self.rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX)
     }
@@ -215,13 +213,13 @@ impl Sealing {
             return view.unsealed_since_ms.is_some() && self.is_under_pressure(view);
         }
         let Some(oldest_ms) = view.unsealed_since_ms else { return self.has_caught_up };
-        // a clock that was set back must not delay sealing
+        // a clock that was set back must not delay sealing, so the difference counts in both directions
         let is_old = view.now_ms.abs_diff(oldest_ms) >= self.thresholds.seal_after_ms.unsigned_abs();
         let is_long = view.unsealed_bytes >= self.thresholds.seal_bytes;
         self.has_caught_up || is_old || is_long || self.is_under_pressure(view)
     }
 
-    /// True if the heads are full and sealing may help.
+    /// True if the heads are full and another round may free some of their memory.
     fn is_under_pressure(&self, view: &View) -> bool {
         let grown = view.head_bytes.saturating_sub(self.head_bytes);
         view.is_filled
@@ -265,12 +263,12 @@ impl Sealing {
         self.relocate_from(view, 0);
     }
 
-    /// Answers flushes that wait for the round's commit. If the round `is_released`, also answers flushes that wait for
-    /// the release.
+    /// Answers the flushes for which the round has done what they wait for: its commit or, for flushes of one tenant,
+    /// its release. `is_released` says that the round has released its samples.
     fn answer_round(&mut self, view: &View, is_released: bool) {
         let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
         let closed = view.closed.len() as u64;
-        // the round left out new samples of tenants that are unblocked by now
+        // A tenant that is no longer blocked has new samples that this round has left out.
         let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
         let leaves_out = |tenant: &TenantId| round.leaves_out().any(|other| other == tenant);
         let mut answers = self.flushes.commit_round(&round.flushed, is_partial, closed);
@@ -296,7 +294,8 @@ impl Sealing {
         self.answer(answers);
     }
 
-    /// The node is shutting down. Only flushes whose round is noted are answered.
+    /// Called when the node shuts down. Flushes are answered only if `floodmarks.json` already records the round's
+    /// commits.
     fn stop(&mut self, view: &View) {
         (self.is_stopped, self.turn) = (true, Turn::Idle);
         self.answer_round(view, false);

@@ -28,25 +28,25 @@ use usage::Usages;
 
 const STORE_THREADS: usize = 2;
 
-/// Limit on threads for local files.
 const FILE_THREADS_MAX: usize = 16;
 
-/// Limit on the wait for the store when a node starts.
+/// A node that starts waits this long for the store to answer.
 const STORE_WAIT: Duration = Duration::from_secs(2);
 
-/// Limit on absent tables in the cache. Clients can name any number of tenants.
+/// The cache remembers at most this many tables as absent, because clients can name any number of tenants.
 const ABSENT_MAX: usize = 10_000;
 
-/// Time for which the absence of a table of samples is cached. Another process may create the table.
+/// The absence of a table of samples is remembered for this long. After it, another process may have created the
+/// table.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 
-/// Time without use after which a table is closed.
+/// A table is closed after it was not used for this long.
 const IDLE: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum TenantTable {
     Samples,
-    /// Aggregates per time bucket.
+    /// Aggregates of the samples, for each time bucket.
     Rollup(Resolution),
 }
 
@@ -84,22 +84,23 @@ type Key = (TenantId, TenantTable);
 pub(crate) struct TenantTables {
     root: Location,
     clock: Arc<dyn Clock>,
-    /// Runtime for the object store; taken on drop.
+    /// Runtime for requests to the object store. It is `None` only while it shuts down.
     runtime: Option<Runtime>,
     open: Mutex<OpenTables>,
-    /// Tables being opened or created, each by one thread.
+    /// Tables that a thread is opening or creating at the moment. Other threads wait for it.
     opening: Mutex<BTreeSet<Key>>,
     opened: Condvar,
-    /// Absent tables, with the time of the last lookup. Tables of samples are looked up again after [`ABSENT_FOR`],
-    /// rollups when upkeep lists the tenants.
+    /// Tables that do not exist, with the time when they were looked up. A table of samples is looked up again after
+    /// [`ABSENT_FOR`], and a rollup when upkeep lists the tenants.
     absent: Mutex<HashMap<Key, Instant>>,
-    /// Tenants with a folder in the store.
+    /// Tenants that have a folder in the store.
     known: Mutex<Known>,
     usages: Mutex<Usages>,
 }
 
 impl TenantTables {
-    /// Tables under the URL of the settings. Makes no request to the store. `repairs` counts repaired logs.
+    /// Sets up the tables at the URL in the settings, without any request to the store. `repairs` counts repairs of
+    /// table logs.
     pub(super) fn at(
         settings: &LakeSettings,
         world: &World,
@@ -134,7 +135,7 @@ impl TenantTables {
         })
     }
 
-    /// Fails if the store would overwrite commits.
+    /// Fails if the store would let commits overwrite each other.
     pub(super) fn check_store(&self) -> Result<(), TableError> {
         let check = || self.root.check_exclusive_within(STORE_WAIT);
         // on another thread, because the caller may be a task, in which waiting for the store would panic
@@ -184,7 +185,7 @@ impl TenantTables {
         Ok(table.map(|table| self.remember(key, table)))
     }
 
-    /// Opens a table without the cache of absent tables.
+    /// Opens a table. Looks in the store even if the table is remembered as absent.
     pub(crate) fn existing_now(
         &self,
         tenant: &TenantId,
@@ -194,7 +195,7 @@ impl TenantTables {
         self.existing(tenant, kind)
     }
 
-    /// Opens a table for maintenance, which does not count as use.
+    /// Opens a table for maintenance. This does not count as use, so the table may be closed as idle.
     pub(crate) fn visit(
         &self,
         tenant: &TenantId,
@@ -211,7 +212,7 @@ impl TenantTables {
         Ok(self.open(&key)?.map(Arc::new))
     }
 
-    /// Claims the exclusive right to open or create a table.
+    /// Waits for the exclusive right to open or create a table.
     fn claim(&self, key: &Key) -> Claim<'_> {
         let mut opening = self.opening.lock();
         while !opening.insert(key.clone()) {
@@ -220,7 +221,7 @@ impl TenantTables {
         Claim { tables: self, key: key.clone() }
     }
 
-    /// Opens a table, which the caller has claimed.
+    /// Opens a table. The caller must have claimed it.
     fn open(&self, key: &Key) -> Result<Option<Table>, TableError> {
         let asked = self.clock.instant();
         let table = Table::open(key.1.format(), self.location(&key.0, key.1)?)?;
@@ -259,11 +260,12 @@ impl TenantTables {
         table
     }
 
-    /// Shows commits made through `table` to readers. `table` replaces an older version that a reader has opened.
+    /// Shows readers the commits that were made through `table`, by replacing the older version that readers have
+    /// open, if any.
     pub(crate) fn publish_commits(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         self.measure(tenant, kind, table);
         let key = (tenant.clone(), kind);
-        // waits for an opening that began before the commit
+        // waits until a thread that began to open the table before the commit has opened it
         let _claim = self.claim(&key);
         if self.is_open(&key, false).is_some_and(|open| open.version() < table.version()) {
             self.open.lock().put(key, Arc::clone(table), self.clock.instant());
@@ -275,14 +277,14 @@ impl TenantTables {
         self.usages.lock().note(&(tenant.clone(), kind), Some(bytes));
     }
 
-    /// Size and number of a tenant's tables, as noted since the start.
+    /// Size and number of a tenant's tables, as far as they were measured since the start.
     pub(crate) fn usage(&self, tenant: &TenantId) -> Usage {
         self.usages.lock().of(tenant)
     }
 
-    /// Closes tables that are idle or exceed the memory limit.
+    /// Closes tables that were not used for a while, and further tables if they take too much memory together.
     pub(crate) fn close_idle(&self) {
-        // measured without the shared lock, because a table may wait for its store
+        // measured without holding the shared lock, because a table may have to wait for its store
         for (key, table) in self.all_open() {
             let bytes = table.memory_bytes();
             self.open.lock().weigh(&key, bytes);
@@ -291,13 +293,12 @@ impl TenantTables {
         self.open.lock().close(|used| now.saturating_duration_since(used) >= IDLE);
     }
 
-    /// Number of open tables, and their memory.
     pub(crate) fn open_stats(&self) -> (usize, usize) {
         let open = self.open.lock();
         (open.len(), open.bytes())
     }
 
-    /// Lists the next tenants in the store.
+    /// Lists the next page of tenants in the store.
     pub(crate) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
         let (after, max) = self.known.lock().next_page();
@@ -306,12 +307,12 @@ impl TenantTables {
         Ok(())
     }
 
-    /// True if the tenant had tables at the last listing.
+    /// True if the tenant has tables, according to the last listing.
     pub(crate) fn is_known(&self, tenant: &TenantId) -> bool {
         self.known.lock().contains(tenant) || self.open.lock().has_any_of(tenant)
     }
 
-    /// Tenants with open tables; with `all`, all known tenants.
+    /// Tenants with open tables or, if `all` is true, all tenants that are known to have tables.
     pub(crate) fn tenants(&self, all: bool) -> BTreeSet<TenantId> {
         let mut tenants: BTreeSet<_> =
             self.open.lock().iter().map(|((tenant, _), _)| tenant.clone()).collect();

@@ -14,13 +14,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on concurrent jobs, including overdue jobs.
+/// Limit on the number of jobs at the same time. It includes jobs that took too long and still go on.
 const JOBS_MAX: usize = 16;
 
-/// Interval between checks for overdue jobs and shutdown.
+/// While waiting for jobs, checks this often for overdue jobs and for shutdown.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Work on one tenant's table. It may outlive its round.
+/// Work on one tenant's table. It may still go on after its round has ended.
 pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 
 /// A tenant whose job has ended or is overdue.
@@ -43,19 +43,19 @@ struct Threads {
 }
 
 impl Workers {
-    /// Workers with threads, which start on demand and end with the pool.
+    /// Workers that run jobs on threads. These start when they are first needed, and end with the pool.
     pub(crate) fn on_threads(clock: Arc<dyn Clock>) -> Self {
         let (jobs, queue) = channel();
         let queue = Arc::new(Mutex::new(queue));
         Self { clock, threads: Some(Threads { jobs, queue, started: 0, busy: Arc::default() }) }
     }
 
-    /// Workers without threads, for deterministic runs.
+    /// Workers that run each job on the calling thread, so that runs are deterministic.
     pub(crate) const fn here(clock: Arc<dyn Clock>) -> Self {
         Self { clock, threads: None }
     }
 
-    /// True while a job of the tenant runs. The job may still commit.
+    /// True while a job of the tenant runs, even if it is overdue: it may still commit.
     pub(super) fn is_busy(&self, tenant: &TenantId) -> bool {
         self.threads.as_ref().is_some_and(|threads| threads.busy.lock().contains(tenant))
     }
@@ -68,7 +68,7 @@ impl Threads {
         }
         let (name, queue) = (format!("seal-{}", self.started), Arc::clone(&self.queue));
         let run = move || {
-            // ingest and queries have priority
+            // requests are more urgent than sealing
             let _ = rustix::process::nice(5);
             loop {
                 // idle threads wait with the lock held; jobs run without the lock
@@ -85,11 +85,11 @@ impl Threads {
     }
 }
 
-/// One job for each of some tenants.
+/// Jobs that are done together, one for each tenant.
 #[derive(Debug)]
 pub(super) struct Batch<R> {
     todo: VecDeque<TenantId>,
-    /// Jobs in progress that are not overdue, with their start.
+    /// Jobs that run and are not overdue, with the time when they started.
     running: BTreeMap<TenantId, Instant>,
     patience: Duration,
     send: Sender<(TenantId, R)>,
@@ -103,7 +103,7 @@ impl<R: Send + 'static> Batch<R> {
         Self { todo, running: BTreeMap::new(), patience, send, ended }
     }
 
-    /// Starts jobs up to the limit, and waits until a job ends or is overdue. Returns `None` if no job is left.
+    /// Starts as many jobs as may run, and waits until one of them ends or is overdue. Returns `None` if all have.
     pub(super) fn next(
         &mut self,
         workers: &mut Workers,
@@ -128,7 +128,7 @@ impl<R: Send + 'static> Batch<R> {
                 return Ok(None);
             }
             if let Ok((tenant, result)) = self.ended.recv_timeout(POLL) {
-                // the result of an overdue job is dropped
+                // nobody waits for the result of an overdue job
                 match self.running.remove(&tenant) {
                     Some(_) => return Ok(Some((tenant, Ok(result)))),
                     None => continue,
@@ -145,7 +145,8 @@ impl<R: Send + 'static> Batch<R> {
         }
     }
 
-    /// Begins jobs up to the limit. Returns a tenant whose previous job still runs.
+    /// Starts as many jobs as may run. If a tenant's previous job still runs, returns this tenant, whose new job
+    /// cannot start.
     fn begin(
         &mut self,
         threads: &mut Threads,
@@ -182,7 +183,7 @@ impl<R: Send + 'static> Batch<R> {
     }
 }
 
-/// Marks a tenant as busy until its job ends.
+/// While it exists, the tenant is busy and no other job can start for it.
 #[derive(Debug)]
 struct Claim {
     busy: Arc<Mutex<BTreeSet<TenantId>>>,

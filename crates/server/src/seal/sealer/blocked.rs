@@ -1,4 +1,4 @@
-//! Commands for blocked and closed tenants: relocation and replay.
+//! Commands for blocked and closed tenants: relocation of their samples, and replay for them.
 
 use super::Sealer;
 use super::commit::PATIENCE;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tables::delta::Floodmark;
 
-/// Floodmarks of one journal, by tenant; `None` for tables without samples of this journal.
+/// The floodmark that each tenant's table has for one journal; `None` if the table has no samples of this journal.
 type Floodmarks = BTreeMap<TenantId, Result<Option<Floodmark>, SealError>>;
 
 impl<O: Owners> Sealer<O> {
@@ -23,7 +23,7 @@ impl<O: Owners> Sealer<O> {
         movable: &BTreeSet<TenantId>,
     ) -> Result<Event, SealError> {
         let Some(tenants) = self.retaining(partition, movable)? else { return Ok(Event::Relocated(None)) };
-        // without an answer, the extent of the frozen samples is unknown
+        // without an answer, it is unknown which samples are frozen now
         let Relocated { upto, from } =
             self.owners.relocate(partition, &tenants).ok_or(SealError::Stopping)?;
         let head = self.context.partitions[partition].head.read();
@@ -37,7 +37,8 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Done)
     }
 
-    /// Tenants that retain the journal; `None` if there are none, or if a tenant cannot be relocated.
+    /// Returns the tenants because of which the journal cannot be truncated; `None` if there are none, or if one of
+    /// them cannot be relocated.
     fn retaining(
         &mut self,
         partition: usize,
@@ -70,7 +71,8 @@ impl<O: Owners> Sealer<O> {
         Ok(Some(retaining).filter(|retaining| !retaining.is_empty()))
     }
 
-    /// Reads tables' floodmarks of a journal, by its name in each table. Fences the tables.
+    /// Reads the floodmark of one journal in the tables of several tenants. `sources` has the name under which each
+    /// table knows the journal. The tables are fenced first.
     fn ask_tables(&mut self, sources: &BTreeMap<TenantId, String>) -> Result<Floodmarks, SealError> {
         let Self { context, workers, stopping, .. } = self;
         let job = |tenant: &TenantId| -> Job<Result<Option<Floodmark>, SealError>> {
@@ -88,7 +90,8 @@ impl<O: Owners> Sealer<O> {
         Ok(floodmarks)
     }
 
-    /// Reads closed tenants' tables from partition `first` on, until some tables of a partition can be read.
+    /// Tries to read the tables of closed tenants, one partition after the other beginning with `first`, and stops at
+    /// a partition for which some tables can be read.
     pub(super) fn ask_closed(&mut self, first: usize) -> Result<Event, SealError> {
         let context = Arc::clone(&self.context);
         for partition in (first..context.partitions.len()).chain(0..first) {
@@ -152,7 +155,7 @@ impl<O: Owners> Sealer<O> {
                     let mut partitions = lake.closed.record_no_room(tenant);
                     partitions.insert(replay.number);
                     for partition in partitions {
-                        // frees the samples on this thread
+                        // the samples are freed here, because freeing them takes time that the owner should not spend
                         drop(self.owners.discard(partition, tenant));
                     }
                 }

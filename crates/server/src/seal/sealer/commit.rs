@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::{Outcome, StagedBlock, TableError};
 
-/// Time limit of one step for a table. After it, the other tables continue without this table.
+/// Time limit for one step of work on a table. When it has passed, the round continues with the other tables.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl<O: Owners> Sealer<O> {
@@ -40,11 +40,12 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Checked(PerTenant { results, cut_short: None }))
     }
 
-    /// Renames a journal because tables have offsets of another journal with its name.
+    /// Gives a journal a new name, because tables have offsets that a different journal with the same name has
+    /// written.
     pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
         let Rename { partition, source, end, sealed, in_doubt, conflicting } = rename;
         let lake = &self.context.lake;
-        // another tenant's check may have renamed the journal
+        // the journal may already have a new name, because of another tenant's table
         if lake.mark(*partition).source == *source {
             lake.change_marks(|(number, mark)| {
                 for tenant in in_doubt.iter().filter(|_| number == *partition) {
@@ -102,7 +103,8 @@ impl<O: Owners> Sealer<O> {
     }
 }
 
-/// Name of a partition's journal in a tenant's table: the old name while passes are open or an outcome is unknown.
+/// Name under which a tenant's table knows a partition's journal. This is an old name as long as the tenant has
+/// passes left or the outcome of a commit is unknown.
 fn source(lake: &Lake, partition: usize, tenant: &TenantId, is_own: bool) -> String {
     let mark = lake.mark(partition);
     let own = mark.of(tenant);
@@ -149,9 +151,9 @@ fn commit_blocks(
     for (block, outcome) in blocks.iter().zip(outcomes) {
         match outcome {
             Outcome::Committed { .. } => flushed.add_block(block),
-            // an earlier attempt was committed, but its answer was lost
+            // this commit succeeded in an earlier attempt whose answer was lost
             Outcome::Already { floodmark } if floodmark == block.upto => flushed.add_block(block),
-            // another writer uses the journal's name; the next check detects this
+            // a different journal with the same name has written to the table, which the next check will detect
             Outcome::Already { .. } | Outcome::FloodmarkMismatch { .. } => {
                 return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
             }

@@ -16,7 +16,8 @@ use std::time::Duration;
 use tables::stage::{Encoded, Staged};
 use tables::{Date, TableError};
 
-/// Time for storing one tenant's files. It is long, because late files must be encoded and sent again.
+/// Time limit for storing the files of one tenant. It is long because, after it, the files must be encoded and sent
+/// again.
 const PUT_PATIENCE: Duration = Duration::from_secs(60);
 
 type Results = BTreeMap<TenantId, Result<Staged, SealError>>;
@@ -42,7 +43,8 @@ impl<O: Owners> Sealer<O> {
         Event::Staged(PerTenant { results, cut_short })
     }
 
-    /// Opens tables in parallel while files are encoded. Stores small files of several tenants together.
+    /// Encodes and stores the files of several tenants. Tables are opened in parallel with encoding, and small files
+    /// of several tenants are stored in parallel.
     fn stage_into(
         &mut self,
         results: &mut Results,

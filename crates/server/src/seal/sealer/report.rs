@@ -1,4 +1,4 @@
-//! Publishes changes of state to the log, to metrics, and to admission.
+//! Publishes what happens during sealing to the log, to metrics, and to admission.
 
 use super::Sealer;
 use crate::partition::Owners;
@@ -7,7 +7,7 @@ use crate::seal::state_machine::io::{Command, Report};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Limit on tenants that the log names at once.
+/// A log message names at most this many tenants.
 const NAMED_MAX: usize = 10;
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Stopwatch {
 }
 
 impl<O: Owners> Sealer<O> {
-    /// Publishes a report. The log gets one line per change of state.
+    /// Publishes a report. The log gets a message only when something changes, not at each retry.
     pub(super) fn report(&mut self, report: Report) {
         let lake = &self.context.lake;
         let metrics = &lake.sealing;

@@ -14,23 +14,23 @@ use super::{ClosedTurn, SealError, Sealing, Turn, backoff};
 use model::TenantId;
 use std::time::Instant;
 
-/// Number of segments from which a journal counts as long.
+/// A journal is long enough to be shortened if it has this many segments.
 const SEGMENTS: u64 = 2;
 
-/// Growth factor after which a shortened journal counts as long again. A journal that could not be shortened is checked
-/// again once it has grown by [`SEGMENTS`].
+/// After a journal was shortened, it counts as long again when it has grown by this factor. If it could not be
+/// shortened, it is tried again when it has grown by [`SEGMENTS`].
 const GROWTH: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) round: Round,
-    /// Start of the blockage, in Unix milliseconds.
+    /// When the tenant was blocked, in Unix milliseconds.
     since_ms: i64,
     failures: u32,
     pub(super) retry_at: Instant,
 }
 
-/// Length of each journal, in bytes, at which relocation is tried.
+/// For each journal, the length in bytes at which its blocked samples are relocated.
 #[derive(Debug)]
 pub(super) struct Relocation {
     limits: Vec<u64>,
@@ -48,11 +48,12 @@ pub(super) enum Step {
 pub(super) struct Reopening {
     /// The partition whose journal is being replayed.
     replaying: Option<usize>,
-    /// The partition whose tenants' tables are read first: the one after the partition replayed last.
+    /// The partition for which closed tenants' tables are tried first: the one after the partition that was replayed
+    /// last.
     first: usize,
     failures: u32,
     retry_at: Instant,
-    /// Next turn that closed tenants need; `None` if no tenant is closed.
+    /// When closed tenants need the next turn; `None` if no tenant is closed.
     pub(super) wake_at: Option<Instant>,
 }
 
@@ -84,7 +85,7 @@ impl Sealing {
         }
     }
 
-    /// Retries the blocked tenant whose retry has been due longest.
+    /// Retries the blocked tenant whose retry is most overdue.
     fn retry_blocked(&mut self, view: &View) {
         let due = self.blocked.iter_mut().filter(|(_, blocked)| blocked.retry_at <= view.now);
         match due.min_by_key(|(_, blocked)| blocked.retry_at) {
@@ -128,7 +129,8 @@ impl Sealing {
         }
     }
 
-    /// Shortens long journals that blocked tenants retain, if other tenants can be sealed.
+    /// Shortens journals that have become long because of blocked tenants, by relocating the samples of these
+    /// tenants. Only tried while other tenants can be sealed.
     pub(super) fn relocate_from(&mut self, view: &View, first: usize) {
         if !self.blocked.is_empty() && view.is_ready && self.others_are_sealed {
             for partition in first..self.thresholds.partitions {
@@ -181,7 +183,7 @@ impl Sealing {
         self.relocate_from(view, partition + 1);
     }
 
-    /// Continues the replay for closed tenants. Otherwise, reads their tables if a retry is due.
+    /// Continues a replay for closed tenants. If there is none, tries to read their tables when a retry is due.
     fn reopen(&mut self, view: &View) {
         self.reopening.wake_at = None;
         if view.closed.is_empty() || !view.is_ready {

@@ -1,13 +1,13 @@
-//! Flush requests: each is answered once everything accepted before it is in tables.
+//! Requests for a flush. Each is answered once everything that was accepted before it is in tables.
 
 use crate::seal::flushed::Flushed;
 use model::TenantId;
 use std::time::{Duration, Instant};
 
-/// Time that a flush waits for blocked tenants.
+/// A flush waits this long for blocked tenants before it is answered without them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Rounds that may begin without a pause.
+/// This many rounds for flushes may follow each other without a pause.
 const BURST: u32 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,21 +19,22 @@ struct Waiter {
     /// The tenant whose samples must leave the heads; `None` for all tenants.
     of: Option<TenantId>,
     requested: Instant,
-    /// Totals of the rounds since the request.
+    /// What all rounds since the request have written.
     flushed: Flushed,
 }
 
 pub(super) type Answer = (FlushId, Flushed);
 
-/// Flush requests by the round they wait for.
+/// Flush requests, grouped by what they wait for.
 #[derive(Debug)]
 pub(super) struct Flushes {
     pace: FlushPace,
-    /// Requests for the next round.
+    /// Requests that came after the current round had begun. They wait for the next round.
     waiting: Vec<Waiter>,
-    /// Requests that wait for the commit of the current round. Requests for one tenant wait for the round's release.
+    /// Requests that wait for the current round: for its release if they are for one tenant, and otherwise for its
+    /// commit.
     in_round: Vec<Waiter>,
-    /// Requests that wait for blocked tenants.
+    /// Requests whose round could not seal all tenants. They wait until no tenant is blocked.
     held: Vec<Waiter>,
 }
 
@@ -47,19 +48,19 @@ impl Flushes {
         self.waiting.push(Waiter { id, of, requested: now, flushed: Flushed::default() });
     }
 
-    /// Forgets a request that does not wait for the current round.
+    /// Forgets a request whose client is gone. Requests that wait for the current round stay.
     pub(super) fn abandon(&mut self, id: FlushId) {
         for waiters in [&mut self.waiting, &mut self.held] {
             waiters.retain(|waiter| waiter.id != id);
         }
     }
 
-    /// Time until a round for the requests may begin.
+    /// Time until a round for the waiting requests may begin; `None` if no request waits.
     pub(super) fn due_in(&self, now: Instant) -> Option<Duration> {
         (!self.waiting.is_empty()).then(|| self.pace.wait(now))
     }
 
-    /// Begins a round. Returns true if a request waits for this round.
+    /// Called when a round begins. Returns true if a request waits for this round.
     pub(super) fn begin_round(&mut self, now: Instant) -> bool {
         self.in_round = std::mem::take(&mut self.waiting);
         let is_requested = !self.in_round.is_empty();
@@ -69,8 +70,8 @@ impl Flushes {
         is_requested
     }
 
-    /// Notes the current round's commit, and answers the requests for all tenants. If the round left tenants out, these
-    /// requests wait for blocked tenants instead.
+    /// Called when the current round is committed. Answers the requests for all tenants or, if the round has left
+    /// tenants out, keeps them until no tenant is blocked.
     pub(super) fn commit_round(&mut self, flushed: &Flushed, is_partial: bool, closed: u64) -> Vec<Answer> {
         let mut waiters: Vec<_> = self.in_round.extract_if(.., |waiter| waiter.of.is_none()).collect();
         waiters.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
@@ -80,8 +81,8 @@ impl Flushes {
         waiters.into_iter().map(|w| (w.id, Flushed { blocked: closed, ..w.flushed })).collect()
     }
 
-    /// Notes the current round's commit, and its release if `is_released`. Answers the requests for one tenant if the
-    /// round left the tenant out or has released its samples.
+    /// Called when the current round is committed, and again with `is_released` when it has released its samples.
+    /// Answers the requests for one tenant if the round has left out this tenant or has released its samples.
     pub(super) fn answer_tenants(
         &mut self,
         flushed: &Flushed,
@@ -98,13 +99,13 @@ impl Flushes {
         answered.iter().map(answer).collect()
     }
 
-    /// Adds samples of an unblocked tenant to the totals of held requests.
+    /// Adds what was written for a tenant that is no longer blocked to the totals of the requests that waited for it.
     pub(super) fn add_unblocked(&mut self, flushed: &Flushed) {
         self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
     }
 
-    /// Moves held requests to the next round if no tenant is blocked. Otherwise, answers requests that have waited for
-    /// [`PATIENCE`].
+    /// Called with the number of `blocked` tenants. If there are none, the requests that waited for them join the
+    /// next round. Otherwise, those that have waited for [`PATIENCE`] are answered.
     pub(super) fn expire_held(&mut self, blocked: u64, now: Instant) -> Vec<Answer> {
         if blocked == 0 {
             self.waiting.append(&mut self.held);
@@ -118,12 +119,12 @@ impl Flushes {
     }
 }
 
-/// Token bucket of rounds for flush requests. Each such round writes small files to every table.
+/// Limits how often rounds begin for flush requests, as a token bucket. Each of these rounds writes small files to
+/// every table.
 #[derive(Debug)]
 struct FlushPace {
-    /// Interval at which tokens are added.
     interval: Duration,
-    /// Time at which the bucket is full; `None` before the first round.
+    /// When the bucket will be full again; `None` before the first round.
     full_at: Option<Instant>,
 }
 
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(pace.wait(began + interval / 2), interval / 2);
         pace.begin(began + interval);
         assert_eq!(pace.wait(began + interval), interval);
-        // a long pause allows one burst at most
+        // a long pause saves up one burst and no more
         let later = began + interval * 100;
         (0..BURST).for_each(|_| pace.begin(later));
         assert_eq!(pace.wait(later), interval, "no more than a burst is saved up");

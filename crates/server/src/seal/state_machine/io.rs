@@ -13,22 +13,24 @@ use std::time::{Duration, Instant};
 use tables::Date;
 use tables::stage::Staged;
 
-/// Command for the driver. An event answers each command except [`Self::Answer`] and [`Self::Report`]. The next command
-/// comes after the answer.
+/// Command for the driver. Each command is answered by an event, except [`Self::Answer`] and [`Self::Report`]. The
+/// next command is executed after the answer.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Freeze a partition's head, except some tenants. Answered by [`Event::Frozen`].
+    /// Freeze a partition's head, except the samples of the tenants in `except`. Answered by [`Event::Frozen`].
     Freeze {
         partition: usize,
         all: bool,
         except: BTreeSet<TenantId>,
     },
-    /// Write frozen samples to files. Each tenant begins on the day after the given date. Answered by [`Event::Staged`].
+    /// Write frozen samples to files. For each tenant, the files begin on the day after the given date. Answered by
+    /// [`Event::Staged`].
     Stage {
         partition: usize,
         tenants: BTreeMap<TenantId, Option<Date>>,
     },
-    /// Read tables' floodmarks of these partitions' journals. Answered by [`Event::Checked`].
+    /// Read the floodmarks that these tenants' tables have for the journals of these partitions. Answered by
+    /// [`Event::Checked`].
     Check {
         tenants: BTreeMap<TenantId, Vec<usize>>,
         is_own: bool,
@@ -42,34 +44,36 @@ pub(crate) enum Command {
         blocks: BTreeMap<TenantId, Vec<Block>>,
         is_own: bool,
     },
-    /// Wait for queries up to the generation `since`; `None` ends the current generation first. Answered by
-    /// [`Event::Readers`].
+    /// Wait for queries that began in the generation `since` or earlier. If `since` is `None`, first end the current
+    /// generation and wait for its queries. Answered by [`Event::Readers`].
     AwaitReaders {
         since: Option<Ended>,
         at_most: Duration,
     },
-    /// Expire queries up to this generation. Answered by [`Event::Done`].
+    /// Make queries that began in this generation or earlier restart. Answered by [`Event::Done`].
     ExpireReaders(Ended),
-    /// Drop sealed samples from a head and its journal. Answered by [`Event::Done`].
+    /// Remove samples that are in tables from a head and its journal. Answered by [`Event::Done`].
     Release {
         partition: usize,
         what: SealedSamples,
     },
-    /// Rewrite samples at a journal's end, if all tenants that retain the journal are in `movable` without a commit in
-    /// doubt. Answered by [`Event::Relocated`].
+    /// Copy samples of blocked tenants to the journal's end. This is done only if all tenants that keep the journal
+    /// from being truncated are in `movable`, and if the outcome of each of their commits is known. Answered by
+    /// [`Event::Relocated`].
     Relocate {
         partition: usize,
         movable: BTreeSet<TenantId>,
     },
-    /// Truncate a journal to its mark. Answered by [`Event::Done`].
+    /// Delete the part of a journal that no tenant needs. Answered by [`Event::Done`].
     Truncate {
         partition: usize,
     },
-    /// Read closed tenants' tables from partition `first` on. Answered by [`Event::Asked`].
+    /// Try to read the tables of closed tenants, beginning with those of partition `first`. Answered by
+    /// [`Event::Asked`].
     AskClosed {
         first: usize,
     },
-    /// Replay some of the journal for closed tenants. Answered by [`Event::Replayed`].
+    /// Do some of the replay for closed tenants. Answered by [`Event::Replayed`].
     ReplayClosed,
     Answer {
         flush: FlushId,
@@ -81,13 +85,13 @@ pub(crate) enum Command {
 /// Result of a command, or an external request.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The time of [`super::Sealing::wake_in`] has passed. Comes only between turns.
+    /// The time that [`super::Sealing::wake_in`] has given is over. This event comes only between turns.
     Tick,
     Flush(FlushId),
     FlushTenant(FlushId, TenantId),
-    /// The requester of a flush is gone.
+    /// The client that requested the flush is gone.
     Abandoned(FlushId),
-    /// A partition is frozen, with samples of these tenants.
+    /// A partition is frozen. Its frozen samples belong to `tenants`.
     Frozen {
         frozen: Frozen,
         tenants: BTreeSet<TenantId>,
@@ -95,14 +99,14 @@ pub(crate) enum Event {
     Staged(PerTenant<Staged>),
     Checked(PerTenant<Vec<Found>>),
     Committed(PerTenant<Flushed>),
-    /// Result of waiting: `are_gone` is true if all queries up to the generation `since` have ended.
+    /// `are_gone` is true if all queries that began in the generation `since` or earlier have ended.
     Readers {
         since: Ended,
         are_gone: bool,
     },
-    /// `None` if no relocation was tried.
+    /// `None` if the samples could not be relocated.
     Relocated(Option<Moved>),
-    /// The partition whose journal is being replayed for closed tenants.
+    /// `replaying` is the partition whose journal is now being replayed for closed tenants, if there is one.
     Asked {
         replaying: Option<usize>,
     },
@@ -114,7 +118,7 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct PerTenant<T> {
     pub(crate) results: BTreeMap<TenantId, Result<T, SealError>>,
-    /// Reason that tenants are missing from the results.
+    /// If results of some tenants are missing, the reason.
     pub(crate) cut_short: Option<SealError>,
 }
 
@@ -125,63 +129,64 @@ pub(crate) struct Block {
     pub(crate) staged: Staged,
 }
 
-/// A table's floodmark of a partition's journal.
+/// The floodmark that a table has for the journal of a partition.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) partition: usize,
-    /// The journal's name in the table.
+    /// Name under which the table knows the journal.
     pub(crate) source: String,
     pub(crate) upto: Option<u64>,
-    /// End of a commit with unknown outcome.
+    /// End of a commit that was begun earlier and whose outcome is unknown.
     pub(crate) attempt: Option<u64>,
-    /// False if the floodmark belongs to another journal of the same name.
+    /// False if the floodmark was written by a different journal that has the same name.
     pub(crate) is_known: bool,
 }
 
-/// Renaming of a journal because tables have offsets of another journal with its name.
+/// A journal gets a new name because tables have offsets that a different journal with the same name has written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rename {
     pub(crate) partition: usize,
     pub(crate) source: String,
-    /// End offset of the round's records.
+    /// End of the records that the round seals.
     pub(crate) end: u64,
-    /// Tenants whose table has all their records up to `end`.
+    /// Tenants whose table already has all of their records up to `end`.
     pub(crate) sealed: BTreeSet<TenantId>,
-    /// Tenants whose table may have some of the records and keeps the old name.
+    /// Tenants whose table may have some of the records. For these tables, the journal keeps its old name for now.
     pub(crate) in_doubt: BTreeSet<TenantId>,
-    /// Tenants whose table has offsets of the other journal with this name.
+    /// Tenants whose table has offsets of the different journal that has the same name.
     pub(crate) conflicting: BTreeSet<TenantId>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Moved {
-    /// The tenants' samples below this offset are frozen.
+    /// All samples of the tenants in records below this offset are frozen.
     pub(crate) upto: Offset,
-    /// Start of the copy; `None` if it is incomplete.
+    /// Offset at which the copy starts; `None` if not all samples were copied.
     pub(crate) from: Option<Offset>,
-    /// The tenants, and whether they have frozen samples.
+    /// The tenants, each with true if it has frozen samples.
     pub(crate) tenants: BTreeMap<TenantId, bool>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// A round failed, for the `failures`th time in a row.
+    /// A round has failed `failures` times in a row.
     Failed { error: SealError, failures: u32 },
-    /// A round or a pass is committed.
+    /// A round, or one of several passes over a blocked tenant's days, is committed.
     Committed,
-    /// A round has ended. `has_failed` is true if attempts at the round failed before.
+    /// A round has ended. `has_failed` is true if the round had to be retried.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
-    /// True if the last round with tenants to seal has sealed at least one tenant.
+    /// True if the latest round that had tenants to seal could seal at least one of them.
     OthersAreSealed(bool),
-    /// A tenant is blocked, the `number`th of `count` in this round. Without an error, the tenant has passes left.
+    /// A tenant is blocked. It is number `number` of the `count` tenants that this round blocks. If there is no
+    /// error, the tenant has too many days for one commit.
     Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },
     /// A retry of a blocked tenant failed.
     StillBlocked { tenant: TenantId, error: SealError, failures: u32 },
-    /// A blocked tenant's samples are sealed.
+    /// All samples of a tenant that was blocked are in its table.
     Unblocked { tenant: TenantId, samples: u64, blocked_ms: i64 },
-    /// Samples of blocked tenants were relocated.
+    /// Samples of blocked tenants were copied to the journal's end.
     Relocated { partition: usize, tenants: usize },
-    /// A relocation could not be noted.
+    /// Samples of blocked tenants could not be copied to the journal's end, or the copy could not be used.
     RelocationFailed { partition: usize, error: SealError },
 }
 
@@ -189,17 +194,18 @@ pub(crate) enum Report {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) now: Instant,
-    /// Time by the wall clock, in Unix milliseconds.
+    /// Time of the wall clock, in Unix milliseconds.
     pub(crate) now_ms: i64,
-    /// True after replay.
+    /// True once all journals are replayed.
     pub(crate) is_ready: bool,
     pub(crate) can_freeze: bool,
-    /// Arrival of the oldest sample that is in no round, in Unix milliseconds.
+    /// Arrival time of the oldest sample that no round has frozen, in Unix milliseconds.
     pub(crate) unsealed_since_ms: Option<i64>,
-    /// Most bytes of one journal that are in no round.
+    /// Number of bytes that no round has frozen, of the journal that has most of them.
     pub(crate) unsealed_bytes: u64,
     pub(crate) head_bytes: u64,
-    /// True if the heads or their late samples have reached the sealing watermark.
+    /// True if the heads, or the late samples in them, have reached the level at which they are sealed to free
+    /// memory.
     pub(crate) is_filled: bool,
     pub(crate) closed: BTreeSet<TenantId>,
     pub(crate) journal_bytes: Vec<u64>,

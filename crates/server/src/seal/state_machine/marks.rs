@@ -1,25 +1,27 @@
-//! Updates of `floodmarks.json` around a round's commits.
+//! Updates of `floodmarks.json` before and after a round's commits.
 
 use crate::seal::manifest::{Mark, TenantMark};
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A change of marks. Vectors have one element per partition.
+/// A change of the marks. Each vector has one element for each partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MarkUpdate {
-    /// Commits of the `pending` tenants up to `ends` begin.
+    /// Commits of records up to `ends` are about to begin for the tenants in `pending`.
     Attempt { ends: Vec<u64>, pending: BTreeSet<TenantId>, blocked: BTreeSet<TenantId> },
-    /// A blocked tenant's commit begins; `None` for partitions without its samples.
+    /// The commit of a blocked tenant is about to begin. `ends` has `None` for partitions without samples of this
+    /// tenant.
     OwnAttempt { tenant: TenantId, ends: Vec<Option<u64>> },
-    /// Commits up to `ends` are done, except of tenants `blocked` before or blocked by this round.
+    /// Commits of records up to `ends` are done, except those of `blocked` tenants and of tenants that this round has
+    /// blocked.
     Committed {
         ends: Vec<u64>,
         blocked: BTreeSet<TenantId>,
         newly_blocked: BTreeMap<TenantId, BTreeSet<usize>>,
     },
-    /// A blocked tenant's commits are done; `None` for partitions without its samples.
+    /// The commit of a blocked tenant is done. `ends` has `None` for partitions without samples of this tenant.
     OwnCommitted { tenant: TenantId, ends: Vec<Option<u64>> },
-    /// Blocked tenants' samples were relocated to `from`.
+    /// Samples of blocked tenants were copied to the journal's end, where the copy starts at `from`.
     Relocated { partition: usize, from: u64, tenants: BTreeSet<TenantId> },
 }
 

@@ -1,4 +1,4 @@
-//! One partition's share of a round.
+//! The part of a round that concerns one partition.
 
 use crate::partition::Frozen;
 use model::TenantId;
@@ -11,9 +11,9 @@ pub(super) struct Part {
     pub(super) frozen: Option<Frozen>,
     pub(super) tenants: BTreeSet<TenantId>,
     pub(super) staged: BTreeMap<TenantId, Staged>,
-    /// Tenants whose table already has all of this part.
+    /// Tenants whose table has all of their samples in this part.
     pub(super) known: BTreeSet<TenantId>,
-    /// Last day in the table, for tenants sealed in passes.
+    /// For tenants that are sealed in several passes, the last day that their table has.
     pub(super) passed: BTreeMap<TenantId, Date>,
     pub(super) is_released: bool,
 }
@@ -40,7 +40,8 @@ impl Part {
         }
     }
 
-    /// Notes that a tenant's staged files are committed. The next pass begins after these files.
+    /// Notes that the staged files of a tenant are committed. If the tenant has more days, its next pass begins after
+    /// these files.
     pub(super) fn end_pass(&mut self, tenant: &TenantId) {
         match self.staged.get(tenant).map(|staged| staged.through) {
             Some(Some(through)) if !self.known.contains(tenant) => {

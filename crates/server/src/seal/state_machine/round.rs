@@ -24,46 +24,48 @@ use std::time::{Duration, Instant};
 use tables::TableError;
 use tables::stage::Staged;
 
-/// Time that committed samples stay in the head for earlier queries.
+/// After this time, queries that still need committed samples in the head must restart, so that the samples can leave
+/// the head.
 const EXPIRE_AFTER: Duration = Duration::from_secs(10);
 
-/// Limit on the wait for queries in one step.
+/// One step waits this long for queries to end.
 pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The blocked tenant of this round; `None` for a round of all other tenants.
+    /// The blocked tenant for which this round is; `None` for the round of all other tenants.
     only: Option<TenantId>,
-    /// Tenants that the round leaves out: closed tenants, and tenants blocked before or during the round.
+    /// Tenants that the round does not seal: closed tenants, and those that were blocked before or during the round.
     except: BTreeSet<TenantId>,
     pub(super) began: Instant,
-    /// Arrival of the oldest sample, in Unix milliseconds.
+    /// Arrival time of the oldest sample in the round, in Unix milliseconds.
     pub(super) since_ms: i64,
     /// True if the journal is to be emptied.
     all: bool,
     step: Step,
     parts: Vec<Part>,
     committed: BTreeMap<TenantId, Flushed>,
-    /// Tenants whose table failed in this attempt.
+    /// Tenants whose table failed since the round was begun or retried.
     failed: BTreeMap<TenantId, SealError>,
     noted: Noted,
     pub(super) flushed: Flushed,
-    /// Queries that must end before the release, and the start of the wait.
+    /// Samples can leave the head when the queries up to this generation have ended. The time is the start of this
+    /// wait.
     releasing: Option<(Ended, Instant)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Noted {
     No,
-    /// Noted by the last command; see [`Round::take_noted`].
+    /// The last command has recorded it; see [`Round::take_noted`].
     Now,
     Before,
 }
 
-/// Next step. Steps without work are skipped.
+/// The next step. A step is skipped if there is nothing to do for it.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Freeze a partition and stage its tenants.
+    /// Freeze a partition, and write the files of its tenants.
     Stage(usize),
     Check,
     Rename(VecDeque<Rename>),
@@ -78,7 +80,7 @@ enum Step {
 #[derive(Debug)]
 pub(super) enum Next {
     Do(Command),
-    /// Another pass is left, or queries still read the committed samples.
+    /// The round continues in a later turn, because a pass is left or queries still need the committed samples.
     Later,
     Failed(SealError),
     Ended,
@@ -87,9 +89,9 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Blocking {
     pub(super) tenant: TenantId,
-    /// `None` if the tenant has passes left.
+    /// `None` if the tenant is blocked only because its samples need further passes.
     pub(super) error: Option<SealError>,
-    /// The rest of the tenant's round.
+    /// The tenant's own round, which does what is left to do for this tenant.
     pub(super) round: Round,
 }
 
@@ -128,7 +130,7 @@ impl Round {
         Self { only: Some(tenant.clone()), ..Self::of(parts, self.began, self.since_ms, self.all) }
     }
 
-    /// Begins, or continues after [`Next::Later`] or [`Next::Failed`].
+    /// Begins the round, or continues it after [`Next::Later`] or [`Next::Failed`].
     pub(super) fn resume(&mut self) -> Next {
         let next = self.next();
         self.pause_at(next)
@@ -199,7 +201,7 @@ impl Round {
                 }
                 Step::Readers => {
                     let since = self.releasing.map(|(since, _)| since);
-                    // the first check does not wait, so that flushes are answered first
+                    // the first check does not wait, because flushes are answered after it
                     let at_most = since.map_or(Duration::ZERO, |_| READERS_WAIT);
                     return Next::Do(Command::AwaitReaders { since, at_most });
                 }
@@ -270,8 +272,8 @@ impl Round {
         staged.cut_short.map_or_else(|| self.next(), Next::Failed)
     }
 
-    /// Compares tables' floodmarks with the marks before any commit. Afterwards, the floodmarks show whether a commit
-    /// succeeded.
+    /// Checks before the first commit that the floodmarks in tables agree with the marks. If they do, a floodmark
+    /// that has changed later shows that a commit succeeded.
     fn checked(&mut self, checked: PerTenant<Vec<Found>>) -> Next {
         let mut conflicting: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
         for (tenant, result) in checked.results {
@@ -323,12 +325,13 @@ impl Round {
         failure.map_or_else(|| self.next(), Next::Failed)
     }
 
-    /// True if `floodmarks.json` records the round as committed.
+    /// True if `floodmarks.json` records the round's commits.
     pub(super) fn is_noted(&self) -> bool {
         self.noted != Noted::No
     }
 
-    /// Removes and returns the tenants that the round blocks, right after its commit was noted.
+    /// Returns the tenants that this round blocks, if `floodmarks.json` has just recorded the round's commits. Each
+    /// is returned once.
     pub(super) fn take_noted(&mut self) -> Option<Vec<Blocking>> {
         if self.noted != Noted::Now {
             return None;
@@ -372,7 +375,7 @@ impl Round {
         self.parts.iter().flat_map(of).collect()
     }
 
-    /// A tenant, and the partitions with its files to commit.
+    /// Returns the tenant, and the partitions that have files of this tenant to commit.
     fn partitions_to_commit(&self, tenant: TenantId) -> (TenantId, Vec<usize>) {
         let parts = self.parts.iter().enumerate();
         let partitions_to_commit = parts.filter(|(_, part)| part.staged_of(&tenant).is_some());
@@ -389,7 +392,7 @@ impl Round {
         (tenant, blocks)
     }
 
-    /// Tenants with a committed pass and days left.
+    /// Tenants of which some days are committed and others are left.
     fn passing(&self) -> BTreeSet<TenantId> {
         let is_passing = |tenant: &&TenantId| {
             self.parts.iter().any(|part| part.staged_of(tenant).is_some_and(|s| s.through.is_some()))
@@ -397,13 +400,13 @@ impl Round {
         self.committed.keys().filter(is_passing).cloned().collect()
     }
 
-    /// True if nothing of a blocked tenant's round is committed.
+    /// True if no sample of this round is committed. The samples may then be relocated.
     pub(super) fn is_movable(&self) -> bool {
         let is_whole = |part: &Part| part.known.is_empty() && part.passed.is_empty();
         !self.is_noted() && self.committed.is_empty() && self.parts.iter().all(is_whole)
     }
 
-    /// Notes a relocation of a blocked tenant's samples, which must be staged again.
+    /// Called after the samples of this round's tenant were relocated. They must be staged again.
     pub(super) fn relocated(&mut self, partition: usize, moved: &Moved) {
         let tenant = self.only.as_ref().expect("BUG: a relocation ended in a round of all tenants");
         let is_frozen = moved.tenants[tenant];
@@ -416,12 +419,10 @@ impl Round {
         };
     }
 
-    /// Tenants that the round leaves out: closed tenants, and tenants blocked before or during the round.
     pub(super) fn leaves_out(&self) -> impl Iterator<Item = &TenantId> {
         self.except.iter()
     }
 
-    /// Upper bound on the number of frozen samples.
     pub(super) fn samples_frozen(&self) -> u64 {
         let parts = self.parts.iter().filter(|part| !part.is_released);
         parts.filter_map(|part| part.frozen).map(|frozen| frozen.samples).sum()

@@ -15,20 +15,20 @@ use std::collections::BTreeSet;
 
 const KNOWN_MAX: usize = 100_000;
 
-/// Average memory of a tenant: its name and the sizes of its tables.
+/// Memory that a tenant takes on average: its name, and the sizes of its tables.
 const NAME_BYTES: usize = 100 + usage::ENTRY_BYTES;
 
-/// Up to two pages of tenants.
+/// The tenants on the last two pages.
 #[derive(Debug)]
 pub(super) struct Known {
     page_max: usize,
     older: BTreeSet<TenantId>,
     newer: BTreeSet<TenantId>,
-    /// Last name of the previous page; `None` to begin anew.
+    /// The last name on the newest page; the next page begins after it. `None` if the next page is the first.
     after: Option<String>,
 }
 
-/// Number of names that fit into `bytes`, and their memory.
+/// Returns how many names fit into `bytes`, and the memory that this many take.
 pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
     let names = (bytes / NAME_BYTES).min(KNOWN_MAX);
     (names, names * NAME_BYTES)
@@ -43,12 +43,12 @@ impl Known {
         Self { page_max, older: BTreeSet::new(), newer: BTreeSet::new(), after: None }
     }
 
-    /// Name after which the next page begins, and its number of names.
+    /// Returns the name after which the next page begins, and the number of names on a page.
     pub(super) fn next_page(&self) -> (Option<String>, usize) {
         (self.after.clone(), self.page_max)
     }
 
-    /// Adds a page, with `names` in ascending order.
+    /// Adds the next page. `names` must be in ascending order.
     pub(super) fn turn_page(&mut self, names: &[String]) {
         let is_all = self.after.is_none() && names.len() < self.page_max;
         self.after = names.last().filter(|_| names.len() >= self.page_max).cloned();

@@ -10,10 +10,10 @@ use tables::Table;
 #[derive(Debug)]
 pub(super) struct OpenTables {
     bytes_max: usize,
-    /// Memory of all tables at their last measurement.
+    /// Memory that all tables took when each was last measured.
     bytes: usize,
     tables: BTreeMap<Key, Open>,
-    /// Keys by number of their last use.
+    /// Keys of the tables. The table with the lowest number was used longest ago.
     by_use: BTreeMap<u64, Key>,
     uses: u64,
 }
@@ -35,7 +35,7 @@ impl OpenTables {
         self.tables.get(key).map(|open| Arc::clone(&open.table))
     }
 
-    /// Returns a table and counts this as a use.
+    /// Returns a table, if it is open. This counts as use of the table.
     pub(super) fn get_and_touch(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
         let open = self.tables.get_mut(key)?;
         let key = self.by_use.remove(&open.number).expect("BUG: an open table has no last use");
@@ -45,7 +45,7 @@ impl OpenTables {
         Some(Arc::clone(&open.table))
     }
 
-    /// Adds or replaces a table. Closes others beyond the memory limit.
+    /// Adds or replaces a table. If this exceeds the memory limit, closes the tables that were used longest ago.
     pub(super) fn put(&mut self, key: Key, table: Arc<Table>, now: Instant) {
         self.remove(&key);
         self.uses += 1;
@@ -63,7 +63,7 @@ impl OpenTables {
         }
     }
 
-    /// Closes tables that are idle or exceed the memory limit.
+    /// Closes tables that were not used for a while, and further tables if they exceed the memory limit.
     pub(super) fn close(&mut self, is_idle: impl Fn(Instant) -> bool) {
         let idle = self.tables.iter().filter(|(_, open)| is_idle(open.used));
         let idle: Vec<Key> = idle.map(|(key, _)| key.clone()).collect();
@@ -71,7 +71,8 @@ impl OpenTables {
         self.shrink();
     }
 
-    /// Closes tables beyond the memory limit, except one.
+    /// Closes the tables that were used longest ago until the rest is within the memory limit. One table stays open
+    /// even if it exceeds the limit.
     fn shrink(&mut self) {
         while self.bytes > self.bytes_max && self.tables.len() > 1 {
             let oldest = self.by_use.first_key_value().map(|(_, key)| key.clone());

@@ -1,10 +1,10 @@
-//! Size and number of tables by tenant, for the limits `disk_bytes` and `tenant_tables`.
+//! Keeps the size and number of each tenant's tables, for the limits `disk_bytes` and `tenant_tables`.
 
 use super::{Key, TenantTable};
 use model::TenantId;
 use std::collections::HashMap;
 
-/// Average memory of a tenant's entry.
+/// Memory that the entry of a tenant takes on average.
 pub(super) const ENTRY_BYTES: usize = 150;
 
 const ABSENT: u64 = u64::MAX;
@@ -12,12 +12,13 @@ const ABSENT: u64 = u64::MAX;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) bytes: u64,
-    /// Most bytes since the start.
+    /// The largest value of `bytes` since the start.
     pub(crate) bytes_peak: u64,
     pub(crate) tables: usize,
 }
 
-/// Tables of all tenants that have any. If there are too many tenants, tenants with small tables are left out.
+/// Sizes of the tables of all tenants that have tables. If there are too many tenants, those with small tables are
+/// left out.
 #[derive(Debug)]
 pub(super) struct Usages {
     tenants_max: usize,
@@ -46,7 +47,7 @@ impl Usages {
         Self { tenants_max: tenants_max.max(2), all: HashMap::new() }
     }
 
-    /// Notes the size of a table; `None` if the table does not exist.
+    /// Notes the size of a table; `None` means that the table does not exist.
     pub(super) fn note(&mut self, (tenant, kind): &Key, bytes: Option<u64>) {
         if !self.all.contains_key(tenant) {
             if bytes.is_none() {
@@ -70,7 +71,7 @@ impl Usages {
         let middle = sizes.len() / 2;
         let (_, median, _) = sizes.select_nth_unstable(middle);
         let median = *median;
-        // number of tenants with the median size to drop
+        // of the tenants with exactly the median size, the number to drop
         let mut equal = middle - self.all.values().filter(|sizes| sizes.bytes() < median).count();
         self.all.retain(|_, sizes| {
             let bytes = sizes.bytes();
