@@ -36,7 +36,6 @@ pub const SAMPLES_MAX: u16 = 240;
 
 const FLOAT: u8 = 0xff;
 
-/// The exponent byte of a chunk of native histograms ([`histograms`]).
 const HISTOGRAM: u8 = 0xfe;
 
 const HEADER_BYTES: usize = 17;

@@ -175,7 +175,6 @@ impl TenantHead {
 }
 
 impl Series {
-    /// True if the series holds samples, in order or late.
     pub(crate) fn holds_samples(&self) -> bool {
         self.late || self.frozen_late || !self.is_empty()
     }

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 /// Maximum number of exemplars of one tenant in one partition.
 pub const EXEMPLARS_MAX: usize = 10_000;
 
-/// Size of an exemplar without its text.
 const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
 
 #[derive(Debug, Default)]

@@ -13,7 +13,6 @@ mod tests;
 /// Maximum number of metric families of one tenant in one partition.
 const METADATA_MAX: usize = 20_000;
 
-/// Size of a metric family without its texts.
 const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 
 /// A trim drops exemplars until they take three quarters of the limit, so that the next trim is not needed at

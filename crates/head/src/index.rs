@@ -217,7 +217,6 @@ impl Index {
         }
     }
 
-    /// Points the directory's entries for a page at this page.
     fn point_at(&mut self, page: usize) {
         let Page { depth, bits, .. } = self.pages[page];
         for entry in self.directory.iter_mut().skip(bits as usize).step_by(1 << depth) {

@@ -121,7 +121,6 @@ impl LabelSets {
         base.map(move |pair| if pairs.name_number(pair) == own_name { set.own } else { pair })
     }
 
-    /// The pair with the metric name of a series.
     pub(crate) fn metric(&self, series: SeriesRef, pairs: &Pairs) -> Option<PairId> {
         self.pairs(series, pairs).find(|pair| pairs.text(*pair).0 == METRIC_NAME)
     }

@@ -33,7 +33,6 @@ pub(crate) fn enclosing_range(a: TimeRange, b: TimeRange) -> TimeRange {
     TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
 }
 
-/// Late samples of a series.
 #[derive(Debug)]
 pub enum Late {
     Floats(LateOf<f64>),
@@ -319,7 +318,6 @@ fn values_bytes<V: ChunkValue>(samples: &[(i64, V)]) -> usize {
     samples.iter().map(|(_, value)| value.heap_bytes()).sum()
 }
 
-/// Inserts a sample. Returns the replaced value.
 fn insert_sorted<V>(samples: &mut Vec<(i64, V)>, timestamp_ms: i64, value: V) -> Option<V> {
     match samples.binary_search_by_key(&timestamp_ms, |(t, _)| *t) {
         Ok(i) => Some(std::mem::replace(&mut samples[i].1, value)),

@@ -82,7 +82,6 @@ impl Partition {
         self.tenants.iter()
     }
 
-    /// Sum of [`TenantHead::late_bytes`] over wanted tenants.
     pub fn late_bytes(&self, wanted: impl Fn(&TenantId) -> bool) -> usize {
         self.tenants.iter().filter(|(tenant, _)| wanted(tenant)).map(|(_, head)| head.late_bytes()).sum()
     }

@@ -218,7 +218,6 @@ impl Kept {
         }
     }
 
-    /// Removes a reference. Returns true if it was present.
     fn remove(&mut self, reference: u32) -> bool {
         match self {
             Self::List(list) => list.binary_search(&reference).is_ok_and(|at| list.remove(at) == reference),

@@ -61,7 +61,6 @@ impl Ranks {
         self.classes.get(class).into_iter().flat_map(move |pairs| pairs.iter_from(from))
     }
 
-    /// True if pairs with this number of series are ranked.
     pub(crate) const fn has(series: usize) -> bool {
         series >= 1 << LEAST
     }

@@ -406,7 +406,6 @@ impl TenantHead {
         self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
     }
 
-    /// True if any series has this label value.
     pub fn has_value(&self, name: &str, value: &str) -> bool {
         self.pairs.find(name, value).is_some()
     }
@@ -487,7 +486,6 @@ impl TenantHead {
         self.free.memory_bytes(self.series.len()) + self.evicting.memory_bytes(self.series.len())
     }
 
-    /// [`Self::memory_bytes`] by part.
     pub fn memory_parts(&self) -> [(&'static str, usize); 8] {
         [
             ("the tenant itself", TENANT_BYTES),

@@ -3,7 +3,6 @@
 use crate::late::LateValue;
 use model::Histogram;
 
-/// A value of a sample: a float or a native histogram.
 pub trait Value: LateValue {}
 
 impl Value for f64 {}

@@ -16,13 +16,14 @@ pub const PATTERNS_MAX: usize = 64;
 /// Upper bound on the memory of a node while it is parsed.
 const NODE_BYTES: usize = 512;
 
-/// Memory of a matcher in its three forms, without texts.
+/// Memory of a matcher without its texts: as parsed, as a pattern, and in the form that the tables use.
 const MATCHER_BYTES: usize = 512;
 
 /// Upper bound on copies of a matcher's text: as parsed, in the pattern, and for the tables.
 const MATCHER_TEXTS: usize = 4;
 
-/// Counts the parts of one request against its limits.
+/// Counts the nodes, matchers, regular expressions and memory of one request, and refuses what exceeds a
+/// limit.
 #[derive(Debug)]
 pub struct Allowance {
     nodes: usize,

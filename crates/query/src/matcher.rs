@@ -25,7 +25,6 @@ pub enum MatchOp {
 }
 
 impl MatchOp {
-    /// The operator in PromQL.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "=",
@@ -40,7 +39,7 @@ impl MatchOp {
 pub struct Matcher {
     pub name: String,
     pub op: MatchOp,
-    /// Operand. A regular expression is kept as written and must match the whole value.
+    /// The text after the operator. A regular expression is kept as written and must match the whole value.
     pub value: String,
     pattern: Pattern,
 }
@@ -134,7 +133,6 @@ impl std::fmt::Display for Matcher {
     }
 }
 
-/// True if labels satisfy all matchers.
 pub fn matches_all(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
     matchers.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or("")))
 }

@@ -4,7 +4,6 @@ use crate::matcher::matches_all;
 use crate::source::{Select, SeriesSet, SeriesSource, SourceError};
 use model::{Labels, LabelsRef, Samples, SeriesSamples, TimeRange, ValueKind};
 
-/// Series with their samples, in insertion order.
 #[derive(Debug, Default)]
 pub struct MemorySource {
     series: Vec<(Labels, SeriesSamples)>,

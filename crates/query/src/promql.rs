@@ -40,7 +40,7 @@ pub const EXPR_BYTES_MAX: usize = 256 << 10;
 /// Maximum depth of an expression. Each operator of a chain counts as a level.
 pub const EXPR_DEPTH_MAX: usize = 200;
 
-/// Maximum number of warnings, and also of infos, of one evaluation.
+/// Maximum number of warnings of one evaluation. Infos have the same limit, and are counted separately.
 pub const ANNOTATIONS_MAX: usize = 100;
 
 /// Maximum length of a warning or info in bytes. Longer texts are cut.
@@ -97,16 +97,16 @@ impl ValueType {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// An instant selector takes samples less than this time old.
+    /// An instant selector ignores samples of this age or older.
     pub lookback_delta_ms: i64,
-    /// Step of subqueries without a step.
+    /// Step of subqueries that specify none, such as `[1h:]`.
     pub subquery_step_ms: i64,
     /// Maximum number of values held at once. A value is a sample, a computed point (up to 16 bytes), or
     /// eight bytes of labels.
     pub samples_max: u64,
     /// Once this interrupt is set, evaluation ends with [`QueryError::Canceled`].
     pub canceled: &'a dyn Interrupt,
-    /// Counts the values that the evaluation holds and reads.
+    /// Receives the memory that the evaluation holds and the number of samples that it reads.
     pub usage: Option<&'a Usage>,
     /// True if metric names are dropped only at the end of the evaluation (Prometheus' feature
     /// `promql-delayed-name-removal`, off by default there).
@@ -181,7 +181,7 @@ impl QueryErrorKind {
 pub enum QueryError {
     #[error("{0}")]
     Parse(String),
-    /// The expression is wrong for this request.
+    /// The request does not suit the expression: a range query of a range vector, or a step of zero.
     #[error("{0}")]
     Invalid(String),
     #[error("{0}")]
@@ -189,10 +189,9 @@ pub enum QueryError {
     /// The query exceeds [`Options::samples_max`].
     #[error("query processing would load too many samples into memory in query execution")]
     TooLarge,
-    /// The caller's time limit. This crate never returns this error.
+    /// The query took longer than its caller allows. This crate never returns this error; its callers do.
     #[error("query timed out in expression evaluation")]
     Timeout,
-    /// [`Options::canceled`] was set.
     #[error("query was canceled in expression evaluation")]
     Canceled,
     #[error("expanding series: {0}")]
@@ -220,7 +219,6 @@ pub fn parse(text: &str) -> Result<Expr, QueryError> {
     parse_within(text, &mut Allowance::new(u64::MAX))
 }
 
-/// Parses an expression within the limits of its request.
 pub fn parse_within(text: &str, allowance: &mut Allowance) -> Result<Expr, QueryError> {
     Ok(Expr { root: parse::expression(text, allowance)? })
 }
@@ -230,12 +228,10 @@ pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
     parse_selector_within(text, &mut Allowance::new(u64::MAX))
 }
 
-/// Parses a series selector within the limits of its request.
 pub fn parse_selector_within(text: &str, allowance: &mut Allowance) -> Result<Vec<Matcher>, QueryError> {
     parse::selector(text, allowance)
 }
 
-/// Evaluates an expression at one time.
 pub fn instant(
     expr: &Expr,
     at_ms: i64,

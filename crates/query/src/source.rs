@@ -23,7 +23,8 @@ pub trait SeriesSource: Sync {
     }
 }
 
-/// The windows `(end - range, end]` of a function.
+/// The windows `(end - range, end]` of a range function, such as those of `rate(x[5m])` at all steps of a
+/// query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeWindows {
     pub first_ms: i64,
@@ -41,7 +42,6 @@ impl RangeWindows {
         steps && self.range_ms % width_ms == 0 && self.first_ms % width_ms == 0
     }
 
-    /// Time range that covers all windows.
     pub const fn covers(&self) -> TimeRange {
         TimeRange::new(self.first_ms.saturating_sub(self.range_ms - 1), self.last_ms)
     }
@@ -78,23 +78,14 @@ impl std::fmt::Debug for Rolled<'_> {
 pub struct Bucket {
     /// End of the bucket. Two consecutive buckets with the same end each have some of the samples.
     pub end_ms: i64,
-    /// [`Statistic::Count`].
     pub count: f64,
-    /// [`Statistic::First`].
     pub first: f64,
-    /// Time of the first sample.
     pub first_ms: i64,
-    /// [`Statistic::Increase`].
     pub increase: f64,
-    /// [`Statistic::Last`].
     pub last: f64,
-    /// Time of the last sample.
     pub last_ms: i64,
-    /// [`Statistic::Max`].
     pub max: f64,
-    /// [`Statistic::Min`].
     pub min: f64,
-    /// [`Statistic::Sum`].
     pub sum: f64,
 }
 
@@ -123,14 +114,13 @@ pub trait SeriesSet {
     /// Labels of the current series. Called only if the query needs them.
     fn labels(&mut self) -> LabelsRef<'_>;
 
-    /// Approximate number of remaining series.
     fn len_hint(&self) -> usize;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// What the caller should do.
+    /// Tells the caller how to react, for example whether the query may succeed later.
     pub kind: ErrorKind,
     pub message: String,
 }

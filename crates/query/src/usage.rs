@@ -16,7 +16,6 @@ impl Usage {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Largest memory held so far.
     pub fn peak_memory_bytes(&self) -> u64 {
         self.peak_bytes.load(Ordering::Relaxed)
     }

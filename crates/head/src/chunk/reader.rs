@@ -5,7 +5,6 @@ use super::{FLOAT, HEADER_BYTES, VARIANT_RAW, VARIANT_RUN, array};
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// Appends the chunk's samples inside `range` to `out`.
 pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples) {
     let from = out.timestamps.len();
     out.timestamps.resize(from + count as usize, 0);

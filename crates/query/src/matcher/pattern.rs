@@ -78,7 +78,7 @@ impl Pattern {
         }
     }
 
-    /// Memory on the heap, with copies of the alternatives for the tables.
+    /// Memory on the heap, including the copies of the alternatives that the tables make.
     pub(super) fn memory_bytes(&self) -> usize {
         const COPIES: usize = 3;
         const ALLOCATION_BYTES_MIN: usize = 16;
@@ -132,7 +132,7 @@ fn unescape(pattern: &str) -> Option<String> {
     Some(out)
 }
 
-/// Characters before the first operator.
+/// The text of a regular expression before its first operator: `node_` for `node_.*_total`.
 fn literal_head(pattern: &str) -> String {
     if has_alternatives(pattern) {
         return String::new();

@@ -27,7 +27,7 @@ const STATE_BYTES: usize = 2 * 8 + 2 * 48;
 /// canceled during this time.
 const GROUP_STEPS_MAX: usize = 128 << 20;
 
-/// Group offsets copied in the time of one step.
+/// Number of group offsets that can be copied in the time of one step.
 const SLOTS_PER_STEP: usize = 8;
 
 #[derive(Debug, Clone)]
@@ -200,7 +200,7 @@ fn closes_too_early(text: &str) -> bool {
     false
 }
 
-/// Escapes each `{` that begins no repetition.
+/// Escapes each `{` that does not begin a repetition such as `{2,3}`.
 fn escape_braces(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     let mut rest = text;

@@ -137,7 +137,7 @@ impl<'a> Evaluator<'a> {
         if label.is_empty() {
             return Err(QueryError::Execution(format!("invalid label name {label:?}")));
         }
-        // the label of the value is always part of the group
+        // the label with the value is added to the group's labels below, whether or not the grouping lists it
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
         let mut out = Merged::new(self.meter, grid.count);
@@ -171,7 +171,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// A value without exponent, for a label of `count_values`.
+/// Formats a value without an exponent, for the label that `count_values` adds.
 fn decimal(value: f64) -> String {
     match value {
         f64::INFINITY => "+Inf".into(),

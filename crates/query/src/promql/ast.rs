@@ -107,9 +107,7 @@ pub(super) struct Matching {
 pub(super) enum Many {
     #[default]
     None,
-    /// `group_left`
     Left,
-    /// `group_right`
     Right,
 }
 

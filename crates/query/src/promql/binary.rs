@@ -49,7 +49,7 @@ impl<'a> Evaluator<'a> {
 
 struct Join {
     count: usize,
-    /// Rows of each match group.
+    /// For each match group, the rows of the left matrix that belong to it.
     lhs: Vec<Vec<usize>>,
     rhs: Vec<Vec<usize>>,
 }
@@ -136,7 +136,7 @@ fn set_operation<'m>(
     Ok(out.matrix)
 }
 
-/// Steps at which anything can match.
+/// True for the steps at which a value can find a partner, or a fill value in its place.
 fn active_steps(
     meter: &Meter<'_>,
     matching: &Matching,
@@ -158,10 +158,11 @@ fn active_steps(
 
 const NO_ROW: usize = usize::MAX;
 
-/// Memory of a pair of rows in a map at half load.
+/// Memory that an entry of `Pairing::rows` takes while the map is half full.
 const PAIR_BYTES: usize = 2 * (size_of::<((usize, usize), usize)>() + 1);
 
-/// Memory of a result row in half-full lists, without its steps.
+/// Memory that a result row takes in `Pairing::written` and `Pairing::touched` while they are half full,
+/// without its steps.
 const WRITTEN_STEPS_BYTES: usize = 2 * (size_of::<WrittenSteps>() + size_of::<usize>());
 
 /// Steps at which the current match group wrote to a result row, even if a comparison filtered the value out.

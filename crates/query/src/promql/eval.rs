@@ -218,7 +218,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Drops metric names at the end of the evaluation.
+    /// Drops the metric names that operations only marked with `drop_name`, at the end of the evaluation.
     fn clean_names(&self, matrix: Matrix<'a>) -> Result<Matrix<'a>, QueryError> {
         if !matrix.names.iter().any(|name| name.drop_name) {
             return Ok(matrix);

@@ -8,7 +8,8 @@ use hashbrown::hash_map::EntryRef;
 use model::labels::{METRIC_NAME, put_label};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 
-/// True for labels that identify or describe a metric. Operations that change the quantity drop them.
+/// True for labels that identify or describe a metric. Operations whose result is another quantity, such as
+/// `rate`, drop them.
 pub(super) fn is_metadata(name: &str) -> bool {
     matches!(name, METRIC_NAME | "__type__" | "__unit__")
 }
@@ -55,7 +56,7 @@ pub(super) fn to_text(labels: LabelsRef<'_>) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Bytes that compare as Prometheus orders label sets.
+/// Appends bytes that compare as Prometheus orders label sets.
 pub(super) fn sort_key(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     for (name, value) in labels.iter() {
         for text in [name, value] {

@@ -73,7 +73,6 @@ struct Parser<'t, 'a> {
 struct Part {
     node: Node,
     at: usize,
-    /// Depth of the part's tree.
     depth: usize,
     /// A selector or subquery without parentheses, which may take a range and modifiers.
     bare: bool,
@@ -139,7 +138,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// A part one level above its deepest operand.
+    /// Wraps a node whose deepest operand has the depth `deepest`. Fails if the expression gets too deep.
     fn above(&self, node: Node, at: usize, deepest: usize) -> Result<Part, Fault> {
         if deepest >= EXPR_DEPTH_MAX {
             return Err(too_deep(at, EXPR_DEPTH_MAX));

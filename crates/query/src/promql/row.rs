@@ -1,4 +1,4 @@
-//! A series between the source and its consumer.
+//! A series on its way from storage, or from one operation, to the next operation.
 
 use super::QueryError;
 use super::float::is_present;
@@ -29,7 +29,8 @@ pub(super) struct Row<'r> {
 pub(super) type Sink<'s> = dyn FnMut(Row<'_>) -> Result<(), QueryError> + 's;
 
 impl<'r> Row<'r> {
-    /// The labels after all operations so far. `buffer` may hold them.
+    /// The labels after all operations so far. They are written to `buffer` if they differ from the series'
+    /// own.
     pub(super) fn labels<'b>(&'b mut self, buffer: &'b mut Vec<u8>) -> LabelsRef<'b> {
         let labels = self.labels.get();
         if !self.strip {

@@ -34,10 +34,10 @@ impl RowLabels for BucketLabels<'_, '_> {
     }
 }
 
-/// Cost of a bucket and its end, in values of 16 bytes.
+/// What a bucket and its end time are charged, in values of 16 bytes.
 const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(16);
 
-/// Cost of a key in a growing hash set, in values of 16 bytes.
+/// What a key in a growing hash set is charged, in values of 16 bytes.
 const SEEN_VALUES: usize = 4;
 
 fn no_histograms(labels: LabelsRef<'_>) -> QueryError {
@@ -321,11 +321,12 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Metric names and checks for a range function's rows.
+/// Passes on the rows of a range function. Drops metric names, and checks that the remaining labels are
+/// unique and that counters are named as such.
 struct RangeRows<'m> {
     delayed: bool,
     drops_name: bool,
-    /// Label sets so far; `None` if no two series can differ by name only.
+    /// Hashes of the label sets passed on so far; `None` if no two series can differ in their names only.
     seen: Option<HashSet<SeriesKey>>,
     charge: Charge<'m>,
     buffer: Vec<u8>,

@@ -7,7 +7,6 @@ pub(super) trait Cell: Copy {
 
     fn push(&mut self, value: f64);
 
-    /// The aggregate; absent if there was no value.
     fn finish(&self) -> f64;
 }
 

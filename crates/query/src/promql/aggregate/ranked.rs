@@ -10,7 +10,7 @@ use crate::promql::matrix::Matrix;
 use crate::promql::row::{Row, RowName};
 use model::SeriesKey;
 
-/// First count that overflows, as in Prometheus.
+/// As in Prometheus, a count (the `k` of `topk`) from here on overflows an `int64` and is refused.
 const INTEGER_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INTEGER_MIN: f64 = -9_223_372_036_854_775_808.0;
 
@@ -114,7 +114,7 @@ impl<'a> Evaluator<'a> {
         chosen_rows(self, op, heaps, names, count)
     }
 
-    /// Checks ratios; false if nothing can be chosen.
+    /// Checks the ratios of `limit_ratio`. Returns false if all are 0, so that no series can be chosen.
     fn check_ratios(&mut self, ratios: &[f64]) -> Result<bool, QueryError> {
         if ratios.iter().all(|r| *r == 0.0) {
             return Ok(false);
@@ -136,7 +136,8 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Checks counts; false if nothing can be chosen.
+/// Checks the counts of `topk`, `bottomk` and `limitk`. Returns false if all are below 1, so that no series
+/// can be chosen.
 fn check_counts(counts: &[f64]) -> Result<bool, QueryError> {
     let nan = counts.iter().any(|k| k.is_nan());
     let max = counts.iter().copied().fold(f64::MIN, f64::max);
@@ -156,7 +157,7 @@ fn check_counts(counts: &[f64]) -> Result<bool, QueryError> {
     }
 }
 
-/// Puts an entry into a heap if it ranks high enough.
+/// Puts an entry into a heap if it ranks high enough. Returns true if it does.
 fn offer(op: AggregateOp, heap: &mut Heap, entry: Entry, param: f64, share: f64) -> bool {
     if op == AggregateOp::LimitRatio {
         let ratio = param.clamp(-1.0, 1.0);

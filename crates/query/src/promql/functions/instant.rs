@@ -141,7 +141,8 @@ fn emit_one(mut labels: Labels, values: &mut [f64], sink: &mut Sink<'_>) -> Resu
     if row.is_empty() { Ok(()) } else { sink(row) }
 }
 
-/// Labels of the series that `absent` returns: those with exactly one matcher, which is an equality.
+/// Labels of the series that `absent` returns. It has a label if the label's only matcher is an equality:
+/// `job` for `{job="api"}`.
 fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     let matchers: &[Matcher] = match arg {
         Node::Selector(selector) | Node::Range(selector, _) => &selector.matchers,
@@ -157,7 +158,7 @@ fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     builder.build().map_err(|error| QueryError::Execution(error.to_string()))
 }
 
-/// Computation of a function of one value; `None` for other functions.
+/// The computation of a function that maps each value on its own, such as `abs`; `None` for other functions.
 fn elementwise(function: Function) -> Option<fn(f64) -> f64> {
     Some(match function {
         Function::Abs => f64::abs,

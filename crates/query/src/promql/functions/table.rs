@@ -40,8 +40,8 @@ macro_rules! functions {
     };
 }
 
-// Variant, name, types of the arguments, their least and largest number, type of the value. S is a scalar, V
-// an instant vector, M a range vector, T a string.
+// The columns are the variant, the name, the types of the arguments, their least and largest number, and the
+// type of the value. S is a scalar, V an instant vector, M a range vector, T a string.
 functions! {
     Abs "abs" [V] 1 1 V;
     Absent "absent" [V] 1 1 V;

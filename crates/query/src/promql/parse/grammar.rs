@@ -39,7 +39,7 @@ pub(super) fn is_operator_word(word: &str) -> bool {
 }
 
 impl Parser<'_, '_> {
-    /// Operands joined by operators whose precedence is at least `least`.
+    /// Parses operands, and the operators between them whose precedence is at least `least`.
     pub(super) fn expr(&mut self, least: u8) -> Result<Part, Fault> {
         self.nesting += 1;
         if self.nesting > NESTING_MAX {
@@ -120,7 +120,8 @@ impl Parser<'_, '_> {
         Ok(())
     }
 
-    /// A fill value; `None` if `word` does not follow, or is a metric's name.
+    /// Parses `word (value)`, such as `fill (0)`. Returns `None` if the word does not follow, or is the name
+    /// of a metric.
     fn fill(&mut self, word: &str) -> Result<Option<f64>, Fault> {
         let before = self.at;
         if !self.take_word(word)? {

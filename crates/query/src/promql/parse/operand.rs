@@ -208,7 +208,7 @@ impl<'t> Parser<'t, '_> {
         Ok(names)
     }
 
-    /// `5m]` or `1h:1m]`, after the bracket.
+    /// Parses the rest of `[5m]` or `[1h:1m]`, after the opening bracket.
     fn range(&mut self, part: Part, bracket_at: usize) -> Result<Part, Fault> {
         let range_ms = self.bracket_duration("subquery or range", "number or duration")?;
         let separator = self.bracket_token()?;

@@ -13,7 +13,7 @@ use stdx::calendar::Date;
 /// Maximum distance from the epoch, in seconds (31 million years). Later and earlier times are clamped.
 const SECONDS_MAX: f64 = 1e15;
 
-/// A part of a date, from seconds since the Unix epoch.
+/// Computes a part of a date, such as the month, from the seconds since the Unix epoch.
 pub(super) type Part = fn(i64) -> f64;
 
 pub(super) fn part(function: Function) -> Option<Part> {

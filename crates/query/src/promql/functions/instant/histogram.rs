@@ -16,7 +16,7 @@ use model::labels::METRIC_NAME;
 
 const BUCKET_LABEL: &str = "le";
 
-/// Relative differences between buckets below this limit are rounding errors.
+/// If the relative difference between the counts of two buckets is below this limit, it is a rounding error.
 const SMALL_DELTA: f64 = 1e-12;
 
 /// A bucket: the number of observations up to `upper`.
@@ -28,7 +28,7 @@ struct Bucket {
 
 struct Histogram {
     name: RowName,
-    /// Upper bound, and row of the matrix.
+    /// For each bucket, its upper bound and its row in the matrix.
     rows: Vec<(f64, usize)>,
 }
 

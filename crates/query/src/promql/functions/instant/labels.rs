@@ -86,7 +86,7 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Changes the labels of each series, where `change` returns new labels. Series with equal new labels are
+    /// Gives each series the labels that `change` returns for it, if any. Series with equal new labels are
     /// merged.
     fn relabel(
         &mut self,

@@ -68,7 +68,6 @@ fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(by_value)
 }
 
-/// Label names that occur in any series.
 fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m str>, QueryError> {
     let (mut names, mut charge) = (HashSet::new(), meter.charge());
     for name in &matrix.names {

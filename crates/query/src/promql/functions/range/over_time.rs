@@ -106,7 +106,7 @@ pub(super) fn variance(
     })
 }
 
-/// Number of neighbors in each window that satisfy `counts(earlier, later)`.
+/// For each window, how often two consecutive samples satisfy `counts(earlier, later)`.
 pub(super) fn count_pairs(
     before: &mut Vec<u32>,
     meter: &Meter<'_>,
@@ -125,7 +125,7 @@ pub(super) fn count_pairs(
     spec.each(meter, &samples.timestamps, |w| out[w.step] = f64::from(before[w.hi - 1] - before[w.lo]))
 }
 
-/// Integer with the order of the value, NaN first.
+/// Maps a float to an integer, so that integers sort as the floats do, with NaN first.
 fn order_key(value: f64) -> u64 {
     let bits = value.to_bits();
     match () {
@@ -151,7 +151,7 @@ pub(super) struct Sorted {
     hi: usize,
 }
 
-/// Number of keys moved in the time of one step of sorting.
+/// Moving this many keys takes about as long as one step of sorting.
 const MOVED_PER_STEP: usize = 32;
 
 impl Sorted {

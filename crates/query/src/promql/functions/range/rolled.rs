@@ -11,7 +11,7 @@ use crate::promql::meter::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 
-/// Statistics that a function needs; `None` if buckets are not enough.
+/// Statistics of each bucket that a function needs; `None` if it cannot be computed from buckets.
 pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Statistic]> {
     use Statistic as S;
     Some(match function {

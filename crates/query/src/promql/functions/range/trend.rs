@@ -17,7 +17,7 @@ pub(super) struct Regression {
     mean_y: f64,
     xx: f64,
     xy: f64,
-    /// Smallest and largest value. The line through equal values is exact.
+    /// Smallest and largest value. If they are equal, the line is exact: it has this value and no slope.
     low: f64,
     high: f64,
 }

@@ -1,4 +1,4 @@
-//! Windows of the steps.
+//! The window of a step: the samples of a series that a range selector covers at this step.
 
 use crate::promql::QueryError;
 use crate::promql::grid::{Grid, Shift};
