@@ -131,7 +131,7 @@ fn formats(json: bool) {
 }
 
 fn memory(series: usize) {
-    // memory in use before the measurement
+    // a first small fleet takes the memory that does not depend on the number of series
     drop(build_fleet(10, 1));
     let (resident_before, allocated_before) = (resident_bytes(), allocated_bytes());
     let report = build_fleet(series, 4);

@@ -48,7 +48,7 @@ fn release(partition: &mut Partition) {
     while !partition.release_turn(|_| true) {}
 }
 
-/// A user of references from an earlier lock.
+/// A reader or writer that keeps references to series after it has released the lock.
 struct Holder {
     _pin: Pin,
     /// Known series, with their labels at that time.

@@ -24,7 +24,6 @@ fn put(head: &mut TenantHead, series: SeriesRef, timestamp_ms: i64, value: f64) 
     }
 }
 
-/// Times and bits of floats, or of histograms' sums.
 fn bits(samples: SeriesSamples) -> Vec<(i64, u64)> {
     match samples {
         SeriesSamples::Floats(s) => s.iter_from(0).map(|(t, v)| (t, v.to_bits())).collect(),

@@ -76,7 +76,6 @@ fn samples_that_fill_a_gap_in_order_are_packed_densely() {
     assert!(late.pieces.len() <= 101, "{} pieces for 100 chunks", late.pieces.len());
 }
 
-/// Most insertions cost only a lookup.
 #[test]
 fn one_insertion_in_many_rewrites_a_chunk() {
     let mut rng = Rng::announced();

@@ -14,7 +14,7 @@ fn all_in_order(head: &TenantHead) -> Vec<SeriesRef> {
     }
 }
 
-/// Reference implementation: metric name, then the other pairs as strings.
+/// Reference implementation of the order: by metric name, then by the other label pairs as strings.
 fn definition(head: &TenantHead, series: SeriesRef) -> (String, Vec<(String, String)>) {
     let mut bytes = Vec::new();
     head.write_labels(series, &mut bytes);

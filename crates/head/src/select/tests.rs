@@ -127,7 +127,6 @@ fn walks_find_values_with_samples_in_a_range() {
     }
 }
 
-/// All kinds of filters, compared with a scan of every series.
 #[test]
 fn filters_agree_with_a_scan_of_every_series() {
     let head = many(3_000);

@@ -153,7 +153,6 @@ fn sample_counts_and_presence_agree_with_reading() {
     assert!(head.samples_at_most(series, nothing) <= 600, "only a few chunks are counted without decoding");
 }
 
-/// Each tenant is counted before its first series.
 #[test]
 fn a_tenant_takes_memory_before_its_first_series() {
     let mut partition = crate::Partition::new(1);

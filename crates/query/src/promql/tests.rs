@@ -140,7 +140,7 @@ fn long_evaluations_check_the_interrupt() {
         let samples = Samples { timestamps: vec![0, 1000], values: vec![i as f64, f64::INFINITY] };
         source.add(labels, samples);
     }
-    // expression, number of steps, least number of checks
+    // evaluates an expression at `steps` steps, and expects at least `least` checks of the interrupt
     let check = |text: &str, steps: u64, least: u64| {
         let evaluate = |set_after: u64| {
             let interrupt = After { asked: AtomicU64::new(0), set_after };
@@ -283,14 +283,14 @@ fn memory_of_keys_and_patterns_and_state_is_counted() {
         let result = instant(&parse(text).unwrap(), 0, &source, &options);
         assert_eq!(result.err(), if ok { None } else { Some(QueryError::TooLarge) }, "{text}");
     };
-    // a key for each series that loses its name
+    // `max_over_time` drops names, and then keeps a key for each series to detect duplicates
     check("count(last_over_time({i=~\".+\"}[5m]))", 300, true);
     check("count(max_over_time({i=~\".+\"}[5m]))", 300, false);
     check("count(max_over_time({i=~\".+\"}[5m]))", 6_000, true);
-    // a compiled pattern
+    // the memory of a compiled pattern counts
     check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 2_000, false);
     check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 100_000, true);
-    // the state that a regression keeps for each sample
+    // so does the state that a regression keeps for each sample
     check("max_over_time(vector(1)[1s:1ms])", 6_000, true);
     check("deriv(vector(1)[1s:1ms])", 6_000, false);
 }

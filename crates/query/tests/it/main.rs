@@ -81,7 +81,7 @@ fn scripts_of_prometheus_pass() {
 struct Score {
     passed: usize,
     failed: usize,
-    /// Evaluations of unsupported features.
+    /// Number of evaluations that fail because they need unsupported features.
     excluded: usize,
 }
 

@@ -153,7 +153,7 @@ fn sequence(text: &str) -> Result<Vec<Point>, String> {
     Ok(points)
 }
 
-/// `1`, `1x5`, `1+2x5`, `_`, `_x5`, `stale`, `stalex3`.
+/// Parses an item of a series and appends its points: `1`, `1x5`, `1+2x5`, `_`, `_x5`, `stale` or `stalex3`.
 fn item(text: &str, points: &mut Vec<Point>) -> Result<(), String> {
     let repeated = text.rsplit_once('x').and_then(|(head, n)| Some((head, n.parse::<usize>().ok()?)));
     let (head, times) = match repeated {

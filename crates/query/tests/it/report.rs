@@ -4,9 +4,9 @@ use std::fmt;
 pub(crate) struct Report {
     pub(crate) name: String,
     pub(crate) passed: usize,
-    /// Cases about native histograms, which are not supported.
+    /// Number of cases that fail because they need native histograms, which are not supported.
     pub(crate) excluded: usize,
-    /// Line, expression and failure.
+    /// For each failed case, its line, its expression, and why it failed.
     pub(crate) failed: Vec<(usize, String, String)>,
 }
 

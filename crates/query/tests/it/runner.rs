@@ -139,7 +139,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Checks that an instant query's answer is also the middle of a range query's.
+    /// Checks that a range query around the same time has the instant query's answer in its middle.
     fn check_in_range(&self, eval: &Eval, value: &Value) -> Result<(), String> {
         let depends = ["start()", "end()", "step()", "range()"].iter().any(|f| eval.expr.contains(f));
         if depends || !matches!(value, Value::Vector(_) | Value::Scalar { .. }) {

@@ -6,7 +6,7 @@ use model::Labels;
 #[derive(Debug)]
 pub(crate) enum Command {
     Clear,
-    /// A gap in milliseconds, and series.
+    /// Loads series whose points are this number of milliseconds apart.
     Load(i64, Vec<(Labels, Vec<Point>)>),
     /// Loads classic histograms, in Prometheus also as native histograms.
     LoadWithHistograms(i64, Vec<(Labels, Vec<Point>)>),

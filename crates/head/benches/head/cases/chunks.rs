@@ -57,14 +57,14 @@ fn append_hot(size: Size, shape: Shape) -> Prepared {
         .with_bytes(bytes)
 }
 
-/// Appends a scrape of all series in each run, in requests of 2,000 samples.
+/// Each run appends one scrape, a sample of every series, in requests of 2,000 samples.
 fn append_scrape(size: Size, shape: Shape) -> Prepared {
     let series = size.of(200_000);
     let (mut head, refs) = fleet::head(series);
     let mut values: Vec<_> = (0..series as u64).map(|i| shapes::Values::new(shape, i)).collect();
     // after this number of scrapes, the chunks have grown and lie scattered in memory
     let prepared = 32;
-    // values of eight measured scrapes, used in turn
+    // values of the measured scrapes: the runs use these eight in turn
     let mut columns = Vec::new();
     for scrape in 0..prepared + 8 {
         let column: Vec<f64> = values.iter_mut().map(shapes::Values::next).collect();

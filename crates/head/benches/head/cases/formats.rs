@@ -13,11 +13,11 @@ pub(crate) struct FormatRow {
     pub(crate) data: &'static str,
     /// `floodmark` or `xor`.
     pub(crate) format: &'static str,
-    /// Encoded bytes with headers.
+    /// Encoded size of the chunks, including their headers, divided by the number of samples.
     pub(crate) bytes_per_sample: f64,
-    /// Best time to append a sample, in nanoseconds.
+    /// Nanoseconds per sample to append all samples, in the fastest of several rounds.
     pub(crate) append_ns: f64,
-    /// Best time to read a sample, in nanoseconds.
+    /// Nanoseconds per sample to read all samples, in the fastest of several rounds.
     pub(crate) scan_ns: f64,
 }
 
@@ -56,7 +56,8 @@ pub(crate) fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec
     rows
 }
 
-/// Best times to pack and to read, in nanoseconds per sample.
+/// Packs and reads in several rounds. Returns the nanoseconds per sample of the fastest packing and the
+/// fastest reading.
 fn time<C>(
     rounds: usize,
     units: f64,

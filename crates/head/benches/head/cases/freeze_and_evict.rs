@@ -9,11 +9,11 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct FreezeAndEvictRow {
     pub(crate) stage: &'static str,
-    /// Duration in nanoseconds per series.
+    /// Duration of the stage in nanoseconds, divided by the number of series.
     pub(crate) ns: f64,
     /// 99th percentile of a turn's duration, in microseconds.
     pub turn_us_p99: f64,
-    /// Head size afterwards, in bytes per series.
+    /// Memory of the head after the stage, divided by the number of series.
     pub(crate) bytes: f64,
 }
 

@@ -17,7 +17,7 @@ pub(crate) use memory::{build_fleet, build_tenants};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Divisor of the size in a case's name. The quotient is at least 16.
+    /// The sizes in the names of the cases are divided by this number, but not below 16.
     pub(crate) scale_down: usize,
 }
 
@@ -37,13 +37,13 @@ impl Size {
 pub(crate) struct Case {
     /// Operation, data and size, separated by slashes.
     pub(crate) name: &'static str,
-    /// Unit by which the result is divided.
+    /// Results are reported per unit, for example per sample.
     pub(crate) unit: &'static str,
     prepare: fn(Size) -> Prepared,
 }
 
 pub(crate) struct Prepared {
-    /// Units in one run.
+    /// Number of units that one run processes.
     pub(crate) units: u64,
     /// Memory of all units, for cases that report it.
     pub(crate) bytes: Option<usize>,

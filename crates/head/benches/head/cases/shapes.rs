@@ -73,7 +73,7 @@ impl Values {
 }
 
 impl Values {
-    /// The value with this number, from 0.
+    /// The value of the scrape with the number `n`, counted from 0.
     pub(crate) fn nth(mut self, n: usize) -> f64 {
         (0..n).for_each(|_| {
             self.next();

@@ -56,9 +56,11 @@ struct Scan<'t> {
 /// An expression that is safe for the parser crate.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// The expression, with indexes into `strings` in quotes, and `=` for each operator of a matcher.
+    /// The expression for the parser crate. Each string is replaced by its index in `strings`, in quotes, and
+    /// each matcher's operator by `=`.
     pub(super) text: String,
-    /// The strings, each with its matcher's operator, or [`MatchOp::Equal`].
+    /// The strings of the expression, each with the operator of its matcher, or [`MatchOp::Equal`] outside of
+    /// matchers.
     pub(super) strings: Vec<(MatchOp, String)>,
 }
 
@@ -167,7 +169,7 @@ impl Scan<'_> {
         self.levels.last().is_some_and(|level| level.close == b'}')
     }
 
-    /// Reads the operator of a matcher, for the next string.
+    /// Remembers the operator of a matcher, to store it with the string that follows.
     fn match_op(&mut self, start: usize) {
         let op = match &self.text.as_bytes()[start..] {
             [b'=', b'~', ..] => MatchOp::Regex,
@@ -213,7 +215,7 @@ impl Scan<'_> {
         if level.operators > EXPR_DEPTH_MAX { Err(self.too_deep()) } else { Ok(()) }
     }
 
-    /// `[range]` or `[range:step]`.
+    /// Checks `[range]` or `[range:step]`.
     fn brackets(&mut self) -> Result<(), QueryError> {
         let start = self.at;
         let Some(len) = self.text[start..].find(']') else {
@@ -232,7 +234,7 @@ impl Scan<'_> {
         self.operator()
     }
 
-    /// A duration literal, or a number of seconds.
+    /// Checks a duration literal, or a number of seconds.
     fn duration(&self, from: usize, to: usize) -> Result<(), QueryError> {
         let text = &self.text[from..to];
         match duration_ms(text) {
