@@ -29,7 +29,7 @@ use union::Recorder;
 #[cfg(test)]
 mod tests;
 
-/// Calls `f` with the matchers as filters of the head.
+/// Calls `f` with the matchers translated to filters of the head.
 fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
     let predicates: Vec<_> = matchers.iter().map(|m| move |value: &str| m.matches(value)).collect();
     let filters: Vec<_> = matchers
@@ -48,17 +48,17 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
     f(&filters)
 }
 
-/// Iterator over selected series of heads. Locks the head for one series at a time. Pins keep references valid
-/// meanwhile.
+/// Iterator over the selected series of all heads. The head is locked for one series at a time; a pin keeps the
+/// references valid in between.
 struct HeadSet<'a> {
     parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
     at: usize,
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
-    /// Limit on the samples of a series: the query's remaining share.
+    /// Limit on the samples of the next series: as many as the query may still read.
     samples_max: u64,
-    /// Upper bound on `samples_max`: the query's whole share.
+    /// Upper bound on `samples_max`: as many samples as the query may read in total.
     unpack_max: u64,
     left: usize,
     labels: Vec<u8>,
@@ -103,7 +103,7 @@ impl SeriesSet for HeadSet<'_> {
                 let series = SeriesRef(series);
                 let head = partition.head.read();
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head disappeared");
-                // checked before unpacking: samples may be a hundred times larger unpacked
+                // checked before unpacking, because unpacked samples may take a hundred times more memory
                 let most = head.samples_at_most(series, self.range);
                 let weight = match head.kind(series) {
                     ValueKind::Float => 1,
@@ -118,7 +118,7 @@ impl SeriesSet for HeadSet<'_> {
                     SeriesSamples::Histograms(samples) => make_room(samples, most),
                 }
                 head.read_any(series, self.range, samples);
-                // checked under the lock, so pinned samples are still there
+                // checked while the head is locked: if the pin is valid now, all pinned samples were still there
                 if self.pin.is_expired() {
                     return Err(union::expired());
                 }
@@ -154,11 +154,12 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// Weight of a native histogram, in samples of 16 bytes. The largest possible histogram has this size.
+/// A native histogram counts as this many samples of 16 bytes, because the largest possible one takes this much
+/// memory.
 const HISTOGRAM_WEIGHT: u64 = HISTOGRAM_BYTES_MAX as u64 / 16;
 
-/// Allocates room for `count` samples at once, because growing columns take up to three times the memory. The columns
-/// must be empty.
+/// Allocates room for `count` samples at once, because columns that grow step by step take up to three times the
+/// memory. `samples` must be empty.
 fn make_room<V>(samples: &mut Samples<V>, count: usize) {
     if samples.timestamps.capacity() < count {
         *samples = Samples::default();
@@ -175,12 +176,12 @@ fn too_many_samples(count: u64, most: u64) -> SourceError {
     SourceError { kind: ErrorKind::TooLarge, message }
 }
 
-/// Long work on a tenant's head in one partition, in turns. The lock is released between turns.
+/// Does long work on a tenant's head of one partition in several turns. The head is locked only during a turn.
 #[derive(Debug)]
 pub(crate) struct Turns<'a> {
     pub(crate) partition: &'a PartitionShared,
     tenant: &'a TenantId,
-    /// Checked before each turn, and for each value that a pattern is matched against.
+    /// Checked before each turn, and for each value that is matched against a pattern.
     canceled: &'a dyn Interrupt,
     /// Keeps references valid between turns.
     _pin: head::Pin,
@@ -199,13 +200,14 @@ impl<'a> Turns<'a> {
         Self { partition, tenant, canceled, _pin: pin }
     }
 
-    /// Takes turns until one returns true.
+    /// Repeats the turn until it returns true.
     pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Canceled> {
         while !self.turn(&mut turn)? {}
         Ok(())
     }
 
-    /// Takes one turn under the lock. Returns true after the last turn, or if the tenant is not in this partition.
+    /// Does one turn while the head is locked. Returns true if `turn` did, or if the tenant has no series in this
+    /// partition.
     pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Canceled> {
         if self.canceled.is_set() {
             return Err(Canceled);
@@ -224,7 +226,8 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// Series that match any of the selectors; `None` means all series.
+    /// Returns the series that match at least one of the selectors. Without selectors, returns `None`, which means
+    /// all series.
     pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Canceled> {
         let mut any = None;
         for matchers in selectors {

@@ -1,6 +1,7 @@
-//! Series of several tenants as one source. Each series gets a label that names its tenant.
+//! Reads the series of several tenants as if they were one tenant's. Each series gets a label that names its tenant.
 //!
-//! Tenants are read one after the other, so each can use all of the query's memory. Rollups are not used.
+//! The tenants are read one after the other, so the query can use all of its memory for each of them. Rollups are not
+//! used.
 
 use super::tenant_label::{matchers_for, put_labels};
 use super::{Context, Source};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Across<'a>(Vec<(TenantId, Source<'a>)>);
 
 impl<'a> Across<'a> {
-    /// Creates the source. Selected metrics count as queried.
+    /// Creates the source. The metrics that are selected from it count as queried.
     pub(crate) fn new(
         context: &'a Arc<Context>,
         tenants: &TenantSet,
@@ -32,7 +33,7 @@ impl<'a> Across<'a> {
         texts.into_iter().take(super::union::LEFT_OUT_MAX).collect()
     }
 
-    /// True if the last series may be incomplete. The query must then restart.
+    /// True if the series read last may be incomplete, so that the query must restart.
     pub(crate) fn is_expired(&self) -> bool {
         self.0.iter().any(|(_, source)| source.is_expired())
     }
@@ -52,12 +53,12 @@ impl SeriesSource for Across<'_> {
 }
 
 struct AcrossSet<'a> {
-    /// Tenants still to be read, in reverse order.
+    /// The tenants that are still to be read. The last one is next.
     left: Vec<&'a (TenantId, Source<'a>)>,
     matchers: Vec<Matcher>,
     current: Option<(&'a TenantId, Box<dyn SeriesSet + 'a>)>,
     range: TimeRange,
-    /// Limit on the samples of a series, if it was changed.
+    /// Limit on the samples of each series, if it has been changed since the start.
     samples_max: Option<u64>,
     labels: Vec<u8>,
 }
@@ -70,7 +71,7 @@ impl SeriesSet for AcrossSet<'_> {
             {
                 return Ok(true);
             }
-            self.current = None; // frees memory first
+            self.current = None; // must be freed before the next tenant's series are opened
             let Some((tenant, source)) = self.left.pop() else {
                 samples.clear_for(ValueKind::Float);
                 return Ok(false);

@@ -19,15 +19,14 @@ pub(crate) struct Context {
     pub(crate) lake: Arc<Lake>,
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) queried: QueriedMetrics,
-    /// Memory of query forms, and of answers until they are sent.
+    /// Account for the memory of queries sent as forms, and of answers until they are sent.
     pub(crate) answers: Account,
     pub(crate) headroom: Arc<Headroom>,
-    /// Write requests in progress, to which queries yield.
+    /// Counts the write requests in progress, because queries yield to them.
     pub(crate) traffic: Arc<Traffic>,
 }
 
 impl Context {
-    /// Time in seconds by the owners' clock.
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

@@ -2,13 +2,12 @@
 
 use tables::rollup::Resolution;
 
-/// Resolution of the data that a query reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     Samples,
     /// The coarsest rollup that gives the same answer; samples if there is none.
     Auto,
-    /// This rollup if it gives the same answer; otherwise samples.
+    /// This rollup, if it gives the same answer, or else samples.
     Rollup(Resolution),
 }
 

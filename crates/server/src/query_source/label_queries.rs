@@ -32,15 +32,15 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) tenant: &'a TenantId,
     pub(crate) canceled: Arc<dyn Interrupt>,
-    /// Memory limit of an answer before encoding.
+    /// Limit on the memory of an answer that is not encoded yet.
     pub(crate) memory_bytes: u64,
     pub(crate) usage: &'a Usage,
 }
 
-/// Series examined in one turn, about 0.25 ms.
+/// Number of series that are examined in one turn, which takes about 0.25 ms.
 const TURN_SERIES: usize = 256;
 
-/// Memory of an entry of metadata or exemplars, excluding its text.
+/// Memory that a metadata entry or an exemplar takes in addition to its text.
 const ENTRY_BYTES: usize = 96;
 
 /// Query for the series that match any of `selectors`, or for all series if there are none.
@@ -92,11 +92,11 @@ impl From<Canceled> for Refusal {
 
 #[derive(Debug)]
 pub(crate) struct Limited {
-    /// Texts, or series as canonical labels.
+    /// The strings that were found: names, values or, for series, canonical labels.
     pub(crate) all: Ordered,
-    /// True if the limit removed results.
+    /// True if there were more results than the limit.
     pub(crate) cut: bool,
-    /// Warnings about data that could not be read.
+    /// Warnings about data that the answer lacks because it could not be read.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -109,7 +109,8 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds a text. If memory is full, drops the texts beyond the limit, provided that they are more than half.
+    /// Adds a string. If memory is full and more than half of the strings exceed the limit on results, these are
+    /// dropped to make room.
     fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
         let mut added = self.texts.insert(text);
         if added.is_err() && self.texts.len() / 2 > self.limit {
@@ -124,7 +125,7 @@ impl Found<'_> {
         self.texts.len() > self.limit
     }
 
-    /// Adds texts from tables. `read` stops when its callback returns false.
+    /// Adds strings from the tenant's table. `read` must stop as soon as its callback returns false.
     fn add_sealed(
         &mut self,
         label_queries: &LabelQueries<'_>,
@@ -171,7 +172,7 @@ impl Found<'_> {
 type Sealed = Result<Vec<String>, tables::TableError>;
 
 impl LabelQueries<'_> {
-    /// Lists label names. Does not read tables if the heads have more names than the limit.
+    /// Lists label names. If the heads alone have more names than the limit, tables are not read.
     pub(crate) fn label_names(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, Ord::cmp);
         let left_out = self.add_names(&mut found, request, Shown::AsStored)?;
@@ -184,7 +185,7 @@ impl LabelQueries<'_> {
         Ok(found.answer(left_out))
     }
 
-    /// Adds label names to `found`. Returns warnings about missing data.
+    /// Adds label names to `found`. Returns warnings about data that could not be read.
     fn add_names(
         &self,
         found: &mut Found<'_>,
@@ -197,7 +198,7 @@ impl LabelQueries<'_> {
         self.add_texts(found, request, shown, turn, LabelScan::Names)
     }
 
-    /// Adds the values of a label to `found`. Returns warnings about missing data.
+    /// Adds the values of a label to `found`. Returns warnings about data that could not be read.
     fn add_values(
         &self,
         found: &mut Found<'_>,
@@ -210,7 +211,8 @@ impl LabelQueries<'_> {
         self.add_texts(found, request, Shown::AsStored, turn, LabelScan::Values(name))
     }
 
-    /// Adds texts of heads by `turn` and of tables by `sealed`. Returns warnings about missing data.
+    /// Adds strings from heads, found by `turn`, and from tables, found by `sealed`. Returns warnings about data that
+    /// could not be read.
     fn add_texts(
         &self,
         found: &mut Found<'_>,
@@ -236,7 +238,7 @@ impl LabelQueries<'_> {
             while !is_last {
                 is_last =
                     turns.turn(|head| turn(&mut walk, head, among, &mut |text| taken.push(text.into())))?;
-                // after the lock is released
+                // outside of `turn`, so the head is not locked
                 taken.drain(..).try_for_each(|text| shown.put(text.as_bytes(), found))?;
             }
         }
@@ -245,9 +247,10 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Empty result with this query's limits.
+    /// Returns an empty result with the limits of this query.
     fn found(&self, request: &LabelRequest<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
-        // with a limit, dropping texts copies at most half: texts may use 2/3 of the memory, the copy 1/3
+        // If results are limited, at most half of the strings are copied when some are dropped. Then the strings may
+        // take 2/3 of the memory, because the copy takes at most 1/3.
         let parts = if request.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
         Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: request.limit }
@@ -262,14 +265,16 @@ impl LabelQueries<'_> {
         Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes, usage: self.usage }
     }
 
-    /// Lists series that have a sample in the range. With a limit, the choice of series is unspecified.
+    /// Lists series that have a sample in the time range. If there are more than the limit, it is unspecified which
+    /// of them are listed.
     pub(crate) fn series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, in_label_order);
         let left_out = self.add_stored_series(&mut found, request, Shown::AsStored)?;
         Ok(found.answer(left_out))
     }
 
-    /// Adds series that have a sample in the range to `found`. Returns warnings about missing data.
+    /// Adds series that have a sample in the time range to `found`. Returns warnings about data that could not be
+    /// read.
     fn add_stored_series(
         &self,
         found: &mut Found<'_>,
@@ -393,7 +398,7 @@ fn in_label_order(a: &[u8], b: &[u8]) -> Ordering {
     LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b))
 }
 
-/// The selectors, or one selector of all series.
+/// Returns the selectors or, if there are none, one selector that matches all series.
 const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
     const ALL: &[Vec<Matcher>] = &[Vec::new()];
     if selectors.is_empty() { ALL } else { selectors }
@@ -403,7 +408,7 @@ fn refused(error: query::SourceError) -> Refusal {
     Refusal::new(error.kind, "tables", error.message)
 }
 
-/// Series of `series` (`None`: all) that have a sample in `range`.
+/// Returns those of `series` that have a sample in `range`. `None` means all series.
 pub(crate) fn in_range(
     turns: &Turns<'_>,
     series: Option<RoaringBitmap>,

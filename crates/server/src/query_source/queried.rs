@@ -1,8 +1,8 @@
 //! Records which metrics queries have selected since the start, and when.
 //!
-//! Metrics are identified by hashes. If memory is full, the names with the oldest queries are forgotten. An unknown
-//! name counts as queried at `forgotten_s`, the time of the latest forgotten query. So a queried metric is never
-//! reported as unqueried.
+//! Metrics are identified by hashes. If memory is full, the metrics whose last query is longest ago are forgotten,
+//! and the latest of their times is kept as `forgotten_s`. An unknown metric counts as queried at that time, so a
+//! metric that was queried is never reported as unqueried.
 
 use model::{SeriesKey, TenantId};
 use parking_lot::{Mutex, RwLock};
@@ -11,35 +11,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use stdx::budget::{Account, Reservation};
 
-/// Limit on names of a tenant: the capacity of a hash table with 2^14 slots.
+/// A tenant's metrics are limited to the capacity of a hash table with 2^14 slots.
 const NAMES_MAX: usize = (1 << 14) / 8 * 7;
 
 const NAMES_MIN: usize = 28;
 
-/// Memory of a tenant's entry, excluding hash table and name.
+/// Memory of a tenant's entry, without its hash table and its name.
 const TENANT_BYTES: usize = 512;
 
-/// Times of last queries by tenant and metric, in seconds of the steady clock.
+/// For each metric of each tenant, the time of its last query, in seconds of the steady clock.
 #[derive(Debug)]
 pub(crate) struct QueriedMetrics {
     seed: u64,
     account: Account,
     tenants: RwLock<HashMap<TenantId, Arc<Mutex<Names>>>>,
-    /// Latest query of a tenant for which there was no memory, or 0.
+    /// If there was no memory for some tenants, the time of their latest query; 0 otherwise.
     forgotten_s: AtomicU32,
 }
 
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// Times of the last queries, by hash of the metric name.
+    /// Time of the last query of each metric. The key is the hash of its name.
     last_s: HashMap<u64, u32>,
     room: usize,
-    /// Latest query of a forgotten name, or 0.
+    /// If metrics were forgotten, the time of their latest query; 0 otherwise.
     forgotten_s: u32,
     memory: Reservation,
 }
 
-/// Size of a hash table for `names`, which fill seven eighths of its slots.
+/// Memory of a hash table that has room for `names`, which may fill seven eighths of its slots.
 const fn table_bytes(names: usize) -> usize {
     names.div_ceil(7) * 8 * (size_of::<(u64, u32)>() + 1) + 16
 }
@@ -64,7 +64,7 @@ impl QueriedMetrics {
         View { all: self, tenant }
     }
 
-    /// Time of the latest forgotten query, or 0.
+    /// If queries were forgotten, the time of the latest one; 0 otherwise.
     fn forgotten_s(&self, names: Option<&Names>) -> u32 {
         self.forgotten_s.load(Ordering::Relaxed).max(names.map_or(0, |names| names.forgotten_s))
     }
@@ -83,7 +83,7 @@ impl QueriedMetrics {
         Some(Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(names)))
     }
 
-    /// Hash with a secret seed, because clients could otherwise choose names that collide.
+    /// Hashes a name with a secret seed. Without the seed, clients could choose names whose hashes collide.
     fn hash(&self, name: &str) -> u64 {
         SeriesKey::of(name.as_bytes(), self.seed).0 as u64
     }
@@ -101,11 +101,11 @@ impl Names {
         self.last_s.insert(hash, now_s);
     }
 
-    /// Doubles the capacity, within [`NAMES_MAX`] and the memory limit. Returns false on failure.
+    /// Doubles the capacity. Returns false if this would exceed [`NAMES_MAX`] or the memory limit.
     fn grow(&mut self) -> bool {
         let wanted = 2 * self.room;
         let (before, bytes) = (self.memory.bytes(), table_bytes(wanted) as u64);
-        // both hash tables exist while names move
+        // while the names move, both hash tables take memory
         if wanted > NAMES_MAX || self.memory.resize(before + bytes).is_err() {
             return false;
         }
@@ -116,7 +116,7 @@ impl Names {
         true
     }
 
-    /// Forgets the half of the names with the oldest queries.
+    /// Forgets the half of the metrics whose last query is longest ago.
     fn forget(&mut self) {
         let mut all: Vec<_> = self.last_s.drain().collect();
         let middle = all.len() / 2;
@@ -133,16 +133,16 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// True if a metric was, or may have been, queried since `since_s`.
+    /// True if a metric was queried since `since_s`, or may have been.
     pub(crate) fn is_queried_since(&self, name: &str, since_s: u32) -> bool {
         let (names, hash) = (self.all.of(self.tenant), self.all.hash(name));
-        // one lock, because the name may be forgotten at any moment
+        // under one lock, because the name may be forgotten between two steps
         let names = names.as_ref().map(|names| names.lock());
         let known_s = names.as_ref().and_then(|names| names.last_s.get(&hash).copied());
         known_s.unwrap_or_else(|| self.all.forgotten_s(names.as_deref())) >= since_s
     }
 
-    /// Latest time at which an unknown name may have been queried.
+    /// The latest time at which an unknown metric may have been queried.
     pub(crate) fn forgotten_s(&self) -> u32 {
         let names = self.all.of(self.tenant);
         self.all.forgotten_s(names.as_ref().map(|names| names.lock()).as_deref())
@@ -159,8 +159,8 @@ mod tests {
         TenantId::parse(&format!("t{number}")).unwrap()
     }
 
-    /// A queried metric is never reported as unqueried. An unqueried metric is reported as queried only after names
-    /// were forgotten.
+    /// Checks that a queried metric is never reported as unqueried, and that an unqueried metric is reported as
+    /// queried only after metrics were forgotten.
     fn check(bytes: u64, tenants: u64, names: u64, is_forgetful: bool) {
         let mut rng = Rng::announced();
         let (account, mut model) = (Account::new("queried", bytes), BTreeMap::new());

@@ -1,7 +1,7 @@
-//! The label that names the tenant in a query over several tenants, as in Cortex and Mimir.
+//! The label that names a series' tenant in queries over several tenants, as in Cortex and Mimir.
 //!
-//! The label is not stored. Series get the label when they are read, and matchers on the label select tenants. A stored
-//! label with this name is renamed.
+//! The label is not stored. It is added to series when they are read, and matchers on it select tenants. If a stored
+//! label has the same name, it is shown under a different name.
 
 use model::labels::put_label;
 use model::{LabelsRef, TenantId};
@@ -9,10 +9,11 @@ use query::Matcher;
 
 pub(crate) const TENANT_LABEL: &str = "__tenant_id__";
 
-/// New name of a stored label called [`TENANT_LABEL`].
+/// If a series has a stored label called [`TENANT_LABEL`], queries over several tenants see it under this name.
 pub(crate) const ORIGINAL_LABEL: &str = "original___tenant_id__";
 
-/// Translates a query's matchers for one tenant; `None` if the matchers exclude the tenant.
+/// Translates a query's matchers into those for the stored series of one tenant. Returns `None` if the matchers
+/// exclude the tenant.
 pub(crate) fn matchers_for(tenant: &TenantId, matchers: &[Matcher]) -> Option<Vec<Matcher>> {
     let (of_tenants, of_series): (Vec<_>, Vec<_>) =
         matchers.iter().partition(|matcher| matcher.name == TENANT_LABEL);
@@ -31,7 +32,7 @@ pub(crate) fn shown_name(stored: &str) -> &str {
     if stored == TENANT_LABEL { ORIGINAL_LABEL } else { stored }
 }
 
-/// Writes a series' labels to `out` as a query sees them.
+/// Writes the labels of a series to `out` as a query over several tenants sees them.
 pub(crate) fn put_labels(labels: LabelsRef<'_>, tenant: &TenantId, out: &mut Vec<u8>) {
     let own = labels.get(TENANT_LABEL).map(|value| (ORIGINAL_LABEL, value));
     let others =

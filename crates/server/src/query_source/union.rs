@@ -1,7 +1,7 @@
-//! Heads and tables as one source of series.
+//! Reads series from heads and tables as if they were in one place.
 //!
-//! Series of heads are selected before files of tables. Samples committed between these steps are in both; the heads'
-//! samples win. A pin keeps sealed samples in the heads. If the pin expires, the query restarts.
+//! The series in heads are selected before the files of tables, so samples committed in between are found in both.
+//! Then the samples of the head count. A pin keeps sealed samples in the heads; if it expires, the query restarts.
 
 mod recording;
 mod rolled;
@@ -35,9 +35,9 @@ pub(crate) struct Source<'a> {
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
-    /// True if selected metrics count as queried.
+    /// True if the metrics that are selected count as queried.
     is_noted: bool,
-    /// Keeps references to series valid.
+    /// These pins keep references to series in the heads valid.
     _heads: Vec<head::Pin>,
 }
 
@@ -71,22 +71,22 @@ impl<'a> Source<'a> {
         self
     }
 
-    /// Warnings about data missing from the series read so far.
+    /// Warnings about data that the series read so far lack.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.texts()
     }
 
-    /// True if a file was deleted while it was read. The result may then be inconsistent.
+    /// True if a file was deleted while it was read, so that the result may be inconsistent.
     pub(crate) fn has_lost_files(&self) -> bool {
         self.left_out.lost.load(Ordering::Relaxed)
     }
 
-    /// True if the last series may be incomplete. The query must then restart.
+    /// True if the series read last may be incomplete, so that the query must restart.
     pub(crate) fn is_expired(&self) -> bool {
         self.pin.is_expired()
     }
 
-    /// Series of each partition's head that match all matchers.
+    /// For each partition, selects the series in its head that match all matchers.
     pub(super) fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
         let partitions = self.context.partitions.iter();
         let select = |partition: &Arc<PartitionShared>| {
@@ -107,10 +107,10 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Limit on warnings in one answer.
+/// An answer has at most this many warnings.
 pub(super) const LEFT_OUT_MAX: usize = 100;
 
-/// Warnings about damaged files, one per file.
+/// Warnings about damaged files, with one warning for each file.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     texts: Mutex<BTreeSet<String>>,
@@ -137,7 +137,7 @@ impl LeftOut {
     }
 }
 
-/// Opens a scan of a tenant's table; `None` if no file can match.
+/// Opens a scan of a tenant's table. Returns `None` if no file can have series that match.
 fn scan(
     context: &Context,
     tenant: &TenantId,
@@ -156,7 +156,7 @@ fn scan(
     Scan::open(&table, &context.lake.cache, select, &limits).map(Some).map_err(unreadable)
 }
 
-/// Lists labels of a tenant's table with `read`, which returns warnings about missing data.
+/// Calls `read` with a tenant's table, to list labels. `read` returns warnings about data that it could not read.
 pub(crate) fn list(
     context: &Context,
     tenant: &TenantId,
@@ -191,7 +191,7 @@ pub(crate) fn tables_select(
     tables::Select { names, series: None, matchers, range, samples, stop: stop(canceled) }
 }
 
-/// The metric names that matchers list explicitly.
+/// The metric names that the matchers list. `None` if they do not restrict the name to a list.
 fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
     let is_name = |m: &&Matcher| m.name == METRIC_NAME;
     matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
@@ -247,18 +247,19 @@ impl Source<'_> {
     }
 }
 
-/// Iterator over tables and heads: first series of tables, merged with heads, then series only in heads.
+/// Iterator over series in tables and heads. Series in tables come first and are merged with those in heads; series
+/// that are only in heads follow.
 struct UnionSet<'a> {
     source: &'a Source<'a>,
     scan: Scan,
     range: TimeRange,
-    /// Series of heads that were not returned yet.
+    /// Series in heads that have not been returned yet.
     selected: Vec<RoaringBitmap>,
     samples_max: u64,
     fresh: Samples,
     buffer: Samples,
     left: usize,
-    /// Series only in heads; set after the tables' last series.
+    /// Reads the series that are only in heads. Set after the last series in tables.
     rest: Option<HeadSet<'a>>,
     recorder: Option<Recorder<'a>>,
 }
@@ -309,7 +310,7 @@ impl SeriesSet for UnionSet<'_> {
     }
 }
 
-/// Collects warnings on drop, because a query need not read to the end.
+/// Collects the scan's warnings when it is dropped, because a query may stop before the end.
 impl Drop for UnionSet<'_> {
     fn drop(&mut self) {
         self.source.left_out.note(&self.scan, self.source.context);
@@ -326,14 +327,14 @@ impl UnionSet<'_> {
         Ok(())
     }
 
-    /// Merges the head's samples of the current series into `samples`.
+    /// Merges samples that the head has of the current series into `samples`.
     fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         let Source { context, tenant, pin, .. } = self.source;
         let key = SeriesKey::of(self.scan.labels().as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
         let partition: &PartitionShared = &context.partitions[number];
         let head = partition.head.read();
-        // a series about to be evicted is included, because it may have new samples
+        // a series that is about to be evicted is also found, because it may have received new samples
         if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.find(key)?))) {
             self.selected[number].remove(series.0);
             let most = head.samples_at_most(series, self.range) as u64;
@@ -347,7 +348,7 @@ impl UnionSet<'_> {
                 head.read(series, self.range, &mut self.fresh);
             }
         }
-        // checked under the lock, so pinned samples are still there
+        // checked while the head is locked: if the pin is valid now, all pinned samples were still there
         if pin.is_expired() {
             return Err(expired());
         }
@@ -382,7 +383,8 @@ fn unreadable(error: TableError) -> SourceError {
     }
 }
 
-/// Merges two sorted runs of samples into `earlier`. At equal timestamps, `later` wins.
+/// Merges two sorted lists of samples into `earlier`. If both have a sample at the same time, the one in `later` is
+/// kept.
 fn merge(earlier: &mut Samples, later: &Samples, buffer: &mut Samples) {
     let apart = match (earlier.timestamps.last(), later.timestamps.first()) {
         (Some(last), Some(first)) => last < first,

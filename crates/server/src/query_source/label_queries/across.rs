@@ -1,6 +1,6 @@
-//! Label queries over several tenants. Answers include the label that names the tenant.
+//! Label queries over several tenants. Answers include the label that names a series' tenant.
 //!
-//! An answer is limited to the memory of one query.
+//! All tenants' results together may take as much memory as the answer of one query.
 
 use super::{Found, LabelQueries, LabelRequest, Limited, in_label_order};
 use crate::query_source::tenant_label::{ORIGINAL_LABEL, TENANT_LABEL, matchers_for, put_labels, shown_name};
@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'a> {
     AsStored,
-    /// A label name. A stored label with the tenant label's name is renamed.
+    /// A label name. If a stored label has the name of the tenant label, it is shown under a different name.
     Name,
-    /// Labels of a series of this tenant. The tenant label is added.
+    /// The labels of a series of this tenant, to which the tenant label is added.
     SeriesOf(&'a TenantId),
 }
 

@@ -1,6 +1,8 @@
-//! Numbers of a tenant's series, label pairs and values in memory, and the largest of each kind. No series is visited.
+//! Counts a tenant's series, label pairs and values in memory, and finds the metrics, pairs and names with the
+//! largest counts. No series is visited.
 //!
-//! Each partition lists its largest metrics, pairs and names. Their exact numbers in all partitions are then added up.
+//! Each partition lists its own largest metrics, pairs and names. For each of these, the exact counts in all
+//! partitions are then added up.
 //!
 //! The number of distinct values is estimated from a sample: a value in `n` partitions counts as 1/`n` in each. With up
 //! to [`SAMPLES`] values, or one partition, the number is exact.
@@ -12,18 +14,19 @@ use head::{Largest, NameCount, PairCount, TenantHead};
 use model::labels::METRIC_NAME;
 use std::collections::BTreeSet;
 
-/// Values examined for an estimate. The standard error is at most 0.5 / √256, or 3 %.
+/// At most this many values are examined for an estimate. The standard error is at most 0.5 / √256, or 3 %.
 const SAMPLES: usize = 256;
 
-/// Values examined per label if there are more than [`SAMPLES`] labels. The standard error is at most 9 %.
+/// If a tenant has more than [`SAMPLES`] labels, this many values of each label are examined. The standard error is
+/// at most 9 %.
 const SAMPLES_MIN: usize = 32;
 
-/// Entries that each partition lists beyond twice the requested number.
+/// Each partition lists twice as many entries as were requested, and this many more.
 pub(super) const SPARE: usize = 16;
 
-/// Maximum number of a label's values for which a partition counts series. The rest is extrapolated.
+/// In each partition, series are counted for at most this many values of a label. The other values are extrapolated.
 const VALUES_MAX: usize = 100_000;
-/// Values counted in a turn, about 0.1 ms.
+/// Number of values that are counted in one turn, which takes about 0.1 ms.
 const TURN_VALUES: usize = 4_000;
 
 pub(crate) type Counts = Vec<(String, u64)>;
@@ -35,11 +38,11 @@ pub(crate) struct Cardinality {
     pub(crate) series_by_metric: Counts,
     pub(crate) series_by_pair: Counts,
     pub(crate) values_by_name: Counts,
-    /// Memory of the values by label name, in bytes, over all partitions.
+    /// For each label name, the memory that its values take in all partitions, in bytes.
     pub(crate) value_bytes_by_name: Counts,
 }
 
-/// Label pairs and names that partitions listed as their largest.
+/// The label pairs and names that at least one partition has listed as its largest.
 struct Named<'a> {
     pairs: BTreeSet<(String, String)>,
     names: BTreeSet<String>,
@@ -76,7 +79,7 @@ pub(crate) struct LabelValues {
 }
 
 impl LabelQueries<'_> {
-    /// Numbers of the tenant's series and labels, with the `limit` largest of each kind.
+    /// Counts the tenant's series and labels. Of each kind, lists the `limit` entries with the largest counts.
     pub(crate) fn cardinality(&self, limit: usize) -> Result<Cardinality, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { pairs, names, .. } = self.largest(&all, limit, Largest::of_all)?;
@@ -103,7 +106,7 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Number of label names, and the `limit` names with the most values.
+    /// Counts the label names, and lists the `limit` names that have the most values.
     pub(crate) fn label_names_cardinality(&self, limit: usize) -> Result<LabelNames, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { names, .. } = self.largest(&all, limit, Largest::label_names)?;
@@ -118,7 +121,7 @@ impl LabelQueries<'_> {
         Ok(LabelNames { names: count, values, values_by_name })
     }
 
-    /// The `limit` values of a label with the most series.
+    /// Lists the `limit` values of a label that the most series have.
     pub(crate) fn label_values_cardinality(&self, name: &str, limit: usize) -> Result<LabelValues, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { pairs, .. } = self.largest(&all, limit, |count| Largest::values_of(name, count))?;
@@ -162,7 +165,7 @@ impl LabelQueries<'_> {
     }
 }
 
-/// Number of series that have a label, extrapolated beyond [`VALUES_MAX`] values.
+/// Counts the series that have a label. If it has more than [`VALUES_MAX`] values, the number is extrapolated.
 fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Canceled> {
     let mut sum = 0;
     for turns in all {
@@ -210,7 +213,8 @@ fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {
     head.has_value(&pair.name, &pair.value)
 }
 
-/// Calls `each` for each of `numbers`, which identify label pairs or names. Works in turns.
+/// Calls `each` for each of the label pairs or names that are identified by `numbers`. The head is unlocked at
+/// intervals.
 pub(super) fn resolve(
     turns: &Turns<'_>,
     numbers: impl Iterator<Item = usize>,
@@ -251,8 +255,8 @@ impl Sampled {
     }
 }
 
-/// Estimates the number of distinct items. `count` returns a partition's number of items and of positions. `copy`
-/// copies the item at a position. `has` looks an item up in a partition.
+/// Estimates the number of distinct items in all partitions. `count` returns how many items a partition has, and at
+/// how many positions they can be; `copy` copies the item at a position; `has` tells whether a partition has an item.
 fn distinct(
     all: &[Turns<'_>],
     samples: usize,
@@ -295,7 +299,7 @@ fn distinct(
     Ok(distinct.round() as u64)
 }
 
-/// The `limit` largest counts. Equal counts are ordered by name.
+/// Returns the `limit` largest counts. Entries with equal counts are ordered by name.
 pub(super) fn largest_of(mut counts: Counts, limit: usize) -> Counts {
     counts.retain(|(_, count)| *count > 0);
     counts.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));

@@ -1,4 +1,4 @@
-//! Compact set of distinct texts.
+//! A set of distinct strings that takes little memory.
 //!
 //! ```text
 //!   chunks   │4 name│3 job│8 instance│…│      each text preceded by its length, in a few allocations
@@ -9,12 +9,13 @@ use hashbrown::HashTable;
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 
-/// Size of a chunk. Texts are shorter, because a series' labels have at most 64 KiB.
+/// Size of a chunk. Every string fits into one, because the labels of a series have at most 64 KiB.
 const CHUNK_BYTES: usize = 1 << 20;
 
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a text beyond its bytes: its length, 17 for the growing hash table, 4 for its position in the final order.
+/// Memory that each string takes in addition to its bytes: its length, 17 bytes in the hash table while it grows, and
+/// 4 for its position in the final order.
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,8 @@ impl Distinct {
         Ok(())
     }
 
-    /// Keeps only the first `count` texts in `order`. The old and the new set exist together for a moment.
+    /// Keeps only the first `count` strings in `order`. Until it returns, the old and the new set take memory
+    /// together.
     pub(super) fn keep_first(&mut self, count: usize, order: impl Fn(&[u8], &[u8]) -> Ordering) {
         if self.len() <= count {
             return;
@@ -89,7 +91,7 @@ pub(crate) struct Ordered {
 }
 
 impl Ordered {
-    /// Keeps only the first `count` texts. Returns true if there were more.
+    /// Keeps only the first `count` strings. Returns true if there were more.
     pub(super) fn cut(&mut self, count: usize) -> bool {
         let is_cut = self.places.len() > count;
         self.places.truncate(count);
@@ -146,7 +148,7 @@ mod tests {
         let mut rng = Rng::announced();
         let (mut found, mut expected) = (Distinct::within(usize::MAX), BTreeSet::new());
         for _ in 0..20_000 {
-            // long texts fill several chunks
+            // long strings, so that several chunks are filled
             let len = if rng.chance(0.01) { rng.below(40_000) } else { rng.below(4) };
             let text: Vec<u8> = (0..len).map(|_| b'a' + rng.below(4) as u8).collect();
             found.insert(&text).unwrap();
@@ -172,7 +174,7 @@ mod tests {
         found.insert(b"7").expect("the text is in the set already");
         let texts: usize = found.texts.0.iter().map(Vec::capacity).sum();
         let places = found.places.allocation_size();
-        // a growing chunk may have twice the needed capacity
+        // a chunk that has grown may have twice the capacity that it needs
         assert!(places + texts / 2 <= 100_000, "{places} and {texts}");
         assert_eq!(Distinct::within(usize::MAX).insert(&vec![0; CHUNK_BYTES]), Err(Full));
     }

@@ -1,6 +1,8 @@
-//! Metrics and label pairs of a tenant with the most new series in about the last hour. No series is visited.
+//! Finds the metrics and label pairs of a tenant with the most new series in about the last hour. No series is
+//! visited.
 //!
-//! Each partition counts some pairs ([`TenantHead::gained`]) and has a bound on the new series of all other pairs.
+//! Each partition counts the new series of only some pairs ([`TenantHead::gained`]). For every other pair, it knows
+//! an upper bound.
 
 use super::{ENTRY_BYTES, LabelQueries, Room};
 use crate::refusal::Refusal;
@@ -11,18 +13,18 @@ use std::collections::BTreeMap;
 /// New series of a tenant since [`TenantHead::growth_since_s`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Growth {
-    /// Exact number of all new series.
+    /// Number of all new series. This number is exact.
     pub(crate) created: u64,
     pub(crate) metrics: Top,
-    /// Label pairs, excluding metric names.
+    /// The label pairs with the most new series. Metric names are not included.
     pub(crate) pairs: Top,
 }
 
-/// Metrics or label pairs with the most new series, by their lower bound.
+/// The metrics or label pairs with the most new series. They are chosen by the lower bounds on their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Top {
     pub(crate) top: Vec<Grown>,
-    /// Upper bound on the new series of each entry that no partition counts.
+    /// A metric or pair that no partition counts has at most this many new series.
     pub(crate) others_max: u64,
 }
 
@@ -30,13 +32,13 @@ pub(crate) struct Top {
 pub(crate) struct Grown {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// Bounds on the number of new series.
+    /// The number of new series is between `least` and `most`.
     pub(crate) least: u64,
     pub(crate) most: u64,
     pub(crate) series: u64,
 }
 
-/// Lower bound, upper bound, and the sum of `others_max` of partitions that count the pair.
+/// For a pair: a lower bound, an upper bound, and the sum of `others_max` of the partitions that count this pair.
 type Bounds = (u64, u64, u64);
 
 #[derive(Debug, Default)]
@@ -66,7 +68,7 @@ impl Sum {
             series: 0,
         };
         let mut top: Vec<_> = pairs.into_iter().map(grown).collect();
-        // a stable sort keeps equal entries in the order of their names
+        // entries are already in the order of their names, which a stable sort keeps if they are equal
         top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
         top.truncate(limit);
         for grown in &mut top {
@@ -77,7 +79,8 @@ impl Sum {
 }
 
 impl LabelQueries<'_> {
-    /// The `limit` metrics and label pairs with the most new series. `now_s` is the time by the owners' clock.
+    /// Finds the `limit` metrics and the `limit` label pairs with the most new series. `now_s` is the present time of
+    /// the steady clock.
     pub(crate) fn growth(&self, limit: usize, now_s: u32) -> Result<Growth, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let (mut created, mut metrics, mut pairs, mut room) =

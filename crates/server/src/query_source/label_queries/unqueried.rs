@@ -1,4 +1,4 @@
-//! Metrics that have series in memory and that no query selected recently. No series is visited.
+//! Finds metrics that have series in memory but that no query has selected recently. No series is visited.
 
 use super::cardinality::{Counts, SPARE, largest_of, resolve, sum};
 use super::{ENTRY_BYTES, LabelQueries};
@@ -12,14 +12,15 @@ const TURN_NAMES: usize = 1_000;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unqueried {
     pub(crate) series: u64,
-    /// Number of series by metric, largest first.
+    /// The metrics with the most series, and the number of series of each.
     pub(crate) series_by_metric: Counts,
-    /// False if metrics may be missing, because some queried names were forgotten.
+    /// False if some of the metrics may be missing, because it was forgotten when they were queried.
     pub(crate) is_complete: bool,
 }
 
 impl LabelQueries<'_> {
-    /// Metrics that no query selected since `since_s`. Lists the `limit` metrics with the most series.
+    /// Finds metrics that no query has selected since `since_s`. Of these, lists the `limit` metrics with the most
+    /// series.
     pub(crate) fn unqueried(&self, limit: usize, since_s: u32) -> Result<Unqueried, Refusal> {
         let queried = self.context.queried.view(self.tenant);
         let (all, mut room) = (self.turns().collect::<Vec<_>>(), self.room());

@@ -1,6 +1,6 @@
-//! Records which metrics a query selects.
+//! Records which metrics a query selects, for the list of metrics that no query uses.
 //!
-//! If a selector names no metric, such as `{job="a"}`, the names of its series are recorded when they are read.
+//! If a selector names no metric, as in `{job="a"}`, the metrics are recorded when series are read.
 
 use super::{Source, names_of};
 use crate::query_source::QueriedMetrics;
@@ -13,7 +13,7 @@ struct Notes<'a> {
     queried: &'a QueriedMetrics,
     tenant: &'a TenantId,
     now_s: u32,
-    /// False for unknown tenants. Nothing is recorded for these tenants, to save memory.
+    /// False for unknown tenants. To save memory, nothing is recorded for them.
     is_present: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// Records the metrics that a selector names. Returns false if there are none.
+    /// Records the metrics that a selector names. Returns false if it names none.
     fn named(self, matchers: &[Matcher]) -> bool {
         let Some(names) = names_of(matchers) else { return false };
         names.iter().for_each(|name| self.note(name));
@@ -39,23 +39,27 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// Number of metrics of a head that a [`Recorder`] remembers.
+/// A [`Recorder`] remembers this many metrics of a head.
 const REMEMBERED: usize = 8192;
 
-/// Records the metrics of the series that are read. Remembers metrics, so that most series cost little.
+/// Records the metrics of the series that are read. It remembers recent metrics, so that most series need no further
+/// work.
 #[derive(Debug)]
 pub(crate) struct Recorder<'a> {
     notes: Notes<'a>,
-    /// The latest metric of a series from tables, which are sorted by metric.
+    /// Metric of the last series that was read from tables. Tables are sorted by metric, so the next series usually
+    /// has the same.
     latest: String,
-    /// Part of the head to which `remembered` belongs.
+    /// Number of the head to which `remembered` belongs, among the heads that are read.
     part: usize,
-    /// Numbers of the label pairs of recorded metrics, plus 1, each at its number modulo [`REMEMBERED`].
+    /// Recorded metrics of this head. A metric's label pair has a number, which is stored plus 1, at the index that
+    /// is the number modulo [`REMEMBERED`].
     remembered: Vec<u32>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Records the metrics that a selector names, or else returns a recorder of the metrics that are read.
+    /// Records the metrics that a selector names. If it names none, returns a recorder for the metrics of the series
+    /// that are read.
     pub(super) fn of(source: &'a Source<'_>, matchers: &[Matcher]) -> Option<Self> {
         let notes = Notes::of(source);
         (!notes.named(matchers)).then(|| Self::new(notes))
@@ -65,7 +69,7 @@ impl<'a> Recorder<'a> {
         Self { notes, latest: String::new(), part: 0, remembered: Vec::new() }
     }
 
-    /// Records the metric of a series from tables or rollups.
+    /// Records the metric of a series that was read from tables or rollups.
     pub(super) fn series(&mut self, labels: LabelsRef<'_>) {
         let name = labels.get(METRIC_NAME).unwrap_or_default();
         if name != self.latest || name.is_empty() {
@@ -74,7 +78,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Records the metric of a series from the head's part `part`: the number of its label pair, and its name.
+    /// Records the metric of a series that was read from the head number `part`. `metric` is the number of its label
+    /// pair, and its name.
     pub(crate) fn series_of_head(&mut self, part: usize, metric: Option<(u32, &str)>) {
         let Some((number, name)) = metric else { return self.notes.note("") };
         if self.part != part || self.remembered.is_empty() {
@@ -90,7 +95,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Records the metrics of a selection from a rollup.
+/// Records the metrics of the series that a selector selects from a rollup.
 pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: Rolled<'a>) -> Rolled<'a> {
     match Recorder::of(source, matchers) {
         None => rolled,

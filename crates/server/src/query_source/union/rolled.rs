@@ -1,7 +1,7 @@
-//! Answers windows that consist of whole buckets from daily rollups.
+//! Answers queries from daily rollups if their windows consist of whole buckets.
 //!
-//! A rollup is used for days that it covers completely, if the heads have no samples of these days. Each statistic of a
-//! series is a separate series of the rollup. The statistics are read side by side, as in a merge join.
+//! A rollup is used for the days that it covers completely, provided that the heads have no samples of these days. A
+//! rollup has a separate series for each statistic of a series. These are read side by side, as in a merge join.
 
 use super::{Source, canceled, stop, tables_select, unreadable};
 use crate::query_source::detail::Detail;
@@ -15,7 +15,7 @@ use tables::DAY_MS;
 use tables::rollup::{self, Resolution};
 use tables::{Date, Scan, ScanLimits};
 
-/// Selects from the coarsest rollup that can answer the query; `None` if samples are needed.
+/// Selects series from the coarsest rollup that can answer the query. Returns `None` if samples are needed.
 pub(super) fn select<'a>(
     source: &'a Source<'a>,
     ask: &RolledSelect<'_>,
@@ -43,15 +43,15 @@ fn select_from<'a>(
     if !source.canceled.may_wait() {
         return Err(canceled());
     }
-    // heads before files: samples sealed between these steps are in both
+    // heads are selected before files, so samples that are sealed in between are found in both
     let heads = source.select_heads(ask.matchers)?;
     let metrics = lake.existing(tenant).map_err(unreadable)?;
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
     let last = files.tombstones().list.last().map_or(0, |tombstone| tombstone.sequence);
     if rollup::applied_deletes(&table).map_err(unreadable)? < last {
-        return Ok(None); // the rollup still has deleted samples
+        return Ok(None); // the rollup still contains samples that were deleted
     }
-    // all statistics use the list of files that determined the complete days
+    // all statistics must be read from the same list of files as the one that says which days are complete
     let (rolled, days) = loop {
         let version = table.version();
         let days = rollup::days(&files, &table).map_err(unreadable)?;
@@ -104,7 +104,7 @@ fn select_from<'a>(
     Ok(Some(Rolled { set: Box::new(set), complete, resolution: name(resolution) }))
 }
 
-/// True if the rollup of a day in `range` may lack series of a selected metric.
+/// True if a rollup in `range` may lack some series of a selected metric.
 fn leaves_out(
     source: &Source<'_>,
     ask: &RolledSelect<'_>,
@@ -112,7 +112,7 @@ fn leaves_out(
     open: &impl Fn(&tables::Select, usize) -> Result<Scan, SourceError>,
 ) -> Result<bool, SourceError> {
     let names = tables_select(ask.matchers, range, true, &source.canceled).names;
-    // markers for missing series have the timestamp of the start of their day
+    // a marker for missing series has the timestamp at which its day starts
     let range =
         TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
     let matchers = vec![rollup::left_out_matcher()];
@@ -130,7 +130,8 @@ const fn name(resolution: Resolution) -> &'static str {
     }
 }
 
-/// The run of `complete` days that overlaps `covers` most. Days not in `filled` do not interrupt a run.
+/// Of the runs of `complete` days, returns the one that overlaps `covers` most. A day without samples, which is not
+/// in `filled`, does not interrupt a run.
 fn longest_run(filled: &BTreeSet<Date>, mut complete: Vec<Date>, covers: TimeRange) -> Option<TimeRange> {
     complete.sort_unstable();
     let mut runs: Vec<TimeRange> = Vec::new();
@@ -169,7 +170,7 @@ struct Column {
 
 #[derive(PartialEq)]
 enum State {
-    /// The scan is before the first series, or at a series that was read.
+    /// The scan has not begun, or the series that it is at was already read.
     Before,
     /// The scan is at a series that was not read yet.
     OnNext,
@@ -234,7 +235,7 @@ impl Drop for RolledSet<'_> {
 }
 
 impl RolledSet<'_> {
-    /// Joins the current series' statistics into buckets. Fails if a bucket lacks a statistic.
+    /// Combines the statistics of the current series into buckets. Fails if a bucket lacks a statistic.
     fn join(&mut self, buckets: &mut Vec<Bucket>) -> Result<(), SourceError> {
         let times = &self.columns[0].samples.timestamps;
         let ends = times.iter().map(|time| self.resolution.bucket_end(*time));
