@@ -33,8 +33,8 @@ fn main() {
     }
 }
 
-/// Measures each of `parts` over `requests` requests, `passes` times. The best pass shows the cost of the
-/// code.
+/// Measures each of `parts` with `requests` requests, `passes` times. The fastest pass is closest to the cost
+/// of the code itself, because nothing else slowed it down.
 pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     let fleet = Fleet::new(requests);
     println!(
@@ -137,7 +137,8 @@ fn measured(work: &mut Work<'_>) {
     }
 }
 
-/// Decodes bodies and removes a label of each series, as for a replica.
+/// Decodes bodies and removes one label from each series. The server does this for the replicas of a highly
+/// available pair.
 fn decode_replica(work: &mut Work<'_>) {
     let hasher = SeriesHasher::new(1);
     for body in work.bodies {

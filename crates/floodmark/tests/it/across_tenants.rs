@@ -1,12 +1,12 @@
-//! Queries of several tenants at once.
+//! Queries that read from several tenants at once.
 
 use crate::authentication::sha256;
 use crate::harness::wire::{self, Series};
 use crate::harness::{Options, Request, Server, now_ms};
 use serde_json::{Value, json};
 
-/// Writes three series to the tenants `a` and `b`. One series has a label `__tenant_id__`, which queries of
-/// several tenants add too.
+/// Writes three series to each of the tenants `a` and `b`. One of the series has a label `__tenant_id__`,
+/// which conflicts with the label that queries of several tenants add.
 fn fill(server: &Server, at_ms: i64) {
     for (tenant, value) in [("a", 1.0), ("b", 10.0)] {
         let series = |job: &str, value| Series::new(&[("__name__", "up"), ("job", job)]).sample(at_ms, value);

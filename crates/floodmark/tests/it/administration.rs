@@ -1,4 +1,4 @@
-//! A separate listener for administration.
+//! Administration on a port of its own.
 
 use crate::authentication::sha256;
 use crate::harness::{Connection, Options, Request, Server, http, now_ms, wait_for};
@@ -76,7 +76,7 @@ fn the_admin_listener_requires_credentials() {
     });
 }
 
-/// Each listener has its own limit on connections.
+/// This works because each listener has its own limit on connections.
 #[test]
 fn operators_can_connect_when_senders_hold_all_connections() {
     let options = Options::default().arg("--admin-listen").arg("127.0.0.1:0").arg("--connections").arg("16");

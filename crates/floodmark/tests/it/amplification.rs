@@ -1,4 +1,4 @@
-//! Small inputs that expand into much memory or work: the process stays within its budget.
+//! Small inputs that expand into much memory or work. The process must stay within its budget.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms};
@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 64 * MIB;
 
-/// Tolerated memory beyond the budget: see `overload`.
+/// How much memory the process may use beyond its budget. `overload` explains why.
 const SLACK: u64 = 32 * MIB;
 
 fn small() -> Server {
@@ -27,7 +27,7 @@ fn is_well(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// Returns the status. A 503 must have `Retry-After`, other statuses must not.
+/// Returns the status of the reply. Checks that it has `Retry-After` if and only if the status is 503.
 #[track_caller]
 fn status(server: &Server, request: &Request) -> u16 {
     let reply = server.send(request);
@@ -54,7 +54,8 @@ fn metadata_beyond_the_limit() {
     is_well(server);
 }
 
-/// Exemplars or metadata must hold no more memory than their part of the head.
+/// Exemplars and metadata have their own parts of the head's memory. Checks that such a part is used, and
+/// within its limit.
 fn check_part(server: &Server, part: &str) {
     let of = |what| {
         server.metric(&format!("floodmark_budget_part_{what}_bytes{{account=\"head\",part=\"{part}\"}}"))
@@ -112,7 +113,8 @@ fn series_with_the_longest_labels() {
     is_well(server);
 }
 
-/// Begins a request on many connections and keeps them open. Refusals are allowed.
+/// Sends the beginning of a request on many connections and keeps them open. The server may refuse some of
+/// them.
 fn begin_many(server: &Server, count: usize, beginning: &[u8]) -> Vec<Connection> {
     let begin = |_| {
         let mut connection = Connection::open(server.address).ok()?;
@@ -133,7 +135,7 @@ fn bodies_beyond_the_limit_on_many_connections() {
     is_well_but_busy(server);
 }
 
-/// Like [`is_well`], but other requests may still hold reserved memory.
+/// Like [`is_well`], for a server in which other requests may still hold memory.
 #[track_caller]
 fn is_well_but_busy(mut server: Server) {
     assert!(server.is_running());
@@ -142,12 +144,13 @@ fn is_well_but_busy(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// Large unread answers, with all labels of many series, must not pile up in memory.
+/// A client asks for all labels of many series but does not read the answers. They must not pile up in
+/// memory.
 #[test]
 fn catalog_answers_that_nobody_reads() {
     let server = small();
     let now = now_ms();
-    // 400 series with 15 KiB of labels: an answer with all of them has 6 MB
+    // 400 series with 15 KiB of labels each, so that an answer with all of them has 6 MB
     for part in 0..10 {
         let long = |i: usize| {
             let series = Series::named("m").label("i", format!("{part}-{i}"));
@@ -168,7 +171,7 @@ fn never_read(server: &Server, requests: &[Request], count: usize) {
     for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {
         connection.send_bytes(request.head().as_bytes()).unwrap();
     }
-    // when its first bytes arrive, a whole answer is in the server's memory
+    // the server has built a whole answer in memory before it sends the first bytes
     let mut answers = BTreeMap::<String, usize>::new();
     for connection in &mut idle {
         connection.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -182,7 +185,7 @@ fn never_read(server: &Server, requests: &[Request], count: usize) {
     assert!([200, 503].contains(&meanwhile.status), "{}", meanwhile.text());
 }
 
-/// The work for exemplars must not grow with the square of their number.
+/// The work for the exemplars of new series must not grow with the square of their number.
 #[test]
 fn exemplars_of_many_new_series() {
     let server = Server::new();
@@ -205,7 +208,8 @@ fn exemplars_of_many_new_series() {
     assert!(many < 40 * few, "5,000 took {few:?}, 40,000 took {many:?}");
 }
 
-/// A 2.0 body of `count` series of nine bytes. All refer to one symbol of 15 KiB.
+/// A 2.0 body with `count` series, each of which takes nine bytes because all of them refer to the same
+/// symbol of 15 KiB.
 fn long_symbol(count: usize) -> Vec<u8> {
     let long = "x".repeat(15 << 10);
     let mut symbols: Vec<String> = ["", "__name__", "m", "long", &long, "i"].map(String::from).to_vec();
@@ -249,7 +253,7 @@ fn one_symbol_in_many_series_many_times() {
     assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
 }
 
-/// Large unread answers, with many samples, must not pile up in memory.
+/// A client asks for many samples but does not read the answers. They must not pile up in memory.
 #[test]
 fn query_answers_that_nobody_reads() {
     let server = Server::start(Options::default().arg("--memory").arg("256MiB"));
@@ -287,7 +291,8 @@ fn forms_beyond_the_limit_on_many_connections() {
     is_well(server);
 }
 
-/// A decoder that held much for earlier requests must release the memory.
+/// A large request makes a decoder allocate much memory, which must be released when the decoder handles a
+/// small one.
 #[test]
 fn a_small_request_holds_little_memory() {
     let server = small();

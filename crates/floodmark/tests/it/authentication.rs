@@ -1,4 +1,4 @@
-//! Authentication: accepted and refused requests, and the log.
+//! Authentication: which requests are accepted and refused, and what is logged about it.
 
 use crate::harness::process::command;
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms, wait_for};
@@ -7,14 +7,15 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Digest of a secret, by the command in [authentication.md](../../../../docs/authentication.md).
+/// Computes the digest of a secret with the command that
+/// [authentication.md](../../../../docs/authentication.md) recommends.
 pub(crate) fn sha256(secret: &str) -> String {
     let script = format!("printf %s '{secret}' | sha256sum | cut -d ' ' -f 1");
     let output = Command::new("sh").args(["-c", &script]).output().expect("sha256sum of coreutils");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A file of credentials. A change replaces the file atomically.
+/// A credentials file in a temporary directory. It is always replaced atomically.
 struct Credentials(TempDir);
 
 impl Credentials {
@@ -47,7 +48,8 @@ impl Credentials {
         self.0.path().join("auth.toml").into()
     }
 
-    /// Options with the file and `trusted_proxies`. By default, the loopback addresses of tests are trusted proxies.
+    /// Options for a server with the credentials file. `trusted_proxies` replaces the default, which would
+    /// trust the loopback addresses that tests connect from.
     fn options(&self, trusted_proxies: &str) -> Options {
         let options = Options::default().arg("--auth-file").arg(self.path().to_str().unwrap());
         options.arg("--trusted-proxies").arg(trusted_proxies).allow("requests refused")
@@ -73,7 +75,7 @@ fn roles_and_tenants_of_a_credential_decide() {
     let credentials = Credentials::new();
     let server = Server::start(credentials.options("[]"));
     let ask = |request: Request, authorization: &str| server.send(&with(request, authorization));
-    ask(line("m"), BASIC).expect(204, &[]); // its only tenant need not be named
+    ask(line("m"), BASIC).expect(204, &[]); // the tenant need not be named, because the credential allows only one
     ask(line("m").tenant("a"), BASIC).expect(204, &[]);
     ask(line("m").tenant("b-1"), BASIC).expect(403, &["user prometheus has no access to tenant b-1"]);
     let query = || Request::get(format!("/api/v1/query?query=m&time={}", now_ms() / 1000));
@@ -101,7 +103,7 @@ fn roles_and_tenants_of_a_credential_decide() {
 
 pub(crate) type Wrong = Vec<(&'static str, String)>;
 
-/// Every kind of wrong credential. All must be refused, on any path and with any method.
+/// Every kind of wrong credential. All of them must be refused, on every path and with every method.
 fn wrong() -> Vec<Wrong> {
     let authorization = |value: &str| vec![("Authorization", value.to_owned())];
     let mut wrong = vec![vec![]];
@@ -137,7 +139,8 @@ fn send_with(server: &Server, request: Request, headers: &[(&'static str, String
     server.send(&headers.fold(request, |request, (name, value)| request.and_header(name, value)))
 }
 
-/// Sends all `wrong` headers to every path that needs credentials. Returns the number of paths.
+/// Checks that every path which needs credentials refuses each of the `wrong` ones. Returns how many paths
+/// there are.
 pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
     let open = ["/", "/-/healthy", "/health", "/-/ready", "/ready"];
     let routes: Vec<_> = routes().into_iter().filter(|path| !open.contains(&path.as_str())).collect();
@@ -150,7 +153,7 @@ pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
             for headers in wrong {
                 let request = Request::get(path.clone()).method(method).tenant("a");
                 let reply = send_with(server, request, headers);
-                // some paths exist with one method only, or only without the prefix
+                // some paths accept only one method, or exist only without the prefix
                 let is_refused = reply.status == 401
                     || reply.status == 405
                     || (reply.status == 404 && path.starts_with("/prom"));
@@ -185,7 +188,7 @@ fn no_wrong_credential_opens_any_path() {
     );
 }
 
-/// The sender gets an answer or a closed connection, and the server keeps running.
+/// The sender either gets an answer or finds the connection closed, and the server keeps running.
 #[test]
 fn a_credential_of_a_mebibyte_is_refused() {
     let credentials = Credentials::new();

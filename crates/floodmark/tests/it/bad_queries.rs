@@ -1,11 +1,12 @@
-//! Invalid read requests: the answer has Prometheus' error format, and the right status and type.
+//! Invalid read requests. The answers must have Prometheus' error format, and the right status and error
+//! type.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Request, Server, now_ms};
 use expect_test::expect;
 use serde_json::json;
 
-/// Sends a request as a GET and as a form. Both must be refused alike. Returns the message.
+/// Sends a request as a GET and as a form. Both must be refused in the same way. Returns the error message.
 #[track_caller]
 fn refusal(server: &Server, path: &str, params: &[(&str, &str)], status: u16, kind: &str) -> String {
     let [asked, form] = [Request::ask(path, params), Request::form(path, params)].map(|request| {
@@ -21,7 +22,8 @@ fn refusal(server: &Server, path: &str, params: &[(&str, &str)], status: u16, ki
     asked
 }
 
-/// Messages of several refused requests, each below its parameters.
+/// Sends requests that the server must refuse, and lists each request's parameters followed by the error
+/// message.
 fn refusals(server: &Server, requests: &[(&str, &[(&str, &str)])]) -> String {
     let lines = requests.iter().map(|(path, params)| {
         let text: Vec<_> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -91,15 +93,15 @@ fn bad_expressions() {
         "-\"text\"": 1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got "string"
         "((((((((((((((((": 1:101: parse error: expression nests deeper than 100 levels
     "#]].assert_eq(&messages);
-    // valid as an instant query only
+    // this is valid as an instant query, but not as a range query
     expect![[r#"invalid parameter "query": invalid expression type "range vector" for range query, must be Scalar or instant Vector"#]].assert_eq(&range_of("a[5m]"));
-    // neither deep nor long expressions crash the process
+    // expressions that are deeply nested or very long must not crash the process
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &long)]));
     assert!([200, 400, 422].contains(&reply.status), "{}", reply.text());
     let minus = "-".repeat(50_000) + "1";
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &minus)]));
     assert!([200, 400, 422].contains(&reply.status), "{}", reply.text());
-    // large or slow patterns
+    // patterns that are large or slow to match
     let now = now_ms();
     let long = "a".repeat(10_000);
     server
@@ -150,7 +152,7 @@ fn large_requests() {
     server
         .send(&Request::write(&wire::v1(&[Series::named("m").label("l", &long).sample(now_ms(), 1.0)])))
         .expect(204, &[]);
-    // labels far above the limit
+    // the query would create labels far above the limit
     let replaced = format!("label_replace(m,\"d\",\"{}\",\"l\",\"(.*)\")", "$1".repeat(100_000));
     let joined = format!("label_join(m,\"d\",\"{}\",{})", "x".repeat(200_000), list("\"l\"", 2_000));
     for query in [replaced, joined] {
@@ -164,7 +166,7 @@ fn large_requests() {
     post("/api/v1/query", &[("query", &nested)], 400, "bad_data", &["64 regular expressions"]);
     let arguments = format!("sort_by_label(m,{})", list("\"l\"", 30_000));
     post("/api/v1/query", &[("query", &arguments)], 400, "bad_data", &["10000 arguments"]);
-    // patterns in many parts of a request count together
+    // the limit applies to all patterns of a request together
     for path in ["/api/v1/labels", "/api/v1/series", "/api/v1/label/l/values", "/api/v1/export"] {
         let many = [("match[]", "{l=~\"\\\\w{8}\"}"); 65];
         let reply = server.send(&Request::ask(path, &many));
@@ -198,7 +200,7 @@ fn ranges() {
         ["0", "11001", "1"],
         ["0", "9000000000", "1ms"],
         ["-9007199254740", "9007199254740", "0.001"],
-        // a step below a millisecond counts as 0
+        // a step of less than a millisecond is treated as 0
         ["0", "60", "0.0001"],
     ];
     let mut messages = String::new();
@@ -312,7 +314,7 @@ fn other_parameters() {
     unknown.expect(404, &["/api/v1/nothing"]);
     let large = Request::form("/api/v1/query", &[("query", &"a".repeat(2 << 20))]);
     server.send(&large).expect(413, &["bad_data"]);
-    // a chunk whose length is no number
+    // the length of the last chunk is not a number
     let form = Request::form("/api/v1/query", &[]).header("Transfer-Encoding", "chunked");
     let mut connection = Connection::open(server.address).unwrap();
     connection.send_bytes(form.head().as_bytes()).unwrap();
@@ -337,7 +339,7 @@ fn errors_during_evaluation() {
         let message = refusal(&server, "/api/v1/query", &params, 422, "execution");
         assert!(message.contains(mention), "{mention:?} is not in: {message}");
     }
-    // Prometheus reports this error during evaluation; a parse error is equally good
+    // Prometheus reports this error during evaluation, but reporting it as a parse error is just as good
     let odd = Request::form(
         "/api/v1/query",
         &[("query", "label_replace(a, \"~\\xff\", \"\", \"\", \"\")"), ("time", &at)],

@@ -1,11 +1,12 @@
-//! Invalid write requests. The answer says what is wrong and how much was refused, and the valid part is stored.
+//! Invalid write requests. The answer must say what is wrong and how much was refused, and the valid part
+//! must be stored.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Request, Server, now_ms};
 use crate::write_api::written;
 use model::caps;
 
-/// A valid request must be stored and read back.
+/// Checks that the server still stores a valid request and returns it.
 #[track_caller]
 fn works(server: &Server) {
     let now = now_ms();
@@ -14,7 +15,7 @@ fn works(server: &Server) {
     assert_eq!(server.value(&name, now), Some(42.0));
 }
 
-/// Number of series, without those of [`works`].
+/// Counts the stored series, except those that [`works`] writes.
 #[track_caller]
 fn series_count(server: &Server) -> usize {
     let params = [("match[]", "{__name__!~\"works_.*\",__name__=~\".+\"}")];
@@ -45,12 +46,12 @@ fn broken_bodies_store_nothing() {
     check(Request::write(&message), 400, &["snappy"]); // not compressed
     check(Request::write(&[&body[..], b"tail"].concat()), 400, &["snappy"]);
     check(Request::write(b"{\"timeseries\":[]}"), 400, &["snappy"]);
-    // protobuf: cut short, a wrong wire type, a length beyond the end, an endless varint
+    // damaged protobuf: cut short, a wrong wire type, a length beyond the end, a varint that does not end
     check(Request::write(&wire::snappy(&message[..message.len() - 3])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0x0f])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0x0a, 0x7f, 0x0a])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0xff; 12])), 400, &["byte"]);
-    // a message of the other version has none of the expected fields: nothing is stored
+    // the message belongs to the other version, so none of its fields is known and nothing is stored
     let reply = server.send(&Request::write_v2(&body));
     assert!(reply.status == 400 || written(&reply) == [Some("0"); 3], "{reply:?}");
     assert_eq!(series_count(&server), 0);
@@ -65,12 +66,12 @@ fn bodies_beyond_the_limit_are_refused_before_they_are_read() {
     connection.send_bytes(head.as_bytes()).unwrap();
     connection.reply().unwrap().expect(413, &[&(limit + 1).to_string(), &limit.to_string()]);
     works(&server);
-    // chunked: noticed while the body is read
+    // with chunks, the server notices the limit only while it reads
     let mut connection = Connection::open(server.address).unwrap();
     let head = Request::write(&[]).header("Transfer-Encoding", "chunked").head();
     connection.send_bytes(head.as_bytes()).unwrap();
     let chunk = [b"100000\r\n".as_slice(), &vec![0; 1 << 20], b"\r\n"].concat();
-    // the server may close the connection; only the answer matters
+    // the server may close the connection before everything is sent; only its answer matters
     let _ = (0..limit / (1 << 20) + 1).try_for_each(|_| connection.send_bytes(&chunk));
     connection.reply().unwrap().expect(413, &[&limit.to_string()]);
     works(&server);
@@ -85,7 +86,7 @@ fn a_snappy_bomb_is_not_unpacked() {
     bomb.extend_from_slice(&[0xfe, 1, 0].repeat(1000)); // copies of 64 bytes
     server.send(&Request::write(&bomb)).expect(413, &["4294967295", &caps::BODY_BYTES_MAX.to_string()]);
     server.send(&Request::write_v2(&bomb)).expect(413, &["4294967295"]);
-    // the declared length is within the limit, but the content is shorter
+    // the declared length is within the limit, but the body expands to less
     let mut liar = Vec::new();
     wire::varint(&mut liar, caps::BODY_BYTES_MAX as u64);
     liar.extend_from_slice(&[0x00, b'x']);
@@ -236,7 +237,7 @@ fn absurd_timestamps_are_left_out() {
         assert_eq!(written(&reply), [Some("3"), Some("0"), Some("0")]);
     }
     assert_eq!(server.samples_of_one("m[1m]", now), [(now - 5000, 1.0), (now, 2.0)]);
-    // the sender's clock may be a little ahead
+    // a sender's clock may be slightly ahead of the server's
     let ahead = Series::named("ahead").sample(now + 300_000, 1.0);
     server.send(&Request::write(&wire::v1(&[ahead]))).expect(204, &[]);
     assert_eq!(server.value("ahead", now + 300_000), Some(1.0));
@@ -317,7 +318,7 @@ fn non_http_input_is_refused() {
     check(format!("GET /api/v1/labels HTTP/1.1\r\n{headers}\r\n").as_bytes());
 }
 
-/// A refused series counts once, even with several refused samples.
+/// A series that is refused counts as one, no matter how many of its samples are refused.
 #[test]
 fn refused_series_are_counted_once() {
     let server = Server::new();
@@ -326,7 +327,7 @@ fn refused_series_are_counted_once() {
     reply.expect(400, &["3 samples of 1 series refused"]);
 }
 
-/// The message has the labels of a refused series. Long labels are cut.
+/// The message shows the labels of a refused series, and cuts long ones.
 #[test]
 fn a_refused_series_is_named() {
     let server = Server::new();

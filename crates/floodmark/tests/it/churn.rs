@@ -1,4 +1,5 @@
-//! Constant churn: each series has one sample. Series move from memory into tables. A restart replays only the rest.
+//! Constant churn: every series has only one sample. Series move from memory into tables, so that a restart
+//! has to replay only the others.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -19,7 +20,7 @@ fn series_in_all() -> u64 {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 4_000_000 } else { 400_000 }
 }
 
-/// Writers of new series. They retry each request until it is acknowledged.
+/// Writers that create new series all the time. They retry each request until it is acknowledged.
 struct Flood {
     address: Mutex<std::net::SocketAddr>,
     acknowledged: [AtomicU64; WRITERS],
@@ -31,7 +32,6 @@ impl Flood {
         self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Runs one writer until `stop` is set.
     fn write(&self, writer: usize) {
         let acknowledged = &self.acknowledged[writer];
         while !self.stop.load(Ordering::Relaxed) {
@@ -51,7 +51,7 @@ impl Flood {
             match reply.map(|reply| reply.status) {
                 Ok(204) => Some(()),
                 Ok(400 | 503) | Err(_) => {
-                    std::thread::sleep(Duration::from_millis(50)); // as the answer asks
+                    std::thread::sleep(Duration::from_millis(50)); // the answer also asks to wait before retrying
                     None
                 }
                 Ok(other) => panic!("status {other}"),
@@ -114,7 +114,7 @@ fn check(config: &str) {
             writer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         }
     });
-    // check again after a kill, with series in memory
+    // check once more after a kill, while some series are in memory
     server.kill9();
     server.restart();
     assert_within_budget(&server);

@@ -18,7 +18,7 @@ fn many_lines(path: &Path) {
     fs::write(path, lines).expect("write a file");
 }
 
-/// Runs the executable and closes the pipe after the first bytes, like `head`.
+/// Runs the executable, and closes the pipe after the first bytes of output, as `head` does.
 fn into_head(args: &[&str]) -> (Option<i32>, String) {
     let mut child = command(args).stdout(Stdio::piped()).spawn().expect("start the executable");
     let mut stdout = child.stdout.take().expect("stdout is piped");
@@ -148,7 +148,7 @@ aws_secret_access_key = "hunter2"
 retention = "never"
 "#;
     let print = |more: &[&str]| {
-        // defaults that depend on the machine
+        // these defaults depend on the machine, so they are set
         let machine = [
             "--partitions",
             "2",
@@ -333,7 +333,7 @@ fn an_address_that_is_taken_leaves_no_data_directory() {
     assert!(!data.exists());
 }
 
-/// At this low rate, the load is one request and ends before the kill.
+/// At such a low rate, the whole load is one request, and is over before the server is killed.
 #[test]
 fn a_demo_without_a_kill_in_the_middle_fails_and_says_so() {
     let ended = run(&["demo", "--duration", "8s", "--rate", "100"]);

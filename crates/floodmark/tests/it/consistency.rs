@@ -1,4 +1,5 @@
-//! Stored samples equal the samples sent: any values, any order, during writes, and after a restart.
+//! Checks that stored samples equal those that were sent: for any values, in any order, while others are
+//! written, and after a restart.
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};
@@ -14,7 +15,7 @@ fn seeded() -> Rng {
     Rng::new(seed)
 }
 
-/// A double with random bits, or of a kind that chunks compress well.
+/// Generates a double with random bits, or a value of a kind that chunks compress well.
 fn any_double(rng: &mut Rng) -> f64 {
     match rng.below(6) {
         0 => f64::from_bits(rng.next_u64()),
@@ -26,7 +27,7 @@ fn any_double(rng: &mut Rng) -> f64 {
     }
 }
 
-/// Bits of a value in an answer. Answers do not distinguish NaNs.
+/// Returns the bits that a value has after it was sent as text. All NaNs become the same.
 fn bits_in_answer(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
@@ -75,7 +76,8 @@ fn any_double_at_any_distance_comes_back() {
     check(&server);
 }
 
-/// A large `past_limit` allows samples of 1970. Such a sample does not affect the rest of its request.
+/// With a large `past_limit`, samples from 1970 are accepted, and do not affect other samples of their
+/// request.
 #[test]
 fn time_may_begin_with_the_epoch() {
     let mut server = Server::start(Options::default().config("past_limit = \"100y\""));
@@ -95,7 +97,8 @@ fn time_may_begin_with_the_epoch() {
     check(&server);
 }
 
-/// Samples in random order, with repeated times. The value sent last is stored.
+/// Samples arrive in random order, some of them repeatedly with the same time. The value that was sent last
+/// must be stored.
 #[test]
 fn late_samples_in_any_order() {
     let mut rng = seeded();
@@ -142,7 +145,7 @@ fn late_samples_in_any_order() {
     }
 }
 
-/// Concurrent readers see a prefix of each series: whole requests, in order, and never fewer than before.
+/// Readers that run while a series is written must see whole requests, in order, and never fewer than before.
 #[test]
 fn readers_see_whole_requests_in_order() {
     let seed = seeded().next_u64();

@@ -1,4 +1,4 @@
-//! Damaged data directories: the server starts, reports the losses, serves the rest, and accepts writes.
+//! Damaged data directories. The server must start, report what was lost, serve the rest, and accept writes.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 const REQUESTS: u64 = 20;
 
-/// A killed server with one partition and three segments with data.
+/// Starts a server with one partition, fills three segments of its journal, and kills it.
 fn stopped() -> (Server, Writer) {
     let options = Options::default().config("partitions = 1");
     let options = options
@@ -50,7 +50,7 @@ fn flip(path: &PathBuf, at: u64, len: usize) {
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// Middle of the written part of a segment, without preallocated space.
+/// Returns the middle of the part of a segment that has records. The rest of the file is preallocated space.
 fn middle(path: &PathBuf) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     let written = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
@@ -92,7 +92,7 @@ fn damage_in_the_middle_is_reported_and_the_rest_is_served() {
     assert!(server.metric("floodmark_journal_damaged_ranges_total") >= 1.0);
     assert!(missing as u64 <= writer.sample_count() / 3, "{missing} of {} are gone", writer.sample_count());
     assert!(!server.log_lines("journal is damaged").is_empty(), "the log does not report the damage");
-    // a sender that still has the samples can send them again
+    // senders that still have their samples can send them again
     let all = writer.acknowledged;
     writer.acknowledged = 0;
     for _ in 0..all {
@@ -144,7 +144,7 @@ fn garbage_behind_the_end_is_cut() {
     let (mut server, writer) = stopped();
     let newest = segments(&server).pop().unwrap();
     let bytes = std::fs::read(&newest).unwrap();
-    // the last record may end in a few zeros
+    // skip a few bytes, because the last record may end in zeros
     let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 16;
     let file = OpenOptions::new().write(true).open(&newest).unwrap();
     file.write_all_at(&bytes[1024..1024 + 100], end).unwrap();
@@ -171,7 +171,7 @@ fn files_of_others_are_left_alone() {
     assert_eq!(std::fs::read(dir.join("journal/0/notes.txt")).unwrap(), b"mine");
 }
 
-/// Without the identity, the partitions of series are unknown, so the server does not start.
+/// Without this file, it is unknown which partition a series belongs to, so the server must not start.
 #[test]
 fn a_directory_without_its_identity_is_refused() {
     let (mut server, writer) = stopped();
@@ -257,7 +257,7 @@ fn a_record_of_a_later_version_closes_the_partition_and_changes_nothing() {
     server.send(&Request::write(&[])).expect(503, &[&found]);
     server.kill9();
     assert_eq!(segments(&server), before);
-    // as if the later version had sealed and dropped the last segment
+    // simulates a later version that has sealed and dropped the last segment
     std::fs::remove_file(before.last().unwrap()).unwrap();
     server.restart();
     writer.verify(&server, 0);

@@ -1,4 +1,5 @@
-//! The dashboard and the alert rules in `deploy/`. `reference` checks that their metrics exist.
+//! The dashboard and the alert rules in `deploy/`. The module `reference` checks that the metrics in them
+//! exist.
 
 use crate::harness::programs;
 use crate::harness::wire::{self, Series};
@@ -41,7 +42,7 @@ fn expressions_of_the_dashboard_are_queries() {
     assert!(count > 40, "{count} expressions");
 }
 
-/// The row "Overview" needs only the metrics that self-monitoring stores.
+/// The row "Overview" must work with nothing but the metrics that a server stores about itself.
 #[test]
 fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
@@ -77,7 +78,7 @@ fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
                 (round, ()) = (round + 1, load(round));
                 let data = server.query_as(Some("floodmark-system"), &query, now_ms());
                 let series = data["result"].as_array().expect("a vector").iter();
-                // a quantile over no observations is NaN
+                // a quantile is NaN if nothing was observed
                 series.map(|series| &series["value"][1]).any(|value| *value != "NaN").then_some(())
             });
         }
@@ -138,7 +139,7 @@ fn promtool_accepts_the_metrics() {
     process.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("promtool reads");
     let output = process.wait_with_output().expect("promtool ends");
     let lints = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    // these metrics count days, not durations
+    // these metrics count days; they are not durations, which should be in seconds
     let is_meant = |lint: &str| lint.starts_with("floodmark_rollup_days_") && lint.contains("base unit");
     assert_eq!(lints.lines().filter(|lint| !is_meant(lint)).collect::<Vec<_>>(), [""; 0]);
     assert!(output.status.code().is_some_and(|code| [0, 3].contains(&code)), "{}", output.status);

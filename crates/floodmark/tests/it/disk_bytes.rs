@@ -1,4 +1,4 @@
-//! The limit on the bytes of a tenant's tables, reached with sealed samples.
+//! The limit on the bytes of a tenant's tables, `disk_bytes`. Only sealed samples count.
 
 use crate::harness::http::Reply;
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
@@ -6,7 +6,8 @@ use crate::tenants::Overrides;
 use serde_json::Value;
 use stdx::rng::Rng;
 
-/// One sample of each of 2,000 series, with values that cannot be compressed.
+/// A request with one sample for each of 2,000 series. The values are random, so that they cannot be
+/// compressed.
 fn samples(tenant: &str, metric: &str, rng: &mut Rng) -> Request {
     let now_s = now_ms() / 1000;
     let value = |rng: &mut Rng| rng.next_u64() as f64 / u64::MAX as f64;
@@ -18,7 +19,7 @@ fn flush(server: &Server) {
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
 }
 
-/// Writes and seals in turn until a write is refused. Returns the refusal.
+/// Alternately writes and seals until a write is refused. Returns the refusal.
 fn fill(server: &Server, tenant: &str, rng: &mut Rng) -> Reply {
     for _ in 0..50 {
         let reply = server.send(&samples(tenant, "m", rng));
@@ -64,13 +65,13 @@ fn a_tenant_at_its_limit_writes_again_once_the_limit_is_raised() {
         row["origin"] == "derived" && row["from"].as_str().is_some_and(|from| from.contains("90 %")),
         "{row}"
     );
-    // after a restart, the tables are measured again
+    // after a restart, the sizes of the tables must be determined again
     server.kill9();
     server.restart();
     wait_for_status(&server, "a", 429, &mut rng);
     overrides.write("[tenant.a]\ndisk_bytes = '1GiB'\n");
     wait_for_status(&server, "a", 204, &mut rng);
-    // accepted samples are sealed, even above the limit
+    // samples that were accepted are sealed even if the limit is exceeded
     overrides.write("disk_bytes = '64KiB'\nlimit_status = '503'\n");
     wait_for_status(&server, "a", 503, &mut rng);
     let before = limit(&server, "a", "disk_bytes")["used"].as_u64();
@@ -86,7 +87,7 @@ fn a_tenant_at_its_limit_writes_again_once_a_delete_has_made_room() {
     fill(&server, "a", &mut rng).expect(429, &["disk_bytes"]);
     let params = [("match[]", "{__name__=~\".+\"}")];
     server.send(&Request::form("/api/v1/admin/tsdb/delete_series", &params).tenant("a")).expect(204, &[]);
-    // the files are rewritten without the deleted samples
+    // compaction writes the files again without the deleted samples
     server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["\"failures\":0"]);
     assert_eq!(limit(&server, "a", "disk_bytes")["used"], 0);
     server.send(&samples("a", "m", &mut rng)).expect(204, &[]);

@@ -1,4 +1,5 @@
-//! A full disk: writes are refused, reads work, and writing resumes without a restart.
+//! A full disk. Writes must be refused, reads must work, and writes must be accepted again without a restart
+//! once there is space.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, wait_for};
@@ -8,11 +9,11 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A small file system in memory. Dropping it unmounts the file system.
+/// A small file system in memory, which is unmounted when this is dropped.
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// `None` if the process may not mount.
+    /// Returns `None` if this process is not permitted to mount file systems.
     pub(crate) fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={size},mode=0700");
@@ -83,12 +84,12 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
         let mut newcomer = Writer::new(5, 10 + round);
         newcomer.write_once(&server).expect(503, &[]);
         for writer in &mut writers {
-            // every writer is refused, and stored samples can be read
+            // every writer is refused, but can read what was stored before
             writer.write_once(&server).expect(503, &[]);
             writer.verify(&server, 0);
         }
         if round == 1 {
-            // a start on a full disk: reads are served
+            // the server starts although the disk is full, and serves reads
             server.kill9();
             server.restart();
             for writer in &mut writers {
@@ -114,7 +115,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     assert!(warnings < 200, "{warnings} warnings: a warning for each refusal would fill the disk");
 }
 
-/// Only the journal is on the full disk. Sealing makes room there, because the tables are on another disk.
+/// Only the journal is on the full disk. The tables are on another disk, so sealing can make room.
 #[test]
 fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
     let Some(disk) = SmallDisk::mount("24m") else { return };

@@ -1,4 +1,5 @@
-//! Acknowledged samples survive kill -9 and SIGTERM. The server starts from every state of its data directory.
+//! Acknowledged samples must survive kill -9 and SIGTERM, and the server must start from every state of its
+//! data directory.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::Rng;
 
-/// Number of kills; with `FLOODMARK_LONG=1`, ten times as many.
+/// How often the server is killed. With `FLOODMARK_LONG=1`, it is ten times as often.
 fn kills() -> usize {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 200 } else { 20 }
 }
@@ -23,14 +24,14 @@ fn seed() -> u64 {
 fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     let seed = seed();
     let mut rng = Rng::new(seed);
-    // with small segments, kills also hit the beginning of a segment
+    // segments are small, so that some kills happen just after a segment was begun
     let mut server = Server::start(Options::default().config("segment_size = \"1MiB\""));
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     for kill in 0..kills() {
         let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
         let load_ms = 20 + rng.below(400);
         under_load(&mut server, &mut writers, Duration::from_millis(load_ms), Server::kill9);
-        // the writers either wait for the server, or write during the replay
+        // in the second case, the writers are already writing while the journal is replayed
         match rng.chance(0.5) {
             true => server.restart(),
             false => server.restart_unready(),
@@ -64,7 +65,7 @@ fn under_load(
     let address = server.address;
     std::thread::scope(|threads| {
         let running: Vec<_> = writers.iter_mut().map(|w| threads.spawn(|| w.run(address, &stop))).collect();
-        // this sleep makes the time of the end random
+        // the only purpose of this sleep is that the server ends at a random time
         std::thread::sleep(how_long);
         end(server);
         stop.store(true, Ordering::Relaxed);
@@ -93,7 +94,8 @@ fn sigterm_under_load_finishes_accepted_requests() {
     assert_eq!(server.log_lines("stopped").len(), 3, "not every stop was orderly");
 }
 
-/// Data handed to the operating system survives a kill of the process, even without a sync.
+/// Data that was handed to the operating system survives when only the process is killed, even if it was
+/// never synced.
 #[test]
 fn kill_9_loses_nothing_without_fsync_either() {
     let seed = seed();
@@ -162,7 +164,7 @@ fn an_idle_server_stops_at_once_even_with_open_connections() {
     idle.send(&Request::get("/-/ready")).unwrap().expect(200, &[]);
     let began = std::time::Instant::now();
     assert_eq!(server.terminate().code(), Some(0));
-    // an idle connection has no request in progress to wait for
+    // the server does not wait for idle connections, because they have no request in progress
     assert!(began.elapsed() < Duration::from_secs(15), "took {:?}", began.elapsed());
 }
 
@@ -181,7 +183,7 @@ fn an_empty_directory_starts_and_starts_again() {
     writer.verify(&server, 0);
 }
 
-/// Each start is killed at a random moment. The next start must succeed.
+/// Each start is killed at a random moment, after which the next start must succeed.
 #[test]
 fn a_start_can_be_killed_at_any_moment() {
     let mut rng = Rng::new(seed());
@@ -213,7 +215,7 @@ fn a_second_process_on_the_same_directory_refuses() {
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(second.status.code().is_some_and(|code| code != 0), "{text}");
     assert!(text.contains("in use by another process") && text.contains(dir.to_str().unwrap()), "{text}");
-    // the first server is unaffected, and a kill releases the directory
+    // the first server is not affected, and releases the directory when it is killed
     writer.write_once(&server).expect(204, &[]);
     server.kill9();
     server.restart();
@@ -250,7 +252,7 @@ fn failed_starts_name_the_cause() {
     check(&["--data-dir", data, "--config", "/nonexistent"], &["/nonexistent"]);
 }
 
-/// During a long replay, the server answers that it is not ready.
+/// While the journal is replayed, the server must answer that it is not ready.
 #[test]
 fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
     let seed = seed();
@@ -258,7 +260,7 @@ fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     under_load(&mut server, &mut writers, Duration::from_millis(1500), Server::kill9);
     server.restart_unready();
-    // before readiness, answers are refusals, never incomplete results
+    // until the server is ready, it refuses queries instead of returning incomplete results
     wait_for("readiness", || {
         let reply = server.send(&Request::get("/-/ready"));
         assert!([200, 503].contains(&reply.status), "{reply:?}");

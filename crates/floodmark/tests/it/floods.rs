@@ -1,5 +1,5 @@
-//! Floods of new series, new tenants and returning senders. Three tenants with known series are never refused, the
-//! process stays within `--memory`, and no acknowledged sample is lost.
+//! Floods of new series, of new tenants and of returning senders. Meanwhile, three tenants with known series
+//! must never be refused, the process must stay within `--memory`, and no acknowledged sample may be lost.
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};
@@ -23,7 +23,7 @@ struct Flood {
     requests: usize,
     series: usize,
     tenant_of: fn(usize) -> String,
-    /// Number of successive label sets of each series.
+    /// Each series is sent with this many different labels, one after the other.
     versions: usize,
 }
 
@@ -41,7 +41,6 @@ impl Flood {
         Request::write(&body).tenant(&(self.tenant_of)(number))
     }
 
-    /// Sends each request until it is stored.
     fn send(self, server: &Server) {
         for version in 0..self.versions {
             let next = AtomicUsize::new(0);
@@ -75,13 +74,13 @@ impl Flood {
     }
 }
 
-/// Sends the request until it is stored. Every refusal must have a `Retry-After`.
+/// Sends the request until it is stored. A refusal must always have `Retry-After`.
 fn repeat(server: &Server, request: &Request) {
     wait_for("the turn of new series", || {
         let reply = server.send(request);
         assert!([204, 503].contains(&reply.status), "{} {}", reply.status, reply.text());
         if reply.status == 503 {
-            std::thread::sleep(Duration::from_millis(50)); // sooner than it is told
+            std::thread::sleep(Duration::from_millis(50)); // retries sooner than the answer asks for
         }
         (reply.status == 204).then_some(())
     });
@@ -89,7 +88,7 @@ fn repeat(server: &Server, request: &Request) {
 
 fn start() -> Server {
     let config = "durability = \"os\"\npartitions = 2\nseal_after = \"10s\"";
-    // a debug build seals slowly
+    // a debug build is slow at sealing, so the server may warn about it
     let options = Options::default().arg("--memory").arg(&format!("{}MiB", BUDGET / MIB)).config(config);
     Server::start(options.allow("server::seal::sealer::report"))
 }
@@ -101,7 +100,8 @@ fn assert_within_budget(server: &Server) {
     assert!(peak < BUDGET, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
 }
 
-/// Runs `flood` while the known tenants write, and verifies all samples before and after a kill -9.
+/// Runs `flood` while the three known tenants write. Verifies all samples afterwards, and once more after a
+/// kill -9.
 #[track_caller]
 fn check(mut server: Server, flood: impl FnOnce(&Server), verify: impl Fn(&Server)) {
     let seed = Rng::announced().next_u64();
@@ -109,7 +109,7 @@ fn check(mut server: Server, flood: impl FnOnce(&Server), verify: impl Fn(&Serve
     for writer in &mut writers {
         writer.write_once(&server).expect(204, &[]);
     }
-    // with tables, a tenant does not share the memory of new tenants
+    // a tenant that has tables does not have to share memory with new tenants
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
     server.kill9();
     server.restart();
@@ -148,7 +148,7 @@ fn all_series_get_another_label_value_at_once() {
     check_flood(Flood { requests: 50, series: 1_000, tenant_of, versions: 2 });
 }
 
-/// Tenants beyond `tenant_burst` have to retry later.
+/// Tenants beyond the limit `tenant_burst` must be told to retry later.
 #[test]
 fn many_new_tenants_at_once() {
     const TENANTS: usize = 5_000;
@@ -192,7 +192,7 @@ fn many_new_tenants_at_once() {
     check(start(), send, verify);
 }
 
-/// The senders' queues have the samples of the outage.
+/// When the server is back, many senders deliver at once what their queues collected during the outage.
 #[test]
 fn senders_that_return_after_an_outage() {
     const RETURNING: u64 = 100;

@@ -1,12 +1,13 @@
-//! Forward authentication: another service authenticates requests.
+//! Forward authentication: the server asks another service whether a request is allowed.
 
 use crate::authentication::{Wrong, expect_closed, line, sha256};
 use crate::harness::{Options, Reply, Request, Server, Service, wait_for};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// The service accepts `alice`, `carol`, `dave` and `frank` with different headers. It forbids `eve`, fails for
-/// `mallory`, redirects `trent`, and answers 401 to others.
+/// The answers of that service. It accepts `alice`, `carol`, `dave` and `frank`, whose credentials are in
+/// different headers. It forbids `eve`, fails for `mallory`, redirects `trent`, and answers 401 to everyone
+/// else.
 fn decide(head: &str) -> (String, String) {
     let status = match head.to_ascii_lowercase() {
         head if head.contains("bearer alice") => {
@@ -84,7 +85,8 @@ fn the_service_decides_within_what_the_file_allows() {
     assert_eq!(server.log_lines("alice"), Vec::<String>::new());
 }
 
-/// The service sees method, path and tenant of the client's request. A client cannot forge these headers.
+/// The service gets the method, path and tenant of the client's request in headers, which a client must not
+/// be able to forge.
 #[test]
 fn the_service_is_shown_the_request() {
     let seen = Arc::new(Mutex::new(String::new()));
@@ -130,7 +132,7 @@ fn without_an_answer_nobody_gets_in() {
     write(&server, "alice", "a").expect(204, &[]);
 }
 
-/// Concurrent requests with the same credential cause one request to the service.
+/// If requests with the same credential arrive at the same time, the service is asked only once.
 #[test]
 fn equal_questions_are_asked_once() {
     let service = Service::new(decide);

@@ -1,5 +1,6 @@
-//! Data directories of earlier versions can be opened, read back and written to. `scripts/make-golden.py` made the
-//! folders in `tests/golden`. `docs/formats/README.md` lists the versions of formats.
+//! Data directories of earlier versions must remain usable: this version opens them, reads them back and
+//! writes to them. The script `scripts/make-golden.py` made the directories in `tests/golden`, and
+//! `docs/formats/README.md` lists the versions of the formats.
 
 use crate::harness::lab::{good, lab};
 use crate::harness::{Options, Request, Server};
@@ -30,7 +31,7 @@ fn unpack(folder: &Path, to: &Path) -> PathBuf {
     to.join("data")
 }
 
-/// Starts a server on the data, which is old, so a warning about the clock is expected.
+/// Starts a server with an old data directory. It warns about the clock, because the data is old.
 fn open(data: &Path) -> Server {
     let config = "partitions = 2\nsegment_size = \"1MiB\"\nrollups = [\"5m\", \"1h\"]\nmemory = \"256MiB\"";
     Server::start(Options::default().data_dir(data).config(config).allow("the clock has jumped ahead"))
@@ -57,7 +58,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         let data = unpack(&folder, dir.path());
         let mut server = open(&data);
         verify(&server, &folder);
-        // an hour of yesterday, from the rollup
+        // reads an hour of the day before from the rollup
         server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["\"failures\":0"]);
         let params = [
             ("query", "sum(count_over_time(metric_1[1h]))"),
@@ -66,7 +67,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         ];
         let answer = server.send(&Request::form("/api/v1/query", &params)).text();
         assert!(answer.contains("are answered from the rollup"), "{answer}");
-        // adds new samples, in the journal and in the tables
+        // writes new samples, both to the journal and to the tables
         let target = format!("http://{}/api/v1/write", server.address);
         good(&lab(&[
             "write",
@@ -123,7 +124,7 @@ fn recordings_and_results_of_earlier_versions_are_read() {
     }
 }
 
-/// `docs/formats/README.md` must have the versions that the code writes and refuses.
+/// `docs/formats/README.md` must list the versions of formats that the code writes and refuses.
 #[test]
 fn the_page_of_formats_has_the_versions_that_are_written() {
     let row = |name: &str| {

@@ -1,4 +1,4 @@
-//! Graphite's plaintext protocol: lines in, PromQL out.
+//! Sends lines in Graphite's plaintext protocol, and queries them with PromQL.
 
 use crate::harness::{Options, Request, Server, now_ms};
 
@@ -12,7 +12,7 @@ fn graphite_lines_are_series_and_survive_a_kill() {
     let now_s = now_ms() / 1000;
     let text = format!("load.web1 0.5 {now_s}\ndisk.used;rack=b;host=web1 42 {}.5\n", now_s - 60);
     server.send(&lines(&text)).expect(204, &[]);
-    // the same series: tags in another order, body compressed
+    // the same series again, with its tags in another order and in a compressed body
     let text = format!("disk.used;host=web1;rack=b 43 {now_s}\n");
     let zstd = zstd::bulk::compress(text.as_bytes(), 3).unwrap();
     server.send(&Request::post("/api/v1/graphite", zstd).header("Content-Encoding", "zstd")).expect(204, &[]);
@@ -28,7 +28,8 @@ fn graphite_lines_are_series_and_survive_a_kill() {
     check(&server);
 }
 
-/// The time of arrival is no replacement for a timestamp: a retried request would be stored twice.
+/// The time of arrival must not replace a missing time, because a request that is retried would be stored
+/// twice.
 #[test]
 fn graphite_lines_without_a_time_are_left_out() {
     let server = Server::new();
@@ -67,7 +68,7 @@ fn graphite_bodies_are_negotiated_and_bounded() {
     server.send(&Request::get("/api/v1/graphite")).expect(405, &[]);
 }
 
-/// The status distinguishes limits of the tenant from limits of the node.
+/// From the status, a sender can tell whether its tenant's limit or the node's limit was reached.
 #[test]
 fn graphite_senders_learn_when_a_limit_is_theirs() {
     let server = Server::start(Options::default().config("tenant_burst = 1\ntenants_per_minute = 1"));

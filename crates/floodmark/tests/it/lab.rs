@@ -1,4 +1,5 @@
-//! `floodmark lab run` as a process: injected faults, misbehaving targets, and results.
+//! Runs `floodmark lab run` as a process, with injected faults and targets that misbehave, and checks the
+//! results.
 
 use crate::disk_full::SmallDisk;
 use crate::harness::lab::{Running, good, lab};
@@ -9,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-/// Two tenants with 100 series each, sampled ten times a second.
+/// A load from two tenants with 100 series each, which are sampled ten times a second.
 const LOAD: &str = "
 [load]
 tenants = 2
@@ -20,14 +21,14 @@ interval = '100ms'
 backoff_min = '5ms'
 ";
 
-/// Writes a scenario into `folder`. `rest` has further tables.
+/// Writes a scenario file into `folder`. `rest` is appended to it, and can have further tables.
 pub(crate) fn scenario(folder: &Path, duration: &str, rest: &str) -> String {
     let path = folder.join("scenario.toml");
     std::fs::write(&path, format!("name = 'test'\nduration = '{duration}'\n{LOAD}{rest}")).expect("write it");
     path.to_str().expect("a plain path").to_owned()
 }
 
-/// Table of a target at `address`, to which keys can be added.
+/// The scenario's table about a target at `address`. More keys can be appended to it.
 pub(crate) fn target(address: SocketAddr) -> String {
     format!("[target]\ntimeout = '1s'\nwrite = 'http://{address}/api/v1/write'\n")
 }
@@ -37,7 +38,7 @@ pub(crate) fn events(result: &Value) -> String {
     events.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs a scenario and returns its result. It must pass, with all acknowledged samples stored.
+/// Runs a scenario, and returns its result. Panics if the run fails or an acknowledged sample is not stored.
 pub(crate) fn run(folder: &Path, duration: &str, rest: &str, more: &[&str]) -> Value {
     let path = scenario(folder, duration, rest);
     let printed = good(&lab(&[&["run", &path, "--json", "--quiet"], more].concat()));
@@ -105,17 +106,17 @@ fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
         let events = events(&run(folder.path(), "1500ms", &rest, &[]));
         assert!(events.contains("paused") && events.contains("resumed"), "{events}");
     }
-    // without a control group
+    // a target without a control group
     let rest = format!("{}{}", target(server.address), fault("slow-disk"));
     let events = events(&run(folder.path(), "1s", &rest, &[]));
     assert!(events.contains("slow disk: skipped: the fault needs the key target.cgroup"), "{events}");
 }
 
-/// A network namespace with a link to the current one. Dropping it deletes the namespace.
+/// A network namespace that is connected to the current one. It is deleted when this is dropped.
 struct Namespace(String);
 
 impl Namespace {
-    /// `None` if the process may not create a namespace.
+    /// Returns `None` if this process is not permitted to create namespaces.
     fn new(ours: &str, theirs: &str) -> Option<Self> {
         let this = Self(format!("floodmark-{}", std::process::id()));
         let (near, far) = (format!("fma{}", std::process::id()), format!("fmb{}", std::process::id()));
@@ -144,7 +145,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // also deletes both ends of the link
+        // this also deletes the link between the namespaces
         let _ = Command::new("ip").args(["netns", "delete", &self.0]).output();
     }
 }

@@ -1,4 +1,4 @@
-//! Runs of the lab that are ended from outside.
+//! Runs of the lab that are ended by signals.
 
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, wait_for};
@@ -45,7 +45,7 @@ impl Drop for Watched {
     }
 }
 
-/// A process that wrote its id to a file. Dropping it kills the process.
+/// A process that wrote its id to a file. It is killed when this is dropped.
 struct Stray(PathBuf);
 
 impl Stray {
@@ -70,7 +70,7 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
     let server = Server::new();
     let path = scenario(folder.path(), "1h", &target(server.address));
     let save = folder.path().join("result.json");
-    // the tests may run under nohup, which ignores SIGHUP
+    // `env` makes sure that SIGHUP is not ignored, even if the tests run under nohup
     let lab = [env!("CARGO_BIN_EXE_floodmark"), "lab", "run", &path, "--out", plain(&save)];
     let mut watched = Watched::of(Command::new("env").arg("--default-signal=HUP").args(lab));
     watched.wait_for("tenants, ");
@@ -78,7 +78,7 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
         let tenant = Request::get("/api/v1/query?query=count(metric_1)").header("X-Scope-OrgID", "tenant-1");
         server.send(&tenant).text().contains("\"value\"").then_some(())
     });
-    // as when a terminal goes away
+    // closes the output, as happens when a terminal is closed
     drop((watched.child.stdout.take(), std::mem::replace(&mut watched.stderr, BufReader::new(closed()))));
     watched.signal(Signal::HUP);
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
@@ -102,7 +102,7 @@ fn under_nohup_a_terminal_that_goes_away_ends_nothing() {
     watched.wait_for("writing");
     watched.signal(Signal::HUP);
     watched.signal(Signal::INT);
-    // if SIGHUP counted, SIGINT would be the second signal, and there would be no result
+    // if SIGHUP had counted as the first signal, SIGINT would be the second and prevent the result
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
 }
 
@@ -111,7 +111,7 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     let folder = tempfile::tempdir().expect("make a directory");
     let (start, pid) = (folder.path().join("start.sh"), folder.path().join("pid"));
     std::fs::write(&start, format!("echo $$ > {}; exec sleep 600", pid.display())).expect("write");
-    // accepts connections and never answers
+    // a server that accepts connections but never answers
     let mute = TcpListener::bind("127.0.0.1:0").expect("listen");
     let target = format!(
         "[target]\ntimeout = '10m'\nwrite = 'http://{0}/api/v1/write'\nready = 'http://{0}/ready'\n\
@@ -135,7 +135,7 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     );
 }
 
-/// A fault kills a target that was already running, and `restart` starts it again.
+/// A fault kills a target that was not started by the lab. `restart` returns the script that starts it again.
 fn killed_and_restarted_by(restart: impl Fn(&str, &Path) -> String) {
     let folder = tempfile::tempdir().expect("make a directory");
     let data = folder.path().join("data");

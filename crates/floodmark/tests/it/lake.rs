@@ -1,4 +1,5 @@
-//! Older samples move from the journal into tables, exactly once. Queries read both together.
+//! Samples move from the journal into tables when they get older. Each must move exactly once, and queries
+//! must combine both.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
@@ -105,7 +106,7 @@ fn kill_9_while_sealing_loses_and_doubles_nothing() {
             for writer in &mut writers {
                 threads.spawn(|| writer.run(address, &stop));
             }
-            // this sleep makes the time of the kill random
+            // the only purpose of this sleep is that the kill happens at a random time
             std::thread::sleep(Duration::from_millis(load_ms));
             server.kill9();
             stop.store(true, Ordering::Relaxed);
@@ -181,7 +182,7 @@ fn labels_and_series_are_known_from_tables_alone() {
     assert!(!server.data_dir().join("tables/nobody").exists(), "a query created a table");
 }
 
-/// Exemplars and metadata are only in the journal, so they must survive its truncation.
+/// Exemplars and metadata are stored nowhere but in the journal, so they must survive when it is truncated.
 #[test]
 fn metadata_and_exemplars_survive_truncation_of_the_journal() {
     let mut server = Server::new();
@@ -216,7 +217,7 @@ fn tenants_and_late_samples_stay_apart_and_in_order() {
     for round in 0..4 {
         for (tenant, value) in [("a", 1.0), ("b(*)'!", 2.0)] {
             write(&server, tenant, now + round, value);
-            // a late sample, which the next round overwrites
+            // a late sample, which is overwritten in the next round
             write(&server, tenant, now - 1000, value + round as f64);
         }
         flush(&server);

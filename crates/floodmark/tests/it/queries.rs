@@ -1,4 +1,4 @@
-//! Lists, logs and cancellation of queries, for operators.
+//! Operators can list, log and cancel queries.
 
 use crate::harness::read::data;
 use crate::harness::wire::{self, Series};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 const LIST: &str = "/api/v1/admin/queries";
 
-/// Sorts 108,000 values for each of 11,000 steps. The log must escape the line break.
+/// A query that takes practically forever: it sorts 108,000 values for each of 11,000 steps. It has a line
+/// break, which the log must escape.
 const ENDLESS: &str = "quantile_over_time(0.5,\nvector(1)[3h:100ms])";
 
 fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
@@ -65,7 +66,7 @@ fn an_export_is_listed_and_can_be_canceled() {
             (0..500).map(|i| of(part * 500 + i).samples((0..500).map(|i| (now - i, 0.1 * i as f64))));
         server.send(&Request::write(&wire::v1(&series.collect::<Vec<_>>()))).expect(204, &[]);
     }
-    // an unread answer larger than the sockets' buffers
+    // an export that the client does not read, and that is larger than the buffers of the sockets
     let mut connection = crate::harness::Connection::open(server.address).unwrap();
     connection.send_bytes(Request::ask("/api/v1/export", &[("match[]", "m")]).head().as_bytes()).unwrap();
     let query = listed(&server, |query| query["state"] == "running" && query["samples"] != 0);

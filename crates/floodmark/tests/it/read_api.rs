@@ -1,4 +1,4 @@
-//! Prometheus' query API. Formats on which clients depend are checked byte by byte.
+//! Prometheus' query API. Where clients depend on the format, answers are compared byte by byte.
 
 use crate::harness::read::{data, matrix, seconds};
 use crate::harness::wire::{self, Series};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 const PREFIXES: [&str; 3] = ["", "/prometheus", "/api/prom"];
 
-/// A server with four counters and a gauge, sampled every 10 s; and the time of the newest sample, a whole second.
+/// Starts a server with four counters and a gauge that are sampled every 10 s. Also returns the time of the
+/// newest sample, which is a whole second.
 fn filled() -> (Server, i64) {
     let server = Server::new();
     let end = now_ms() / 1000 * 1000;
@@ -101,11 +102,11 @@ fn range_queries() {
             assert_eq!(server.send(&request).text(), expected);
         }
     }
-    // a scalar becomes a matrix of one series
+    // in a range query, a scalar becomes a matrix with one series
     let params = [("query", "7"), ("start", stop.as_str()), ("end", stop.as_str()), ("step", "60")];
     let scalar = data(&server.send(&Request::ask("/api/v1/query_range", &params)));
     assert_eq!(scalar, json!({"resultType": "matrix", "result": [{"metric": {}, "values": [[now, "7"]]}]}));
-    // exactly the allowed number of points
+    // the largest number of points that is allowed
     let params = [("query", "1"), ("start", "0"), ("end", "11000"), ("step", "1")];
     let reply = server.send(&Request::ask("/api/v1/query_range", &params));
     let points = matrix(&data(&reply)).pop_first().unwrap().1;
@@ -133,7 +134,7 @@ fn times_can_be_written_in_many_ways() {
     let now = ask(&[query]);
     assert_eq!(now[1], "39120");
     assert!(now[0].as_f64().unwrap() >= (end / 1000) as f64);
-    // the lookback of an instant selector
+    // `lookback_delta` sets how far back an instant query looks for a sample
     let late = seconds(end + 4_000);
     assert_eq!(ask(&[query, ("time", &late), ("lookback_delta", "5s")])[1], "39120");
     assert_eq!(ask(&[query, ("time", &late), ("lookback_delta", "3s")]), Value::Null);
@@ -164,7 +165,7 @@ fn labels_and_their_values() {
     check("/api/v1/label/code/values", &[("match[]", "{job=\"api\"}")], json!(["200", "500"]));
     check("/api/v1/label/room/values", &[], json!(["é\"\\\n"]));
     check("/api/v1/label/nothing/values", &[], json!([]));
-    // only labels of series with samples in the requested time
+    // only labels whose series have samples in the given time range are returned
     let late = Series::named("late").label("room", "cellar").sample(end + 60_000, 1.0);
     server.send(&Request::write(&wire::v1(&[late]))).expect(204, &[]);
     check("/api/v1/labels", &window, json!(["__name__", "code", "job", "room"]));
@@ -208,7 +209,7 @@ fn series() {
     );
     check(&[("match[]", "http_requests_total{code!=\"200\",job=\"web\"}")], json!([of("404", "web")]));
     check(&[("match[]", "nothing")], json!([]));
-    // only series with samples in the requested time
+    // only series that have samples in the given time range are returned
     let (before, long_before) = (seconds(end - 301_000), seconds(end - 900_000));
     check(&[("match[]", "{code=\"404\"}"), ("start", &long_before), ("end", &before)], json!([]));
     let first = seconds(end - 300_000);
@@ -288,7 +289,7 @@ fn the_tsdb_status_has_prometheus_shape() {
         let check = |name: &str, expected: &[(&str, u64)]| {
             assert_eq!(status[name], json!(list(&expected[..count.min(expected.len())])), "{name}");
         };
-        // 2 metrics, 3 codes, 2 jobs, 1 room
+        // the pairs are 2 metrics, 3 codes, 2 jobs and 1 room
         assert_eq!(status["headStats"], json!({"numSeries": 5, "numLabelPairs": 8}));
         check("seriesCountByMetricName", &[("http_requests_total", 4), ("room_celsius", 1)]);
         check("labelValueCountByLabelName", &[("code", 3), ("__name__", 2), ("job", 2), ("room", 1)]);
@@ -389,7 +390,7 @@ fn annotations_are_sent_along() {
     assert!(reply["warnings"][0].as_str().is_some_and(|w| w.contains("quantile")), "{reply}");
 }
 
-/// Requests of Grafana on "Save & test" and while a query is edited.
+/// The requests that Grafana sends on "Save & test" and while a user edits a query.
 #[test]
 fn grafana_is_served() {
     let (server, end) = filled();

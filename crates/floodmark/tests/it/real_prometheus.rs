@@ -1,7 +1,8 @@
-//! A real Prometheus scrapes a node exporter and itself, and writes to Floodmark with remote write 1.0 and 2.0, while
-//! Floodmark is stopped and killed. Afterwards, both must give the same answers.
+//! A real Prometheus scrapes a node exporter and itself. It writes to Floodmark with remote write 1.0 and
+//! 2.0, while Floodmark is stopped and killed. In the end, both must give the same answers.
 //!
-//! `scripts/test-servers.sh` installs the servers. With `FLOODMARK_LONG=1` the test runs for minutes.
+//! The script `scripts/test-servers.sh` installs Prometheus and the node exporter. With `FLOODMARK_LONG=1`,
+//! the test takes minutes.
 
 mod blocks;
 mod compare;
@@ -38,7 +39,7 @@ fn a_real_prometheus_and_floodmark_agree() {
         return;
     };
     let Schedule { before, outage, between } = schedule();
-    // these sleeps only give time for scrapes
+    // the only purpose of these sleeps is to give time for scrapes
     let let_pass = std::thread::sleep;
 
     let mut server = Server::start(Options::default().port(free_port()));
@@ -52,7 +53,7 @@ fn a_real_prometheus_and_floodmark_agree() {
     server.restart();
     prometheus.wait_until_sent(now_ms());
 
-    // an absent target causes staleness markers
+    // staleness markers are written when a target disappears
     exporter.stop();
     let_pass(between);
     exporter.restart();
@@ -114,7 +115,7 @@ fn the_same_data_gives_the_same_answers() {
         let (asked, wrong) = same_data::ask(&server, &prometheus, end_ms);
         eprintln!("{asked} questions");
         assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
-        // compare once more after a replay
+        // compare again after the journal was replayed
         server.kill9();
         server.restart();
     }

@@ -1,4 +1,5 @@
-//! The reference pages name exactly the existing metrics, paths and refusals, and links are valid.
+//! Checks that the reference pages name exactly those metrics, paths and refusals that exist, and that links
+//! are valid.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
@@ -27,13 +28,13 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// Words that look like names of metrics.
+/// Returns the words of a text that look like names of metrics.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("floodmark_") || word.starts_with("process_"))
 }
 
-/// Ids of refusals in the metrics of a server.
+/// Returns the ids of refusals that occur in a server's metrics.
 fn reasons(metrics: &str) -> Vec<&str> {
     let counters = metrics.lines().filter_map(|line| line.strip_prefix("floodmark_refusals_total{reason=\""));
     counters.filter_map(|rest| Some(rest.split_once('"')?.0)).collect()
@@ -99,7 +100,8 @@ fn paths() {
     }
 }
 
-/// Paths of all routes, in the form `/api/v1/label/<name>/values`.
+/// Returns the paths of all routes, in the form in which pages show them, such as
+/// `/api/v1/label/<name>/values`.
 pub(crate) fn routes() -> BTreeSet<String> {
     let source = root().join("crates/server/src");
     let modules = std::fs::read_dir(source.join("http")).expect("a folder");
@@ -140,7 +142,7 @@ fn text_of(page: &Path) -> String {
     std::fs::read_to_string(root().join(page)).expect("a page")
 }
 
-/// Lines outside fenced code.
+/// Returns the lines of a page that are not in fenced code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     text.lines().filter(move |line| {

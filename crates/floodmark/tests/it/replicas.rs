@@ -1,4 +1,4 @@
-//! De-duplication of replicas, with the real executable.
+//! Deduplication of the samples of replicas.
 
 use crate::harness::read::data;
 use crate::harness::wire::{self, Series};
@@ -38,7 +38,7 @@ fn replicas_are_deduplicated_once_the_overrides_enable_it() {
     overrides.write("[class.all]\ntenants = ['*']\nha_dedup = true\nha_failover = '1h'\nha_clusters = 1\n");
     wait_for("the overrides", || (tracker("a")["enabled"] == true).then_some(()));
     send("a", "c", "one").expect(204, &[]);
-    // a 2.0 answer with no written samples is a failure for Prometheus
+    // for Prometheus, a 2.0 answer that reports no written samples would mean a failure
     let request = Request::write_v2(&wire::v2(&[series("c", "two", now_ms())])).tenant("a");
     let reply = server.send(&request);
     reply.expect(204, &[]);

@@ -1,4 +1,5 @@
-//! Runs the scripts in `bench/` with small parameters, because figures in documents come from them.
+//! Runs the scripts in `bench/` with small parameters. They must keep working, because figures in the
+//! documents come from them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +10,7 @@ fn bench(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench").join(name)
 }
 
-/// Output of a script. `None` without Python.
+/// Returns what a script writes to stdout, or `None` if Python is missing.
 #[track_caller]
 fn run(script: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new("python3");

@@ -1,4 +1,4 @@
-//! The server's own metrics as series of a tenant.
+//! The server can store its own metrics as series of a tenant.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const TENANT: Option<&str> = Some("floodmark-system");
 
-/// Series in the answer to an instant query on the server's own metrics.
+/// Runs an instant query on the server's own metrics, and returns the series of the answer.
 fn series(server: &Server, query: &str) -> Vec<Value> {
     server.query_as(TENANT, query, now_ms())["result"].as_array().expect("a vector").clone()
 }
@@ -29,7 +29,7 @@ fn by_default_a_server_stores_its_own_metrics() {
     let line = Request::post("/api/v1/graphite", b"a 1 1".to_vec()).tenant("floodmark-system");
     server.send(&line).expect(403, &["floodmark-system", "self_monitoring_tenant"]);
 
-    // the server's own samples are as durable as others
+    // the server's own samples must be as durable as all others
     let before = series(&server, "count_over_time(up[1h])");
     server.kill9();
     server.restart();

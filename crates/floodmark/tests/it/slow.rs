@@ -5,10 +5,12 @@ use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Limit on the time until an answer: 10 s for a head, 3 s for a body, and slack.
+/// The longest time until an answer may arrive. The server waits 10 s for a head and 3 s for a body, and the
+/// rest is slack for a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Sends `bytes`, then one byte per second until the server answers or closes. Returns the bytes received.
+/// Sends `bytes`, and then one more byte per second until the server answers or closes the connection.
+/// Returns what was received.
 fn trickle(server: &Server, bytes: &[u8]) -> String {
     let mut connection = Connection::open(server.address).unwrap();
     connection.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -50,7 +52,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         let heads = [slow("POST /api/v1/write HTTP/1.1\r\nX-Slow: "), slow("G")];
         let bodies = [slow(&write), slow(&chunked)];
         let forms = slow(&form);
-        // other senders are served meanwhile
+        // meanwhile, other senders must be served
         for i in 0..20 {
             let now = now_ms();
             let body = wire::v1(&[Series::named("quick").sample(now, f64::from(i))]);
@@ -63,7 +65,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         }
         for body in bodies {
             let came = body.join().unwrap();
-            // retryable, because the data may be valid
+            // the status must allow a retry, because the data may be valid
             assert!(came.starts_with("HTTP/1.1 503"), "{came}");
             assert!(came.contains("retry-after: ") && came.contains("did not arrive within 3 s"), "{came}");
         }
@@ -73,7 +75,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
     server.wait_until_zero("floodmark_write_inflight_bytes");
 }
 
-/// Bodies may take minutes here, so the server must close slow connections for others.
+/// Here, a body may take minutes, so the server must close slow connections when other clients need them.
 #[test]
 fn requests_that_do_not_come_to_an_end_leave_connections_to_others() {
     const CONNECTIONS: usize = 16;

@@ -1,11 +1,11 @@
-//! Limits of tenants, changed while the server runs.
+//! Limits of tenants can be changed while the server runs.
 
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
 use crate::transfer::succeed;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// An overrides file. Each change replaces the file atomically.
+/// A file with overrides, which is always replaced atomically.
 pub(crate) struct Overrides(TempDir);
 
 impl Overrides {
@@ -59,7 +59,8 @@ fn limits_change_while_the_server_runs() {
     wait_for("the new limit", || (server.send(&series("a", "m", 5)).status == 204).then_some(()));
     server.send(&series("a", "n", 1)).expect(429, &["5 active series"]);
     server.send(&series("ab", "m", 6)).expect(429, &["5 active series"]);
-    // below the current number: known series are written, and none is dropped
+    // if the limit is below the current number of series, those that exist are still written, and none is
+    // dropped
     overrides.write("active_series = 2\nlimit_status = '503'\n");
     wait_for("the other status", || (server.send(&series("a", "n", 1)).status == 503).then_some(()));
     server.send(&series("a", "m", 5)).expect(204, &[]);

@@ -1,4 +1,4 @@
-//! Generates requests of a Prometheus that scrapes many pods.
+//! Generates the requests that a Prometheus sends when it scrapes many pods.
 
 use model::{Labels, Metadata, MetricKind};
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
@@ -8,7 +8,7 @@ const METRICS: usize = 100;
 const REQUEST_SERIES: usize = 2000;
 const START_MS: i64 = 1_795_276_800_000;
 
-/// The same samples in each encoding.
+/// Requests with the same samples, in several encodings.
 pub(crate) struct Fleet {
     pub(crate) v1: Vec<Vec<u8>>,
     pub(crate) v2: Vec<Vec<u8>>,
@@ -70,7 +70,8 @@ fn series(target: usize, metric: usize) -> Labels {
     Labels::from_pairs(&pairs)
 }
 
-/// Half of the metrics are counters, a quarter rounded gauges, a quarter constants.
+/// Returns a sample's value. Half of the metrics are counters, a quarter are rounded gauges, and a quarter
+/// are constant.
 fn value(metric: usize, rng: &mut Rng) -> f64 {
     match metric % 4 {
         0 | 1 => rng.below(50_000_000) as f64,

@@ -18,7 +18,6 @@ fn compressed(encoding: Encoding, text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A zstd frame without a declared size.
 fn zstd_stream(text: &[u8]) -> Vec<u8> {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     encoder.include_contentsize(false).unwrap();
@@ -26,7 +25,8 @@ fn zstd_stream(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Decompresses with an account of `limit_bytes`. Returns the result and the largest reservation.
+/// Decompresses with an account that is limited to `limit_bytes`. Returns the result and the largest number
+/// of bytes that were reserved.
 fn decompress(encoding: Encoding, bytes: &[u8], limit_bytes: u64) -> (Result<Vec<u8>, DecodeError>, u64) {
     let account = Account::new("inflight", limit_bytes);
     let mut memory = account.reserve(0).unwrap();
@@ -63,7 +63,8 @@ fn bodies_round_trip_in_each_encoding() {
     }
 }
 
-/// A frame costs more memory than it has bytes. Senders of metrics write one frame.
+/// A tiny frame can cost much more memory than it has bytes, so a body must be a single frame. Senders of
+/// metrics write only one.
 #[test]
 fn zstd_bodies_of_several_frames_are_refused() {
     for first in [compressed(Encoding::Zstd, &text(1000)), zstd_stream(&text(1000))] {
@@ -73,8 +74,8 @@ fn zstd_bodies_of_several_frames_are_refused() {
     }
 }
 
-/// Small bodies that expand to 65 MiB exceed the limit on bodies. Bodies that expand to 40 MiB exceed a small
-/// account.
+/// Bodies that expand to 65 MiB are refused because of the limit on bodies. Bodies that expand to 40 MiB are
+/// refused because the account is smaller.
 #[test]
 fn decompression_bombs_take_no_more_than_the_account() {
     const MIB: u64 = 1 << 20;
@@ -123,7 +124,7 @@ fn damaged_bodies_are_invalid() {
     assert!(decompress(Encoding::Zstd, &stream[..stream.len() - 1], u64::MAX).0.is_err());
 }
 
-/// A zstd frame of 13 bytes that declares 60 MiB.
+/// A zstd frame of only 13 bytes claims that it expands to 60 MiB.
 #[test]
 fn an_impossible_declared_size_reserves_nothing() {
     let mut frame = compressed(Encoding::Zstd, b"");

@@ -56,7 +56,7 @@ proptest! {
         let mut line = Vec::new();
         put_line(&mut line, labels.as_ref(), &timestamps, &values);
         let (read_labels, read) = read(std::str::from_utf8(&line).unwrap()).unwrap();
-        // only the payloads of NaNs are lost
+        // the text has a single NaN, so the different bits of other NaNs are lost
         for v in &mut values {
             if v.is_nan() && v.to_bits() != STALE_NAN_BITS {
                 *v = NAN;

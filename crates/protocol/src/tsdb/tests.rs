@@ -9,7 +9,7 @@ fn labels(i: usize) -> Labels {
     Labels::from_pairs(&[("__name__", "m"), ("i", &format!("{i:05}")), ("job", "x")])
 }
 
-/// Labels and samples of a block, including the deleted samples.
+/// Reads all series of a block with their samples, including those that tombstones delete.
 fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
     let mut index = Index::open(files.index.as_slice())?;
     let mut chunks = Chunks::open(vec![files.chunks.as_slice()])?;
@@ -33,7 +33,7 @@ fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
 fn a_block_round_trips_in_both_versions() {
     for version in [1, 2] {
         let mut block = BlockEncoder::new(version);
-        // more symbols than a step of the symbol index
+        // so many symbols that the position of more than one is kept
         for i in 0..500 {
             let times: Vec<i64> = (0..7).map(|k| 1_000 + i as i64 + k * 15_000).collect();
             let mut values: Vec<f64> = (0..7).map(|k| k as f64 * 0.1 + i as f64).collect();
@@ -109,11 +109,11 @@ fn series_that_cannot_be_stored_are_passed_over() {
 
 #[test]
 fn a_chunk_as_the_format_describes_it() {
-    // 3 samples: t = 1000, 1060, 1120, each of value 1.0
+    // the chunk has 3 samples: t = 1000, 1060 and 1120, each with value 1.0
     let mut data = vec![0, 3, 0xd0, 0x0f];
     data.extend(1f64.to_bits().to_be_bytes());
     data.push(60);
-    // value 0, difference of differences 0, value 0: three bits
+    // three zero bits: the value is unchanged, the distance is unchanged, the value is unchanged
     data.push(0);
     let mut samples = Samples::default();
     assert_eq!(xor::decode(&data, &mut samples), Some(()));
@@ -139,7 +139,7 @@ fn refuses_other_versions_and_damage() {
             } else {
                 bad.index[at] ^= 0x10;
             }
-            // no checksum covers padding
+            // padding may be damaged without an error, because no checksum covers it
             let padding = !cut && files.index[at] == 0;
             assert!(walk(&bad).is_err() || padding, "byte {at}, cut: {cut}");
         }
@@ -220,7 +220,7 @@ fn the_fuzz_target_on_damaged_blocks() {
             bytes[at] = rng.next_u64() as u8;
         }
         fuzz::block_files(&bytes);
-        // valid checksums around symbols and entries whose lengths may fit
+        // random symbols and entries, but with valid checksums and mostly small lengths
         let mut content: Vec<u8> =
             (0..rng.below(200)).map(|_| (rng.next_u64() >> rng.below(64)) as u8).collect();
         content.extend_from_slice(&bytes[..bytes.len().min(rng.below(300) as usize)]);

@@ -40,7 +40,7 @@ fn tags() {
 
 #[test]
 fn offsets_count_from_the_body() {
-    // a message of two bytes, with a string that declares more bytes
+    // a message of two bytes has a string that claims to be longer
     let body = [0x0a, 0x02, 0x0a, 0x05, 0x00, 0x00, 0x00, 0x00];
     let mut r = Reader::new(&body);
     r.tag().unwrap();

@@ -1,4 +1,5 @@
-//! The error for each kind of invalid input. Valid series of the same request are accepted.
+//! For each kind of invalid input, checks the error, and that the valid series of the same request are
+//! accepted.
 
 use crate::plenty;
 use crate::proto::{self, Histogram, pack, v1, v2};
@@ -33,7 +34,7 @@ fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
     decoded.map(|()| batch)
 }
 
-/// Labels of each series as text, or the error of [`labels_of`].
+/// Returns the labels of each series as text, or the error of [`labels_of`] if they are invalid.
 fn resolve(batch: &Batch) -> Vec<Result<String, SeriesRefusal>> {
     let mut builder = LabelsBuilder::new();
     let labels = |s| labels_of(batch.label_bytes(s), &mut builder).map(|l| l.to_string());
@@ -114,7 +115,7 @@ fn every_truncation_of_a_message() {
 
 #[test]
 fn a_field_of_ours_with_another_type() {
-    // a varint in place of timeseries, samples and value
+    // the field has the right number but holds a varint: in the request, in a series and in a sample
     for message in [&b"\x08\x01"[..], b"\x0a\x02\x10\x01", b"\x0a\x04\x12\x02\x08\x01"] {
         let error = decode(Version::V1, &pack(message)).unwrap_err();
         assert!(matches!(error, DecodeError::Wire(WireError { fault: Fault::Mismatch, .. })), "{error}");
@@ -167,7 +168,8 @@ fn labels_that_are_not_text_or_not_labels() {
     check(b"\x0a\x02\x0a", SeriesRefusal::DamagedLabels(1));
     check(b"\x0a\x02\x08\x01", SeriesRefusal::DamagedLabels(3));
     check(b"\xff", SeriesRefusal::DamagedLabels(0));
-    // valid but not canonical: value before name, an unknown field, a length in two bytes
+    // the labels are valid but not canonical: the value comes before the name, a field is unknown, and a
+    // length takes two bytes
     let raw = b"\x0a\x8f\x00\x12\x02up\x0a\x08__name__\x18\x01";
     let raw = [&raw[..1], &[0x90, 0x00], &raw[3..]].concat();
     let labels = labels_of(&raw, &mut LabelsBuilder::new()).unwrap();
@@ -176,7 +178,7 @@ fn labels_that_are_not_text_or_not_labels() {
 
 #[test]
 fn labels_and_samples_mixed() {
-    // label, sample, label
+    // a series whose fields are a label, a sample, and another label
     let (a, b) = (series(&[("__name__", "up")]), series(&[("job", "x")]));
     let inner = |s: &v1::TimeSeries| prost::Message::encode_to_vec(s);
     let merged = [inner(&a), inner(&b)].concat();
@@ -222,7 +224,7 @@ fn floods_are_bounded() {
     check(Version::V2, b"\x22\x00".repeat(2_000_001), "symbols", 2_000_000);
     check(Version::V1, field(0x0a, &b"\x1a\x00".repeat(250_001)), "exemplars", 250_000);
     check(Version::V1, b"\x1a\x03\x12\x01m".repeat(250_001), "metadata entries", 250_000);
-    // 6,000 series with 12 KiB of labels each, by reference
+    // 6,000 series refer to the same 12 KiB of labels
     let name = field(0x22, b"__name__");
     let value = field(0x22, &[b'v'; 12 << 10]);
     let one = field(0x2a, b"\x0a\x02\x01\x02\x12\x00");
@@ -321,7 +323,7 @@ fn bad_references_leave_out_one_series() {
 
 #[test]
 fn exemplars_with_long_labels_are_left_out() {
-    // the first exemplar's texts have 128 characters, but more bytes
+    // the first exemplar is allowed: its texts have 128 characters, although they have more bytes
     let values = ["é".repeat(120), "é".repeat(121), "short".to_owned()];
     let exemplar =
         |value: &String| v1::Exemplar { labels: vec![label("trace_id", value)], value: 1.0, timestamp: 2 };
@@ -357,7 +359,7 @@ fn a_series_behind_a_refused_one_keeps_its_labels() {
         metadata: Some(v2::Metadata { kind: 1, help_ref, unit_ref: 0 }),
         ..v2::TimeSeries::default()
     };
-    // the labels of the second series are written before its metadata is found to be invalid
+    // the labels of the second series are already in the batch when its metadata turns out to be invalid
     let timeseries = vec![one(2, 0), one(3, 99), one(2, 0), one(3, 0)];
     let batch = decode(Version::V2, &proto::body(&v2::Request { symbols, timeseries })).unwrap();
     assert_eq!(batch.refused_series, 1);
@@ -370,11 +372,11 @@ fn symbol_tables() {
     let series = b"\x2a\x08\x0a\x02\x01\x02\x12\x02\x10\x05".to_vec();
     let symbols = b"\x22\x00\x22\x08__name__\x22\x02up".to_vec();
     let ok = |message: Vec<u8>| resolve(&decode(Version::V2, &pack(&message)).unwrap());
-    // symbols after the series, or before and after it
+    // the symbols come after the series, then both before and after it
     assert_eq!(ok([series.clone(), symbols.clone()].concat()), [Ok("up{}".into())]);
     let around = [&symbols[..2], &series, &symbols[2..], &series].concat();
     assert_eq!(ok(around), [Ok("up{}".into()), Ok("up{}".into())]);
-    // references that are not packed, in several fields, and as overlong varints
+    // references may be unpacked, in several fields, or encoded with needless bytes
     let one_by_one = b"\x2a\x08\x08\x01\x12\x02\x10\x05\x08\x02".to_vec();
     let pieces = b"\x2a\x0a\x0a\x01\x01\x12\x02\x10\x05\x0a\x01\x02".to_vec();
     let needless = b"\x2a\x09\x0a\x03\x01\x82\x00\x12\x02\x10\x05".to_vec();
@@ -384,10 +386,10 @@ fn symbol_tables() {
         assert_eq!(resolve(&batch), vec![Ok("up{}".into()); 3]);
         assert!(batch.floats.series.iter().all(|s| s.key == batch.floats.series[0].key));
     }
-    // packed fields that end inside a reference
+    // a reference is split over two fields
     let message = [symbols.clone(), b"\x2a\x06\x0a\x01\x81\x0a\x01\x01".to_vec()].concat();
     assert_eq!(decode(Version::V2, &pack(&message)).unwrap_err().kind(), ErrorKind::Invalid);
-    // the first symbol is not empty; there are no symbols
+    // first, the first symbol is not the empty string; then there are no symbols at all
     let error = decode(Version::V2, &pack(&symbols[2..])).unwrap_err();
     assert_eq!(error.to_string(), "the first symbol has 8 bytes, it must be the empty string");
     let batch = decode(Version::V2, &pack(&series)).unwrap();
@@ -409,7 +411,7 @@ fn the_other_versions_message_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().ends_with(other), "{error}");
     }
-    // unknown fields beside known ones, and no fields
+    // unknown fields are ignored if there are also known ones; a message without fields is valid
     let unknown = b"\x7a\x03new";
     let plain = |body: &[u8]| snap::raw::Decoder::new().decompress_vec(body).unwrap();
     for (version, body, known) in

@@ -1,4 +1,4 @@
-//! Memory is reserved before it is used, for any contents of a body.
+//! Checks that a decoder reserves memory before it uses it, whatever a body contains.
 
 use crate::proto::pack;
 use model::{Batch, ErrorKind};
@@ -8,7 +8,8 @@ use stdx::budget::Account;
 
 const MIB: u64 = 1 << 20;
 
-/// Decodes with an account of `limit_bytes`. Returns the result and the largest reservation.
+/// Decodes with an account that is limited to `limit_bytes`. Returns the result and the largest number of
+/// bytes that were reserved.
 fn decode(version: Version, message: &[u8], limit_bytes: u64) -> (Result<Batch, DecodeError>, u64) {
     let account = Account::new("inflight", limit_bytes);
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
@@ -30,7 +31,7 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
     field
 }
 
-/// Messages that take much more memory than their length.
+/// Messages whose decoded form needs much more memory than the messages themselves.
 fn amplifiers() -> Vec<(&'static str, Version, Vec<u8>)> {
     let symbols = |texts: &[&str]| texts.iter().flat_map(|t| field(4, t.as_bytes())).collect::<Vec<_>>();
     let long = "x".repeat(15 << 10);

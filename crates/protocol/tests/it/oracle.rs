@@ -1,4 +1,5 @@
-//! Damaged messages: our decoder accepts what prost accepts, and finds the same series.
+//! Decodes damaged messages with our decoder and with prost. Ours must accept what prost accepts, and find
+//! the same series.
 
 use crate::fuzz::messages;
 use crate::proto::{pack, v1, v2};
@@ -10,7 +11,7 @@ use protocol::{DecodeError, Decoder as _, Fault};
 use stdx::damage::{damage, mutations};
 use stdx::rng::Rng;
 
-/// Series with samples: labels (`None` if invalid), timestamps and value bits.
+/// The series that have samples: their labels (`None` if invalid), and their timestamps and value bits.
 type Request = Vec<(Option<Labels>, Vec<(i64, u64)>)>;
 
 fn labels<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Option<Labels> {
@@ -29,7 +30,7 @@ fn prost_v1(message: &[u8]) -> Option<Request> {
     Some(series.collect())
 }
 
-/// Decodes by prost, without series of invalid references.
+/// Decodes with prost, and drops the series whose references are invalid.
 fn prost_v2(message: &[u8]) -> Option<Request> {
     let request = v2::Request::decode(message).ok()?;
     let known = |r: &u32| (*r as usize) < request.symbols.len();

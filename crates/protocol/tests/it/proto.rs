@@ -1,4 +1,4 @@
-//! The messages for prost.
+//! The protobuf messages of both protocol versions, as prost decodes them.
 
 use prost::Message;
 
@@ -133,7 +133,7 @@ pub(crate) mod v2 {
     }
 }
 
-/// Fields of a native histogram, with the same numbers in both versions.
+/// A native histogram. The numbers of its fields are the same in both versions.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Histogram {
     #[prost(uint64, tag = "1")]

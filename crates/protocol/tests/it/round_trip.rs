@@ -1,4 +1,5 @@
-//! Round trips between our encoders and decoders and prost. A request is a list of [`Series`].
+//! Encodes requests with our encoders or with prost, decodes them with the other, and compares. A request is
+//! a list of [`Series`].
 
 use crate::proto::{self, v1, v2};
 use model::{Batch, Exemplar, Labels, LabelsBuilder, LabelsRef, Metadata, MetricKind, SeriesKey};
@@ -10,7 +11,7 @@ use protocol::remote_write::{Decoder, Version};
 
 type Pairs = Vec<(String, String)>;
 
-/// One time series. Values are bits, to compare NaNs.
+/// A series as this test generates it. Values are kept as bits, so that NaNs can be compared.
 #[derive(Debug, Clone, PartialEq)]
 struct Series {
     labels: Pairs,
@@ -49,7 +50,7 @@ fn labels(pairs: &[(String, String)]) -> Labels {
     Labels::from_pairs(&pairs)
 }
 
-/// Label sets of a few words. Neighbors share labels.
+/// Generates labels from a small vocabulary, so that consecutive series often share labels.
 fn label_pairs(named: bool) -> impl Strategy<Value = Pairs> {
     let name = prop_oneof!["[a-e]", "[a-z_é]{1,9}", "[n]{120,140}"];
     let value = prop_oneof!["[x-z]", "\\PC{1,20}", "[v]{120,140}"];
@@ -75,7 +76,7 @@ fn sample() -> impl Strategy<Value = (i64, u64)> {
     (time, value)
 }
 
-/// Leaves out labels beyond an exemplar's limit.
+/// Drops the labels with which an exemplar would exceed its limit on characters.
 fn of_exemplar(labels: Pairs) -> Pairs {
     let mut left = model::caps::EXEMPLAR_LABEL_CHARS_MAX;
     let fits = |(name, value): &(String, String)| {
@@ -233,7 +234,7 @@ fn without_metadata(request: &[Series]) -> Vec<Series> {
     request.iter().map(|s| Series { metadata: none.clone(), ..s.clone() }).collect()
 }
 
-/// Replaces negative zeros, because prost does not encode them.
+/// prost does not encode negative zeros, so they are replaced before the comparison.
 fn without_negative_zeros(mut request: Vec<Series>) -> Vec<Series> {
     for s in &mut request {
         let values = s.samples.iter_mut().map(|(_, v)| v);
@@ -259,7 +260,7 @@ proptest! {
 
     #[test]
     fn prost_reads_what_we_write(request in requests()) {
-        // messages with NaNs are not equal to themselves, so texts are compared
+        // NaNs make messages differ from themselves, so their debug texts are compared
         let theirs = proto::unpack::<v1::WriteRequest>(&encode_v1(&request));
         prop_assert_eq!(format!("{theirs:?}"), format!("{:?}", prost_v1(&request)));
         let theirs = proto::unpack::<v2::Request>(&encode_v2(&request));
@@ -300,7 +301,7 @@ proptest! {
     }
 }
 
-/// True for metadata without content, which 2.0 cannot express.
+/// Version 2.0 cannot express metadata that has neither type nor texts.
 fn is_empty_metadata(m: &Metadata) -> bool {
     m.kind == MetricKind::Unknown && m.help.is_empty() && m.unit.is_empty()
 }

@@ -51,19 +51,19 @@ impl Request {
         }
     }
 
-    /// A POST with parameters as a form.
+    /// A POST request whose parameters are sent as a form in the body.
     pub(crate) fn form(path: &str, params: &[(&str, &str)]) -> Self {
         let form = Self::post(path, encoded(params).into_bytes());
         form.header("Content-Type", "application/x-www-form-urlencoded")
     }
 
-    /// Sets a header, and replaces headers of the same name.
+    /// Sets a header. Headers with the same name are replaced.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
         self.and_header(name, value)
     }
 
-    /// Adds a header beside headers of the same name.
+    /// Adds a header, even if there is one with the same name.
     pub(crate) fn and_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -78,7 +78,8 @@ impl Request {
         self.header("X-Scope-OrgID", tenant)
     }
 
-    /// True for paths that accept samples. Their errors are plain text.
+    /// True for the paths to which samples are sent. Their errors are plain text, those of other paths are
+    /// JSON.
     pub(crate) fn is_write(&self) -> bool {
         ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&self.path.as_str())
     }
@@ -93,7 +94,8 @@ impl Request {
         self
     }
 
-    /// Everything up to the body. `Content-Length` is added unless it or `Transfer-Encoding` is set.
+    /// Returns everything before the body. `Content-Length` is added if neither it nor `Transfer-Encoding`
+    /// was set.
     pub(crate) fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -133,7 +135,7 @@ impl Reply {
             .unwrap_or_else(|e| panic!("no JSON ({e}) in {} {}", self.status, self.text()))
     }
 
-    /// Fails unless the status is `status` and the text has each of `mentions`.
+    /// Panics unless the status is `status` and the text contains all of `mentions`.
     #[track_caller]
     pub(crate) fn expect(&self, status: u16, mentions: &[&str]) -> &Self {
         let text = self.text();

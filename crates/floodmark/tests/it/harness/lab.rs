@@ -1,4 +1,4 @@
-//! `floodmark lab` as a process.
+//! Runs `floodmark lab` as a process.
 
 use super::process::command;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,12 +7,12 @@ use std::process::{Child, Output, Stdio};
 
 pub(crate) struct Running {
     child: Child,
-    /// Lines on stderr up to the awaited line.
+    /// Everything that the lab has written to stderr up to the line that [`Running::start`] waited for.
     pub(crate) said: String,
 }
 
 impl Running {
-    /// Starts the lab and waits for a line on stderr with `text`.
+    /// Starts the lab, and waits until it writes a line that contains `text` to stderr.
     pub(crate) fn start(args: &[&str], text: &str) -> Self {
         let mut child =
             command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
@@ -21,12 +21,12 @@ impl Running {
         while !said.contains(text) {
             assert_ne!(stderr.read_line(&mut said).expect("read stderr"), 0, "the lab ended: {said}");
         }
-        // a full pipe would block the process
+        // keep reading, because the lab would block when the pipe is full
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         Self { child, said }
     }
 
-    /// Ends the lab with SIGINT. Returns exit status and output.
+    /// Ends the lab with SIGINT. Returns its exit status and what it wrote to stdout.
     pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::INT).expect("interrupt the lab");
@@ -53,7 +53,7 @@ pub(crate) fn lab(args: &[&str]) -> Output {
         .expect("run the lab")
 }
 
-/// Stdout of a successful command.
+/// Returns what a command wrote to stdout. Panics if the command failed.
 #[track_caller]
 pub(crate) fn good(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,5 @@
-//! A load whose values are computed from series and time. So one number for each writer tells what was acknowledged.
+//! Writers whose values are computed from series and time. To know what was acknowledged, a test has to
+//! remember only one number for each writer.
 
 use super::http::{Connection, Reply, Request};
 use super::now_ms;
@@ -11,35 +12,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::mix;
 
-/// Series of a writer. Each request contains all of them.
+/// Number of series of a writer. Each request has samples of all of them.
 const SERIES: u64 = 20;
 
-/// Samples of each series in a request.
+/// Number of samples that a request has for each series.
 const SAMPLES: u64 = 5;
 
-/// Time between two samples of a series.
 const STEP_MS: i64 = 10;
 
-/// Requests that one query reads back, few enough for a server with little memory.
+/// Number of requests whose samples are read back with one query, so that the query needs little memory in
+/// the server.
 const PAGE: u64 = 500;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    /// `None` for requests without a tenant header.
+    /// `None` if requests have no tenant header.
     tenant: Option<String>,
     seed: u64,
     id: u64,
     base_ms: i64,
-    /// Acknowledged requests. Each request is retried until it is acknowledged.
+    /// How many requests were acknowledged. A request is retried until it is acknowledged, so these are the
+    /// first ones.
     pub(crate) acknowledged: u64,
-    /// True if the next request was sent but not acknowledged. Some of its series may be stored.
+    /// True if a request was sent but not acknowledged. Some of its samples may be stored, and they may be
+    /// found by later queries.
     pub(crate) has_unacknowledged_request: bool,
     pub(crate) refused: u64,
 }
 
 impl Writer {
     pub(crate) fn new(seed: u64, id: u64) -> Self {
-        // so long ago that a run seldom waits for the clock
+        // the first sample is so old that a run rarely has to wait until the time of the next sample has come
         let base_ms = now_ms() - 50 * 60_000;
         Self {
             tenant: None,
@@ -61,7 +64,8 @@ impl Writer {
         let _gone = self.try_run(address, |_| stop.load(Ordering::Relaxed), |_| {});
     }
 
-    /// Writes until `requests` are acknowledged. Respects `Retry-After`.
+    /// Writes until `requests` requests are acknowledged. After a refusal, waits as long as `Retry-After`
+    /// says.
     pub(crate) fn catch_up(&mut self, address: SocketAddr, requests: u64) -> io::Result<()> {
         let wait = |reply: &Reply| {
             let seconds = reply.header("retry-after").and_then(|seconds| seconds.parse().ok());
@@ -79,7 +83,7 @@ impl Writer {
         let mut connection = Connection::open(address)?;
         while !is_over(self) {
             if self.next_ms() > now_ms() {
-                // a server refuses samples from the future
+                // the server refuses samples from the future
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
@@ -96,7 +100,7 @@ impl Writer {
                         "503 without Retry-After: {}",
                         reply.text()
                     );
-                    // another partition may have stored its part
+                    // part of the request may have been stored by another partition
                     self.refused += 1;
                     wait(&reply);
                 }
@@ -116,7 +120,7 @@ impl Writer {
         reply
     }
 
-    /// End time of the next request's samples.
+    /// Returns the time at which the samples of the next request end.
     fn next_ms(&self) -> i64 {
         self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS
     }
@@ -142,7 +146,7 @@ impl Writer {
         let (seed, id, base_ms) = (self.seed, self.id, self.base_ms);
         (request * SAMPLES..(request + 1) * SAMPLES).map(move |i| {
             let random = mix(seed ^ mix(id ^ mix(series ^ mix(i))));
-            // whole numbers and binary fractions
+            // whole numbers and fractions, whose text form has the same bits
             let value = match random % 3 {
                 0 => (random >> 40) as f64,
                 _ => (random >> 11) as f64 / (1u64 << 53) as f64 * 1e6,
@@ -151,8 +155,9 @@ impl Writer {
         })
     }
 
-    /// Every acknowledged sample of the requests from `from` on must be stored once, with the same bits. Other
-    /// samples may only be of the unacknowledged request.
+    /// Checks the samples of all requests from number `from` on. Each acknowledged sample must be stored
+    /// once, with the same bits. The only other samples that may be stored are those of the unacknowledged
+    /// request.
     #[track_caller]
     pub(crate) fn verify(&self, server: &Server, from: u64) {
         let found = self.found(server, from);
@@ -174,8 +179,9 @@ impl Writer {
         }
     }
 
-    /// Reads during writes, and returns the number of requests found for each series. A series must be a prefix of
-    /// what was sent, and not shorter than in `before`, the previous result.
+    /// Reads while the writer is writing. Each series must consist of the first requests that were sent, and
+    /// must not be shorter than before. Returns how many requests were found for each series, to be passed as
+    /// `before` next time.
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
@@ -193,7 +199,8 @@ impl Writer {
         (0..SERIES).map(requests_of).collect()
     }
 
-    /// Returns the number of missing acknowledged samples. No sample may be stored without acknowledgement, or twice.
+    /// Counts the acknowledged samples that are missing. Panics if there is a sample that was not
+    /// acknowledged, or one that is stored twice.
     #[track_caller]
     pub(crate) fn count_missing(&self, server: &Server) -> usize {
         let found = self.found(server, 0);
@@ -212,9 +219,9 @@ impl Writer {
         self.acknowledged * SERIES * SAMPLES
     }
 
-    /// Stored samples of the requests from `from` on, read in pages.
+    /// Reads the stored samples of all requests from number `from` on, page by page.
     fn found(&self, server: &Server, from: u64) -> Matrix {
-        // includes the unacknowledged request
+        // one more than was acknowledged, to find the samples of the unacknowledged request
         let to = self.acknowledged + 1;
         let mut all = Matrix::new();
         for first in (from..to).step_by(PAGE as usize) {

@@ -1,4 +1,4 @@
-//! The server as a process.
+//! Runs the server as a process.
 
 use super::http::{self, Reply, Request};
 use super::{PATIENCE, tls, wait_for};
@@ -34,19 +34,19 @@ impl Options {
         self
     }
 
-    /// A data directory that outlives the server.
+    /// Uses a directory that is not deleted together with the server.
     pub(crate) fn data_dir(mut self, dir: &Path) -> Self {
         self.data_dir = Some(dir.into());
         self
     }
 
-    /// A port that stays the same over restarts.
+    /// Uses a given port, so that the server has the same address after a restart.
     pub(crate) const fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Lets the server store its own metrics. Most tests count samples, so they do without.
+    /// Lets the server store its own metrics. This is off by default, because most tests count samples.
     pub(crate) const fn monitor_itself(mut self) -> Self {
         self.is_monitoring_itself = true;
         self
@@ -57,15 +57,15 @@ impl Options {
         self
     }
 
-    /// Allows warnings and errors with this text.
+    /// Allows warnings and errors that contain this text.
     pub(crate) fn allow(mut self, text: &'static str) -> Self {
         self.allowed.push(text);
         self
     }
 }
 
-/// A server with its data directory. Dropping it kills the process. Warnings, errors and panics in the log fail the
-/// test, unless they are allowed.
+/// A running server and its data directory. When this is dropped, the process is killed. The test then fails
+/// if the log has panics, or warnings and errors that are not allowed.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -76,7 +76,6 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server with default options, and waits until it is ready.
     pub(crate) fn new() -> Self {
         Self::start(Options::default())
     }
@@ -98,7 +97,7 @@ impl Server {
         self.wait_until_ready();
     }
 
-    /// Like [`Server::restart`], without waiting.
+    /// Like [`Server::restart`], but does not wait until the server is ready.
     pub(crate) fn restart_unready(&mut self) {
         let ended = self.child.try_wait().expect("ask for the child's state");
         assert!(ended.is_some(), "still running");

@@ -1,4 +1,4 @@
-//! Tables in Azure's blob storage, emulated by Azurite.
+//! Tables in Azure's blob storage, for which Azurite stands in.
 
 use super::{compact, fill, seed};
 use crate::harness::ledger::Writer;
@@ -7,11 +7,11 @@ use crate::harness::{Options, Server, wait_for};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Azurite's default account, and its published key.
+/// The account that Azurite has by default, with its published key.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Creates a container. The request is signed with "Shared Key" of Azure's REST API.
+/// A script that creates a container. It signs the request with the "Shared Key" of Azure's REST API.
 const MAKE_CONTAINER: &str = r#"
 const [port, account, key, container] = process.argv.slice(1);
 const headers = { "x-ms-date": new Date().toUTCString(), "x-ms-version": "2021-08-06", "Content-Length": 0 };

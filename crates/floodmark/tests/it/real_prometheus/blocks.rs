@@ -1,4 +1,5 @@
-//! Imports blocks of a real Prometheus, and compares answers with that Prometheus.
+//! Imports blocks that a real Prometheus wrote, and compares Floodmark's answers with those of that
+//! Prometheus.
 
 use super::same_data;
 use super::servers::Prometheus;
@@ -10,10 +11,11 @@ use protocol::exposition::{self, Dialect};
 use serde_json::Value;
 use std::path::Path;
 
-/// 2026-11-20, noon.
+/// Noon on 2026-11-20, in UTC.
 const NOON_MS: i64 = 1_795_176_000_000;
 
-/// Ten minutes of data: within one two-hour block, across two blocks, and across midnight.
+/// Imports ten minutes of data that are either within a two-hour block, or in two blocks, or on both sides of
+/// midnight.
 #[test]
 fn imported_blocks_have_what_their_prometheus_answers() {
     for after_noon_min in [90, 125, 12 * 60 + 4] {
@@ -29,7 +31,7 @@ fn imported_blocks_have_what_their_prometheus_answers() {
 
 fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     let prometheus = prometheus.start_quiet();
-    // deleted samples that are still in the chunks
+    // delete samples; they remain in the chunks of the block
     let (from, to) = (seconds(end_ms - 300_000), seconds(end_ms - 100_000));
     let gone = [
         ("match[]", "by_code{code=\"404\"}"),
@@ -63,7 +65,7 @@ fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The data as OpenMetrics text, without samples that text cannot express.
+/// Returns the test data as OpenMetrics text, without the samples that text cannot express.
 fn openmetrics(end_ms: i64) -> Vec<u8> {
     let mut all = Vec::new();
     for series in same_data::everything(end_ms) {

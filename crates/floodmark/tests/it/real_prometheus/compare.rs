@@ -1,4 +1,4 @@
-//! Sends the same queries to Floodmark and to Prometheus, and compares the answers.
+//! Sends the same queries to Floodmark and to Prometheus, and compares their answers.
 
 use super::servers::Prometheus;
 use crate::harness::read::{Matrix, data, matrix, sample, seconds};
@@ -6,14 +6,14 @@ use crate::harness::{Request, Server, wait_for};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A past time range for which both servers have all samples.
+/// A range of time that has passed, and for which both servers have all samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
 }
 
-/// Compares all samples bit by bit. The error describes the differences.
+/// Compares all samples of both servers bit by bit. The error describes how they differ.
 pub(crate) fn raw_samples(
     server: &Server,
     prometheus: &Prometheus,
@@ -54,7 +54,7 @@ fn differences(ours: &Matrix, theirs: &Matrix) -> Vec<String> {
     names.iter().filter(differs).map(|n| describe(n)).collect()
 }
 
-/// Both servers must give equal answers to these queries. Their ranges suit one scrape per second.
+/// Queries to which both servers must give equal answers. Their ranges are chosen for one scrape per second.
 const QUERIES: &[&str] = &[
     "up",
     "count({__name__=~\".+\"})",
@@ -79,7 +79,7 @@ const QUERIES: &[&str] = &[
     "quantile_over_time(0.7, scrape_duration_seconds[10s])",
     "increase(process_cpu_seconds_total[9s])",
     "delta(process_resident_memory_bytes[9s])",
-    // scaled, and 1 added, because rounding errors would dominate a slope near 0
+    // the slope is scaled and increased by 1, because near 0, rounding errors would dominate
     "deriv(process_resident_memory_bytes[9s]) / 2 ^ 20 + 1",
     "predict_linear(node_memory_MemFree_bytes[9s], 60)",
     "changes(go_memstats_alloc_bytes[10s])",
@@ -134,7 +134,7 @@ pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, w
     let window = [("start", start.as_str()), ("end", end.as_str())];
     let check = |path: &str, params: &[(&str, &str)]| {
         let request = Request::ask(path, params).tenant(tenant);
-        // Prometheus applies the time range only roughly
+        // repeated until the answers are equal, because Prometheus applies the time range only roughly
         wait_for(&format!("{path} {params:?} to be equal"), || {
             let (ours, theirs) =
                 (texts(&data(&server.send(&request))), texts(&data(&prometheus.send(&request))));
@@ -154,7 +154,7 @@ pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, w
     }
 }
 
-/// Texts of the members of a list, or of the entries of an object.
+/// Returns the elements of a list, or the entries of an object, as texts.
 fn texts(data: &Value) -> BTreeSet<String> {
     match data {
         Value::Array(list) => list.iter().map(Value::to_string).collect(),
@@ -163,7 +163,7 @@ fn texts(data: &Value) -> BTreeSet<String> {
     }
 }
 
-/// Answers must have the same type, series and times. Values may differ by rounding errors.
+/// Compares two answers. Type, series and times must be equal, but values may differ by rounding errors.
 pub(crate) fn same(ours: &Value, theirs: &Value) -> Result<(), String> {
     if ours["resultType"] != theirs["resultType"] {
         return Err(format!("{} is not {}", ours["resultType"], theirs["resultType"]));

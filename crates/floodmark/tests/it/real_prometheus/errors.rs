@@ -1,13 +1,13 @@
-//! Sends the same invalid requests to Floodmark and to Prometheus, and compares the errors.
+//! Sends the same invalid requests to Floodmark and to Prometheus, and compares their errors.
 
 use super::servers::Prometheus;
 use crate::harness::{Reply, Request, Server};
 
-/// Parts of the answers that must be equal.
+/// Which parts of the two answers must be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Alike {
     Text,
-    /// Status and error type. The texts of parse errors differ.
+    /// Only the status and the error type, because the texts of parse errors differ.
     Kind,
 }
 use Alike::{Kind, Text};
@@ -76,13 +76,13 @@ const REQUESTS: &[Case] = &[
     ("/api/v1/label/a/values", &[("end", "x")], Kind),
     ("/api/v1/query_exemplars", &[("query", "a"), ("start", "2"), ("end", "1")], Kind),
     ("/api/v1/query_exemplars", &[("start", "1"), ("end", "2")], Kind),
-    // valid requests
+    // these requests are valid
     (QUERY, &[("query", "a{b!~\".*\"}"), ("time", "1")], Text),
     (QUERY, &[("query", "vector(1) == bool 1"), ("time", "1")], Text),
     (QUERY, &[("query", "1"), ("time", "1"), ("limit", "0")], Text),
 ];
 
-/// Both servers must answer each request alike.
+/// Checks that both servers answer each request in the same way.
 pub(crate) fn are_alike(server: &Server, prometheus: &Prometheus) {
     let mut wrong = Vec::new();
     for (path, params, alike) in REQUESTS {

@@ -1,4 +1,4 @@
-//! Two Prometheus servers scrape the same targets, and one is killed.
+//! Two Prometheus servers scrape the same targets as a highly available pair, and one of them is killed.
 
 use super::servers::{NodeExporter, Prometheus};
 use crate::harness::read::{Matrix, data, matrix, seconds};
@@ -9,10 +9,11 @@ use std::time::Duration;
 
 const FAILOVER_MS: i64 = 3000;
 
-/// What sender and machine may add to the failover time.
+/// How much longer than configured a failover may take, because of delays in the sender and on a busy
+/// machine.
 const LAG_MS: i64 = 10_000;
 
-/// The elected replica and the number of failovers. `None` before the first election.
+/// Returns which replica is elected, and how many failovers there were. `None` before the first election.
 fn elected(server: &Server) -> Option<(String, u64)> {
     let tracker = data(&server.send(&Request::get("/api/v1/ha_tracker")));
     let clusters = tracker["clusters"].as_array().unwrap();
@@ -27,8 +28,8 @@ fn everything(send: impl Fn(&Request) -> crate::harness::Reply) -> Matrix {
     matrix(&data(&send(&Request::form("/api/v1/query", &params))))
 }
 
-/// Every stored sample must be from one of the two servers. None may be missing from the time in which a server was
-/// elected.
+/// Every stored sample must come from one of the two servers. While one of them was elected, none of its
+/// samples may be missing.
 #[test]
 fn a_pair_of_servers_is_stored_as_one() {
     let Some(exporter) = NodeExporter::find() else { return };
@@ -60,7 +61,7 @@ fn a_pair_of_servers_is_stored_as_one() {
     assert_eq!(failed, [0.0], "duplicates are not answered with success");
 
     let after = everything(|request| survivor.send(request));
-    // the write-ahead log of the killed server has its samples
+    // the killed server is started again, because its write-ahead log has its samples
     let killed = killed.start_quiet();
     let before = everything(|request| killed.send(request));
     wait_for("the survivor's samples", || {
@@ -69,7 +70,7 @@ fn a_pair_of_servers_is_stored_as_one() {
     });
 }
 
-/// Compares stored samples with both servers. The error says which samples are not stored yet.
+/// Compares the stored samples with those of both servers. The error says which samples are not stored yet.
 fn compare(stored: &Matrix, before: &Matrix, after: &Matrix, end_ms: i64) -> Result<(), String> {
     assert!(stored.len() > 100, "{} series are too few to compare", stored.len());
     let (mut last_before, mut first_after, mut gap_ms) = (i64::MIN, i64::MAX, 0);

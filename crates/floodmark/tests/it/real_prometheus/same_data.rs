@@ -10,15 +10,14 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use stdx::rng::{Rng, mix};
 
-/// Interval between two samples of a series.
 const STEP_MS: i64 = 10_000;
 
 const SAMPLES: i64 = 60;
 
-/// Writes everything to both. Returns the time of the last sample.
+/// Writes all series to both servers. Returns the time of the last sample.
 pub(crate) fn write(server: &Server, prometheus: &Prometheus) -> i64 {
     let end_ms = now_ms() / 1000 * 1000 - 5_000;
-    // requests are in order of time, as Prometheus requires
+    // Prometheus requires that samples arrive in the order of time
     let all = everything(end_ms);
     for part in 0..6 {
         let window = end_ms - (SAMPLES - part * 10) * STEP_MS..end_ms - (SAMPLES - part * 10 - 10) * STEP_MS;
@@ -43,7 +42,7 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         let with = |name: &str| {
             Series::new(&[("__name__", name), ("instance", instance), ("job", "api"), ("zone", zone)])
         };
-        // counters with resets, and a counter that goes stale and returns
+        // counters that are reset, and a counter that goes stale and comes back
         let mut total = 0.0;
         let resets = times().map(|(i, t)| {
             total = if i % 17 == 0 {
@@ -56,7 +55,7 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         all.push(with("resets_total").samples(resets.collect::<Vec<_>>()));
         let gaps = times().filter(|(i, _)| !(20..30).contains(i));
         all.push(with("gaps").samples(gaps.map(|(i, t)| (t, if i == 19 { stale } else { (i * i) as f64 }))));
-        // irregular times, values of every magnitude
+        // samples at irregular times, with values of very different magnitude
         let odd = times().map(|(i, t)| {
             let exponent = (i - 30) * 10;
             (t + (mix(i as u64) % 900) as i64, (i as f64 / 3.0) * 10f64.powi(exponent as i32))
@@ -78,13 +77,13 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         let series = Series::new(&[("__name__", "by_code"), ("code", code), ("text", text)]);
         all.push(series.samples(times().map(|(i, t)| (t, (mix(i as u64 ^ 99) % 100) as f64))));
     }
-    // names that are not identifiers
+    // names that need quotes in PromQL
     let utf8 = Series::new(&[("__name__", "dotted.name"), ("a.b", "c d"), ("x", "1")]);
     all.push(utf8.samples(times().map(|(i, t)| (t, i as f64))));
     all
 }
 
-/// Every operator and every function at least once.
+/// Uses every operator and every function at least once.
 const QUERIES: &[&str] = &[
     "resets_total",
     "gaps",
@@ -253,7 +252,8 @@ const QUERIES: &[&str] = &[
     "resets_total[0s:1s]",
 ];
 
-/// Sends instant and range queries. Returns their number, and the answers that differ.
+/// Sends every query as an instant query and as a range query. Returns how many were sent, and how the
+/// answers differ.
 pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usize, Vec<String>) {
     let start_ms = end_ms - SAMPLES * STEP_MS;
     let (mut asked, mut crashed) = (0, 0);
@@ -263,7 +263,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
         let (ours, theirs) = (server.send(&request), prometheus.send(&request));
         asked += 1;
         if theirs.status == 422 && theirs.text().contains("unexpected error: runtime error") {
-            // a panic of Prometheus cannot be compared
+            // a query on which Prometheus panics cannot be compared
             crashed += 1;
             eprintln!("Prometheus crashed on {path} {params:?}: {}", theirs.text());
             assert_eq!(ours.status, 200, "{path} {params:?}: {}", ours.text());
@@ -288,7 +288,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
             wrong.push(format!("{path} {params:?}\n    {why}"));
         }
     };
-    // the queries are at a sample, between two samples, in a gap, and after all series are stale
+    // the times are at a sample, between two samples, in a gap, and after all series went stale
     let middle = start_ms + 25 * STEP_MS;
     for query in QUERIES {
         for at in [end_ms, end_ms - 1, end_ms - 4_321, middle, end_ms + 299_999, end_ms + 300_000] {
@@ -309,7 +309,8 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
     (asked, wrong)
 }
 
-/// An annotation without the metric's name and the position. `None` if Prometheus 3.5 does not have it yet.
+/// Reduces an annotation to the part that must be equal, without the metric's name and the position in the
+/// query. Returns `None` for an annotation that Prometheus 3.5 does not have yet.
 fn plain(text: &Value) -> Option<String> {
     let text = text.as_str()?;
     let end = [" (", " for metric name"].iter().filter_map(|t| text.find(t)).min().unwrap_or(text.len());

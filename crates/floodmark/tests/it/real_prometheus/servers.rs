@@ -1,4 +1,4 @@
-//! Prometheus and the node exporter as processes.
+//! Runs Prometheus and the node exporter as processes.
 
 use crate::harness::http::{self, Reply, Request};
 use crate::harness::programs::{Running, find, free_port};
@@ -9,7 +9,6 @@ use std::process::Command;
 use stdx::authority::Authority;
 use tempfile::TempDir;
 
-/// A node exporter that is not running.
 #[derive(Debug)]
 pub(crate) struct NodeExporter {
     program: PathBuf,
@@ -54,11 +53,12 @@ pub(crate) struct Prometheus {
     running: Option<Running>,
 }
 
-/// Tenants of a Prometheus, one for each version of remote write.
+/// The tenants to which a Prometheus writes: one with remote write 1.0, the other with 2.0.
 pub(crate) const TENANTS: [&str; 2] = ["one", "two"];
 
 impl Prometheus {
-    /// Finds Prometheus 3, or reports that it is missing. Earlier versions lack remote write 2.0.
+    /// Finds the program. It must be Prometheus 3, because earlier versions lack remote write 2.0. If it is
+    /// missing, this is reported.
     pub(crate) fn find() -> Option<Self> {
         let program = find(&["prometheus"]).filter(|program| {
             let help = Command::new(program).arg("--help-long").output();
@@ -71,7 +71,7 @@ impl Prometheus {
         Some(Self { program: program?, dir: tempfile::tempdir().unwrap(), queues: 0, running: None })
     }
 
-    /// Scrapes itself and `exporter` every second and writes to `floodmark`.
+    /// Starts a Prometheus that scrapes itself and `exporter` every second, and writes to `floodmark`.
     pub(crate) fn start(mut self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
         let port = free_port();
         self.queues = TENANTS.len();
@@ -79,7 +79,7 @@ impl Prometheus {
         self.run(port, &config)
     }
 
-    /// A replica of the cluster `pair` that scrapes `exporter` every second and writes to `floodmark`.
+    /// Starts a replica of the cluster `pair`. It scrapes `exporter` every second, and writes to `floodmark`.
     pub(crate) fn start_replica(
         mut self,
         floodmark: SocketAddr,
@@ -100,7 +100,8 @@ impl Prometheus {
         self.run(free_port(), &config)
     }
 
-    /// Scrapes itself every second and writes to `floodmark` over TLS, with a client certificate.
+    /// Starts a Prometheus that scrapes itself every second. It writes to `floodmark` over TLS with a client
+    /// certificate.
     pub(crate) fn start_encrypted(
         mut self,
         floodmark: SocketAddr,
@@ -127,7 +128,7 @@ impl Prometheus {
         self.running = None;
     }
 
-    /// Scrapes nothing and accepts remote write.
+    /// Starts a Prometheus that scrapes nothing. Samples can be sent to it with remote write.
     pub(crate) fn start_quiet(self) -> Self {
         self.run(free_port(), "global: {}\n")
     }
@@ -173,7 +174,8 @@ impl Prometheus {
         http::once(running.address(), request).expect("Prometheus answers")
     }
 
-    /// Creates blocks from OpenMetrics text in this Prometheus' data directory. `None` without promtool.
+    /// Turns OpenMetrics text into blocks in the data directory of this Prometheus. Returns `None` if
+    /// promtool is missing.
     pub(crate) fn make_blocks(&self, text: &[u8]) -> Option<PathBuf> {
         let promtool = find(&["promtool"])?;
         let (input, data) = (self.dir.path().join("input"), self.dir.path().join("data"));
@@ -194,7 +196,7 @@ impl Prometheus {
         lines.map(|l| l.rsplit_once(' ').unwrap().1.parse().unwrap()).collect()
     }
 
-    /// Waits until each queue has sent a sample scraped after `time_ms`.
+    /// Waits until each of the remote-write queues has sent a sample that was scraped after `time_ms`.
     pub(crate) fn wait_until_sent(&mut self, time_ms: i64) {
         wait_for("Prometheus to catch up", || {
             let sent = self.metric("prometheus_remote_storage_queue_highest_sent_timestamp_seconds");

@@ -8,13 +8,13 @@ fn check_against_snap(body: &[u8]) {
     match (&ours, &theirs) {
         (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "{body:x?}"),
         (Err(_), Err(_)) => {}
-        // we refuse the declared length before reading the elements
+        // we refuse the declared length, but the snap crate accepts it
         (Err(e), Ok(theirs)) => assert!(theirs.len() > BODY_BYTES_MAX, "{e} {body:x?}"),
         (Ok(_), Err(e)) => panic!("{e} {body:x?}"),
     }
 }
 
-/// A block of elements of all kinds, mostly valid.
+/// Generates a block with elements of all kinds, most of which are valid.
 fn random_block(rng: &mut Rng) -> Vec<u8> {
     let (mut elements, mut done) = (Vec::new(), 0u64);
     for _ in 0..rng.below(60) {
