@@ -53,8 +53,8 @@ const FORMAT: u64 = 3;
 /// The previous version, which does not record omitted series.
 const FORMAT_SILENT: u64 = 2;
 
-/// In place of a version, marks a day whose samples were deleted after it was rolled up. The sequence in the floodmark
-/// is the delete's.
+/// Stands in place of a format version for a day whose samples were deleted after it was rolled up. The sequence in
+/// its floodmark is that of the delete.
 const FORMAT_STALE: u64 = FORMAT_UNMADE - 1;
 
 /// Like [`FORMAT_STALE`], for a day that had not been rolled up.

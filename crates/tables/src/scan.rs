@@ -45,7 +45,7 @@ impl Default for ScanLimits {
     }
 }
 
-/// Matching series of one version, in table order.
+/// Series of one table version that match a selection, in table order.
 #[derive(Debug)]
 pub struct Scan {
     merge: Merge<CachedFile>,
@@ -159,7 +159,7 @@ pub(crate) fn left_out(error: &TableError) -> String {
     format!("{error}; its samples are left out")
 }
 
-/// Files that may hold wanted samples, without those that a delete hides as a whole.
+/// Files that may hold wanted samples, without those whose samples are all hidden by a delete.
 pub fn matching<'a>(files: &'a Files, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
     files.all().iter().filter(|file| may_match(file, select) && !files.is_covered(file, i64::MAX))
 }

@@ -28,7 +28,7 @@ pub const PATTERN_BYTES_MAX: usize = 2 << 20;
 /// Maximum size of compiled patterns per table.
 pub const PATTERN_BYTES_OF_TABLE_MAX: usize = 16 << 20;
 
-/// Samples to delete: those in `range` of all series that match a selector.
+/// Request to delete the samples in `range` of all series that match a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delete {
     /// A series must pass all matchers of a selector.
@@ -48,7 +48,7 @@ impl Delete {
         self.selectors.iter().any(|selector| selector.iter().all(is_any))
     }
 
-    /// True if the delete selects all series, throughout a range.
+    /// True if the delete selects all series, and its range includes `range`.
     fn covers(&self, range: TimeRange) -> bool {
         self.selects_all() && self.range.start_ms <= range.start_ms && range.end_ms <= self.range.end_ms
     }
@@ -86,7 +86,7 @@ impl Delete {
             .any(|selector| selector.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or(""))))
     }
 
-    /// True if the delete selects the original series of a rollup's series.
+    /// True if the delete selects the series from which a rollup made this series with the label [`LABEL`].
     fn selects_statistic_of(&self, labels: LabelsRef<'_>) -> bool {
         let value = |name: &str| if name == LABEL { "" } else { labels.get(name).unwrap_or("") };
         self.selectors.iter().any(|selector| selector.iter().all(|m| m.matches(value(&m.name))))
@@ -134,12 +134,12 @@ pub struct Tombstone {
 }
 
 impl Tombstone {
-    /// True if the file is older than the tombstone, which was not applied to it.
+    /// True if the file is older than the tombstone, and the tombstone was not applied to it yet.
     const fn is_after(&self, file: &LiveFile) -> bool {
         (file.is_early || file.sequence < self.sequence) && file.applied < self.sequence
     }
 
-    /// True if the tombstone masks the whole file.
+    /// True if the tombstone hides all samples of the file.
     pub(crate) fn covers(&self, file: &LiveFile) -> bool {
         self.is_after(file) && self.delete.covers(file.range)
     }
@@ -236,15 +236,16 @@ fn matcher(value: &Value) -> Result<Matcher, String> {
     Matcher::new(text("name")?, op, text("value")?).map_err(|e| e.to_string())
 }
 
-/// Tombstones for reading a file.
+/// Tombstones that may hide samples of a file, for reading this file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mask {
     tombstones: Vec<Tombstone>,
-    /// True for statistics with the label [`LABEL`], which has no meaning in other tables.
+    /// True for files of a rollup table, whose series have the label [`LABEL`]. The label has no meaning in other
+    /// tables.
     is_rollup: bool,
 }
 
-/// A mask while a file is read: hidden ranges of the current series.
+/// Applies a mask while a file is read, and keeps the hidden time ranges of the current series.
 #[derive(Debug)]
 pub(crate) struct Masking {
     mask: Arc<Mask>,
@@ -259,7 +260,8 @@ impl Masking {
         Self { mask, labels: Vec::new(), hidden: Vec::new() }
     }
 
-    /// Moves to a row. `check` gets the length of each value before its comparison, and may cancel the read.
+    /// Moves to a row with these labels. `check` gets the length of each label value before it is matched, and may
+    /// cancel the read.
     pub(crate) fn enter(
         &mut self,
         labels: LabelsRef<'_>,

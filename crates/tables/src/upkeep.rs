@@ -69,7 +69,7 @@ pub enum Step {
         /// First millisecond that is kept.
         before_ms: i64,
     },
-    /// Removes files that deletes hide as a whole.
+    /// Removes files whose samples are all deleted.
     DropDeleted,
     Compact(Job),
     /// Rewrites a file without its deleted rows, if any.
@@ -85,7 +85,7 @@ pub enum Step {
 pub enum Done {
     /// Number of files expired.
     Expired(usize),
-    /// Number of files that deletes hid as a whole.
+    /// Number of removed files, whose samples were all deleted.
     Dropped(usize),
     Compacted(Progress),
     /// The file has no deleted rows.
@@ -106,7 +106,8 @@ pub enum Done {
 pub struct Upkeep {
     sweeper: Sweeper,
     swept_ms: Option<i64>,
-    /// Versions seen, with monotonic times: the last one before the grace period, and later ones.
+    /// Versions of the table, with the monotonic time at which each was first seen: the last version that is older
+    /// than the grace period, and later ones.
     seen: VecDeque<(u64, i64)>,
     /// Damaged files with their damage.
     damaged: BTreeMap<String, String>,
@@ -134,7 +135,7 @@ impl Upkeep {
             if files.covered(policy.deletes_upto).next().is_some() {
                 steps.push(Step::DropDeleted);
             }
-            // these files are dropped unread
+            // files whose samples are all deleted are removed without being read
             let covered: HashSet<&str> = files.covered(i64::MAX).map(|file| file.path.as_str()).collect();
             let is_left =
                 |f: &LiveFile| self.damaged.contains_key(&f.path) || covered.contains(f.path.as_str());
@@ -266,12 +267,12 @@ impl Upkeep {
         }
     }
 
-    /// True if no tombstone up to `sequence` deletes rows of the file.
+    /// True if the file was found to have no rows that tombstones up to `sequence` delete.
     fn is_clean(&self, file: &LiveFile, sequence: i64) -> bool {
         self.clean.get(&file.path).is_some_and(|upto| *upto >= sequence)
     }
 
-    /// True if a delete up to `upto` was applied to all files.
+    /// True if at least one delete with a sequence of at most `upto` has been applied to all files.
     fn ends_any(&self, files: &Files, upto: i64) -> bool {
         files
             .tombstones()
@@ -291,7 +292,8 @@ impl Upkeep {
         }
     }
 
-    /// Records a damaged file. A step whose file was deleted is given up.
+    /// Turns an error about a damaged file into a result, and records the file. A step whose file was removed
+    /// meanwhile is given up.
     fn or_damaged(&mut self, table: &Table, done: Result<Done, TableError>) -> Result<Done, TableError> {
         let (file, reason) = match done {
             Err(TableError::Missing { file }) => {

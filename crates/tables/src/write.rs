@@ -96,7 +96,6 @@ impl FileSummary {
     }
 }
 
-/// A sink that counts its bytes.
 #[derive(Debug)]
 struct Counted<W> {
     sink: W,
@@ -288,7 +287,6 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         self.open.values().map(FileWriter::held_bytes).sum()
     }
 
-    /// Takes the finished files.
     pub fn take_finished(&mut self) -> Vec<(FileSummary, W)> {
         std::mem::take(&mut self.finished)
     }

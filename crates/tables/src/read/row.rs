@@ -116,7 +116,7 @@ impl Order {
         }
     }
 
-    /// Continues after a row that is in order.
+    /// Notes a row that is known to be in order, so that the next row is compared with it.
     pub(super) fn pass(&mut self, labels: &[u8], span: TimeRange) {
         let (last, end) = self.last.get_or_insert_default();
         last.clear();
@@ -129,7 +129,7 @@ pub(super) const HALF_A_FORM: &str = "a row has an exponent without a base, or a
 
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
-    /// Canonical labels, and the end of each row's.
+    /// Canonical labels of all rows, and the end of each row's labels.
     labels: Vec<u8>,
     ends: Vec<usize>,
     keys: Vec<SeriesKey>,

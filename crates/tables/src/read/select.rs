@@ -3,7 +3,7 @@ use model::{SeriesKey, TimeRange};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Test on a label's value, empty for series without the label.
+/// Test of a label's value. The value is empty for series without the label.
 pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 #[derive(Clone)]
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Matcher {
     }
 }
 
-/// Selection of rows and samples.
+/// Rows and samples that a read returns.
 #[derive(Debug, Clone)]
 pub struct Select {
     /// Names of the wanted metrics, sorted; `None` for all.

@@ -6,7 +6,7 @@ use crate::kind::metrics;
 use crate::parquet::Chunk;
 use std::ops::Range;
 
-/// A column, with its maximum levels.
+/// Path of a column in the file's schema, and its maximum repetition and definition level.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     path: &'static [&'static str],
@@ -54,8 +54,8 @@ pub(super) fn fetch_chunks<const N: usize>(
     }))
 }
 
-/// Bytes of a column, and its number of values and nulls. `None` if the column is absent, nested differently, or has
-/// other rows.
+/// Position of a column in the file, and its number of values and nulls. `None` if the column is absent, nested
+/// differently, or has another number of rows than the row group.
 fn place(footer: &Footer, group: usize, column: Column) -> Option<(Range<u64>, usize)> {
     let schema = footer.parquet().file_metadata().schema_descr();
     let leaf = schema.columns().iter().position(|leaf| leaf.path().parts() == column.path)?;

@@ -19,7 +19,7 @@ pub trait Ranges {
     /// Fetches the bytes of each range. The ranges must lie within the file.
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
 
-    /// Like [`Self::fetch`], for bytes whose derived data is cached instead.
+    /// Like [`Self::fetch`], but the bytes are not cached, because the caller caches data derived from them.
     fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         self.fetch(ranges)
     }
@@ -63,14 +63,14 @@ impl Ranges for StoredFile {
 pub enum CacheSlot {
     /// Index of a row group.
     Index(usize),
-    /// A page, by its first byte.
+    /// A page, identified by its offset in the file.
     Page(u64),
 }
 
 /// Data derived from a file, which never changes.
 #[derive(Debug, Clone)]
 pub enum Cached {
-    /// The row group was read once.
+    /// The row group was read once, without an index. The next read may build one.
     Asked,
     Index(Arc<RowGroupIndex>),
     Page(Arc<SamplePage>),
@@ -156,7 +156,7 @@ pub(crate) fn guarded<T>(
     decoded.unwrap_or_else(|_| Err(TableError::damaged(file, "the Parquet decoder panicked")))
 }
 
-/// Fetches ranges that untrusted bytes name.
+/// Fetches ranges that the file itself names. They are untrusted: a range outside of the file counts as damage.
 pub(crate) fn fetch(file: &dyn Ranges, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
     if let Some(bad) = ranges.iter().find(|r| r.start > r.end || r.end > file.len()) {
         let reason =

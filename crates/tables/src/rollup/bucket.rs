@@ -5,7 +5,8 @@ use crate::date::Date;
 use model::sample::is_stale;
 use model::{Samples, Statistic};
 
-/// Statistics by [`Statistic::ALL`], and the times of first and last sample.
+/// Statistics in the order of [`Statistic::ALL`], and the times of the first and the last sample. `None` if there are
+/// no samples apart from staleness markers.
 fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i64, i64)> {
     let mut samples = samples.filter(|(_, value)| !is_stale(*value));
     let (first_ms, first) = samples.next()?;
@@ -32,9 +33,10 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
     Some(([count, first, increase, last, max, min, sum], first_ms, last_ms))
 }
 
-/// Appends the buckets of samples to the columns of statistics.
+/// Divides samples into buckets, and appends the statistics of each bucket to `columns`, one column for each
+/// statistic.
 pub(super) fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [Samples; 7]) {
-    // a day's last bucket ends on the next day, which has the rest
+    // a day's last bucket ends on the next day, whose rollup has the bucket's remaining samples
     let part = |t: i64| (Date::of(t), resolution.bucket_end(t));
     let mut at = 0;
     while let Some(first) = samples.timestamps.get(at) {

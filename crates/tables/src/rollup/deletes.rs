@@ -17,10 +17,10 @@ use crate::tombstone::{Delete, Tombstone};
 use model::TimeRange;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Source whose floodmark is the last applied delete's sequence.
+/// The name of no real source: its floodmark is the sequence of the last delete that was applied to the rollup.
 const APPLIED_SOURCE: &str = "rollup/deleted";
 
-/// Sequence of the last applied delete, or 0.
+/// Sequence of the last delete that was applied to the rollup, or 0.
 pub fn applied_deletes(rollup: &Table) -> Result<i64, TableError> {
     let applied = rollup.floodmarks([APPLIED_SOURCE])?.remove(APPLIED_SOURCE);
     Ok(applied.map_or(0, |sequence| i64::try_from(sequence).unwrap_or(i64::MAX)))
@@ -55,7 +55,7 @@ pub fn apply_deletes(
     Ok(())
 }
 
-/// Times of all statistics in buckets that `range` touches.
+/// Range of times in which all statistics of the buckets lie that `range` touches.
 fn touched(range: TimeRange, resolution: Resolution) -> TimeRange {
     // no sample is that far from the epoch
     let within = |ms: i64| ms.clamp(-DAY_MS, i64::MAX / 2);

@@ -19,7 +19,8 @@ impl OmittedSeries {
         Self { date, name: String::new(), key: SeriesKey(0), series: 0 }
     }
 
-    /// Counts a series. Series must come in table order.
+    /// Counts an omitted series. Series must come in table order, because a metric's count is written when the next
+    /// metric begins.
     pub(super) fn add(
         &mut self,
         labels: LabelsRef<'_>,
@@ -35,7 +36,7 @@ impl OmittedSeries {
         Ok(())
     }
 
-    /// Writes the count at the beginning of the day.
+    /// Writes the current metric's count as a sample at the beginning of the day.
     pub(super) fn end(&mut self, writer: &mut Writer<'_>) -> Result<(), TableError> {
         if self.series == 0 {
             return Ok(());

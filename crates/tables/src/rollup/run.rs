@@ -16,14 +16,12 @@ use crate::write::WriteLimits;
 use model::{LabelsBuilder, Samples, Statistic, TimeRange};
 use std::sync::Arc;
 
-/// Samples between two calls of `go_on`.
+/// [`run`] asks `go_on` whether to continue each time it has read this many samples.
 const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rolled {
-    /// Number of series read.
     pub series: u64,
-    /// Number of samples read.
     pub samples: u64,
     /// False if there was nothing to do, another program was faster, or the caller canceled.
     pub committed: bool,

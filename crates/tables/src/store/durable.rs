@@ -207,7 +207,7 @@ fn create_temporary(folder: &FilePath) -> io::Result<(File, PathBuf)> {
     Err(io::Error::other("too many unfinished files in the folder"))
 }
 
-/// Makes names durable before they are listed.
+/// Syncs a folder before it is listed, unless all names in it are durable already.
 async fn settle(files: &LocalFileSystem, folders: Arc<Folders>, folder: Option<&Path>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let path = files.path_to_filesystem(folder)?;

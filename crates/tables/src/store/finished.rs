@@ -1,4 +1,4 @@
-//! A store without its unfinished files, for readers of the Delta log.
+//! Hides the unfinished files of a store from readers of the Delta log.
 //!
 //! For the library, a table exists if its log folder has any file. So an unfinished file from a killed creation would
 //! block the table forever.

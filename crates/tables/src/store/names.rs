@@ -116,7 +116,8 @@ fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// Splits a name into its sequence and the rest.
+/// Splits a name that begins with [`APPLIED`] into the sequence of the last applied tombstone and the rest of the
+/// name. `None` for other names.
 fn split_applied(name: &str) -> Option<(i64, &str)> {
     let (digits, rest) = name.strip_prefix(APPLIED)?.split_at_checked(REWRITTEN_DIGITS)?;
     let rest = rest.strip_prefix('-')?;

@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Probe object next to the tenants' folders. No tenant's name contains its `=`.
 const NAME: &str = "_floodmark=probe";
 
-/// Former name. A tenant may have it, and the probe would block the tenant's local folder.
+/// Name of the probe object in earlier versions. A tenant may have the same name, and the object would block this
+/// tenant's folder in a local store.
 const FORMER_NAME: &str = "_floodmark.probe";
 
 impl Location {
@@ -23,7 +24,8 @@ impl Location {
         if self.is_exclusive.load(Ordering::Relaxed) { Ok(()) } else { self.wait(self.probe()) }
     }
 
-    /// Like the check before a commit, but takes at most `most`. A store without an answer is no error.
+    /// Makes the check that precedes the first commit, but waits at most `most`. It is no error if the store does not
+    /// answer.
     pub fn check_exclusive_within(&self, most: Duration) -> Result<(), TableError> {
         match self.wait(async { tokio::time::timeout(most, self.probe()).await }) {
             Ok(Err(error @ TableError::NotExclusive { .. })) => Err(error),

@@ -6,7 +6,7 @@ use object_store::path::Path;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Versions being read, by table.
+/// For each table, the versions that are being read, with the number of their reads.
 #[derive(Debug, Default)]
 pub(crate) struct Readers(Mutex<HashMap<Path, BTreeMap<u64, usize>>>);
 

@@ -128,7 +128,7 @@ mod tests {
     use object_store::memory::InMemory;
     use stdx::rng::Rng;
 
-    /// The buffer holds at most a part, and the object has all bytes written.
+    /// Checks that the buffer never holds more than a part, and that the object has all bytes that were written.
     fn check(part_bytes: usize, write_bytes_max: usize, writes: usize, rng: &mut Rng) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let folder = tempfile::TempDir::new().unwrap();

@@ -96,7 +96,7 @@ impl Columns {
         self.timestamps.len()
     }
 
-    /// Adds a row. The mantissas after the previous row's belong to it.
+    /// Adds a row. `mantissas` has the mantissas of all rows; those after the previous row's belong to this row.
     pub(super) fn finish_row(&mut self, name: &str, row: &Stretch<'_>, form: Form, mantissas: &mut [i64]) {
         let samples = row.timestamps.len();
         self.name.append_value(name);

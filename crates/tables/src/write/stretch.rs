@@ -9,8 +9,9 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesKey};
 use std::ops::Range;
 
-/// Maximum rows of a day's values, to keep most of them decimal. A stale marker must not turn 500 counts into floats: a
-/// row takes 40 bytes, and a float four bytes more than a mantissa.
+/// Maximum number of rows into which a day's values are divided so that most of them stay decimal. For example, a
+/// stale marker must not turn 500 counts into floats: a row takes 40 bytes, and a float four bytes more than a
+/// mantissa.
 const RUNS_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +49,6 @@ impl<'a> Stretch<'a> {
     }
 }
 
-/// Form of a row's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Mantissas, divided by `10^exponent`.
@@ -56,8 +56,8 @@ pub(crate) enum Form {
     Floats,
 }
 
-/// Cuts a day's values into rows of one form. Calls `row` with range, form, and `mantissas`, to which decimal rows are
-/// appended.
+/// Divides a day's values into rows whose values all have the same form, and appends the mantissas of decimal rows to
+/// `mantissas`. Calls `row` for each row with its range in `values`, its form, and all of `mantissas`.
 pub(crate) fn rows(
     values: &[f64],
     mantissas: &mut Vec<i64>,
@@ -76,7 +76,7 @@ pub(crate) fn rows(
     }
 }
 
-/// Divides values into runs of one form; `None` if there are too many runs.
+/// Divides values into runs that are all decimal or all floats. `None` if there are too many runs.
 fn runs(values: &[f64]) -> Option<impl Iterator<Item = Range<usize>>> {
     let mut cuts = [values.len(); RUNS_MAX + 1];
     cuts[0] = 0;

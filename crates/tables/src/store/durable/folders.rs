@@ -1,4 +1,4 @@
-//! Tracks folders whose names are durable.
+//! Tracks which folders were synced, because only then the names of new files in them are durable.
 //!
 //! If the sync of a folder fails, its new files are visible, but may be lost. The writer gets an error, and the folder
 //! must be synced before it is listed again. So every log entry that a reader sees is durable.
