@@ -40,7 +40,7 @@ const BLOCKS: usize = 10;
 /// Number of partitions of each block.
 const PARTITIONS: usize = 2;
 
-/// Data of nearly a day, for rollups.
+/// Nearly a day of data, for measuring rollups.
 const DAY_FULL: Size = Size { targets: 10, metrics: 50, samples: 5700 };
 const DAY_SMALL: Size = Size { targets: 1, metrics: 4, samples: 300 };
 
@@ -68,7 +68,7 @@ fn main() {
     }
 }
 
-/// Prints the size of a day's compacted rollups.
+/// Rolls up a day, and prints the size of the compacted rollups.
 fn roll_up(values: &str, size: &Size) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
@@ -155,7 +155,7 @@ fn run(values: &str, size: &Size) {
     );
 }
 
-/// Seals one block after the other. Returns the maximum memory of a block.
+/// Seals all blocks, one after the other. Returns the largest amount of memory that a block held.
 fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
     let len = samples / BLOCKS;
     let mut held = 0;
@@ -190,7 +190,6 @@ fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
     held
 }
 
-/// Bytes of live files and log.
 fn live_bytes(table: &Table) -> u64 {
     let files: u64 = table.files().expect("files").all().iter().map(|f| f.bytes).sum();
     let log = table.location().url().to_file_path().expect("a local table").join("_delta_log");

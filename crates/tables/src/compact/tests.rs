@@ -66,7 +66,7 @@ fn days_that_go_on_are_merged_as_files_pile_up() {
     check(&[file(5, 1, 9), file(6, 2, 9), file(7, 3, 9)], &[]);
     let many: Vec<_> = (0..9).map(|n| file(7, n, 10)).collect();
     check(&many, &[(7, &["0", "1", "2", "3"]), (7, &["4", "5", "6", "7"])]);
-    // small files do not wait for a large one before them
+    // small files after a large one do not cause the large one to be rewritten
     check(&[file(7, 1, 1 << 24), file(7, 2, 9), file(7, 3, 9)], &[]);
     // a file between two of similar size is merged with them
     check(
@@ -90,7 +90,7 @@ fn days_that_are_over_are_merged_down() {
 fn no_job_is_larger_than_it_may_be() {
     check(&[file(5, 1, 1 << 31), file(5, 2, 1 << 31), file(5, 3, 9)], &[(5, &["1", "2"])]);
     check(&[file(5, 1, 1 << 32), file(5, 2, 1 << 31)], &[]);
-    // the first large result decides where later ones are cut
+    // the result of the first job is large, so the next plan takes the names of its files as cuts
     let many: Vec<_> = (0..8).map(|n| file(5, n, 1 << 30)).collect();
     check(&many, &[(5, &["0", "1", "2", "3"])]);
 }

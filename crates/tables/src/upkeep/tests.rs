@@ -1,4 +1,5 @@
-//! Ends a process at each place of upkeep. The next process must find every sample once, and finish the work.
+//! Lets a process die at each place of upkeep ([`crate::fault`]). The next process must find every sample once, and
+//! finish the work.
 
 use super::*;
 use crate::date::DAY_MS;
@@ -28,7 +29,7 @@ fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
     Location::open(&url, [], runtime.handle().clone()).unwrap()
 }
 
-/// Stages one sample of several series.
+/// Stages a file with one sample of each of 40 series.
 fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     let upload = table.upload(Date::of(at_ms), &FileStem::imported(name, 0), 1).unwrap();
     let mut writer = FileWriter::new(&METRICS, Date::of(at_ms), upload, 1 << 20).unwrap();
@@ -46,8 +47,8 @@ fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     table.staged(summary, upload).unwrap()
 }
 
-/// Writes eight files of a past day, two of an expiring day, one file without a commit, and a checkpoint. A quarter of
-/// the series is deleted.
+/// Prepares a table that has something to do for every step of upkeep: eight files of a past day, two of a day that
+/// expires, a file without a commit, a checkpoint, and a delete of a quarter of the series.
 fn fill(table: &Table) {
     for n in 0..10u64 {
         let at_ms = n as i64 + if n < 2 { OLD } else { DAY };
@@ -67,7 +68,7 @@ fn fill(table: &Table) {
     }
 }
 
-/// Samples that a scan finds from the remaining day on.
+/// Number of samples that a scan finds on the day that does not expire.
 fn samples(table: &Table) -> usize {
     let cache = Arc::new(Cache::new(0));
     let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -89,12 +90,12 @@ fn policy() -> Policy {
         grace_ms: GRACE_MS,
         sweep_every_ms: 0,
         checkpoint_every: 2,
-        // entries have the machine's time, so all are old
+        // entries have the real time, so with this limit all of them are old
         log_keep_ms: i64::MIN / 2,
     }
 }
 
-/// One life of a process: all due steps until nothing changes.
+/// One life of a process: several rounds of upkeep, after which nothing is left to do.
 fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
     let mut upkeep = Upkeep::new();
     for round in 0..8 {

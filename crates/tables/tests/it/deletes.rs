@@ -1,4 +1,4 @@
-//! Compares visible samples, and samples left in files, with a map.
+//! Deletes samples at random, and compares the samples that queries see, and those that are left in files, with a map.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, open, stage};
@@ -17,7 +17,7 @@ use tables::{
 };
 use tempfile::TempDir;
 
-/// Bits of values by series and time.
+/// Value of each sample (its bits), by series and time.
 type Contents = BTreeMap<(String, i64), u64>;
 
 fn contents(table: &Table, cache: &Arc<Cache>, bytes: usize) -> Contents {
@@ -36,7 +36,7 @@ fn contents(table: &Table, cache: &Arc<Cache>, bytes: usize) -> Contents {
     all
 }
 
-/// Series and times in live files, as another engine reads them.
+/// Series and times of all samples in live files, including deleted ones: this is what other engines see.
 fn in_files(table: &Table) -> BTreeSet<(String, i64)> {
     let mut all = BTreeSet::new();
     for live in table.files().unwrap().all() {
@@ -128,7 +128,7 @@ fn policy(today_is_over: bool) -> (Now, Policy) {
     (Now { wall_ms, steady_ms: 0 }, Policy { compact: Some(limits), grace_ms: 0, ..Policy::default() })
 }
 
-/// Runs some due steps.
+/// Runs at most `most` due steps. Returns how many steps for data were due.
 fn keep(table: &Arc<Table>, upkeep: &mut Upkeep, rng: &mut Rng, most: usize, n: &mut u32) -> usize {
     let (now, policy) = policy(rng.chance(0.3));
     let steps = upkeep.plan(table, now, &policy).unwrap();
@@ -237,7 +237,7 @@ fn each_file_is_rewritten_once_for_all_deletes_and_untouched_ones_stay() {
     let table = open(&folder);
     fill(&table);
     let before: Vec<_> = table.files().unwrap().all().iter().map(|f| f.path.clone()).collect();
-    // deletes samples of two files, then samples that no file has
+    // deletes samples of two pods, then samples that no file has
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p1")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p2")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "none")]], TimeRange::ALL), DAY).unwrap();
@@ -373,7 +373,7 @@ fn a_merge_that_began_before_a_delete_brings_nothing_back() {
     let mut merge =
         tables::compact::Compaction::open(&table, job, &stem("late"), policy.compact.unwrap()).unwrap();
     while !merge.step(100).unwrap().done {}
-    // another process deletes
+    // another process deletes samples while the merge runs
     let other = open(&folder);
     apply(&other, &delete(&[&[("__name__", MatchOp::Equal, "m1")]], TimeRange::ALL), DAY).unwrap();
     assert!(table.replace(&job.files, &merge.into_staged()).unwrap());

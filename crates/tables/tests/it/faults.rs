@@ -102,7 +102,7 @@ impl<F: Faults> ObjectStore for Failing<F> {
     }
 }
 
-/// Fails one put.
+/// Makes one put fail.
 #[derive(Debug)]
 struct Once {
     fate: Put,
@@ -115,7 +115,7 @@ impl Faults for Once {
     }
 }
 
-/// The table in `folder`, whose put `turn` fails.
+/// Location of the table in `folder`, through a store in which put number `turn` fails.
 fn failing(folder: &TempDir, fate: Put, turn: i64) -> Location {
     let faults = Once { fate, left: AtomicI64::new(turn) };
     location(folder).with_store(|store| Arc::new(Failing { store, faults }))
@@ -239,7 +239,7 @@ fn foreign_deletes_are_followed_and_foreign_changes_reported() {
     assert_eq!(error.kind(), model::ErrorKind::Unsupported);
 }
 
-/// A process that dies during its first commit, which arrives later.
+/// A process that dies during its first commit. Its request for the log entry reaches the store only later.
 #[derive(Debug, Clone, Default)]
 struct Dying {
     late: Arc<Mutex<Option<(Path, PutPayload, PutOptions)>>>,
@@ -301,7 +301,7 @@ fn late_commits_of_a_dead_process_are_fenced() {
     }
 }
 
-/// A store that ignores the condition of a put.
+/// A store that overwrites existing objects although the put forbids it.
 #[derive(Debug)]
 struct Overwriting(Arc<DynObjectStore>);
 
@@ -357,7 +357,7 @@ fn a_store_that_overwrites_commits_gets_none() {
     };
     is_refused(Table::open_or_create(&METRICS, overwriting.clone()).err());
     is_refused(overwriting.check_exclusive_within(std::time::Duration::from_secs(60)).err());
-    // this table was created while the store still worked
+    // this table was created when the store still honoured the condition
     drop(open(&folder));
     let table = Table::open(&METRICS, overwriting).unwrap().unwrap();
     let files = vec![stage(&table, "f", &series(1))];
@@ -375,7 +375,7 @@ fn a_tenant_may_be_named_like_the_probe_object() {
     let folder = TempDir::new().unwrap();
     // the probe object of an earlier version
     std::fs::write(folder.path().join(NAME), NAME).unwrap();
-    // the second process finds the tenant's folder
+    // when the second process starts, the tenant's folder exists
     for life in 0..2u64 {
         let url = format!("file://{}", folder.path().display());
         let root = Location::open(&url, [], runtime().handle().clone()).unwrap();

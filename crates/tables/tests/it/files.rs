@@ -1,4 +1,4 @@
-//! One file: exact values, pruned reads, reported damage.
+//! Tests single files: values are exact, reads skip what they do not need, and damage is reported.
 
 use crate::fleet::{DAY, Series, date, fleet};
 use bytes::Bytes;
@@ -31,15 +31,15 @@ struct Row {
     samples: Samples,
 }
 
-/// Decodes rows in order, without a cache.
+/// Reads without a cache, so rows are decoded in the order of the file.
 fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
     read_from(file.clone(), select)
 }
 
-/// Reads twice with a cache. The second read must fetch nothing.
+/// Reads the file until everything is cached, and once more. The last read must fetch nothing.
 fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
     let cached_file = FullyCachedFile::of(file.clone());
-    // an index is built for the second read only
+    // an index is built only for the second read of a row group
     read_from(&cached_file, select)?;
     let (first, _) = read_from(&cached_file, select)?;
     let (second, stats) = read_from(&cached_file, select)?;
@@ -61,7 +61,7 @@ fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats
     Ok((rows, cursor.stats()))
 }
 
-/// Lists labels, with what earlier listings cached.
+/// Lists labels. If `file` has a cache, the listing uses what earlier listings put there.
 fn list<R: Ranges>(file: R, select: &Select, what: LabelScan<'_>) -> BTreeSet<String> {
     let footer = Arc::new(Footer::read(&METRICS, &file).unwrap());
     let mut found = BTreeSet::new();
@@ -193,7 +193,7 @@ fn flipped_bytes_never_panic() {
 fn a_block_is_cut_into_days_and_files() {
     let mut series = fleet(20, 50, 100);
     for one in &mut series {
-        // half of the samples on the day before
+        // moves the first half of the samples to the day before
         one.timestamps.iter_mut().for_each(|t| *t -= 50 * 15_000);
     }
     let limits = WriteLimits { row_group_bytes: 16 << 10, file_bytes: 64 << 10, open_bytes: 20 << 10 };
@@ -217,7 +217,7 @@ fn a_block_is_cut_into_days_and_files() {
     assert_eq!(found, expected);
 }
 
-/// Long rows, many pages, both forms of values.
+/// The file has long rows, many pages, and values of both forms: decimal and floats.
 #[test]
 fn cached_indexes_and_pages_change_no_result() {
     let mut rng = stdx::rng::Rng::announced();
@@ -234,7 +234,7 @@ fn cached_indexes_and_pages_change_no_result() {
     }
     let (_, file) = write(&series, 200_000);
     assert!(Footer::read(&METRICS, &file).unwrap().row_groups() > 1);
-    // the cache has only parts of pages
+    // later reads find a cache that has only parts of some pages
     let kept_before = FullyCachedFile::of(file.clone());
     for round in 0..24 {
         let name = format!("metric_{:04}", rng.below(7));
@@ -256,8 +256,8 @@ fn cached_indexes_and_pages_change_no_result() {
     }
 }
 
-/// Labels on both sides of the metric's name, names with many values, and values with many names. The writer abandons
-/// the dictionary in mid-column.
+/// The series have label names that sort before and after `__name__`, names with many values, and values with many
+/// names. There are so many values that the writer gives up the dictionary in the middle of a column.
 #[test]
 fn labels_are_the_same_with_and_without_an_index() {
     let mut rng = stdx::rng::Rng::new(7);
@@ -324,7 +324,7 @@ fn has_index(cached_file: &FullyCachedFile) -> bool {
 #[test]
 fn row_groups_are_indexed_on_second_read() {
     let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);
-    // enough rows for several pages of names
+    // so many rows that the column of names has several pages
     let (_, many) = write(&fleet(45, 1000, 1), 64 << 20);
     let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
     let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
@@ -344,7 +344,7 @@ fn row_groups_are_indexed_on_second_read() {
     assert!(has_index(&cached_file), "an index is needed to know which rows overlap");
 }
 
-/// A page that repeats one value is cached as a few bytes.
+/// A page of floats that repeats one value takes only a few bytes in the cache.
 #[test]
 fn floats_are_kept_as_they_are_encoded() {
     let mut series = fleet(10, 200, 300);
@@ -357,7 +357,7 @@ fn floats_are_kept_as_they_are_encoded() {
     let kept = cached_file.cache.borrow();
     let pages: Vec<_> = kept.values().filter(|kept| matches!(kept, Cached::Page(_))).collect();
     let bytes: usize = pages.iter().map(|kept| kept.memory_bytes()).sum();
-    // these bytes include the pages of timestamps
+    // these bytes include the pages of timestamps as well
     assert!(bytes < 4 * summary.samples as usize, "{bytes} bytes of {} samples", summary.samples);
 }
 

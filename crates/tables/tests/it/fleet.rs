@@ -1,4 +1,4 @@
-//! Series to test with.
+//! Series that tests write into tables.
 
 use model::{Labels, SeriesKey};
 use tables::{Date, FileStem, Stretch};
@@ -25,14 +25,14 @@ impl Series {
         Stretch { labels: self.labels.as_ref(), key, timestamps: &self.timestamps, values: &self.values }
     }
 
-    /// Labels, times and bits of values.
+    /// Labels, time and value (its bits) of each sample.
     pub(crate) fn bits(&self) -> Vec<(String, i64, u64)> {
         let label = self.labels.to_string();
         self.timestamps.iter().zip(&self.values).map(|(t, v)| (label.clone(), *t, v.to_bits())).collect()
     }
 }
 
-/// Common prefix of file names.
+/// Beginning of a test's file names.
 pub(crate) fn stem(name: &str) -> FileStem {
     FileStem::imported(name, 0)
 }
@@ -44,7 +44,7 @@ pub(crate) fn date() -> Date {
     Date::of(DAY)
 }
 
-/// `names` metrics of `pods` series, in order.
+/// Makes `names` metrics with `pods` series each, in table order.
 pub(crate) fn fleet(names: usize, pods: usize, samples: i64) -> Vec<Series> {
     let mut out = Vec::new();
     for name in 0..names {

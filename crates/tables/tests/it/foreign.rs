@@ -1,4 +1,4 @@
-//! Other engines read the same rows and values.
+//! Checks that other engines read the same rows and values as Floodmark.
 
 use crate::fleet::{DAY, Series, fleet, stem};
 use crate::table::{location, open, stage};
@@ -14,7 +14,7 @@ use tables::delta::StagedBlock;
 use tables::{Cache, Date, Scan, ScanLimits, Select, Table};
 use tempfile::TempDir;
 
-/// Prints each sample as `labels<TAB>ms<TAB>bits`, read by deltalake, then by DuckDB.
+/// Script that prints each sample of a table as `name|labels|ms|bits`, read with deltalake or with DuckDB.
 const READER: &str = r#"
 import os, struct, sys
 import deltalake, duckdb
@@ -52,7 +52,7 @@ sys.stdout.flush()
 os._exit(0)  # threads of these libraries have been seen to abort in the usual ending
 "#;
 
-/// DuckDB's view in the users' documentation.
+/// View for DuckDB from the users' documentation, which the test runs as it is.
 fn view() -> String {
     let text = include_str!("../../../../docs/sql.md");
     let (_, section) = text.split_once("## DuckDB").expect("docs/sql.md has a section on DuckDB");
@@ -60,7 +60,7 @@ fn view() -> String {
     code.split_once("```").expect("the SQL block is closed").0.into()
 }
 
-/// A Python with the needed modules.
+/// Python interpreter that has the needed modules, if one is installed.
 fn python() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/floodmark"));
     let cache = std::env::var_os("FLOODMARK_CACHE").map(PathBuf::from).or_else(home)?;
@@ -73,7 +73,7 @@ fn python() -> Option<PathBuf> {
     is_there.then_some(python)
 }
 
-/// Checks that each reader finds these series.
+/// Checks that deltalake and DuckDB find exactly these series in the table.
 fn check(python: &Path, folder: &TempDir, series: &[Series]) {
     let mut expected: Vec<String> = Vec::new();
     for one in series {
@@ -126,7 +126,7 @@ fn deltalake_and_duckdb_read_the_same_samples() {
     check(&python, &folder, &series);
 }
 
-/// A damaged checkpoint must be renamed for other engines too.
+/// Other engines must be able to read the table after Floodmark has put a damaged checkpoint aside.
 #[test]
 fn deltalake_and_duckdb_read_a_repaired_table() {
     let Some(python) = python() else { return };
@@ -169,7 +169,7 @@ fn rewrite(python: &Path, folder: &TempDir, what: &str) {
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Writes blocks of the same series, then a late block, which overrides some samples.
+/// Commits blocks that each have a part of every series' samples, then a late block that overrides some of them.
 fn fill(table: &Table) -> Vec<Series> {
     let mut all = fleet(3, 20, 240);
     let part = |series: &[Series], samples: std::ops::Range<usize>| -> Vec<Series> {
@@ -214,7 +214,7 @@ fn a_table_that_another_engine_rewrote_has_every_sample() {
     }
 }
 
-/// Another engine merges files in which samples have two values.
+/// Another engine merges files that have different values for the same sample.
 #[test]
 fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
     let Some(python) = python() else { return };
@@ -230,7 +230,7 @@ fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
     (0..3).for_each(|n| one(n, n as f64));
     rewrite(&python, &folder, "compact");
     table.refresh().unwrap();
-    // returns the value at `DAY`, the number of samples, and whether there is a doubt
+    // returns the value at `DAY`, the number of samples, and whether the scan warns that values are in doubt
     let read = || {
         let cache = Arc::new(Cache::new(1 << 20));
         let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -241,10 +241,10 @@ fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
         (samples.values[0], samples.len(), scan.doubt().is_some())
     };
     assert_eq!(read(), (2.0, 4, true));
-    // a write after the merge, by a clock behind the other engine's clock
+    // a write after the merge, although its clock is behind that of the other engine
     one(3, 3.0);
     assert_eq!(read(), (3.0, 5, true));
-    // Floodmark's merge resolves the conflict
+    // Floodmark merges the file of the other engine, which resolves the conflict
     let limits = CompactLimits::default();
     let jobs =
         compact::plan(&METRICS, table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);

@@ -1,4 +1,4 @@
-//! Files of two format versions in one table, and rows that are not series.
+//! Tests a table with files of two format versions, and a kind of table whose rows are not series.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{location, open, runtime, stage};
@@ -43,7 +43,7 @@ const LATER_COLUMNS: [Column; COLUMNS.len() + 1] = {
     columns
 };
 
-/// Writes a file of the later format.
+/// Stages a file of the later format version, whose extra column has values.
 fn stage_noted(table: &Table, name: &str, series: &[Series]) -> StagedFile {
     let mut writer = FileWriter::new(&LATER, date(), Vec::new(), 1 << 20).unwrap();
     series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
@@ -193,7 +193,7 @@ const fn required(name: &'static str, data_type: Type, encoding: Coding) -> Colu
     Column { name, data_type, is_nullable: false, since: FIRST_VERSION, encoding, has_bounds: true }
 }
 
-/// A kind for log lines: rows with one time and no series.
+/// Kind for log lines. A row has one time, and there are no series.
 static RECORDS: Kind = Kind {
     name: "records",
     version: FIRST_VERSION,

@@ -1,4 +1,4 @@
-//! Concurrent writers and sweepers: no commit names a deleted file.
+//! Runs writers and sweepers concurrently, and checks that no commit names a file that was deleted.
 
 use crate::faults::{Failing, Faults, Put};
 use crate::fleet::{DAY, Series, date, fleet, stem};
@@ -36,12 +36,13 @@ fn exists(folder: &TempDir, file: &StagedFile) -> bool {
     folder.path().join("tenant").join(&file.path).exists()
 }
 
-/// Objects in the `_floodmark` folder.
+/// Number of objects in the `_floodmark` folder.
 fn beside(folder: &TempDir) -> usize {
     std::fs::read_dir(folder.path().join("tenant/_floodmark")).map_or(0, Iterator::count)
 }
 
-/// Deletes all that may be swept, like another process.
+/// Sweeps the table at several times, as another process would, until everything that may be swept is deleted. Returns
+/// the number of deleted files.
 fn sweep_all(folder: &TempDir) -> u64 {
     let (table, mut sweeper) = (open(folder), Sweeper::default());
     let times = [0, GRACE_MS, LEASE_MS, LEASE_MS + GRACE_MS];
@@ -125,7 +126,7 @@ fn a_lease_without_a_pulse_is_broken_for_good() {
     assert_eq!(beside(&folder), 0, "the late pulse must be deleted, too");
 }
 
-/// Runs a closure before the first log entry is put.
+/// A store that runs a closure before it puts the first log entry.
 struct BeforeCommit {
     done: AtomicBool,
     what: Mutex<Box<dyn FnMut() + Send>>,
@@ -141,14 +142,14 @@ impl Faults for BeforeCommit {
     fn put(&self, path: &Path, _: &PutPayload, _: &PutOptions) -> Put {
         let is_entry = path.as_ref().contains("_delta_log") && path.as_ref().ends_with(".json");
         if is_entry && !self.done.swap(true, Ordering::SeqCst) {
-            // the closure's requests must wait outside of the runtime
+            // the closure makes requests and waits for them, which must not happen on a thread of the runtime
             std::thread::scope(|threads| threads.spawn(|| (self.what.lock().unwrap())()).join().unwrap());
         }
         Put::Done
     }
 }
 
-/// A table that is swept between the writer's check and its commit.
+/// A table whose first commit is preceded by a sweep, after the writer has checked that its files were not swept.
 fn swept_before_the_put(folder: &Arc<TempDir>) -> Table {
     drop(open(folder));
     let there = Arc::clone(folder);
@@ -174,7 +175,7 @@ fn a_sweep_between_check_and_commit_stops_the_commit() {
     }
 }
 
-/// Sweeps a table at `now_ms` of the monotonic clock.
+/// Sweeps the table when the monotonic clock shows `now_ms`. Returns the number of deleted files.
 fn sweep_at(sweeper: &mut Sweeper, folder: &TempDir, now_ms: i64) -> u64 {
     sweeper.sweep(&open(folder), now_ms, GRACE_MS).unwrap().files
 }
@@ -219,7 +220,7 @@ fn sweep_deletes_removed_files_of_other_engines() {
             )
             .unwrap();
         }
-        // a process that never saw the file live
+        // this process starts after the removal, so it never saw the file live
         let mut sweeper = Sweeper::default();
         let swept: u64 =
             [0, GRACE_MS].into_iter().map(|now_ms| sweep_at(&mut sweeper, &folder, now_ms)).sum();
@@ -228,7 +229,8 @@ fn sweep_deletes_removed_files_of_other_engines() {
     }
 }
 
-/// A file larger than a scan's window, and a running scan.
+/// Begins to scan a table whose only file is larger than a window of the scan, so that the rest is still to be
+/// fetched.
 fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
     let table = open(folder);
     let mut rng = Rng::new(3);
@@ -241,7 +243,7 @@ fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
     (table, scan, series.len() * 600)
 }
 
-/// Samples of the current and all further series.
+/// Number of samples in the current series and all later ones.
 fn rest(scan: &mut Scan) -> usize {
     let mut samples = Samples::default();
     scan.read(&mut samples).unwrap();
@@ -258,7 +260,7 @@ fn a_file_that_is_read_is_not_swept_however_long_it_takes() {
     assert_eq!(table.expire(i64::MAX).unwrap(), 1);
     let mut sweeper = Sweeper::default();
     for hour in 0..100 {
-        // another instance of the table, as after the first was closed because it was idle
+        // opens the table anew, as a server does after it closed an idle table
         let same = Table::open(&METRICS, table.location().clone()).unwrap().unwrap();
         let swept = sweeper.sweep(&same, hour * 3_600_000, GRACE_MS).unwrap();
         assert_eq!((swept.files, swept.waiting), (0, 1));

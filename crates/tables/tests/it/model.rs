@@ -1,4 +1,4 @@
-//! Compares a table with a map under random writes, merges and scans.
+//! Writes, merges and scans a table at random, and compares the result with a map.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
@@ -82,7 +82,7 @@ fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     }
 }
 
-/// At worst, the rows in fourteen blocks of a day overlap, with 30 samples each.
+/// Memory for the rows of one series that overlap, at worst: 14 blocks have 30 samples of the day each.
 const OVERLAPPING_ROWS_BYTES_MAX: usize = 14 * 30 * 16;
 
 fn scanned(table: &Table, cache: &Arc<Cache>, select: &Select, bytes: usize) -> Result<Truth, TableError> {
@@ -107,7 +107,7 @@ fn scanned(table: &Table, cache: &Arc<Cache>, select: &Select, bytes: usize) -> 
     Ok(found)
 }
 
-/// Compares a random query with the map.
+/// Makes a random query, and compares its result with the map.
 fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
     let from = DAY + rng.below(3 * 40) as i64 / 40 * DAY_MS + rng.below(40_000) as i64;
     let range = TimeRange::new(from, from + rng.below(2 * DAY_MS as u64) as i64);
@@ -172,7 +172,7 @@ fn a_table_is_a_map() {
     for _ in 0..3 {
         let folder = TempDir::new().unwrap();
         let table = open(&folder);
-        // with much memory, indexes are cached
+        // only a large cache has room for indexes
         let room = [200_000, 20_000_000][rng.below(2) as usize];
         let cache = Arc::new(Cache::new(rng.below(room) as usize));
         let mut truth = Truth::new();

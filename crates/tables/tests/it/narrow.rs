@@ -1,4 +1,4 @@
-//! Scans and listings of many files in little memory.
+//! Tests scans and listings of many files with little memory.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const DAYS: i64 = 365;
 
-/// A file for each day of a year.
+/// Fills a table with one file for each day of a year.
 fn year(folder: &TempDir) -> (Arc<Table>, Vec<Series>) {
     let table = open(folder);
     let one = |n: i64| {
@@ -33,7 +33,7 @@ fn year(folder: &TempDir) -> (Arc<Table>, Vec<Series>) {
     (table, series)
 }
 
-/// Returns rows and peak memory of a scan.
+/// Scans the table with at most `bytes` of memory. Returns the samples, and the peak memory of the scan.
 fn read(table: &Table, cache: &Arc<Cache>, bytes: usize) -> (Vec<(String, i64, u64)>, usize) {
     let limits = ScanLimits::of(bytes);
     let mut scan = Scan::open(table, cache, &Select::ALL, &limits).unwrap();
@@ -77,7 +77,7 @@ fn more_files_than_can_be_named_are_refused() {
     assert!(refused.to_string().contains("365 files"), "{refused}");
 }
 
-/// Names, values and series, with duplicates.
+/// Lists label names, values of the label `pod`, and series. Each may occur several times.
 fn listed(table: &Table, cache: &Arc<Cache>, select: &Select) -> [Vec<String>; 3] {
     let (mut names, mut values, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for (what, texts) in [(LabelScan::Names, &mut names), (LabelScan::Values("pod"), &mut values)] {
@@ -114,7 +114,7 @@ fn label_scan_reads_one_file_at_a_time() {
                 assert_eq!(values, days(&["pod-0", "pod-1"]));
                 assert_eq!(all, days(&labels));
             }
-            // nothing is cached if not all files fit
+            // if not all files fit into the cache, nothing is cached
             assert_eq!(
                 cache.stats().held_bytes > 0,
                 cache_bytes == 64 << 20,

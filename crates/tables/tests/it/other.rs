@@ -1,4 +1,4 @@
-//! Simulates another engine, with its own file names, metadata and log entries.
+//! Imitates another engine, which has its own file names, file metadata and log entries.
 
 use serde_json::json;
 use std::fs;
@@ -10,10 +10,11 @@ fn root(folder: &TempDir) -> PathBuf {
     folder.path().join("tenant")
 }
 
-/// Stages a copy of a file as the other engine's.
+/// Copies one of the table's files to a name that the other engine would choose, and makes the copy say that the other
+/// engine wrote it. The copy is not committed.
 pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveFile {
     let mut bytes = fs::read(root(folder).join(&file.path)).unwrap();
-    // the writer's name, after its length
+    // the footer has the length of the writer's name, then the name
     let maker =
         bytes.windows(10).rposition(|text| text == b"\x09floodmark").expect("the footer names the writer");
     bytes[maker + 1..maker + 10].copy_from_slice(b"deltalake");
@@ -22,7 +23,8 @@ pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveF
     LiveFile { path, is_early: true, ..file.clone() }
 }
 
-/// Commits `version`, which replaces `removed` with `added`, at the other engine's time.
+/// Commits `version`, which replaces the file `removed` with `added`, as the other engine would when its clock shows
+/// `now_ms`.
 pub(crate) fn replace(folder: &TempDir, version: u64, removed: &LiveFile, added: &LiveFile, now_ms: i64) {
     let partition = json!({"date": added.date.to_string()});
     let (first, last) = added.names.as_ref().expect("the log has the bounds of the names");

@@ -1,4 +1,5 @@
-//! Logs with a damaged last checkpoint. Entries replace it if they suffice; otherwise nothing is changed.
+//! Damages the last checkpoint of a log. If the log entries suffice, they must be used instead; otherwise, nothing may
+//! be changed.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, runtime, stage};
@@ -28,9 +29,9 @@ fn checkpoint(version: u64) -> String {
     format!("{version:020}.checkpoint.parquet")
 }
 
-/// A table whose log files can be damaged.
+/// A table with direct access to its log files, so that a test can damage them.
 struct Log {
-    /// Location of the table, opened without repairs.
+    /// Location of the table, without permission to repair its log.
     location: Location,
     store: Arc<DynObjectStore>,
     folder: Path,
@@ -63,7 +64,7 @@ impl Log {
         Ok(Arc::new(Table::open(&METRICS, location)?.expect("the table exists")))
     }
 
-    /// Commits one sample for each version, and writes the given checkpoints.
+    /// Commits `versions` entries with one sample each, and writes checkpoints at the given versions.
     fn fill(&self, versions: u64, checkpoints: &[u64]) -> BTreeMap<(String, i64), u64> {
         let table = Table::open_or_create(&METRICS, self.location.clone()).unwrap();
         for n in 0..versions {
@@ -105,10 +106,10 @@ impl Log {
     }
 }
 
-/// Kinds of damage; `None` for a missing file.
+/// Returns damaged copies of a file, one for each kind of damage. `None` stands for a missing file.
 fn damages(sound: &[u8]) -> [Option<Vec<u8>>; 6] {
     let mut flipped = sound.to_vec();
-    // the first page's header
+    // damages the header of the first page
     flipped[4..64].iter_mut().for_each(|byte| *byte = !*byte);
     [
         Some(sound[..sound.len() / 2].to_vec()),
@@ -155,7 +156,7 @@ fn log_entries_replace_a_damaged_checkpoint() {
                 let aside: Vec<Bytes> = damaged.into_iter().map(Bytes::from).collect();
                 assert_eq!(log.aside(), aside, "{what}: the damaged file is kept");
                 assert!(!log.files().contains_key(HINT) && !log.files().contains_key(&checkpoint(6)));
-                // repairs are counted once
+                // opening the table again repairs nothing, because the repair was done
                 log.open().unwrap();
                 assert_eq!(log.repairs.get(), u64::from(is_noticed), "{what}");
                 renew(&log, &table);
@@ -166,7 +167,7 @@ fn log_entries_replace_a_damaged_checkpoint() {
     }
 }
 
-/// Runs an upkeep, which writes a checkpoint.
+/// Runs upkeep, which writes a new checkpoint.
 fn renew(log: &Log, table: &Arc<Table>) {
     let policy = Policy { checkpoint_every: 5, compact: None, ..Policy::default() };
     let (mut upkeep, now) = (Upkeep::new(), Now { wall_ms: DAY, steady_ms: 0 });
@@ -281,7 +282,7 @@ fn open_table_recovers_from_a_damaged_log() {
     let expected = log.fill(8, &[6]);
     let table = log.open().unwrap();
     log.put(&checkpoint(6), &log.get(&checkpoint(6))[..99]);
-    // reads the log to find removed files
+    // the commit must read the log to find the files to remove, and meets the damaged checkpoint
     let live = table.files().unwrap().all().to_vec();
     let series: Vec<_> = (0..8).map(|n| (DAY + n, n as f64)).collect();
     let merged = stage(&table, "merged", &[Series::new(&[("__name__", "m")], &series)]);

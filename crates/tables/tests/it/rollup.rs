@@ -1,4 +1,4 @@
-//! Each day is rolled up once, and again after late samples.
+//! Checks that each day is rolled up once, and again after late samples.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{open, runtime, stage};
@@ -56,7 +56,7 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     };
     let due = |today| rollup::due(&metrics, &rollup, today, i64::MIN).unwrap();
     let mut series = fleet(2, 3, 40);
-    // label names that sort before and after the statistic's label
+    // these label names sort before and after the label that rollups add
     series.push(Series::new(&[("__name__", "z")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("!", "x")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("Zone", "x")], &[(DAY, 1.0)]));
@@ -71,10 +71,10 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     assert_eq!(complete(), [date()]);
     assert!(!run("b").committed, "the day is already rolled up");
     let before = contents(&rollup).unwrap();
-    // the fleet's first sample ends a bucket
+    // the first sample of each series is exactly at the end of a bucket
     assert_eq!(before.len(), 7 * (6 * 3 + 3));
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 243.0);
-    // the fleet's values are i * i / 8
+    // the values in the fleet are i * i / 8
     assert_eq!(
         column(&rollup, Statistic::Increase)[..3],
         [0.0, (20.0 * 20.0 - 1.0) / 8.0, (39.0 * 39.0 - 21.0 * 21.0) / 8.0]
@@ -91,13 +91,13 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 244.0);
     assert_eq!(column(&rollup, Statistic::Max).iter().filter(|v| **v == 9.0).count(), 1);
 
-    // samples expire, their rollup stays
+    // the samples expire, but their rollup stays
     metrics.expire(DAY + 2 * tables::DAY_MS).unwrap();
     assert_eq!((metrics.files().unwrap().all().len(), complete()), (0, vec![date()]));
     assert!(due(tomorrow).is_empty());
 }
 
-/// Values in another format may have another meaning.
+/// In another format, the same numbers may have another meaning, so such a rollup must not be read.
 #[test]
 fn a_rolled_up_day_in_another_format_is_ignored_and_rebuilt() {
     for floodmark in (0..=4).filter(|format| *format != 3).map(|format| format << 48 | (DAY + 99) as u64) {
@@ -141,7 +141,7 @@ fn a_rollup_works_in_little_memory_and_commits_nothing_if_stopped() {
     let files = rollup.files().unwrap().all().len();
     assert!(files > 7, "{files} files: the largest must be finished early");
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
-    // a past day is merged, even if one commit wrote it
+    // files of a past day may be merged, although one commit wrote all of them
     let tomorrow = Date(date().0 + 1);
     let rollup = Arc::new(rollup);
     let jobs = || {
@@ -159,7 +159,8 @@ fn a_rollup_works_in_little_memory_and_commits_nothing_if_stopped() {
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
 }
 
-/// Expired samples cannot be rolled up again, so an old format is read if its values mean the same.
+/// Expired samples cannot be rolled up again. So a rollup in an old format is still read if its values have the same
+/// meaning.
 #[test]
 fn a_day_in_another_format_without_samples_is_not_complete() {
     for (format, is_complete) in [(0u64, false), (1, false), (2, true), (3, true), (4, false)] {
@@ -209,7 +210,8 @@ fn a_rollup_says_what_it_leaves_out() {
     );
 }
 
-/// This instance of the metrics table has not seen the delete.
+/// Another instance of the metrics table deletes samples, and the instance that makes the rollup has not seen this
+/// yet.
 #[test]
 fn a_day_rolled_up_after_a_delete_has_none_of_it() {
     let folders = (TempDir::new().unwrap(), TempDir::new().unwrap());

@@ -1,4 +1,4 @@
-//! Canceled reads end, whatever they are doing.
+//! Checks that canceled reads end soon, whatever they are doing.
 
 use crate::fleet::{DAY, Series, fleet};
 use crate::table::{open, stage};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const FILES: u64 = 3;
 const PODS: usize = 500;
 
-/// Maximum number of rows, or of short values, between two checks.
+/// Maximum number of rows or short values that a read may process between two checks for cancellation.
 const BETWEEN_MAX: usize = 64;
 
 fn table(folder: &TempDir) -> Arc<Table> {
@@ -24,14 +24,14 @@ fn table(folder: &TempDir) -> Arc<Table> {
     table
 }
 
-/// Counts checks and tested values of a read.
+/// Counts how often a read checks for cancellation, and how many values it tests.
 #[derive(Debug, Default)]
 struct Watch {
     asked: AtomicUsize,
-    /// Number of the check from which on the read is canceled.
+    /// The read is canceled when it makes the check with this number.
     stop_at: usize,
     tested: AtomicUsize,
-    /// Values tested after the cancellation.
+    /// Number of values that were tested after the cancellation.
     after: AtomicUsize,
 }
 
@@ -46,7 +46,7 @@ impl Watch {
     }
 }
 
-/// Returns a selection by a label whose values all pass, or all fail.
+/// Returns a selection by a label, and its counters. The selection accepts all values of the label, or none.
 fn watched(stop_at: usize, passes: bool) -> (Arc<Watch>, Select) {
     let watch = Arc::new(Watch { stop_at, ..Watch::default() });
     let (of_test, of_stop) = (Arc::clone(&watch), Arc::clone(&watch));
@@ -89,7 +89,7 @@ fn texts_of(
     Ok(count)
 }
 
-/// Cancels a read at each of its checks. The read must fail, and test no more values.
+/// Repeats a read, and cancels it at each of its checks in turn. The read must fail, and test no more values.
 fn check(what: &str, passes: bool, read: &dyn Fn(&Select) -> Result<usize, TableError>) {
     let (whole, select) = watched(usize::MAX, passes);
     read(&select).unwrap();

@@ -1,4 +1,4 @@
-//! Each block is committed exactly once, whichever process commits it, and however often.
+//! Checks that each block is committed exactly once, whichever process commits it, and however often.
 
 use crate::fleet::{Series, date, fleet, stem};
 use model::{ErrorKind, Samples};
@@ -38,7 +38,7 @@ fn log(folder: &TempDir, version: u64) -> PathBuf {
     folder.path().join(format!("tenant/_delta_log/{version:020}.json"))
 }
 
-/// The killed process leaves an unfinished file.
+/// A process that was killed while it created the table has left an unfinished file.
 #[test]
 fn a_table_whose_creation_was_killed_does_not_exist_and_can_be_created() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn a_table_whose_creation_was_killed_does_not_exist_and_can_be_created() {
     assert!(error.contains("00000000000000000000.json is missing"), "{error}");
 }
 
-/// Stages a file without a commit.
+/// Writes a file, which is not committed.
 pub(crate) fn try_stage(table: &Table, name: &str, series: &[Series]) -> Result<StagedFile, TableError> {
     let mut writer = FileWriter::new(table.kind(), date(), table.upload(date(), &stem(name), 1)?, 1 << 20)?;
     series.iter().try_for_each(|one| writer.push(&one.stretch()))?;
@@ -76,7 +76,7 @@ fn block(table: &Table, source: &str, after: Option<u64>, upto: u64) -> StagedBl
     StagedBlock { source: source.into(), after, upto, through: None, files }
 }
 
-/// Samples that a scan finds without warnings.
+/// Number of samples that a scan finds. The scan must have no warnings.
 fn samples(table: &Table) -> Result<u64, TableError> {
     let cache = Arc::new(Cache::new(1 << 20));
     let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default())?;
@@ -122,7 +122,7 @@ fn a_block_is_committed_once() {
     let (table, other) = (open(&folder), open(&folder));
     let one = block(&table, "j", None, 10);
     assert_eq!(table.commit(std::slice::from_ref(&one), NOW).unwrap(), [Outcome::Committed { version: 1 }]);
-    // the same writer, and one that has not seen the commit
+    // once by the same writer, and once by a writer that has not seen the commit
     for table in [&table, &other] {
         assert_eq!(
             table.commit(std::slice::from_ref(&one), NOW).unwrap(),
@@ -177,7 +177,7 @@ fn commits_hold_at_most_a_thousand_files() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     let file = stage(&table, "one", &fleet(1, 1, 1));
-    // the log does not check that files exist
+    // the log does not check that files exist, so one file with many names suffices
     let files = |from: usize, n: usize| -> Vec<StagedFile> {
         (from..from + n).map(|i| StagedFile { path: format!("{}-{i}", file.path), ..file.clone() }).collect()
     };
@@ -236,7 +236,7 @@ fn staged_files_that_were_never_committed_are_not_read() {
     let folder = TempDir::new().unwrap();
     {
         let table = open(&folder);
-        // the process dies between staging and commit
+        // the process stages the block's files, and dies before the commit
         block(&table, "j", None, 10);
     }
     let table = open(&folder);
@@ -314,7 +314,7 @@ fn damaged_log_is_reported() {
     check(1, &|path| fs::remove_file(path).unwrap());
 }
 
-/// Later series have earlier days: each moves the end of the pass back.
+/// Each series begins earlier than the one before, so it moves the end of the pass back.
 #[test]
 fn a_block_of_many_days_goes_in_passes() {
     let folder = TempDir::new().unwrap();
@@ -342,7 +342,7 @@ fn a_block_of_many_days_goes_in_passes() {
         );
         assert_eq!(table.commit(&[block], NOW).unwrap(), [Outcome::Already { floodmark: 7 }]);
         let Some(through) = through else { break };
-        // as a new process sees it
+        // a process that starts now sees the progress in the log
         let progress = open(&folder).progress("j").unwrap().unwrap();
         assert_eq!((progress.upto, progress.end()), (0, 7));
         assert!(progress.covers(6, through) && !progress.covers(7, through));

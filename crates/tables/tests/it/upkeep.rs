@@ -1,4 +1,4 @@
-//! Merges, expiry and sweeps must not change samples within the retention period.
+//! Checks that merges, expiry and sweeps change no samples within the retention period.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::other;
@@ -40,7 +40,7 @@ fn merge(table: &Arc<Table>, job: &Job, name: &str) -> bool {
     compact::run(table, job, &stem(name), CompactLimits::default(), |_| true).unwrap().is_some()
 }
 
-/// Commits a slice of every series for each of `blocks`.
+/// Commits the samples of all series in `blocks` blocks, each of which has a slice of every series.
 fn fill(table: &Table, series: &[Series], blocks: usize) {
     (0..blocks).for_each(|n| fill_slice(table, series, blocks, n));
 }
@@ -76,7 +76,7 @@ fn a_merge_keeps_every_sample() {
     let large = live_bytes(&table);
     assert!(large < small / 2, "{large} of {small}");
     assert_eq!(contents(&open(&folder)).unwrap(), before);
-    // the repeated job finds its files gone
+    // the job was done before, so its files are gone
     assert!(!merge(&table, &planned[0], "again"));
     assert_eq!(contents(&table).unwrap(), before);
 }
@@ -133,7 +133,7 @@ fn old_days_expire() {
     );
 }
 
-/// Runs all due steps.
+/// Runs upkeep until no step is due.
 fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now: Now, policy: &Policy) -> Vec<Done> {
     let mut all = Vec::new();
     for round in 0..10 {
@@ -160,7 +160,7 @@ fn upkeep_merges_sweeps_and_expires() {
     let before = contents(&table).unwrap();
     const HOUR: i64 = 3_600_000;
     let at = |wall_ms, steady_ms| Now { wall_ms, steady_ms };
-    // entries have the machine's time, far ahead, so they are old at once
+    // log entries have the real time, which is far ahead of the test's, so this limit makes all of them old
     let policy = Policy { checkpoint_every: 3, log_keep_ms: -1_000_000_000_000, ..Policy::default() };
     let mut upkeep = Upkeep::new();
     let done = keep_up(&mut upkeep, &table, at(DAY + HOUR, 0), &policy);
@@ -217,7 +217,7 @@ fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool
     panic!("merging does not end");
 }
 
-/// A scaled-down day of a large tenant: files of 320 KiB, and four files per merge.
+/// A scaled-down day of a large tenant: files have 320 KiB, and a merge takes four of them.
 #[test]
 fn a_large_day_is_merged_in_pieces_and_what_is_done_stays_done() {
     let folder = TempDir::new().unwrap();
@@ -275,8 +275,9 @@ fn live_bytes(table: &Table) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.bytes).sum()
 }
 
-/// Commits small files with different values of the same sample, and a large file that overrides them. Another engine
-/// rewrites the small files, and four more files are committed. Merges must change no sample.
+/// Commits small files that have different values for the same sample, and a large file that overrides them all.
+/// Another engine then rewrites the small files, of which there are `rewritten`, and four more files are committed. Merges must
+/// change no sample.
 fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
@@ -373,7 +374,7 @@ fn a_clock_that_jumps_back_changes_nothing() {
         let files = vec![stage(&table, &format!("f{n}"), &series)];
         let block =
             StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
-        // another process, which knows only the log
+        // commits as another process, which knows only the log
         open(&folder).commit(&[block], now).unwrap();
         table.refresh().unwrap();
     }

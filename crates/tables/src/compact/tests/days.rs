@@ -1,33 +1,33 @@
-//! Simulates days of a tenant with files that have only sizes. Checks that no write overrides a later one, that merging
-//! ends, and that jobs stay small.
+//! Simulates days of a tenant with files that have sizes but no content. Checks that merges never put an older write
+//! over a newer one, that merging ends, and that jobs stay small.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::rng::Rng;
 
-/// Parts of a metric's series. Single series are not simulated.
+/// The series of each metric are divided into this many groups. The simulation tracks groups instead of single series.
 const PARTS: u32 = 4;
 
-/// Rows of one part of a metric in a file.
+/// A file's rows of one group of a metric's series.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     samples: u64,
-    /// Last write to the part.
+    /// Number of the last write to the group of series that the rows include.
     write: u64,
 }
 
 #[derive(Debug, Clone)]
 struct File {
     live: LiveFile,
-    /// Content of the file, by metric and part.
+    /// Content of the file. Keys are the numbers of groups of series.
     held: BTreeMap<u32, Held>,
 }
 
 #[derive(Debug, Default)]
 struct Day {
-    /// Series of each metric.
+    /// Number of series of each metric.
     series: Vec<u64>,
-    /// Parts of each metric.
+    /// Number of groups into which the series of each metric are divided.
     parts: u32,
     limits: CompactLimits,
     files: Vec<File>,
@@ -40,7 +40,8 @@ struct Day {
     jobs: u64,
 }
 
-/// Bytes of a row without samples, and of a sample, roughly as in `cargo bench -p tables`.
+/// Bytes of a row without its samples, and bytes of one sample. They are roughly those that `cargo bench -p tables`
+/// measures.
 const ROW_BYTES: u64 = 30;
 const SAMPLE_BYTES: f64 = 1.1;
 
@@ -65,7 +66,8 @@ impl Day {
         File { live, held }
     }
 
-    /// Seals samples of each series in two partitions, each with its own sequence.
+    /// Seals `samples` samples of each selected series. The series are divided between two partitions, each with its
+    /// own sequence.
     fn seal(&mut self, samples: u64, keys: impl Fn(u32) -> bool) {
         for partition in 0..2 {
             self.writes += 1;
@@ -126,7 +128,7 @@ impl Day {
         self.files.push(file);
     }
 
-    /// Checks that readers see the last write of each part.
+    /// Checks that readers see the last write of each group of series.
     fn check(&self) {
         let mut found: BTreeMap<u32, (i64, u64)> = BTreeMap::new();
         for file in &self.files {
@@ -142,7 +144,7 @@ impl Day {
         assert_eq!(found, self.written);
     }
 
-    /// Runs some or all planned jobs in any order.
+    /// Plans jobs and runs some of them, or all, in random order.
     fn keep(&mut self, today: i32, rng: &mut Rng, all: bool) -> usize {
         let live = self.live();
         let mut jobs = plan(&METRICS, &live, Date(today), &self.limits, |_| false);
@@ -171,7 +173,7 @@ impl Day {
         panic!("merging does not end");
     }
 
-    /// Bytes written by merges for each sealed byte.
+    /// Number of bytes that merges have written for each sealed byte.
     fn amplification(&self) -> f64 {
         self.merged_bytes as f64 / self.sealed_bytes as f64
     }
@@ -180,7 +182,7 @@ impl Day {
         self.files.iter().map(|f| f.live.bytes).sum()
     }
 
-    /// Size with as few rows as possible.
+    /// Size of the day if each group of series had as few rows as possible.
     fn best_bytes(&self) -> u64 {
         let mut all: BTreeMap<u32, u64> = BTreeMap::new();
         for (key, held) in self.files.iter().flat_map(|f| &f.held) {
@@ -232,7 +234,7 @@ fn random_days_keep_their_order_and_come_to_an_end() {
     }
 }
 
-/// A sample of each series every 15 s, sealed every quarter of an hour.
+/// Simulates a day on which each series has a sample every 15 s, and all are sealed every quarter of an hour.
 fn day_of(series: Vec<u64>, parts: u32) -> Day {
     let mut day = Day::new(series, parts, CompactLimits::default());
     let mut rng = Rng::new(7);
@@ -261,12 +263,12 @@ fn day_of(series: Vec<u64>, parts: u32) -> Day {
     day
 }
 
-/// 400 metrics, a few of which have most of the series.
+/// Numbers of series of 400 metrics, a few of which have most of the series.
 fn metrics_of(series: u64) -> Vec<u64> {
     (1..=400).map(|rank| series * 15 / 100 / rank + series / 10_000).collect()
 }
 
-/// A million series: 96 M rows as sealed, 5.8 G samples.
+/// The tenant has a million series: 96 M rows as sealed, and 5.8 G samples.
 #[test]
 fn a_large_tenant_is_many_small_jobs() {
     let day = day_of(metrics_of(1_000_000), PARTS);
@@ -284,7 +286,8 @@ fn a_day_of_little_data_becomes_one_file() {
     assert!(day.files_of_a_metric() <= 3);
 }
 
-/// A metric that exceeds a job is not cut. Its files cover parts of the day.
+/// The metric exceeds a job, and there are no cuts within a metric. So it keeps several files, each with a part of the
+/// day.
 #[test]
 fn a_metric_larger_than_a_job_stays_in_several_files() {
     for (series, most) in [(100_000, 1.01), (200_000, 1.02), (500_000, 1.05), (1_000_000, 1.09)] {

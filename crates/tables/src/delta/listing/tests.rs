@@ -1,6 +1,6 @@
 use super::*;
 
-/// A log of these files; `-` marks an empty file.
+/// A log with these files. Names that begin with `-` are empty files.
 fn listing(names: &[&str], hint: Hint) -> Listing {
     let folder = Path::from("t/_delta_log");
     let object = |name: &&str| ObjectMeta {
@@ -50,7 +50,7 @@ fn a_log_is_whole_from_a_checkpoint_or_from_its_beginning() {
     assert_eq!(log.gap(Some(0)), Some(Gap::Missing(1, 2)));
     let empty = listing(&[&entry(0), "-00000000000000000001.json", &entry(2)], Hint::None);
     assert_eq!((empty.gap(None), empty.gap(Some(1))), (Some(Gap::Empty(1)), None));
-    // an unusable checkpoint after all entries
+    // if the checkpoint cannot be used, the entries up to its version are missing
     let ahead = listing(&[&entry(0), "00000000000000000002.checkpoint.parquet"], Hint::None);
     assert_eq!((ahead.gap(None), ahead.gap(Some(2))), (Some(Gap::Missing(1, 2)), None));
     assert_eq!(listing(&[], Hint::None).gap(None), Some(Gap::Missing(0, 0)));

@@ -4,7 +4,7 @@ use crate::read::fuzz::Contents;
 pub(crate) const DICTIONARY: u8 = DICTIONARY_PAGE as u8;
 pub(crate) const DATA: u8 = DATA_PAGE as u8;
 
-/// Pages of texts: kind, levels and contents of each.
+/// A column of strings with these pages, each given by its kind, its number of values and nulls, and its contents.
 pub(crate) fn chunk(rows: usize, levels: usize, pages: &[(u8, u16, &[u8])]) -> Chunk {
     let mut bytes = Vec::new();
     for (kind, levels, contents) in pages {
@@ -16,10 +16,10 @@ pub(crate) fn chunk(rows: usize, levels: usize, pages: &[(u8, u16, &[u8])]) -> C
     Chunk { bytes: bytes.into(), rows, levels }
 }
 
-/// The texts "a" and "b".
+/// The strings "a" and "b" in plain encoding.
 pub(crate) const A_B: &[u8] = &[1, 0, 0, 0, b'a', 1, 0, 0, 0, b'b'];
 
-/// Encodes runs: a count and a level each.
+/// Encodes runs of levels. Each run is a number of repetitions and the level that is repeated.
 pub(crate) fn levels(runs: &[(u8, u8)]) -> Vec<u8> {
     let mut out = vec![2 * runs.len() as u8, 0, 0, 0];
     out.extend(runs.iter().flat_map(|(count, level)| [2 * count, *level]));
@@ -63,7 +63,7 @@ fn list_boundaries_follow_repetition_levels() {
         assert!(lists.is_err() || listed == lists.clone().map(|(found, _)| found), "{lists:?}");
         lists
     };
-    // lists of two, zero and one texts
+    // three rows, whose lists have two, no and one string
     let found = check(&[(1, 0), (1, 1), (1, 0), (1, 0)], &[(2, 1), (1, 0), (1, 1)], &[3 << 1, 1]);
     assert_eq!(found, Ok(("bbb".into(), vec![2, 2, 3])));
     assert_eq!(check(&[(1, 1), (2, 0)], &[(3, 1)], &[3 << 1, 1]), Err(MORE_OR_FEWER), "no list has begun");

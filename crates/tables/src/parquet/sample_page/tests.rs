@@ -1,7 +1,7 @@
 use super::*;
 use stdx::rng::Rng;
 
-/// True if rows with these times match the page's `spans`.
+/// True if the checks accept these times for a page whose rows have these `spans`.
 fn in_order(times: &[i64], spans: &[(usize, i64, i64)], rng: &mut Rng) -> bool {
     let mut rows = Ascending { rows: spans, at: 0, last: 0, begins: true, broken: false };
     rows.see(Steps::First(times[0]));
@@ -41,7 +41,7 @@ fn rows_ascend_from_their_starts_to_their_ends() {
         let at = rng.below(times.len() as u64) as usize;
         let before = times[at];
         let first = at == 0 || spans.iter().any(|(end, ..)| *end == at);
-        // a time that does not ascend, a distant one, and an overflow
+        // a time that does not ascend, one in the far future, and one that overflows
         for bad in
             [times[at.saturating_sub(1)].min(before - 15), before.wrapping_add(1 << 50), before ^ i64::MIN]
         {

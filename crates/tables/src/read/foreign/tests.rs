@@ -1,4 +1,4 @@
-//! Reads files with shuffled rows, and compares them with a map.
+//! Reads files with shuffled rows like those of other engines, and compares the result with a map.
 
 use super::*;
 use crate::date::Date;
@@ -20,7 +20,7 @@ const DAY: i64 = 20_000 * 86_400_000;
 
 type Content = BTreeMap<(String, i64), u64>;
 
-/// Returns rows of one series, in our writer's columns.
+/// Encodes the samples of a series as Floodmark's own writer does.
 fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
     let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();
     let stretch = Stretch {
@@ -35,7 +35,7 @@ fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
     rows.next().unwrap().unwrap()
 }
 
-/// Another engine's schema: microseconds, and everything may be null.
+/// Schema of a file by another engine: times are in microseconds, and all columns are nullable.
 fn foreign_schema() -> Arc<Schema> {
     let micros = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
     let ours = METRICS.schema();
@@ -50,7 +50,7 @@ fn foreign_schema() -> Arc<Schema> {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Returns a file as another engine writes it.
+/// Writes a file as another engine does.
 fn file(batches: &[RecordBatch]) -> Bytes {
     let (schema, mut bytes) = (foreign_schema(), Vec::new());
     let mut writer = ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), None).unwrap();
@@ -66,7 +66,8 @@ fn file(batches: &[RecordBatch]) -> Bytes {
     bytes.into()
 }
 
-/// Reads a cursor, whose rows must be in order. Returns contents and number of ambiguous samples.
+/// Reads a file, whose rows must come in order. Returns its content, and the number of samples with two different
+/// values.
 fn read(bytes: &Bytes, select: &Select, window_bytes: usize) -> (Content, u64) {
     let footer = Arc::new(Footer::read(&METRICS, bytes).unwrap());
     assert!(footer.is_foreign());

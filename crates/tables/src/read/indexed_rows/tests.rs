@@ -8,7 +8,8 @@ use crate::write::Stretch;
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
 
-/// If a footer gives two columns the same page, the page cached for one must not serve the other.
+/// If a damaged footer says that two columns have the same page, the page that is cached for one column must not be
+/// used for the other.
 #[test]
 fn a_page_claimed_by_two_columns_is_cached_for_one() {
     const DAY: i64 = 1_795_219_200_000;

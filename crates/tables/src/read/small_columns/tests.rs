@@ -5,7 +5,7 @@ use crate::write::{FileWriter, Stretch};
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
 
-/// Columns longer than the file are rejected.
+/// Columns that claim to be longer than the file are rejected.
 #[test]
 fn columns_are_as_long_as_their_row_group() {
     const DAY: i64 = 1_795_219_200_000;
@@ -30,7 +30,7 @@ fn columns_are_as_long_as_their_row_group() {
             let group = group.set_column_metadata(columns).build().unwrap();
             let changed = Footer::check(&METRICS, "", file_metadata.add_row_group(group).build()).unwrap();
             let fetched = fetch_chunks(&file, &changed, 0, ALL);
-            // lists may have several entries per row
+            // a row may have several labels, so these columns may be longer
             let fits = matches!(leaf, 1 | 2) && len == 4;
             assert_eq!(fetched.is_ok(), fits, "column {leaf} of {len}");
         }

@@ -65,7 +65,7 @@ fn a_commit_whose_folder_cannot_be_synced_is_in_doubt_until_it_can() {
     assert_eq!(table.commit(&block, 0).unwrap(), [Outcome::Already { floodmark: 9 }]);
 }
 
-/// Names in each folder at its last sync.
+/// For each folder, the names that it had when it was last synced.
 type Durable = Arc<Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>>;
 
 fn noted(durable: &Durable) -> DurableFiles {
@@ -102,7 +102,8 @@ fn a_new_table_is_durable_with_all_folders_above_it() {
     check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000001.json"));
 }
 
-/// A flush of new tenants creates hundreds of tables, and each sync takes time.
+/// A flush of new tenants creates hundreds of tables, and each sync of a folder takes time, so folders are not synced
+/// more often than needed.
 #[test]
 fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     let (dir, runtime, synced) = (TempDir::new().unwrap(), runtime(), Arc::new(Mutex::new(Vec::new())));
@@ -128,7 +129,7 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     assert_eq!(taken(), ["_delta_log"]);
 }
 
-/// An earlier process died before it synced the folders.
+/// An earlier process created the table, and died before it synced the folders.
 #[test]
 fn opening_a_table_syncs_what_it_reads() {
     let (dir, runtime) = (TempDir::new().unwrap(), runtime());
