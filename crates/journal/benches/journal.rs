@@ -1,7 +1,7 @@
-//! Benchmarks writing and reading of records: `cargo bench -p journal [-- <part of a name>]`.
+//! Measures how fast records are written and read: `cargo bench -p journal [-- <part of a name>]`.
 //!
-//! The workload imitates scraped targets with counters, gauges and constants. The samples of a target share one
-//! timestamp.
+//! The samples resemble those of scraped targets, with counters, gauges and constants. All samples of a
+//! target have the same timestamp.
 
 use journal::{Durability, Files, Item, Journal, Offset, Options, Record, RecordEncoder};
 use model::{Labels, SeriesRef, TenantId};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use stdx::rng::{Rng, mix};
 
 struct Size {
-    /// Series per target, and samples per record.
+    /// Number of series per target. A record has one sample of each.
     metrics: usize,
     targets: usize,
     time: Duration,
@@ -42,7 +42,7 @@ fn main() {
     }
 }
 
-/// Shortest time of several runs, in nanoseconds.
+/// Nanoseconds that the fastest of several runs took.
 fn best_ns(size: &Size, mut run: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut best = f64::INFINITY;
@@ -191,7 +191,7 @@ fn open(dir: &Path, durability: Durability) -> Files {
     Files::open(dir, 0, Options { durability, ..Options::default() }).expect("a journal in a new directory")
 }
 
-/// Writes groups of one record each. Returns the seconds each group took.
+/// Writes groups that have one record each. Returns how many seconds each group took.
 fn write_groups(journal: &mut Files, records: &[Vec<u8>], groups: usize) -> Vec<f64> {
     let mut seconds: Vec<f64> = (0..groups)
         .map(|g| {

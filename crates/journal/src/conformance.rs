@@ -7,7 +7,7 @@
 use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
 
-/// So many records of [`RECORD_BYTES`] bytes must fill a dictionary.
+/// This many records of [`RECORD_BYTES`] bytes must fill a dictionary.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
 pub const RECORD_BYTES: usize = 100;

@@ -42,7 +42,7 @@ const VERSION_DELETED: u8 = 3;
 
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
-/// When a record has so much content, [`RecordEncoder::is_full`] returns true. Usual requests are far
+/// When a record has this much content, [`RecordEncoder::is_full`] returns true. Usual requests are far
 /// smaller, but the memory of a replay stays small even if they are not.
 const FULL_SAMPLES: usize = 100_000;
 const FULL_LABEL_BYTES: usize = 4 << 20;

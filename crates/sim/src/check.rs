@@ -1,4 +1,4 @@
-//! Compares the node's contents with the model, and checks invariants of tables and journals.
+//! Compares what the node returns with the model, and checks what must always be true of tables and journals.
 
 use crate::fleet::Fleet;
 use crate::model::{Found, Key, Model};
@@ -12,10 +12,10 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::rollup::{self, Resolution};
 use tables::{Date, Table, TableError};
 
-/// Days whose rollups are checked.
+/// Rollups are checked for this many days, beginning with the first imported day.
 pub const ROLLED_DAYS: i64 = 7;
 
-/// Queries all samples and metadata.
+/// Reads all samples and metadata of all tenants from the node.
 pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     let mut all = Found::default();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -34,7 +34,7 @@ pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     Ok(all)
 }
 
-/// Checks that no sample is in more rows of live files than it was sent.
+/// Checks that no sample is stored more often than it was sent.
 pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
     for (key, count) in in_tables(node, fleet)? {
         let times = model.times(key);
@@ -45,7 +45,7 @@ pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String
     Ok(())
 }
 
-/// Counts the rows of live files with each sample.
+/// For each sample in tables, counts the rows that have it.
 pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, String> {
     let mut all = BTreeMap::new();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -88,7 +88,7 @@ fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(
     Ok(())
 }
 
-/// Checks that no file has a deleted sample, and that no tombstone is left.
+/// Checks that no table has a sample that was deleted, and that no tombstone is left.
 pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
     for key in in_tables(node, fleet)?.into_keys() {
         if !model.samples().contains_key(&key) && !model.may_be_expired(key) {
@@ -111,8 +111,8 @@ pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), Strin
     Ok(())
 }
 
-/// Checks that complete rollups count all acknowledged samples of [`ROLLED_DAYS`] days. Only importers write to these
-/// days.
+/// Compares complete rollups of [`ROLLED_DAYS`] days with the acknowledged samples: they must count every
+/// sample. Only importers write to these days.
 pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Result<(), String> {
     let days_ms = from_ms..from_ms + ROLLED_DAYS * DAY_MS;
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -148,7 +148,7 @@ pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Re
 
 type Counts = BTreeMap<(Date, String), f64>;
 
-/// Complete days of a rollup, and its number of samples for each series and day.
+/// The days for which a rollup is complete, and how many samples it counts for each series and day.
 fn counted(
     node: &Stepped,
     tenant: &TenantId,
@@ -160,7 +160,7 @@ fn counted(
     table.refresh()?;
     rollup.refresh()?;
     let files = table.files()?;
-    // like queries, ignores a rollup to which the last delete was not applied
+    // a rollup is ignored while the last delete was not applied to it, as queries ignore it
     if files
         .tombstones()
         .list
@@ -182,7 +182,7 @@ fn counted(
     Ok(Some((complete, counted)))
 }
 
-/// Describes positions in journals and tables, for the report of a failure.
+/// Describes the progress of each partition and the tables of each tenant, for the report of a failure.
 pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     let mut text = String::new();
     for progress in node.progress() {
@@ -197,11 +197,12 @@ pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     text
 }
 
-/// Checks that no floodmark is beyond its journal's end, and no record beyond the floodmark has left the journal.
+/// Checks that no floodmark is beyond the end of its journal, and that the journal still has every record
+/// beyond the floodmark.
 pub fn floodmarks(node: &Stepped, fleet: &Fleet, lost_marks: bool) -> Result<(), String> {
     for progress in node.progress() {
         let (start, end) = progress.offsets;
-        // without `floodmarks.json`, the table of a tenant without samples may have a smaller floodmark
+        // if `floodmarks.json` was lost, the floodmark of a tenant without samples may be lower
         if !lost_marks && progress.upto > 0 && start > progress.upto {
             return Err(format!("records that are not in all tables were truncated: {progress:?}"));
         }

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, ManualClock};
 
-/// Number of sleeps in one step after which the store's faults stop, so that retry loops end.
+/// After this many sleeps in one step, the store works again, so that loops that retry come to an end.
 const SLEEPS_MAX: u64 = 20;
 
-/// The node's clock. Each sleep and step begins a new epoch with other faults of the store.
+/// The node's clock. Each step and each sleep begins a new epoch. In each epoch, other requests to the store
+/// fail.
 #[derive(Debug)]
 pub struct SimClock {
     time: ManualClock,
@@ -26,7 +27,6 @@ impl SimClock {
         }
     }
 
-    /// Begins a step and an epoch.
     pub fn next_step(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         self.sleeps.store(0, Ordering::SeqCst);
@@ -40,7 +40,7 @@ impl SimClock {
         self.time.set(by_ms);
     }
 
-    /// Elapsed time, independent of clock settings.
+    /// Time since the start of the run. It does not change when the clock is set.
     pub fn steady_ms(&self) -> i64 {
         self.time.passed_ms().try_into().unwrap_or(i64::MAX)
     }

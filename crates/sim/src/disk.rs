@@ -1,8 +1,8 @@
-//! A disk in memory, with a page cache, power losses, and syncs that lie.
+//! A simulated disk in memory. It can lose power, and its syncs can report success without doing anything.
 //!
-//! The disk keeps written and durable bytes. A power loss draws the surviving content of each differing sector, and
-//! keeps a prefix of each directory's changes, as a journaling file system does. A lost directory loses all its
-//! content.
+//! The disk knows for each byte whether it would survive a power loss. If a sector was not synced, chance
+//! decides which content it has after a power loss. The changes of a directory are undone from some point on,
+//! as in a journaling file system. If the name of a directory is lost, everything in it is lost, too.
 
 mod dir;
 mod file;
@@ -23,12 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use stdx::rng::Rng;
 
-/// Probability of each fault, per call.
+/// Probability of each fault in a single call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DiskFaults {
     pub error: f64,
     pub full: f64,
-    /// A sync reports success, but nothing becomes durable.
+    /// A sync reports success, but does nothing.
     pub lie: f64,
 }
 
@@ -53,19 +53,19 @@ impl SimDisk {
         self.lock().faults = faults;
     }
 
-    /// True if a power loss took bytes that a sync had reported as durable.
+    /// True if a power loss took bytes although a sync had reported success.
     pub fn has_lied(&self) -> bool {
         self.lock().lied
     }
 
-    /// Kills the process, with its open files and locks. Writes survive.
+    /// Kills the process, which closes its files and releases its locks. What it has written is kept.
     pub fn kill(&self) {
         let mut state = self.lock();
         state.boots += 1;
         state.locked.clear();
     }
 
-    /// Cuts the power. Unsynced changes may be lost.
+    /// Cuts the power, so that changes that were not synced may be lost.
     pub fn lose_power(&self) {
         self.kill();
         self.lock().crash();
@@ -82,7 +82,7 @@ impl SimDisk {
         Copy(files)
     }
 
-    /// Replaces all files below a directory.
+    /// Replaces all files in a directory, and below it, by those of an earlier copy.
     pub fn put_back(&self, under: &Path, copy: &Copy) {
         let mut state = self.lock();
         for dir in state.dirs.iter_mut().filter(|(dir, _)| dir.starts_with(under)).map(|(_, dir)| dir) {
@@ -97,7 +97,7 @@ impl SimDisk {
         }
     }
 
-    /// Deletes a file durably. Returns false if the file is absent.
+    /// Deletes a file, even if the power fails later. Returns false if there is no such file.
     pub fn delete(&self, path: &Path) -> bool {
         let (dir, name) = split(path);
         let mut state = self.lock();
@@ -115,7 +115,7 @@ impl Disk for SimDisk {
         if state.dirs.contains_key(dir) {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        state.dir(dir)?; // its parent must exist
+        state.dir(dir)?; // fails if the parent does not exist
         let cut = state.change(true)?;
         if !(cut && state.rng.chance(0.5)) {
             let (above, name) = state.dir(dir)?;

@@ -1,4 +1,4 @@
-//! Driver of one run: takes random steps and checks invariants.
+//! Takes the random steps of one run, and checks what must always be true.
 
 mod block;
 mod clocks;
@@ -28,10 +28,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use stdx::rng::{Rng, mix};
 
-/// Start of every run: a day in 2026.
+/// All runs start at this time, on a day in 2026.
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
-/// Maximum steps of an incomplete turn of the sealer.
+/// When the sealer does not complete its turn, it does at most this many steps.
 const SEAL_STEPS_MAX: u64 = 12;
 
 #[derive(Debug)]
@@ -45,29 +45,29 @@ pub struct Driver {
     traffic: Rc<RefCell<Traffic>>,
     node: Option<Simulated>,
     flushes: Vec<Flush>,
-    /// True if the last answered flush did not wait for all tenants.
+    /// True if the last flush was answered without waiting for all tenants.
     is_blocked: bool,
     lives: u32,
-    /// Head limit in bytes until the next restart; `None` for the default.
+    /// Limit on the head in bytes until the next restart. `None` stands for the default.
     head_bytes: Option<u64>,
-    /// Number of times the limit was doubled because a replay would have waited forever.
+    /// How many times the limit was doubled, because the replay would have waited forever.
     more_memory: u32,
-    /// Start of the present clock error, by the monotonic clock.
+    /// When the clock became wrong, by the monotonic clock. `None` if it is right.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     import: Option<Import>,
-    /// The delete that has no answer yet.
+    /// A delete that the node has not answered yet.
     delete: Option<deletes::Deleting>,
-    /// Copy of the data directory, and samples that a restore must keep.
+    /// A copy of the data directory. When it is restored, these samples must not be lost.
     copy: Option<(Copy, BTreeSet<Key>)>,
     has_lost_marks: bool,
-    /// True if a restored journal uses the identity of a newer journal.
+    /// True if an old journal was restored and kept the identity of a newer journal.
     is_misnamed: bool,
     is_draining: Rc<Cell<bool>>,
 }
 
 impl Driver {
-    /// Prepares the run of a seed.
+    /// Draws the plan of a run from its seed.
     pub fn new(seed: u64, fault: Option<Fault>) -> Self {
         let mut rng = Rng::new(mix(seed));
         let mut plan = Plan::of(&mut rng);
@@ -115,7 +115,7 @@ impl Driver {
         std::mem::take(&mut self.traffic.borrow_mut().trace)
     }
 
-    /// Runs to the end. Returns the first violated invariant as error.
+    /// Takes all steps of the run. If a check fails, the error says why.
     pub fn run(&mut self) -> Result<(), String> {
         let done = self.run_all();
         done.map_err(|failure| match &self.node {
@@ -134,11 +134,11 @@ impl Driver {
         self.drain()
     }
 
-    /// Restarts the node if the power is off. Returns true if it restarted the node.
+    /// If the power is off, restarts the node and returns true.
     fn restart_after_power_loss(&mut self) -> Result<bool, String> {
         let is_off = self.power.is_off();
         if is_off {
-            // otherwise only the process dies
+            // without a loss of power, only the process dies
             let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
             self.restart(loses_power)?;
         }
@@ -221,7 +221,8 @@ impl Driver {
         self.flushes.push(flush);
     }
 
-    /// Runs a turn of the sealer, or only a part of a turn, so that the run's other steps fall into the turn.
+    /// Lets the sealer do a whole turn, or only some steps of it, so that other steps of the run fall in the
+    /// middle of the turn.
     fn seal_some(&mut self) -> Result<(), String> {
         if self.chance(0.5) {
             return self.seal();
@@ -241,7 +242,7 @@ impl Driver {
         self.collect_answers_of_sealer()
     }
 
-    /// Collects answers that arrived while the sealer waited.
+    /// Collects the answers that arrived while the sealer was at work.
     fn collect_answers_of_sealer(&mut self) -> Result<(), String> {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
             return Err(format!("in the middle of a turn: {failure}"));
@@ -295,7 +296,7 @@ impl Driver {
         self.store.set_faults(StoreFaults { broken, ..self.plan.store.clone() });
     }
 
-    /// Turns off the store's faults. Returns the previous faults.
+    /// Turns off the faults of the store. Returns them, so that the caller can turn them on again.
     fn quiet(&self) -> StoreFaults {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());

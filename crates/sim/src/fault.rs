@@ -1,7 +1,7 @@
-//! Named faults: each changes a plan so that every run meets one kind of fault early and often.
+//! Named faults. Each changes the plan of a run so that one kind of fault happens early and often.
 //!
-//! A fault that needs special settings, traffic or steps has a name, and seeds of its own in the tests. The default mix
-//! of [`Plan::of`] has the others.
+//! A fault gets a name if it needs special settings, requests or steps. The tests run seeds of its own for
+//! it. Other faults are part of every plan ([`Plan::of`]).
 
 use crate::disk::DiskFaults;
 use crate::plan::{Plan, Step};
@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use journal::Durability;
 use stdx::rng::Rng;
 
-/// Head memory in bytes of a tenant with a few series in one partition.
+/// Memory that a tenant with a few series takes in the head of one partition.
 const TENANT_BYTES: u64 = 20 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,15 +54,14 @@ impl Fault {
         Self::Directories,
     ];
 
-    /// Number of steps before the drain: minimum, and bound of a random addition.
+    /// Number of steps before the drain: at least the first number, plus a random number below the second.
     const STEPS: (usize, u64) = (25, 40);
 
-    /// Name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().expect("BUG: a fault has no name on the command line").get_name().to_string()
     }
 
-    /// Head limit in bytes with room for a part of the series of each tenant.
+    /// A limit on the head that leaves room for only some series of each tenant.
     fn small_head(plan: &Plan, rng: &mut Rng) -> u64 {
         (plan.tenants * plan.partitions) as u64 * TENANT_BYTES
             + [8 << 10, 16 << 10, 48 << 10][rng.below(3) as usize]
@@ -78,7 +77,7 @@ impl Fault {
             }
             Self::LateSamples => {
                 plan.load.past_ms = Some([60_000, 3_600_000, 86_400_000][rng.below(3) as usize]);
-                // sometimes the head's share for late samples fills up
+                // in some runs, out-of-order samples use up their share of the head
                 if rng.chance(0.3) {
                     plan.head_bytes = Some(Self::small_head(plan, rng));
                     plan.load.samples = 40;
@@ -95,7 +94,7 @@ impl Fault {
             Self::Backfills => {
                 plan.load.span_ms = [3, 8][rng.below(2) as usize] * 86_400_000;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
-                // Each check reads a file per day, so few runs have hundreds of days.
+                // Each check reads a file per day, which takes long if there are hundreds.
                 if rng.chance(0.01) {
                     (plan.steps, plan.load.backfill_days) = (15, 420);
                 } else {
@@ -126,14 +125,14 @@ impl Fault {
                 plan.weights.at_least(Step::Flush, 4);
                 plan.weights.at_least(Step::Keep, 4);
                 plan.weights.at_least(Step::Compact, 1 + rng.below(2));
-                // an older copy would bring back deleted samples
+                // restoring an old data directory would bring back deleted samples
                 plan.weights.set(Step::Copy, 0);
                 plan.disk.lie = 0.0;
                 if rng.chance(0.4) {
                     plan.weights.set(Step::Import, 10);
                     (plan.rolls_up, plan.retention_ms) = (true, None);
                 } else {
-                    // writes to local files are never delayed
+                    // local files have no delayed writes
                     plan.local_store = plan.store.delay == 0.0 && rng.chance(0.4);
                 }
             }
@@ -168,7 +167,7 @@ impl Fault {
                 plan.load.metadata = false;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
                 plan.head_bytes = Some(Self::small_head(plan, rng));
-                // without `floodmarks.json`, a replay must see all tenants before it seals
+                // without `floodmarks.json`, a replay must have met all tenants before anything is sealed
                 plan.loses_marks = false;
                 plan.weights.set(Step::Write, 80);
                 plan.load.samples = 250;

@@ -1,4 +1,4 @@
-//! Tenants and their series. All tenants have the same series.
+//! The tenants of a run and their series, which are the same for all tenants.
 
 use crate::plan::Plan;
 use model::{Labels, TenantId};
@@ -28,7 +28,7 @@ impl Fleet {
         self.numbers.get(labels).copied()
     }
 
-    /// Directory of a tenant's tables in the store.
+    /// Folder of the store that has the tables of a tenant.
     pub fn directory_of(&self, tenant: usize) -> String {
         format!("{}/", self.tenants[tenant].as_str())
     }

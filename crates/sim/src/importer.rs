@@ -1,7 +1,8 @@
-//! A program that writes into the node's tables: it stages a file under a lease, waits, and commits.
+//! A program that imports samples into the node's tables: it uploads a file, waits, and commits it.
+//! Meanwhile, a lease keeps the node from deleting the file.
 //!
-//! The program runs on another machine and survives crashes of the node. No sender writes to the imported days, and
-//! each sample is imported once.
+//! The program runs on another machine, so it survives crashes of the node. Only importers have samples of
+//! these days, and each sample is imported once.
 
 use crate::fleet::Fleet;
 use crate::model::Share;
@@ -18,19 +19,19 @@ use tables::write::FileWriter;
 use tables::{Date, FileStem, Outcome, Stretch, Table, TableError};
 use tokio::runtime::Runtime;
 
-/// Number of days before the run at which imported samples begin.
+/// Imported samples are at most this many days older than the start of the run.
 pub const DAYS_BACK: i64 = 40;
-/// Number of days that imported samples span.
+/// The samples are spread over this many days.
 const DAYS: u64 = 3;
 
 const SAMPLES_MAX: u64 = 12;
 
 const BEAT_MS: i64 = 60_000;
 
-/// Length of a row group, longer than any import.
+/// A row group is longer than any import, so that a file has only one.
 const ROW_GROUP_BYTES: usize = 64 << 10;
 
-/// Times and values by series number.
+/// For each series by its number, the timestamps and values of its samples.
 type DrawnSamples = BTreeMap<usize, (Vec<i64>, Vec<f64>)>;
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub struct Importer {
     imports: u64,
 }
 
-/// A staged file.
+/// A file that was uploaded, but is not part of the table yet.
 #[derive(Debug)]
 pub struct Import {
     table: Table,
@@ -55,7 +56,7 @@ pub struct Import {
 #[derive(Debug)]
 pub enum CommitOutcome {
     Committed,
-    /// The file was swept after its lease expired: no sample is in the table.
+    /// The lease had expired, and the node has deleted the file. None of its samples are in the table.
     Lapsed,
     Unclear(TableError),
 }
@@ -104,7 +105,7 @@ impl Importer {
         Ok(Import { table, lease, block, share, beat_ms: steady_ms, is_kept: true })
     }
 
-    /// Samples of one day, at times that no other import has.
+    /// Draws samples of one day. No other import has samples at the same times.
     fn draw(&self, fleet: &Fleet, tenant: usize, request: u64, rng: &mut Rng) -> (Share, DrawnSamples) {
         let day_ms = (self.begin_ms / DAY_MS - DAYS_BACK + rng.below(DAYS) as i64) * DAY_MS;
         let mut share = Share { request, ..Share::default() };
@@ -127,7 +128,7 @@ impl Importer {
 }
 
 impl Import {
-    /// Renews the lease once `BEAT_MS` have passed.
+    /// Renews the lease, if `BEAT_MS` have passed since the last time.
     pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
         if steady_ms - self.beat_ms < BEAT_MS {
             return Ok(());
@@ -138,7 +139,7 @@ impl Import {
         Ok(())
     }
 
-    /// True if the file cannot have been swept.
+    /// True if the lease has never expired, so that the node cannot have deleted the file.
     pub fn is_kept(&self, steady_ms: i64) -> bool {
         self.is_kept && steady_ms - self.beat_ms < LEASE_MS
     }
@@ -159,6 +160,6 @@ impl Import {
     }
 
     pub fn end(self) {
-        let _ = self.lease.release(); // if this fails, a sweep breaks the lease once it has expired
+        let _ = self.lease.release(); // if this fails, the node breaks the lease after it has expired
     }
 }

@@ -1,5 +1,5 @@
-//! Deterministic simulation of a node. Journal, head, owners, sealer, tables and upkeep are real. They run on one
-//! thread under virtual time.
+//! Deterministic simulation of a node. The code of the journal, head, sealer, tables and upkeep is that of a
+//! real node, but all of it runs on one thread, in virtual time.
 //!
 //! ```text
 //!              ┌─────────── driver: a random step, again and again ───────────┐
@@ -11,9 +11,9 @@
 //!              └────────────▶ contents found ══ must be ══ contents expected ◀┘
 //! ```
 //!
-//! One seed determines all randomness: [`run`] of a seed always gives the same trace. [`disk`], [`store`] and [`power`]
-//! inject faults. [`plan`] draws a run's parameters, [`fault`] changes them. [`model`] has the expected contents,
-//! [`check`] the invariants.
+//! All random decisions of a run follow from its seed, so [`run`] with the same seed always gives the same
+//! trace. [`plan`] draws the parameters of a run, and [`fault`] changes them. [`disk`], [`store`] and
+//! [`power`] fail at times. [`model`] knows which samples the node must have, and [`check`] compares.
 
 pub mod check;
 pub mod clock;
@@ -37,15 +37,15 @@ use trace::Trace;
 #[derive(Debug)]
 pub struct Run {
     pub trace: Trace,
-    /// Failure at the last step, if any.
+    /// Why the run failed, if it did. The last step of the trace is the one that failed.
     pub failure: Option<String>,
 }
 
-/// Steps shown in the report of a failed run.
+/// The report of a failed run shows only this many of its last steps.
 const SHOWN: usize = 25;
 
 impl Run {
-    /// Report of a failed run; `None` if it succeeded.
+    /// Report of a failed run. `None` if the run has succeeded.
     pub fn report(&self, seed: u64, fault: Option<Fault>) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let steps = self.trace.tail(SHOWN);
@@ -56,7 +56,7 @@ impl Run {
     }
 }
 
-/// Runs a seed, with the default mix of faults or one named fault.
+/// Simulates the run of a seed, either with the default mix of faults or with one named fault.
 pub fn run(seed: u64, fault: Option<Fault>) -> Run {
     let mut driver = Driver::new(seed, fault);
     let ended = catch_unwind(AssertUnwindSafe(|| driver.run()));

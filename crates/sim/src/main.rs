@@ -1,4 +1,4 @@
-//! Runs seeds, one after the other, and shows the seeds that fail.
+//! Simulates one seed after the other, and reports those that fail.
 
 use clap::Parser;
 use sim::fault::Fault;

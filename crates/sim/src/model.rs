@@ -1,35 +1,35 @@
-//! Model of the contents: acknowledged samples, and samples with unknown outcome.
+//! Knows which samples the node must have, and which it may have because their requests got no answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Identity of a sample: tenant, series, milliseconds.
+/// Identifies a sample by the numbers of its tenant and series, and its timestamp in milliseconds.
 pub type Key = (usize, usize, i64);
 
-/// Identity of a metric's metadata: tenant, metric.
+/// Identifies the metadata of a metric by the number of its tenant and the name of the metric.
 pub type MetadataKey = (usize, String);
 
-/// One request's share for one partition, durable as a whole or not at all.
+/// What one request writes to one partition. It becomes durable as a whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Number of the request and its repetitions.
+    /// Number of the request. It stays the same when the request is repeated.
     pub request: u64,
-    /// Samples, with values as bits.
+    /// The samples, each with the bits of its value.
     pub samples: Vec<(Key, u64)>,
-    /// Help texts of metrics.
+    /// The help texts of metrics.
     pub metadata: Vec<(MetadataKey, String)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Samples, with values as bits.
+    /// The samples, each with the bits of its value.
     pub samples: BTreeMap<Key, u64>,
     pub metadata: BTreeMap<MetadataKey, String>,
 }
 
-/// Allowed reasons to store a part of a share.
+/// Reasons for which the node may refuse some samples of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// Lack of memory: refuses new series and late samples.
+    /// There may be no memory, so that new series and out-of-order samples are refused.
     pub no_room: bool,
 }
 
@@ -38,30 +38,31 @@ pub struct Model {
     refusals: Refusals,
     acknowledged: Found,
     sent: BTreeMap<Key, Vec<u64>>,
-    /// Number of times that each sample may have become durable.
+    /// How many times each sample may have become durable.
     times: BTreeMap<Key, usize>,
-    /// Refused or unanswered shares, which may turn out to be stored.
+    /// Shares that were refused or got no answer. They may have been stored nevertheless.
     undecided: Vec<Share>,
-    /// Samples in flight or undecided. Only the same request may repeat them.
+    /// Samples that were sent and whose result is not known yet. Only the same request may send them again.
     busy: Holds<Key>,
     busy_metadata: Holds<MetadataKey>,
-    /// Newest sample ever sent, by tenant and series.
+    /// The newest timestamp that was sent for each tenant and series.
     newest_sent: BTreeMap<(usize, usize), i64>,
-    /// Acknowledged samples that a delete may have removed, with the last request that the delete may affect.
+    /// Acknowledged samples that may have been deleted. The number is that of the last request that the
+    /// delete can have affected.
     doubtful: BTreeMap<Key, u64>,
-    /// True if a failed delete may still be committed.
+    /// True if a delete has failed, but may still take effect.
     is_delete_open: bool,
-    /// Number of times that each sample was acknowledged.
+    /// How many times each sample was acknowledged.
     stored: BTreeMap<Key, u64>,
-    /// Time of each tenant before which retention may have dropped samples.
+    /// For each tenant, the time before which samples may have expired.
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
-/// Acknowledged samples at the start of a delete, and how often each was acknowledged.
+/// The samples that were acknowledged when a delete began, and how often each of them was.
 #[derive(Debug)]
 pub struct Begun(BTreeMap<Key, u64>);
 
-/// The request that uses each key, and the number of its copies in flight.
+/// For each key, the request that uses it, and how many copies of that request have no result yet.
 #[derive(Debug)]
 struct Holds<K>(BTreeMap<K, (u64, usize)>);
 
@@ -96,7 +97,7 @@ impl Model {
         Self { refusals, ..Self::default() }
     }
 
-    /// True if a sample is in flight or undecided.
+    /// True if the sample was sent and its result is not known yet.
     pub fn is_busy(&self, key: Key) -> bool {
         self.busy.0.contains_key(&key)
     }
@@ -105,7 +106,7 @@ impl Model {
         self.busy_metadata.0.contains_key(key)
     }
 
-    /// True if no other request in flight has a part of the share.
+    /// True if no other request whose result is unknown has anything in common with this one.
     pub fn may_repeat(&self, share: &Share) -> bool {
         share.samples.iter().all(|(key, _)| self.busy.is_free_for(share.request, key))
             && share.metadata.iter().all(|(key, _)| self.busy_metadata.is_free_for(share.request, key))
@@ -126,7 +127,8 @@ impl Model {
         share.metadata.iter().for_each(|(key, _)| self.busy_metadata.take(share.request, key));
     }
 
-    /// Notes that a share is durable. Settles its undecided copies too.
+    /// The share is durable. If the request was repeated, earlier copies without a result count as settled,
+    /// too.
     pub fn acknowledge(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
@@ -146,14 +148,15 @@ impl Model {
         }
     }
 
-    /// Samples that a delete beginning now must remove if it selects them.
+    /// If a delete begins now, it must remove all these samples that it selects.
     pub fn begin_delete(&self) -> Begun {
         let stored = |key: &Key| self.stored.get(key).copied().unwrap_or(0);
         let is_settled = |key: &&Key| !self.is_busy(**key);
         Begun(self.acknowledged.samples.keys().filter(is_settled).map(|key| (*key, stored(key))).collect())
     }
 
-    /// Notes an answered delete: samples from before its start are gone, later samples may be gone.
+    /// A delete has succeeded. Samples that were acknowledged before it began are gone, and later samples may
+    /// be gone.
     pub fn end_delete(&mut self, begun: &Begun, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected: Vec<Key> =
             self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key)).collect();
@@ -170,7 +173,7 @@ impl Model {
         self.is_delete_open = false;
     }
 
-    /// Notes a failed delete, which may still be committed.
+    /// A delete has failed, but may still take effect.
     pub fn doubt_delete(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected = self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key));
         self.doubtful.extend(selected.map(|key| (key, last_request)));
@@ -183,7 +186,8 @@ impl Model {
         self.doubtful.extend(busy.map(|key| (key, last_request)));
     }
 
-    /// Finds out which doubtful samples were deleted. Skips samples whose outcome is not final.
+    /// Finds out which of the samples in doubt were deleted. Those whose requests have no result yet are left
+    /// for later.
     pub fn settle_deletes(&mut self, found: &Found) {
         if self.is_delete_open {
             return;
@@ -197,13 +201,14 @@ impl Model {
         }
     }
 
-    /// Notes that `stored` samples of a share are durable, and the others were refused. `found` has the durable samples.
+    /// The node has stored `stored` samples of a share and refused the others. `found` shows which of them
+    /// are there.
     pub fn acknowledge_some(&mut self, share: &Share, stored: u64, found: &Found) -> Result<(), String> {
         let is_only_copy = |key: &Key| self.busy.0.get(key).is_none_or(|(_, copies)| *copies == 1);
         let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
         let (there, missing): (Vec<_>, Vec<_>) =
             share.samples.iter().copied().partition(|(key, bits)| found.samples.get(key) == Some(bits));
-        // a sample stored before shows nothing about this share
+        // a sample that was there before says nothing about this share
         let is_news = |(key, bits): &&(Key, u64)| self.acknowledged.samples.get(key) != Some(bits);
         let news: BTreeSet<_> = there.iter().filter(is_news).map(|(key, _)| *key).collect();
         for (key, _) in &missing {
@@ -222,13 +227,13 @@ impl Model {
         Ok(())
     }
 
-    /// Frees the keys of a settled share.
+    /// Allows other requests to use the keys of this share again.
     fn release(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, _)| self.busy.release(key));
         share.metadata.iter().for_each(|(key, _)| self.busy_metadata.release(key));
     }
 
-    /// Notes that nothing of a sent share was stored.
+    /// A share was sent, but nothing of it was stored.
     pub fn withdraw(&mut self, share: &Share) {
         self.release(share);
     }
@@ -237,17 +242,16 @@ impl Model {
         &self.acknowledged.samples
     }
 
-    /// Makes a share undecided: it was refused, or the process died before the answer.
+    /// It is not known whether a share was stored: it was refused, or the process died before it answered.
     pub fn leave_open(&mut self, share: Share) {
         self.undecided.push(share);
     }
 
-    /// True if the node may refuse a sample as late for lack of memory.
+    /// True if the node may refuse a sample because it is out of order and there is no memory.
     fn may_be_late(&self, key: Key) -> bool {
         self.refusals.no_room && self.newest_sent.get(&(key.0, key.1)).is_some_and(|newest| key.2 < *newest)
     }
 
-    /// Moves a tenant's expiry time forward.
     pub fn expire(&mut self, tenant: usize, before_ms: i64) {
         let expired = self.expired_before_ms.entry(tenant).or_insert(i64::MIN);
         *expired = before_ms.max(*expired);
@@ -265,16 +269,16 @@ impl Model {
         self.times.get(&key).copied().unwrap_or(0)
     }
 
-    /// Settles the undecided shares after a recovery. Each share must be stored whole or not at all. If a power loss
-    /// `tore` a group, records may lack definitions: some series survive whole, others are missing. Refused samples can
-    /// be missing too.
+    /// After a restart, finds out which shares without a result were stored. Each must be there as a whole or
+    /// not at all. But if a power loss `tore` a group, definitions may be missing, so that some series of a
+    /// share are there and others are not. If memory may run out, refused samples may be missing, too.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
         let by_series = tore || self.refusals.no_room;
         for share in std::mem::take(&mut self.undecided) {
             let known = &self.acknowledged.metadata;
             let metadata = share.metadata.iter().filter(|(key, text)| known.get(key) != Some(text));
             let metadata = metadata.map(|(key, text)| (None, found.metadata.get(key) == Some(text)));
-            // a sample stored before shows nothing about this share
+            // a sample that was there before says nothing about this share
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
             let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);
@@ -337,13 +341,13 @@ impl Model {
         Ok(())
     }
 
-    /// Samples that a restored copy of the data directory must have.
+    /// If the data directory is copied now, these samples must be there after the copy is restored.
     pub fn copy(&self) -> BTreeSet<Key> {
         self.acknowledged.samples.keys().copied().collect()
     }
 
-    /// Checks the contents after the loss of durable data. The samples in `kept` must exist, with any value ever sent.
-    /// The contents found become the expected ones.
+    /// Checks what is left after durable data was lost. The samples in `kept` must be there, with any value
+    /// that was ever sent. From now on, the model expects what was found.
     pub fn check_after_loss(&mut self, found: &Found, kept: &BTreeSet<Key>) -> Result<(), String> {
         if let Some((key, value)) = found.samples.iter().find(|(key, value)| !self.was_sent(**key, **value)) {
             return Err(format!("{key:?} has the value {value:x}, which was never sent"));
@@ -355,7 +359,7 @@ impl Model {
         self.busy = Holds::default();
         self.busy_metadata = Holds::default();
         self.acknowledged.clone_from(found);
-        // an older journal may replay samples from tables
+        // an old journal may replay samples that are already in tables
         self.times.values_mut().for_each(|times| *times += 1);
         Ok(())
     }

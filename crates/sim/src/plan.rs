@@ -1,4 +1,4 @@
-//! Plan of a seed's run. Each seed draws its own mix of steps and faults.
+//! The parameters of a run. Each seed draws its own mix of steps and faults.
 
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
@@ -14,23 +14,23 @@ pub enum Step {
     Keep,
     Compact,
     Advance,
-    /// One tenant's table fails; others must be sealed.
+    /// The table of one tenant fails. The samples of the others must get into tables nevertheless.
     LeaveBehind,
-    /// One tenant's table fails for long while others write.
+    /// The table of one tenant fails for many rounds while the others write.
     Block,
     SetClock,
     Crash,
     Deliver,
-    /// The injected faults change.
+    /// Faults of the disk and the store are turned on or off.
     ChangeWeather,
     Check,
     Copy,
     Import,
-    /// A delete begins, is answered, or is repeated.
+    /// A delete is requested, requested again, or answered.
     Delete,
 }
 
-/// Relative frequency of each step.
+/// How often each step is taken, compared with the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weights([(Step, u64); 17]);
 
@@ -85,53 +85,55 @@ impl Weights {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Maximum number of samples in a request.
+    /// A request has at most this many samples.
     pub samples: u64,
-    /// Maximum age of samples, except for backfills and with `past_ms`.
+    /// Samples are at most this old, except in backfills and if `past_ms` is set.
     pub span_ms: u64,
-    /// Probability that a request repeats an earlier one.
+    /// Probability that an earlier request is sent again.
     pub resends: f64,
-    /// Maximum age of samples on arrival. Samples are drawn around this age.
+    /// The node refuses samples older than this. Many samples are close to this age.
     pub past_ms: Option<i64>,
     pub metadata: bool,
-    /// Maximum number of days of a backfill, a request with one sample on each day.
+    /// A backfill is a request with one sample on each of several days, at most this many.
     pub backfill_days: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Number of steps before the drain.
+    /// Number of random steps. Then all faults are turned off, and all samples must get into tables.
     pub steps: usize,
     pub tenants: usize,
     pub partitions: usize,
     pub series: usize,
     pub load: Load,
     pub retention_ms: Option<i64>,
-    /// True if the node's clock may be wrong. Senders' clocks stay right.
+    /// True if the node's clock may be wrong. The clocks of senders are always right.
     pub wrong_clocks: bool,
     pub segment_bytes: u64,
-    /// Maximum length of a merged file. Small values split a merged day by ranges of names.
+    /// Files are merged up to this length. If it is small, the merged samples of a day go into several files,
+    /// each with a range of names.
     pub merged_file_bytes: u64,
     pub rolls_up: bool,
-    /// Head limit in bytes; `None` for the default.
+    /// Limit on the head in bytes. `None` stands for the default.
     pub head_bytes: Option<u64>,
-    /// True if every second restart gets a smaller head limit, but at least `head_bytes`.
+    /// True if every other restart reduces the limit on the head, but not below `head_bytes`.
     pub shrinks: bool,
-    /// Flush account in bytes, small enough for many passes; `None` for the default.
+    /// Memory for sealing in bytes, so little that many passes are needed. `None` stands for the default.
     pub flush_bytes: Option<u64>,
     pub weights: Weights,
     pub disk: DiskFaults,
-    /// Faults of the store. The broken tenant is drawn anew each time.
+    /// Faults of the store. The tenant whose table fails is drawn anew each time they are turned on.
     pub store: StoreFaults,
     pub local_store: bool,
-    /// True if the store may fail for one tenant alone.
+    /// True if the store may fail for the tables of a single tenant.
     pub breaks_tenants: bool,
     pub durability: Durability,
-    /// True if idle series are evicted. No metadata is sent then, because eviction drops metadata with the last series.
+    /// True if idle series are evicted. Then no metadata is sent, because it is dropped with the last series
+    /// of its metric.
     pub evicts: bool,
     /// True if `floodmarks.json` may be lost at a restart.
     pub loses_marks: bool,
-    /// True if restores ignore the advice in `docs/operating.md`.
+    /// True if old data directories are restored against the advice in `docs/operating.md`.
     pub forgets_advice: bool,
 }
 
@@ -150,7 +152,8 @@ impl Plan {
             slow_ms: 0,
         };
         let evicts = rng.chance(0.5);
-        // Without `floodmarks.json`, the node cannot detect that an older journal uses a newer one's identity.
+        // Without `floodmarks.json`, the node cannot detect that an old journal has the identity of a newer
+        // one.
         let forgets_advice = rng.chance(0.4);
         Self {
             steps: 40 + rng.below(100) as usize,

@@ -1,29 +1,30 @@
-//! Power supply, which fails in the middle of a change. Later operations fail until it is restored.
+//! The power supply of the node. When it fails in the middle of a change, all later operations fail until it
+//! is restored.
 
 use std::sync::Mutex;
 
-/// Disk and store share one power supply and fail together.
+/// The disk and the store have the same power supply, so they fail at the same time.
 #[derive(Debug, Default)]
 pub struct Power(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     is_off: bool,
-    /// Number of changes until the planned power failure.
+    /// The power will fail after this many more changes. `None` if no failure is planned.
     left: Option<u64>,
 }
 
-/// Effect of a power loss on a change.
+/// What the power supply does to a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Made,
-    /// The power fails meanwhile: the change is made wholly, partly or not at all.
+    /// The power fails in the middle of the change, which may be made completely, partly or not at all.
     Cut,
     Off,
 }
 
 impl Power {
-    /// Plans a power failure after `changes` complete changes.
+    /// Lets the power fail after `changes` more changes.
     pub fn fail_after(&self, changes: u64) {
         self.lock().left = Some(changes);
     }
@@ -40,7 +41,7 @@ impl Power {
         self.lock().is_off
     }
 
-    /// Counts a change and returns the power's effect on it.
+    /// To be called before each change. Returns what happens to it.
     pub fn change(&self) -> Change {
         let mut state = self.lock();
         if state.is_off {

@@ -1,8 +1,9 @@
-//! An object store in memory or local files. Requests fail before or after they take effect, or take effect late.
+//! An object store, in memory or in local files, whose requests fail at times. They may take effect although
+//! they fail, even much later.
 //!
-//! Requests may be concurrent, so faults must not depend on their order. Each fault is drawn from the seed, the
-//! operation, the path and the *epoch*, which rises with each step and sleep. Faults of changes, which are sequential,
-//! also depend on the path's changes in this epoch.
+//! Requests may run at the same time, so faults must not depend on their order. Each fault follows from the
+//! seed, the operation, the path and the *epoch*, a number that rises with each step and each sleep. Changes
+//! never run at the same time, so their faults also depend on how often the path was changed in this epoch.
 
 mod files;
 
@@ -24,22 +25,22 @@ use stdx::clock::Clock;
 use stdx::rng::{Rng, mix};
 use tables::store::DynObjectStore;
 
-/// Probability of each fault, per request.
+/// Probability of each fault in a single request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoreFaults {
-    /// A put or delete fails without effect.
+    /// A put or a delete fails and has no effect.
     pub refuse: f64,
-    /// A put takes effect but fails.
+    /// A put fails, although it takes effect.
     pub lose_answer: f64,
-    /// A put fails, and takes effect later.
+    /// A put fails, but takes effect later.
     pub delay: f64,
-    /// A get or a list fails.
     pub unreadable: f64,
-    /// Path prefix for which all requests fail.
+    /// All requests for paths with this prefix fail.
     pub broken: Option<String>,
-    /// The sync of a local folder fails.
+    /// The sync of a folder fails. Only for local files.
     pub unsynced: f64,
-    /// Duration of each request; 0 in random runs, because the number of concurrent requests varies.
+    /// How long each request takes. It is 0 in random runs, because there the number of concurrent requests
+    /// varies.
     pub slow_ms: u64,
 }
 
@@ -49,7 +50,7 @@ pub struct SimStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     objects: Mutex<Arc<DynObjectStore>>,
-    /// Local files of the store, if it is not in memory.
+    /// The local files of the store. `None` if it is in memory.
     files: Option<Files>,
     power: Arc<Power>,
     clock: Arc<SimClock>,
@@ -61,7 +62,7 @@ struct State {
     seed: u64,
     epoch: u64,
     faults: StoreFaults,
-    /// Number of changes of each path in this epoch.
+    /// How many times each path was changed in this epoch.
     changes: HashMap<Path, u64>,
     written_ms: HashMap<Path, i64>,
     late: Vec<(Path, PutPayload, PutOptions)>,
@@ -100,14 +101,14 @@ impl SimStore {
         Self(Arc::new(Inner { objects, files, power, clock, state: Mutex::new(state) }))
     }
 
-    /// Kills the process, with its memory of local files.
+    /// Kills the process, so that a store of local files forgets what it had in memory.
     pub fn kill(&self) {
         if let Some(files) = &self.0.files {
             *self.objects_mut() = files.open();
         }
     }
 
-    /// Cuts the power. Local files may lose unsynced names.
+    /// Cuts the power, so that local files may lose names that were not synced.
     pub fn lose_power(&self) {
         if let Some(files) = &self.0.files {
             files.lose_power();
@@ -134,13 +135,13 @@ impl SimStore {
         self.lock().faults.clone()
     }
 
-    /// Executes some delayed puts. Returns their number.
+    /// Lets some of the delayed puts take effect. Returns how many.
     pub fn deliver(&self, rng: &mut Rng) -> usize {
         let late = std::mem::take(&mut self.lock().late);
         let (mut done, mut left) = (0, Vec::new());
         for (path, payload, options) in late {
             if rng.chance(0.5) {
-                // a conditional put fails if the object exists
+                // fails if a conditional put finds that the object exists
                 let _ = futures::executor::block_on(self.put_now(&path, payload, options));
                 done += 1;
             } else {
@@ -212,7 +213,8 @@ impl SimStore {
         if fails { Err(failed(path)) } else { Ok(()) }
     }
 
-    /// Makes listings of local files reproducible: sorts them and sets modification times.
+    /// Sorts a listing and replaces its modification times, so that listings of local files are the same in
+    /// each run.
     fn sorted(
         &self,
         listed: BoxStream<'static, Result<ObjectMeta>>,
@@ -234,7 +236,7 @@ impl SimStore {
 }
 
 impl State {
-    /// Returns a generator that depends only on the seed, the epoch and the request.
+    /// Random numbers that depend only on the seed, the epoch and the request.
     fn draw(&self, operation: &str, path: &Path, count: u64) -> Rng {
         let mut hasher = std::hash::DefaultHasher::new();
         (operation, path.as_ref(), count).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Trace of a run as text, equal for equal seeds.
+//! Text that describes each step of a run. Runs with the same seed have the same text.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -15,7 +15,6 @@ impl Trace {
         let _ = write!(self.text, "\n{:5} {what}", self.steps); // writing to a String cannot fail
     }
 
-    /// Appends a note to the current step.
     pub fn note(&mut self, what: impl std::fmt::Display) {
         let _ = write!(self.text, "; {what}"); // writing to a String cannot fail
     }

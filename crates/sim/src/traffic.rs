@@ -1,5 +1,5 @@
-//! Requests and their answers. The driver's steps share this state with the [`Interlude`](server::sim::Interlude)
-//! that runs while the sealer waits.
+//! Sends requests and collects their answers. That is done by the driver's steps and, while the sealer waits, by
+//! the [`Interlude`](server::sim::Interlude).
 
 use crate::check;
 use crate::fleet::{Fleet, METRICS};
@@ -14,10 +14,10 @@ use std::rc::Rc;
 use stdx::rng::Rng;
 use tables::DAY_MS;
 
-/// Maximum lead of a sample over the node's clock.
+/// The node accepts samples up to this far ahead of its clock.
 pub const FUTURE_MS: i64 = 600_000;
 
-/// Recent requests that may be repeated.
+/// This many of the last requests are kept, because any of them may be sent again.
 const RECENT_MAX: usize = 12;
 
 #[derive(Debug)]
@@ -25,16 +25,16 @@ pub struct Traffic {
     pub rng: Rng,
     pub model: Model,
     pub trace: Trace,
-    /// Failure found while the sealer waited.
+    /// A failure that was found while the sealer waited.
     pub failure: Option<String>,
-    /// Tenant that sends no requests for now.
+    /// This tenant sends no requests for now.
     pub reserved: Option<usize>,
     load: Load,
     accepted_ms: i64,
     underway: Vec<Underway>,
-    /// Partly stored shares, with the number of stored samples. A query finds out which samples are stored.
+    /// Shares of which only some samples were stored, and how many. A query will show which.
     unclear: Vec<(Share, u64)>,
-    /// The last requests, whatever their outcome.
+    /// The last requests, whether they have succeeded or not.
     recent: VecDeque<Rc<Request>>,
     requests: u64,
 }
@@ -53,14 +53,14 @@ struct Request {
     shares: BTreeMap<usize, Share>,
 }
 
-/// A sent copy of a request with unanswered shares.
+/// A request that was sent, with those of its shares that have no answer yet.
 #[derive(Debug)]
 struct Underway {
     written: Written,
     shares: BTreeMap<usize, Share>,
 }
 
-/// Milliseconds and value bits by series number.
+/// For each series by its number, the timestamps in milliseconds and the bits of the values.
 type DrawnSamples = BTreeMap<usize, Vec<(i64, u64)>>;
 
 impl Traffic {
@@ -94,12 +94,12 @@ impl Traffic {
         self.underway.is_empty()
     }
 
-    /// True if all answers have arrived and all outcomes are known.
+    /// True if all requests are answered, and it is known which of their samples were stored.
     pub const fn is_quiet(&self) -> bool {
         self.is_answered() && self.unclear.is_empty()
     }
 
-    /// Sends or repeats a request of one tenant.
+    /// Sends a new request of a random tenant, or sends an earlier request again.
     pub fn write(&mut self, node: &Stepped, fleet: &Fleet, now: Times) {
         let again = self.rng.chance(self.load.resends).then(|| self.choose_recent()).flatten();
         let request = match again {
@@ -120,7 +120,8 @@ impl Traffic {
         self.send(node, fleet, &request, now.node_ms);
     }
 
-    /// Returns `None` if another request in flight has some of the samples.
+    /// Chooses an earlier request. Returns `None` if another request without a result has some of the same
+    /// samples.
     fn choose_recent(&mut self) -> Option<Rc<Request>> {
         let chosen = self.rng.below(self.recent.len().max(1) as u64) as usize;
         let request = self.recent.get(chosen)?;
@@ -171,7 +172,7 @@ impl Traffic {
                     shares.into_iter().partition(|(partition, _)| is_known(partition));
                 for share in known.values() {
                     assert!(share.samples.is_empty(), "BUG: no partition was given {share:x?}");
-                    // durable metadata is not sent to any partition
+                    // metadata that is already durable is not sent to a partition again
                     self.model.acknowledge(share);
                 }
                 self.underway.push(Underway { written, shares });
@@ -183,7 +184,8 @@ impl Traffic {
         }
     }
 
-    /// Shares without the samples that the node must refuse: too old, or too far ahead of the node's clock.
+    /// The shares of a request without those samples that the node must refuse, because they are too old or
+    /// too far ahead of its clock.
     fn accepted(&self, request: &Request, now_ms: i64) -> BTreeMap<usize, Share> {
         let earliest_ms = now_ms.saturating_sub(self.accepted_ms);
         let mut shares = request.shares.clone();
@@ -216,7 +218,7 @@ impl Traffic {
         drawn
     }
 
-    /// Draws one sample of a series on each of several days.
+    /// Draws a series, with one sample on each of several days.
     fn draw_backfill(&mut self, tenant: usize, series: usize, now_ms: i64) -> DrawnSamples {
         let number = self.rng.below(series as u64) as usize;
         let most = self.load.backfill_days;
@@ -231,7 +233,7 @@ impl Traffic {
         DrawnSamples::from([(number, samples)])
     }
 
-    /// Draws an age: mostly a few seconds, often close to the limit if there is one.
+    /// Draws the age of a sample. It is mostly a few seconds, and often close to the limit, if there is one.
     fn draw_age_ms(&mut self) -> i64 {
         let Load { span_ms, past_ms, .. } = self.load;
         let most = match (self.rng.below(10), past_ms) {
@@ -243,8 +245,8 @@ impl Traffic {
         self.rng.below(most) as i64
     }
 
-    /// Draws metadata that differs from the acknowledged metadata, unless a request in flight has metadata of the
-    /// metric.
+    /// Draws metadata that differs from what was acknowledged. Returns `None` if a request without a result
+    /// already has metadata of this metric.
     fn draw_metadata(&mut self, tenant: usize) -> Option<(MetadataKey, String)> {
         let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
         let (key, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
@@ -280,7 +282,7 @@ impl Traffic {
         }
         match check::found(node, fleet) {
             Ok(found) => self.clear_up(&found),
-            // store or power fails; the next call finds out
+            // the store or the power fails, so the next call has to find out
             Err(_) => Ok(()),
         }
     }
@@ -298,13 +300,13 @@ impl Traffic {
         Ok(())
     }
 
-    /// Finds out which samples of partly stored shares were stored.
+    /// Finds out which samples were stored, of shares of which only some were.
     fn clear_up(&mut self, found: &Found) -> Result<(), String> {
         let mut unclear = std::mem::take(&mut self.unclear).into_iter();
         unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))
     }
 
-    /// Gives up the unanswered requests, because the process has died.
+    /// Requests without an answer will never get one, because the process has died.
     pub fn lose_connection(&mut self) {
         let unanswered =
             std::mem::take(&mut self.underway).into_iter().flat_map(|underway| underway.shares.into_values());

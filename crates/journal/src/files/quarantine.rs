@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const COPY_BYTES: usize = 64 << 10;
 
-/// So many damaged ranges are remembered, so that they are not counted again when another reader finds them.
+/// This many damaged ranges are remembered, so that they are not counted again when another reader finds them.
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use crate::disk::{DiskFile, Mode};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// When so many bytes are buffered, they are written without waiting for the sync.
+/// When this many bytes are buffered, they are written without waiting for the sync.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// This file keeps some disk space free for the case that the disk becomes full.

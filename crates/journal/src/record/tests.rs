@@ -9,7 +9,8 @@ use stdx::rng::Rng;
 struct Content {
     kind: ValueKind,
     definitions: Vec<(u32, Labels)>,
-    /// Reference, timestamp, and bits of the value or of the histogram's sum.
+    /// For each sample: the series' reference, the timestamp, and the bits of the value, or of the sum if it
+    /// is a histogram.
     samples: Vec<(u32, i64, u64)>,
     metadata: Vec<Metadata>,
     exemplars: Vec<(SeriesRef, Exemplar)>,
@@ -171,7 +172,6 @@ fn an_encoder_reports_when_it_is_full() {
     assert_eq!(Record::new().decode(encoder.finish()), Ok(()));
 }
 
-/// Hex dump with sixteen bytes per line.
 fn hex(bytes: &[u8]) -> String {
     let line = |l: &[u8]| l.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ") + "\n";
     bytes.chunks(16).map(line).collect()
@@ -185,7 +185,7 @@ fn check_bytes(content: &Content, expected: Expect) {
     assert_eq!(Content::of(&record), *content);
 }
 
-/// These bytes are on users' disks: a change requires a new format version.
+/// Users have these bytes on their disks, so a change requires a new format version.
 #[test]
 fn golden_records() {
     check_bytes(
@@ -280,7 +280,8 @@ fn a_deleted_tenant_is_a_record_without_anything_else() {
     assert!(record.decode(&bytes[..2]).is_err() && !record.is_deleted);
 }
 
-/// Asserts that decoding does not panic and accepts only valid records.
+/// Decodes damaged bytes. That must not panic, and a record that is accepted must be valid. Returns true if
+/// it is.
 fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     if record.decode(bytes).is_err() {
         assert!(record.refs.is_empty() && record.definitions.is_empty() && record.metadata.is_empty());
@@ -295,7 +296,7 @@ fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     true
 }
 
-/// Asserts that outline and record have the same references.
+/// The outline of a record must have the same references as the record.
 fn check_outline(bytes: &[u8], record: &Record) {
     let mut outline = Outline::new();
     outline.decode(bytes, &mut Unlimited).unwrap();
@@ -332,7 +333,7 @@ fn records_hold_no_more_than_was_reserved() {
         needed *= 2;
     };
     assert!((needed / 2..=needed).contains(&record.memory_bytes()), "{} of {needed}", record.memory_bytes());
-    // the record's own memory is not reserved again
+    // memory that the record already has is not reserved again
     let mut record = record;
     let texts = 64 << 10;
     record.decode_within(&bytes, &mut Limited { left: texts }).unwrap();
@@ -387,15 +388,16 @@ fn implausible_counts_allocate_no_memory() {
         assert!(record.decode(&[&header[..], rest].concat()).is_err(), "{rest:x?}");
         assert!(record.memory_bytes() < 1000, "{rest:x?}");
     };
-    // huge counts: 2^32 bytes of definitions, not packed and packed; samples; metadata; exemplars
+    // counts that are far too large: 2^32 bytes of definitions (not packed, then packed), samples, metadata,
+    // exemplars
     check(&huge);
     check(&[&huge[..], &[1, 0]].concat());
     check(&[&[0][..], &huge].concat());
     check(&[&[0, 0][..], &huge].concat());
     check(&[&[0, 0, 0][..], &huge].concat());
-    // two million samples in a few bytes of runs, and no bytes for their values
+    // a few bytes that claim to be two million samples, but there are no bytes for the values
     check(&[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0, 0x80, 0x89, 0x7a]);
-    // two million histograms, and no bytes for them
+    // a few bytes that claim to be two million histograms, but there are no bytes for them
     let many =
         [&[VERSION_HISTOGRAMS, 1, b't'][..], &[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0]];
     assert!(Record::new().decode(&many.concat()).is_err());

@@ -1,4 +1,4 @@
-//! The operating system's file system with injected faults.
+//! The file system of the operating system, in which operations fail as the test demands.
 
 use journal::Disk;
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
@@ -9,13 +9,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) error: io::Error,
-    /// Number of bytes that a failing write still writes.
+    /// How many bytes a failing write has written before it fails.
     pub(crate) done: usize,
 }
 
 /// Decides which operations fail.
 pub(crate) trait FileFaults: Send + Sync + std::fmt::Debug {
-    /// Called before each `create`, `fallocate`, `write` and `fdatasync` of the file created as `path`.
+    /// Called before each `create`, `fallocate`, `write` and `fdatasync`. `path` is the name under which the
+    /// file was created.
     fn before(&self, operation: &'static str, bytes: usize, path: &Path) -> Result<(), FileFault>;
 }
 
@@ -39,7 +40,7 @@ impl Disk for BadDisk {
     }
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
-        // writes to quarantined copies do not fail
+        // only segment files fail, but not the copies in the quarantine
         let is_journal = path.extension().is_some_and(|e| e == "new");
         if mode == Mode::Create && is_journal {
             self.0.before("create", 0, path).map_err(|fault| fault.error)?;

@@ -9,7 +9,7 @@ pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Options for segments smaller than the suite's limit.
+/// Options for segments that are full before the suite's limit on records is reached.
 pub(crate) fn small_segments() -> Options {
     let segment_bytes = 1024 + (DICTIONARY_RECORDS_MAX * RECORD_BYTES / 2) as u64;
     Options { segment_bytes, durability: Durability::Os, ..Options::default() }
@@ -40,13 +40,12 @@ impl Place for Opened {
     }
 }
 
-/// A new identity number.
 fn fresh() -> u64 {
     static USED: AtomicU64 = AtomicU64::new(0);
     USED.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A place whose faults change with each opening.
+/// A place in which each opened journal has faults of its own.
 struct WithFaults(Opened, Faults, u64);
 
 impl Place for WithFaults {

@@ -1,4 +1,4 @@
-//! Random damage to real segment files, compared with what was written.
+//! Damages segment files at random, and compares what can still be read with what was written.
 
 use crate::conform::{scratch, small_segments};
 use journal::faulty::{flip_bit, segment_files, tear};
@@ -37,7 +37,6 @@ fn read(journal: &Files) -> Read {
     found
 }
 
-/// Returns the damaged segment and byte range.
 fn place_of(damage: &Damage) -> (&Path, Range<usize>) {
     let Some((segment, bytes)) = damage.place.split_once(": bytes ") else {
         return (Path::new(&damage.place), 0..0);
@@ -57,7 +56,7 @@ fn random_payload(rng: &mut Rng) -> Vec<u8> {
         1 => 2000,
         _ => rng.below(200),
     };
-    // bytes with many zeros, and bytes that resemble headers
+    // many of these bytes are zero, and some of them look like the start of a header
     (0..len).map(|_| (rng.below(4) * rng.below(3)) as u8).collect()
 }
 
@@ -71,7 +70,7 @@ fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     group
 }
 
-/// Layout of a segment as written, before damage.
+/// Where everything is in a segment file, before it is damaged.
 struct Layout {
     path: PathBuf,
     len: u64,
@@ -95,7 +94,7 @@ fn layouts(dir: &Path, written: &[Vec<u8>]) -> Vec<Layout> {
     files.iter().zip(ends).map(layout).collect()
 }
 
-/// Damages a file at random. Returns the range of bytes that may differ.
+/// Damages a file at random. Returns the range of bytes that may have changed.
 fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
     let len = layout.len;
     let file = File::options().write(true).open(&layout.path).unwrap();
@@ -120,7 +119,7 @@ fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
             start..end
         }
         _ => {
-            // another part of the same file, including frames
+            // overwrites the bytes by others of the same file, which may include whole records
             let bytes = fs::read(&layout.path).unwrap();
             let from = rng.below(len - (end - start) + 1) as usize;
             file.write_all_at(&bytes[from..from + (end - start) as usize], start).unwrap();
@@ -129,7 +128,7 @@ fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
     }
 }
 
-/// True if both header copies were changed: no record can be read.
+/// True if both copies of the header were changed, so that no record can be read.
 fn headless(touched: &[Range<u64>]) -> bool {
     let hit = |copy: Range<u64>| touched.iter().any(|t| t.start < copy.end && copy.start < t.end);
     hit(0..64) && hit(512..576)
@@ -185,13 +184,13 @@ fn damaged_journal_reads_the_rest(seed: u64) {
         assert_eq!(copy.as_deref().unwrap_or_default(), bytes, "seed {seed}: the quarantined copy differs");
     }
 
-    // a second reading does not count the damage again
+    // the damage is not counted again when it is read again
     let stats = journal.stats();
     let again = read(&journal);
     assert_eq!((again.records.len(), again.damage), (found.records.len(), found.damage), "seed {seed}");
     assert_eq!(stats, journal.stats());
 
-    // the journal can be written again
+    // new records can be written
     let end = journal.durable_end().0;
     let more = write_group(&mut journal, &mut rng);
     let all = read(&journal);
@@ -225,8 +224,8 @@ fn no_single_wrong_byte_loses_anything() {
     }
 }
 
-/// Repeated power losses while a group is written. Synced records remain. Other records are read whole or not at all,
-/// and their offsets are not reused once read.
+/// Repeats a power loss in the middle of a group. Records that were synced must remain. Other records may be
+/// there as a whole or be missing, and once one of them was read, its offset must not be used again.
 fn power_losses(seed: u64) {
     let mut rng = Rng::new(seed);
     let dir = scratch();
@@ -251,7 +250,7 @@ fn power_losses(seed: u64) {
         drop(journal);
         let durable = fs::metadata(&newest).unwrap().len() - frames;
         if rng.chance(0.5) {
-            // simulates preallocated space
+            // the file also has some space that was allocated ahead
             let file = File::options().write(true).open(&newest).unwrap();
             file.set_len(durable + frames + rng.below(5000)).unwrap();
         }
@@ -278,7 +277,6 @@ fn random_power_losses() {
     }
 }
 
-/// Three segments with five records each.
 fn three_segments(dir: &Path) -> Vec<PathBuf> {
     let options = Options { segment_bytes: 1025, ..small_segments() };
     let mut journal = Files::open(dir, 0, options).unwrap();
@@ -313,7 +311,7 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-/// File offset of record `i` in a segment.
+/// Position in the file of the record with number `i` in its segment.
 const fn frame(i: u64) -> u64 {
     RECORDS_START + i * (FRAME_HEADER_BYTES + 50)
 }
@@ -328,10 +326,10 @@ fn each_kind_of_damage_is_reported_by_name() {
     check(|files| overwrite(&files[1], frame(1), &[9; 164]), 15, &[(no_header, 6..8)]);
     check(|files| overwrite(&files[1], frame(4) + 40, &[9, 9]), 15, &[(checksum, 9..10)]);
     check(|files| overwrite(&files[2], frame(1) + 40, &[9, 9]), 15, &[(checksum, 11..12)]);
-    // damage to the last record of the newest segment looks like its end
+    // if the last record of the newest segment is damaged, it looks like a write that was interrupted
     check(|files| overwrite(&files[2], frame(4) + 40, &[9, 9]), 14, &[]);
     check(|files| overwrite(&files[2], frame(0) + 30, &[9; 600]), 10, &[]);
-    // damage: truncated files
+    // files that were cut off
     let cut = |path: &PathBuf, len| File::options().write(true).open(path).unwrap().set_len(len).unwrap();
     check(|files| cut(&files[1], frame(3) + 5), 15, &[(no_header, 8..10)]);
     check(|files| cut(&files[2], frame(3) + 5), 13, &[]);
@@ -339,19 +337,18 @@ fn each_kind_of_damage_is_reported_by_name() {
     check(|files| cut(&files[2], 0), 10, &[]);
     check(|files| cut(&files[1], 0), 15, &[("a segment with two damaged copies of its header", 5..10)]);
     check(|files| fs::remove_file(&files[1]).unwrap(), 15, &[(no_header, 5..10)]);
-    // damage: copies of headers
+    // damaged copies of the header
     let header = "a damaged copy of the segment's header";
     check(|files| overwrite(&files[1], 20, &[9]), 15, &[(header, 0..0)]);
     check(|files| overwrite(&files[2], 530, &[9]), 15, &[(header, 0..0)]);
     let headless = "a segment with two damaged copies of its header";
     check(|files| overwrite(&files[1], 0, &[9; 1024]), 15, &[(headless, 5..10)]);
-    // offsets that may have been in use are not assigned again
+    // offsets that the lost records may have had are not assigned again
     check(|files| overwrite(&files[2], 0, &[9; 1024]), 10 + frame(5).div_ceil(32), &[(headless, 10..55)]);
-    // a segment under another name is rejected
+    // a segment that has the name of another one is rejected
     check(|files| fs::copy(&files[0], &files[1]).map(drop).unwrap(), 15, &[(headless, 5..10)]);
 }
 
-/// Checks which lost records are proven to have been durable.
 #[test]
 fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
     let check = |harmed: &[u64], expected: &[(Range<u64>, bool)]| {
@@ -432,11 +429,11 @@ fn many_restarts_leave_few_files() {
         journal.begin().unwrap();
     }
     assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
-    // besides the segment: the identity and the reserve
+    // there are only the segment, the identity and the reserve
     assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 3);
 }
 
-/// The record's frame is intact.
+/// The checksums of the record are right, but it cannot be decoded.
 #[test]
 fn a_segment_with_an_unreadable_record_is_kept() {
     let dir = scratch();

@@ -1,4 +1,4 @@
-//! All names in the path of a record are durable when the record is acknowledged.
+//! When a record is acknowledged, a power loss must not take the names of its file and directories.
 
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
 use journal::{Disk, Files, Item, Journal, Options};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Disk that lists the names a power loss would keep.
+/// A disk that knows which names would survive a power loss.
 #[derive(Debug, Default)]
 struct DurableNames(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
@@ -55,7 +55,7 @@ impl Disk for DurableNames {
     }
 }
 
-/// Commits a record, and asserts that it survives a power loss.
+/// Writes and syncs a record, and asserts that it would survive a power loss.
 fn commit(root: &Path, dir: &Path) {
     let disk = Arc::new(DurableNames::default());
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
@@ -77,7 +77,7 @@ fn new_directories_are_synced_with_their_parents() {
     commit(root.path(), &root.path().join("data/deep/journal"));
 }
 
-/// An earlier process died before it synced the directories.
+/// The process that created the directories died before it synced them.
 #[test]
 fn existing_directories_are_synced_too() {
     let root = tempfile::tempdir().unwrap();
@@ -86,12 +86,12 @@ fn existing_directories_are_synced_too() {
     commit(&dir, &dir);
 }
 
-/// Disk with a power loss after some removals.
+/// A disk that loses power after some files were removed.
 #[derive(Debug)]
 struct Failing {
-    /// Number of removals before the power loss.
+    /// How many files are removed before the power fails.
     removals: AtomicUsize,
-    /// Removals since the last sync, which a power loss may undo.
+    /// Files that were removed since the directory was last synced. A power loss may bring them back.
     unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,
 }
 
@@ -139,7 +139,8 @@ impl Disk for Failing {
     }
 }
 
-/// Drops three segments, with a power loss after `removals`. Returns the files that may reappear.
+/// Drops three segments. The power fails after `removals` of them. Returns the files that a power loss may
+/// bring back.
 fn drop_segments(dir: &Path, removals: usize) -> Vec<(PathBuf, Vec<u8>)> {
     let disk = Arc::new(Failing { removals: AtomicUsize::new(removals), unsynced: Mutex::default() });
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };

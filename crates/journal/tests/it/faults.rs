@@ -1,4 +1,5 @@
-//! Failing file operations, checked with the conformance suite's model.
+//! Lets file operations fail, and checks that the journal still agrees with the model of the conformance
+//! suite.
 
 use crate::bad_disk::{BadDisk, FileFault, FileFaults};
 use crate::conform::{scratch, small_segments};
@@ -81,7 +82,7 @@ fn a_full_disk_refuses_until_there_is_room() {
             Err(e) => break e,
         }
     };
-    // the journal uses all of the 10 MiB except the headroom, although it cannot preallocate 16 MiB
+    // preallocation of 16 MiB fails, but the journal can use all of the 10 MiB except the headroom
     assert!((17..=20).contains(&kept), "{kept}");
     assert!(matches!(refused, JournalError::Full { .. }));
     assert_eq!(refused.kind(), model::ErrorKind::Unavailable);
@@ -90,7 +91,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     }
     assert_eq!(journal.durable_end(), Offset(kept));
 
-    // reads still work
+    // records can still be read
     let mut reader = journal.read(Offset(0)).unwrap();
     let mut read = 0;
     while let Some(Item::Entry(_)) = reader.next().unwrap() {
@@ -98,16 +99,16 @@ fn a_full_disk_refuses_until_there_is_room() {
     }
     assert_eq!(read, kept);
 
-    // writing resumes without intervention
+    // once there is room, writing goes on without a restart
     left.0.store(50 << 20, Ordering::SeqCst);
     assert_eq!(group(&mut journal).unwrap(), Offset(kept + 1));
     assert!(journal.stats().dictionaries <= 2, "failed groups leave no segments behind");
 }
 
-/// Fails one `fdatasync`, and records later operations on the file.
+/// Lets one `fdatasync` fail, and records which operations on the same file follow.
 #[derive(Debug)]
 struct OneBadSync {
-    /// Number of syncs before the one that fails.
+    /// How many syncs succeed before the one that fails.
     left: AtomicI64,
     failed: Mutex<Option<PathBuf>>,
     touched: Mutex<Vec<&'static str>>,
@@ -149,7 +150,8 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     assert_eq!(journal.append(b"next").unwrap(), Offset(1));
     journal.sync().unwrap();
     drop(journal);
-    // A second sync of the file might succeed although the kernel has dropped its pages.
+    // Syncing the file again might succeed although the kernel has dropped its unwritten pages, so nobody may
+    // do that.
     assert!(faults.failed.lock().unwrap().is_some());
     assert_eq!(*faults.touched.lock().unwrap(), [""; 0]);
 

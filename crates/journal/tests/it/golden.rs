@@ -1,4 +1,4 @@
-//! Bytes of a small segment file, as on users' disks. A change requires a new format version.
+//! Users have the bytes of such a segment file on their disks, so a change requires a new format version.
 
 use crate::conform::{scratch, small_segments};
 use expect_test::expect;
@@ -6,7 +6,6 @@ use journal::faulty::segment_files;
 use journal::{Files, Item, Journal, Offset, Options};
 use std::fs;
 
-/// Hex dump without lines of zeros.
 fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in bytes.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|b| *b != 0)) {

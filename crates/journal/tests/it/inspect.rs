@@ -1,4 +1,4 @@
-//! Inspection reports what was written, and changes nothing.
+//! An inspection reports the records that were written, and does not change the files.
 
 use crate::conform::{scratch, small_segments};
 use journal::faulty::{flip_bit, segment_files};

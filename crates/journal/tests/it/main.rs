@@ -1,4 +1,4 @@
-//! Tests all journals with the conformance suite, and journal files with crashes and damage.
+//! Runs the conformance suite on all journals, and tests journal files after crashes and damage.
 
 mod bad_disk;
 mod conform;

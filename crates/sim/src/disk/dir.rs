@@ -1,4 +1,4 @@
-//! A directory: its names, its durable names, and unsynced changes.
+//! A directory, with the changes of its names that were not synced yet.
 
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
@@ -12,7 +12,6 @@ pub(super) struct Dir {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// A file, by its number.
     File(u64),
     Dir,
 }
@@ -21,7 +20,7 @@ pub(super) enum Entry {
 pub(super) enum DirChange {
     Add(String, Entry),
     Remove(String),
-    /// Old and new name. The new name may exist.
+    /// The old and the new name. If the new name exists, it is replaced.
     Rename(String, String),
 }
 
@@ -37,7 +36,6 @@ impl Dir {
         self.names.get(name) == Some(&Entry::Dir)
     }
 
-    /// All names, sorted.
     pub(super) fn names(&self) -> impl Iterator<Item = (&String, Entry)> {
         self.names.iter().map(|(name, entry)| (name, *entry))
     }
@@ -54,7 +52,6 @@ impl Dir {
         self.changes.push(change);
     }
 
-    /// Makes all changes durable.
     pub(super) fn sync(&mut self) {
         self.durable.clone_from(&self.names);
         self.changes.clear();
@@ -71,14 +68,14 @@ impl Dir {
         self.changes.clear();
     }
 
-    /// Removes a name durably. Returns false if the name is absent.
+    /// Removes a name, even if the power fails later. Returns false if there is no such name.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         self.durable.remove(name);
         self.changes.retain(|change| !change.makes(name));
         self.names.remove(name).is_some()
     }
 
-    /// Applies a power loss: a random prefix of the changes survives.
+    /// Only some of the changes survive a power loss: those up to a random one.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         let done = rng.below(self.changes.len() as u64 + 1) as usize;
         for change in self.changes.drain(..).take(done) {

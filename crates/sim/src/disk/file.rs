@@ -1,5 +1,3 @@
-//! An open file.
-
 use super::SimDisk;
 use super::state::{State, off};
 use crate::power::Change;
@@ -8,18 +6,19 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::MutexGuard;
 
-/// An open file, or a lock.
 #[derive(Debug)]
 pub(super) struct SimFile {
     pub(super) disk: SimDisk,
-    /// Process that opened the file, as counted by [`State::boots`].
+    /// The value of [`State::boots`] when the file was opened. If it has changed since, the process that
+    /// opened the file is dead.
     pub(super) boot: u64,
     pub(super) file: u64,
     pub(super) lock: Option<PathBuf>,
 }
 
 impl SimFile {
-    /// Locks the disk. Fails if the file's process is dead or the power is off.
+    /// Locks the state of the disk. Fails if the process that opened the file is dead, or if the power is
+    /// off.
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.disk.lock();
         if state.boots != self.boot || state.power.is_off() {
@@ -48,8 +47,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state()?;
-        // Truncation fails only in a power loss. Otherwise, after a failed sync and a failed truncation, the next
-        // process would read the unacknowledged group from the page cache.
+        // Only a power loss makes a truncation fail. If it failed after a failed sync, the next process would
+        // find the bytes of an unacknowledged group in the page cache, and read them.
         if state.power.change() != Change::Made {
             return Err(off());
         }

@@ -1,18 +1,18 @@
-//! Contents of a file: written bytes, durable bytes, and differing sectors.
+//! The content of a file: the bytes that the process sees, and those that would survive a power loss.
 
 use std::collections::BTreeSet;
 use stdx::rng::Rng;
 
-/// Unit in which a disk writes, in bytes.
+/// A disk writes sectors of this many bytes, each as a whole.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    /// Sectors that may have bytes that are not durable.
+    /// Sectors that may differ between `bytes` and `durable`.
     dirty: BTreeSet<usize>,
-    /// True after a sync falsely reported success, until the bytes are durable.
+    /// True from a sync that did nothing, although it reported success, until the bytes are durable.
     is_lied_about: bool,
 }
 
@@ -36,7 +36,7 @@ impl Inode {
         self.dirty.extend(at / SECTOR..=last / SECTOR);
     }
 
-    /// Appends zeros up to this length, if the file is shorter.
+    /// If the file is shorter than `len`, extends it with zeros.
     pub(super) fn grow(&mut self, len: usize) {
         self.bytes.resize(len.max(self.bytes.len()), 0);
     }
@@ -46,12 +46,12 @@ impl Inode {
         self.dirty.retain(|sector| sector * SECTOR < len);
     }
 
-    /// Records a sync that reported success and did nothing.
+    /// Does not sync the file, but the caller will report success.
     pub(super) fn lie(&mut self) {
         self.is_lied_about |= !self.is_durable();
     }
 
-    /// True if a power loss may take bytes that a sync has reported as durable.
+    /// True if a power loss may take bytes although a sync has reported success.
     pub(super) const fn is_lied_about(&self) -> bool {
         self.is_lied_about
     }
@@ -62,7 +62,8 @@ impl Inode {
         std::mem::take(&mut self.dirty).into_iter().for_each(|sector| self.make_durable(sector));
     }
 
-    /// Makes a random part of the dirty sectors durable. The next sync writes the others, unless the kernel `gives_up`.
+    /// Makes some of the changed sectors durable. The next sync writes the others, unless the kernel
+    /// `gives_up` on them.
     pub(super) fn sync_some(&mut self, rng: &mut Rng, gives_up: bool) {
         for sector in std::mem::take(&mut self.dirty) {
             if rng.chance(0.5) {
@@ -84,7 +85,8 @@ impl Inode {
         self.durable[range.clone()].copy_from_slice(&self.bytes[range]);
     }
 
-    /// Draws the length after a power loss, and old or new content for each dirty sector.
+    /// Decides by chance what is left after a power loss: the length of the file, and for each changed sector
+    /// the old or the new content.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         self.is_lied_about = false;
         let (shorter, longer) =

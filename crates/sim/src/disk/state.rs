@@ -1,5 +1,3 @@
-//! State of a disk, behind its lock.
-
 use super::DiskFaults;
 use super::dir::{Dir, DirChange, Entry};
 use super::inode::Inode;
@@ -15,9 +13,9 @@ pub(super) struct State {
     pub(super) power: Arc<Power>,
     pub(super) rng: Rng,
     pub(super) faults: DiskFaults,
-    /// Number of crashes. A crash invalidates open files.
+    /// Number of process deaths so far. Files that were opened before the last one can no longer be used.
     pub(super) boots: u64,
-    /// True if a power loss took bytes that a sync had reported as durable.
+    /// True if a power loss took bytes although a sync had reported success.
     pub(super) lied: bool,
     pub(super) files: BTreeMap<u64, Inode>,
     pub(super) dirs: BTreeMap<PathBuf, Dir>,
@@ -40,7 +38,8 @@ impl State {
         }
     }
 
-    /// Returns an error if a change fails, and true if the power fails meanwhile.
+    /// To be called before each change. Returns an error if the change fails, and true if the power fails in
+    /// the middle of it.
     pub(super) fn change(&mut self, takes_room: bool) -> io::Result<bool> {
         match self.power.change() {
             Change::Off => return Err(off()),
@@ -70,7 +69,8 @@ impl State {
         self.dirs.entry(above.to_path_buf()).or_default().put(name, Entry::Dir);
     }
 
-    /// Changes a directory's names. If the power fails meanwhile, chance decides whether the change is made.
+    /// Changes the names in a directory. If the power fails meanwhile, chance decides whether the change is
+    /// made.
     pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> DirChange) -> io::Result<()> {
         let cut = self.change(false)?;
         if cut && self.rng.chance(0.5) {
@@ -90,7 +90,7 @@ impl State {
         self.files.get_mut(&file).expect("BUG: a named or open file does not exist")
     }
 
-    /// On an error, a prefix may have been written.
+    /// If this fails, the first bytes may have been written.
     pub(super) fn write(&mut self, file: u64, bytes: &[u8], at: usize) -> io::Result<()> {
         let (done, failed) = match self.change(true) {
             Ok(false) => (bytes.len(), None),
@@ -102,7 +102,7 @@ impl State {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes a file durable, unless the disk lies or fails.
+    /// Makes the content of a file durable, unless the sync fails or does nothing.
     pub(super) fn sync(&mut self, file: u64) -> io::Result<()> {
         let result = self.change(false);
         let lies = self.rng.chance(self.faults.lie);
@@ -120,7 +120,7 @@ impl State {
                 inode.sync_some(&mut self.rng, false);
                 Err(off())
             }
-            // the kernel marks pages as clean that it could not write
+            // after a failed sync, the kernel marks pages as clean, although it has not written them
             Err(error) => {
                 inode.sync_some(&mut self.rng, true);
                 Err(error)
@@ -132,7 +132,7 @@ impl State {
         let rng = &mut self.rng;
         let mut kept = BTreeSet::new();
         let mut dirs: BTreeMap<PathBuf, Dir> = BTreeMap::new();
-        // parent folders come before their children
+        // directories come after the directories that contain them
         for (path, mut dir) in std::mem::take(&mut self.dirs) {
             let above = path.parent().and_then(|above| dirs.get(above));
             let has_name = above.is_some_and(|above| above.has_dir(&split(&path).1));
@@ -145,19 +145,19 @@ impl State {
         self.dirs = dirs;
         self.files.retain(|file, _| kept.contains(file));
         for inode in self.files.values_mut().filter(|inode| !inode.is_durable()) {
-            // earlier lies count even after faults are turned off
+            // this counts even if the fault was turned off since the sync
             self.lied |= inode.is_lied_about();
             inode.crash(rng);
         }
     }
 }
 
-/// Error of every call while the power is off.
+/// The error that each call returns while the power is off.
 pub(super) fn off() -> io::Error {
     io::Error::other("the power is off")
 }
 
-/// Directory and file name of a path.
+/// Splits a path into the directory and the name in it.
 pub(super) fn split(path: &Path) -> (PathBuf, String) {
     let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: a path has no file name in UTF-8");
     (path.parent().unwrap_or(Path::new("/")).to_path_buf(), name.into())

@@ -1,4 +1,4 @@
-//! Survival of writes and names across a power loss.
+//! What survives a power loss.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ fn a_name_survives_once_its_directory_is_synced() {
         let names: Vec<_> = disk.list(Path::new(DIR), 10).unwrap().into_iter().map(|l| l.name).collect();
         found.insert(names);
     }
-    // a rename is atomic: never both names
+    // a rename is atomic, so the file never has both names
     let names = [vec![], vec!["file".to_string()], vec!["other".to_string()]];
     assert_eq!(found, BTreeSet::from(names));
 }

@@ -1,31 +1,33 @@
-//! While one tenant cannot be sealed, the journal must not grow with the others' writes.
+//! If one tenant's table cannot be written for a long time, the journal must not keep all samples of the
+//! others.
 
 use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Rounds of sealing while the tenant is blocked.
+/// Number of rounds in which the tenant's table cannot be written.
 const ROUNDS: usize = 14;
 
-/// Requests of other tenants between two rounds.
+/// Number of requests that the other tenants send in each round.
 const REQUESTS: usize = 12;
 
-/// Allowed journal size beyond the live samples (those in no table): two segments, a dictionary, and the requests of
-/// some rounds.
+/// A journal may have this many bytes besides the samples that are in no table yet. That is enough for two
+/// segments, a dictionary, and the requests of some rounds.
 const FREE_BYTES: u64 = 16 << 10;
 
-/// Number of copies of a live sample that a journal may hold. Each copy takes a share of its series' definition.
+/// The journal may hold this many copies of a sample that is in no table. Each takes a share of the definition
+/// of its series.
 const LIVE_FACTOR: u64 = 4;
 const SAMPLE_BYTES: u64 = 64;
 
 impl Driver {
-    /// The store fails for one tenant for a long time. The process may die meanwhile.
+    /// The store fails for one tenant for many rounds. The process may die meanwhile.
     pub(super) fn block_one(&mut self) -> Result<(), String> {
         let blocked = self.below(self.plan.tenants as u64) as usize;
         self.trace(format!("the table of {blocked} fails for long"));
         self.block(blocked)?;
         self.store.set_faults(StoreFaults::default());
-        // the tenant recovers, but the process may die soon after
+        // the tenant's table works again, but the process may die soon after
         for _ in 0..1 + self.below(4) {
             self.clock.next_step();
             self.clock.advance(60_000);
@@ -64,8 +66,8 @@ impl Driver {
         if has_died { Ok(()) } else { self.check_journal(blocked) }
     }
 
-    /// Checks that the journal is not much longer than the samples that are in no table. Skipped if the disk has
-    /// faults.
+    /// Checks that the journal is not much longer than the samples that are in no table yet. If the disk has
+    /// faults, nothing is checked.
     fn check_journal(&self, blocked: usize) -> Result<(), String> {
         if self.disk.faults() != DiskFaults::default() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Clocks of the node and the senders, and expiry.
+//! Lets time pass, sets the node's clock, and lets samples expire.
 
 use super::Driver;
 use crate::clock::SimClock;
@@ -10,27 +10,29 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Errors of the node's clock. None is ahead by between [`DRIFT_MS`] and a day: a starting node trusts such a jump.
+/// How wrong the node's clock can be. If it is ahead, it is by at most [`DRIFT_MS`] or at least by a day,
+/// because a node that starts trusts jumps in between.
 const ERRORS_MS: [i64; 8] =
     [0, 0, DRIFT_MS, 2 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, -3 * HOUR_MS, -12 * HOUR_MS];
 
-/// Largest clock error that is too small to be detected.
+/// An error of the clock up to this size cannot be detected.
 const DRIFT_MS: i64 = 20 * MINUTE_MS;
 
-/// An operator corrects a clock error within this time, because a node may trust a wrong clock after a day.
+/// Someone notices within this time that the clock is wrong, and corrects it. It must be less than a day,
+/// because after that the node may trust the wrong clock.
 const NOTICED_MS: i64 = 20 * HOUR_MS;
 
-/// Time after which the node trusts any clock that was not set meanwhile.
+/// After this time, the node trusts its clock, if the clock was not set meanwhile.
 const BELIEVED_MS: u64 = 8 * DAY_MS as u64;
 
-/// Times of the node's clock and of the senders' clocks, which are always right.
+/// What time it is for the node and for the senders, whose clocks are always right.
 pub(super) fn times(plan: &Plan, clock: &SimClock) -> Times {
     let node_ms = clock.now_ms();
     Times { senders_ms: if plan.wrong_clocks { clock.true_ms() } else { node_ms }, node_ms }
 }
 
 impl Driver {
-    /// Lets time pass. Corrects the clock if its error would last longer than [`NOTICED_MS`].
+    /// Lets time pass. If the clock would be wrong for longer than [`NOTICED_MS`], it is corrected first.
     pub(super) fn advance(&mut self) {
         let most = [1000, 20_000, 1_000_000, 20_000_000][self.below(4) as usize];
         let by_ms = self.below(most);
@@ -68,7 +70,7 @@ impl Driver {
         self.wrong_since_ms = None;
     }
 
-    /// Tells the model which samples may have expired.
+    /// Tells the model which samples may be gone because they are older than the retention.
     pub(super) fn expire(&self) {
         let Some(retention_ms) = self.plan.retention_ms else { return };
         let now_ms =
@@ -77,7 +79,7 @@ impl Driver {
         (0..self.plan.tenants).for_each(|tenant| self.traffic.borrow_mut().model.expire(tenant, before_ms));
     }
 
-    /// Checks that every sample expires once the clock is right.
+    /// Checks that all samples expire after the clock is right again.
     pub(super) fn check_expiry(&mut self) -> Result<(), String> {
         self.correct_clock();
         self.keep();

@@ -1,4 +1,4 @@
-//! Deletes through the admin API, which the client repeats until they are answered.
+//! Deletes samples as an HTTP client does, which repeats its request until it is answered.
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
@@ -11,19 +11,20 @@ use server::sim::{Flush, FlushAnswer};
 use stdx::clock::Clock;
 use tables::{DAY_MS, Delete};
 
-/// Maximum number of turns until a delete is answered, without faults.
+/// Without faults, a delete must be answered within this many turns.
 const TURNS_MAX: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Deleting {
     tenant: usize,
     delete: Delete,
-    /// The requested flush, with the samples acknowledged before; `None` before the request or after a failure.
+    /// The flush that the delete waits for, and the samples that had been acknowledged when it began. `None`
+    /// if the request was not sent yet, or has failed.
     begun: Option<(Flush, Begun)>,
 }
 
 impl Deleting {
-    /// Notes that the connection is lost: the client will repeat the request.
+    /// The client gets no answer, so it will repeat the request.
     pub(super) fn lose_connection(&mut self) {
         self.begun = None;
     }
@@ -72,7 +73,7 @@ impl Driver {
                 let start_ms = now_ms - self.below(span_ms) as i64;
                 TimeRange::new(start_ms, start_ms + self.below(5000) as i64)
             }
-            // some hours of a day to which only importers write
+            // a few hours of a day to which only importers write
             _ => {
                 let day = BEGIN_MS / DAY_MS - DAYS_BACK + self.below(check::ROLLED_DAYS as u64) as i64;
                 let start_ms = day * DAY_MS + self.below(DAY_MS as u64) as i64;
@@ -151,7 +152,7 @@ impl Driver {
         Err("a delete is not answered, although no faults are injected".into())
     }
 
-    /// Checks that a compaction leaves no deleted sample and no tombstone.
+    /// After a compaction, checks that no deleted sample and no tombstone is left.
     pub(super) fn check_deleted(&self) -> Result<(), String> {
         if self.plan.weights.weight(crate::plan::Step::Delete) == 0 {
             return Ok(());

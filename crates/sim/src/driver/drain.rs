@@ -1,17 +1,18 @@
-//! Completes all requests and flushes, for all tenants or all but one.
+//! Waits until all requests are answered and all samples are in tables, of all tenants or of all but one.
 
 use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Maximum number of turns until everything is done. A pass over two days takes one turn.
+/// All must be done within this many turns. One turn is enough to seal the samples of two days.
 const DRAIN_TURNS: usize = 1000;
 
-/// Number of turns with new requests: few, because sealing may not keep up with samples of many days.
+/// New requests arrive during this many turns. If there were more, sealing could not keep up with samples of
+/// many days.
 const BUSY_TURNS: usize = 4;
 
 impl Driver {
-    /// Turns off all faults. Checks that every sample moves into tables, and that heads and journals are emptied.
+    /// Turns off all faults. Then all samples must get into tables, and heads and journals must become empty.
     pub(super) fn drain(&mut self) -> Result<(), String> {
         self.clock.next_step();
         self.trace("drain");
@@ -31,7 +32,7 @@ impl Driver {
         if self.plan.wrong_clocks { self.check_expiry() } else { Ok(()) }
     }
 
-    /// Waits for all requests in flight, then flushes.
+    /// Waits until all requests are answered and a flush is complete.
     fn settle_down(&mut self) -> Result<(), String> {
         for _ in 0..DRAIN_TURNS {
             self.turn_all()?;
@@ -52,7 +53,7 @@ impl Driver {
                 if !std::mem::take(&mut self.is_blocked) {
                     return Ok(());
                 }
-                // a flush does not wait for a tenant with hundreds of passes
+                // the flush did not wait for a tenant that needs hundreds of passes
                 self.flush();
             }
             self.turn_all()?;
@@ -61,7 +62,7 @@ impl Driver {
     }
 
     fn check_drained(&mut self) -> Result<(), String> {
-        // flush the samples that arrived during the last round
+        // the last requests may have left samples in the heads
         self.is_draining.set(true);
         self.settle_down()?;
         self.check_now()?;
@@ -79,7 +80,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that one tenant's failing table does not keep others' samples from tables.
+    /// While one tenant's table cannot be written, checks that all samples of the other tenants get into
+    /// tables.
     pub(super) fn leave_one_behind(&mut self) -> Result<(), String> {
         let behind = self.below(self.plan.tenants as u64) as usize;
         self.trace(format!("the table of {behind} fails"));
@@ -105,7 +107,7 @@ impl Driver {
         Ok(())
     }
 
-    /// True if a tenant other than `behind` has samples outside tables, or a request is unanswered.
+    /// True if a request is not answered yet, or if samples of tenants other than `behind` are not in tables.
     fn others_wait(&self, behind: usize) -> bool {
         let others = self.fleet.tenants.iter().enumerate().filter(|(tenant, _)| *tenant != behind);
         !self.traffic.borrow().is_answered()

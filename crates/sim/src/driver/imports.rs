@@ -1,4 +1,4 @@
-//! An importer beside the node, and the rollups of imported samples.
+//! Steps of an importer, which writes to the tables of the node, and checks of the rollups of its samples.
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
@@ -6,20 +6,21 @@ use crate::importer::{CommitOutcome, DAYS_BACK, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// A time longer than that for which the node caches the absence of a table (`server::seal::tenant_tables`).
+/// Once a node has found that a table does not exist, it may rely on that for a while
+/// (`server::seal::tenant_tables`). After this time, it looks again.
 const ABSENT_MS: u64 = 2_001;
 
-/// Pause of a waiting importer.
+/// How long the importer pauses before it looks after its lease again.
 const PAUSE_MS: u64 = 50_000;
-/// Number of pauses between two sweeps.
+/// The node sweeps each time after this many pauses.
 const PAUSES_PER_KEEP: u64 = 25;
 const PAUSES_MAX: u64 = 120;
 
-/// Maximum retries of a commit with unknown outcome, once the store works.
+/// If the result of a commit is unknown, it is repeated at most this many times while the store works.
 const UNCLEAR_MAX: usize = 3;
 
 impl Driver {
-    /// A step of the importer: stages, waits for hours, or commits.
+    /// The importer stages a file, waits for up to hours, or commits what it has staged.
     pub(super) fn import(&mut self) -> Result<(), String> {
         let Some(import) = self.import.take() else {
             self.stage_import();
@@ -58,7 +59,8 @@ impl Driver {
         }
     }
 
-    /// Renews the lease, possibly for longer than the sweeps' grace period, while the node sweeps.
+    /// The importer waits and renews its lease, while the node sweeps. The time may be longer than the period
+    /// for which sweeps spare any file.
     fn wait_with_import(&mut self) {
         for pause in 1..self.below(PAUSES_MAX) {
             if self.power.is_off() {
@@ -68,7 +70,7 @@ impl Driver {
             self.clock.advance(PAUSE_MS);
             let steady_ms = self.clock.steady_ms();
             if let Some(import) = &mut self.import {
-                let _ = import.keep(steady_ms); // after an error, a sweep may break the lease
+                let _ = import.keep(steady_ms); // if this fails, a sweep may break the lease
             }
             if pause.is_multiple_of(PAUSES_PER_KEEP) {
                 self.node_mut().keep();
@@ -87,13 +89,13 @@ impl Driver {
             if self.power.is_off() {
                 break;
             }
-            // the next check needs to know the outcome of the commit
+            // the model must know the result before the next check
             self.clock.next_step();
             let faults = self.quiet();
             ended = import.commit(self.clock.now_ms());
             self.store.set_faults(faults);
         }
-        // until then, the node caches the absence of the table
+        // the node may not know yet that the table exists
         self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {
@@ -117,7 +119,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Refreshes the node's view of the table, so that queries see the import.
+    /// Lets the node look for new files in the table, so that queries return the imported samples.
     fn see_import(&self, import: &Import) -> Result<(), String> {
         let faults = self.quiet();
         let tenant = &self.fleet.tenants[import.tenant()];
@@ -131,7 +133,7 @@ impl Driver {
         }
     }
 
-    /// Checks that complete rollups include all samples of imported days.
+    /// Checks that the rollups of imported days include all samples, if they are complete.
     pub(super) fn check_rollups(&self) -> Result<(), String> {
         if !self.plan.rolls_up {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Starts and crashes of the node, and an operator's actions.
+//! Starts the node, lets it crash, and restores old data directories.
 
 use super::Driver;
 use super::clocks::times;
@@ -16,24 +16,25 @@ use tables::rollup::Resolution;
 
 const DATA_DIR: &str = "/data";
 
-/// Number of failed starts after which the disk's faults are turned off.
+/// When the node has failed to start this many times, the faults of the disk are turned off.
 const STARTS_MAX: usize = 4;
 
-/// Maximum turns of the sealer during a replay. Faults are injected in the first half only.
+/// During a replay, the sealer has at most this many turns. Faults are injected only in the first half of them.
 const WAITS_MAX: usize = 400;
 
-/// Time before each turn of the sealer in a replay, longer than the sealer's pause between attempts to relieve full
-/// heads.
+/// How much time passes before each turn of the sealer during a replay. It is longer than the sealer waits
+/// between two attempts to make room in full heads.
 const PRESSURE_MS: u64 = 31_000;
 
-/// Minimum and maximum of a reduced head limit, in percent of the heads' former size.
+/// A reduced limit on the heads is drawn from this range. It is a percentage of what they held before the
+/// restart.
 const SHRUNK_PERCENT: (u64, u64) = (30, 90);
 
-/// Turns of the sealer within which closed tenants must open, once the store works.
+/// Once the store works, tenants whose tables could not be read must be available after this many turns.
 const REOPEN_TURNS: usize = 100;
 
 impl Driver {
-    /// Kills the process, or lets the power fail now or soon.
+    /// Kills the process, or lets the power fail either now or after some more changes.
     pub(super) fn crash(&mut self) -> Result<(), String> {
         match self.below(3) {
             0 => {
@@ -46,7 +47,7 @@ impl Driver {
                 Ok(())
             }
             _ => {
-                // the power fails in an owner's next changes, or in a round of sealing
+                // the power fails when a partition writes next, or in the middle of sealing
                 let most = [6, 40][self.below(2) as usize];
                 let changes = self.below(most);
                 self.trace(format!("power fails after {changes} changes"));
@@ -93,7 +94,8 @@ impl Driver {
         self.start(power)
     }
 
-    /// Head limit after the restart: a fraction of the heads' size at every other restart, else `None`.
+    /// At every other restart, the limit on the heads is less than what they held before. Otherwise, there is
+    /// none.
     fn shrunk_head(&self) -> Option<u64> {
         if self.lives.is_multiple_of(2) {
             return None;
@@ -110,12 +112,13 @@ impl Driver {
         self.copy = Some((copy, self.traffic.borrow().model.copy()));
     }
 
-    /// Restores an older data directory, with or without the advice of `docs/operating.md`.
+    /// Restores an old copy of the data directory. The advice in `docs/operating.md` is followed in some runs
+    /// only.
     fn put_back(&mut self) -> Result<(), String> {
         let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
         self.note("an older data directory is put back");
-        // No real request takes longer than a restore. A commit after the restore would bring back samples that are in
-        // no journal.
+        // A restore takes longer than any real request, so no request is still on its way. If one were, its
+        // commit could bring back samples that are in no journal.
         self.store.deliver_all();
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
@@ -137,8 +140,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, replays, and compares its contents with the model. `tore` is true if a power loss may have torn
-    /// a group.
+    /// Starts the node, lets it replay, and compares its samples with the model. `tore` is true if a power
+    /// loss may have interrupted a write to the journal.
     pub(super) fn start(&mut self, tore: bool) -> Result<(), String> {
         self.bring_up()?;
         let faults = self.quiet();
@@ -158,7 +161,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, with retries, and replays. No requests are sent meanwhile.
+    /// Starts the node, several times if it fails, and lets it replay. No requests are sent meanwhile.
     fn bring_up(&mut self) -> Result<(), String> {
         let before = self.is_draining.replace(true);
         let up = self.try_to_bring_up();
@@ -190,7 +193,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that closed tenants open once the store works.
+    /// Once the store works, checks that all tenants become available whose tables could not be read at the
+    /// start.
     fn open_tenants(&mut self) -> Result<(), String> {
         let faults = self.quiet();
         for _ in 0..REOPEN_TURNS {

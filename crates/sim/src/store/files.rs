@@ -1,7 +1,8 @@
-//! A store of local files in a real directory. A simulated power loss removes names.
+//! A store of local files in a real directory. A simulated power loss can take names of files.
 //!
-//! Bytes are synced before a file gets its name, so only names can be lost. Syncing a folder makes its names durable.
-//! Hard links keep the files of durable names: a power loss can bring back deleted and replaced files.
+//! A file gets its name only after its bytes are synced, so a power loss can only take names. The names in a
+//! folder are durable after the folder is synced. Files with durable names are kept by hard links, so that a
+//! power loss can bring back files that were deleted or replaced.
 
 use crate::clock::SimClock;
 use crate::power::Power;
@@ -18,11 +19,11 @@ use stdx::rng::{Rng, mix};
 use tables::store::DynObjectStore;
 use tempfile::TempDir;
 
-/// Memory-backed directory on most machines.
+/// On most machines, this directory is in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// Prefix of unfinished files (`tables::store`), which the simulation ignores. Their names contain the process ID,
-/// which the seed does not determine.
+/// Files with this prefix are not complete yet (`tables::store`), and the simulation ignores them. Their
+/// names contain the process ID, which is different in each run.
 const TEMPORARY: &str = ".aside-";
 
 #[derive(Debug)]
@@ -36,21 +37,21 @@ struct State {
     seed: u64,
     power: Arc<Power>,
     clock: Arc<SimClock>,
-    /// Probability that a folder's sync fails.
+    /// Probability that the sync of a folder fails.
     error: f64,
     rng: Rng,
-    /// Durable names in each folder that was ever synced.
+    /// The names that were there when each folder was last synced.
     durable: BTreeMap<PathBuf, BTreeMap<String, Kept>>,
     links: u64,
     links_dir: PathBuf,
     root: PathBuf,
 }
 
-/// Entry with a durable name.
+/// What has a durable name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Folder,
-    /// Inode number of a file, and a link to the file.
+    /// The inode number of a file, and a hard link that keeps it.
     File(u64, PathBuf),
 }
 
@@ -81,7 +82,7 @@ impl Files {
         let (state, root) = (Arc::clone(&self.state), lock(&self.state).root.clone());
         let prefix = Location::from_absolute_path(&root).expect("BUG: invalid path of a directory");
         let files = tables::store::local_files(move |folder| {
-            // folders above the root exist already
+            // the folders above the root are not part of the simulation
             if folder.starts_with(&root) { lock(&state).sync(folder) } else { Ok(()) }
         });
         Arc::new(PrefixStore::new(files, prefix))
@@ -91,7 +92,8 @@ impl Files {
         lock(&self.state).error = error;
     }
 
-    /// Each unsynced new name may be lost, each unsynced deletion undone.
+    /// Chance decides which changes are lost: a new name that was not synced may disappear, and a deleted one
+    /// may come back.
     pub(super) fn lose_power(&self) {
         let mut state = lock(&self.state);
         let root = state.root.clone();
@@ -114,7 +116,7 @@ impl State {
         self.note(folder)
     }
 
-    /// True if a folder's sync must fail. The result does not depend on the order of concurrent requests.
+    /// True if the sync of this folder must fail. This does not depend on the order of concurrent requests.
     fn fails(&self, folder: &Path) -> bool {
         let name = folder.strip_prefix(&self.root).unwrap_or(folder);
         let mut hasher = std::hash::DefaultHasher::new();
@@ -122,7 +124,7 @@ impl State {
         Rng::new(mix(self.seed ^ mix(self.clock.epoch())) ^ hasher.finish()).chance(self.error)
     }
 
-    /// Notes a folder's present names as durable.
+    /// Records that all names which the folder has now are durable.
     fn note(&mut self, folder: &Path) -> io::Result<()> {
         let before = self.durable.remove(folder).unwrap_or_default();
         let mut names = BTreeMap::new();
@@ -145,7 +147,7 @@ impl State {
         Ok(())
     }
 
-    /// Applies a power loss to a folder and its content.
+    /// Decides by chance what a power loss does to a folder and everything in it.
     fn lose(&mut self, folder: &Path) {
         let durable = self.durable.get(folder).cloned().unwrap_or_default();
         let there = listed(folder).expect("BUG: cannot list a folder");
@@ -177,14 +179,14 @@ impl State {
     }
 }
 
-/// Restores the file of a durable name.
+/// If a file had this name when the folder was synced, restores it.
 fn bring_back(path: &Path, kept: Option<&Kept>) {
     if let Some(Kept::File(_, link)) = kept {
         fs::hard_link(link, path).expect("BUG: cannot link a file");
     }
 }
 
-/// Names in a folder, with inode numbers of files.
+/// The names in a folder. Files have an inode number, folders have none.
 fn listed(folder: &Path) -> io::Result<BTreeMap<String, Option<u64>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

@@ -1,19 +1,19 @@
-//! Runs hundreds of seeds, and checks that equal seeds give equal runs.
+//! Simulates hundreds of seeds, and checks that two runs with the same seed are equal.
 
 mod slow;
 
 use sim::fault::Fault;
 
-/// Number of fixed seeds (from 0 on) in a test run. An ordinary run also tests a quarter as many fresh seeds.
+/// Each test run simulates this many seeds, from 0 on. An ordinary run also simulates a quarter as many new ones.
 const SEEDS: u64 = 120;
 
-/// Number of fresh seeds under `FLOODMARK_LONG=1`.
+/// With `FLOODMARK_LONG=1`, a test run simulates this many new seeds.
 const SEEDS_LONG: u64 = 5000;
 
-/// Number of fixed seeds for each named fault.
+/// This many seeds are simulated for each named fault, from 0 on.
 const SEEDS_OF_FAULT: u64 = 100;
 
-/// Divides the seeds among the cores.
+/// Simulates the seeds on all cores.
 fn run_all(from: u64, seeds: u64, fault: Option<Fault>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     let reports = std::thread::scope(|scope| {

@@ -17,12 +17,10 @@ use tables::read::Footer;
 
 const SLOW_MS: u64 = 4000;
 
-/// Interval between writes.
 const EVERY_MS: i64 = 1000;
 
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
-/// Series per request.
 const SERIES: i64 = 5;
 
 struct World {
@@ -65,7 +63,7 @@ impl World {
         (labels, BEGIN_MS + n * EVERY_MS, (n * SERIES + series) as f64)
     }
 
-    /// Sends all due requests. No request may wait for the store.
+    /// Sends the requests that are due by now, and checks that none of them waits for the store.
     fn catch_up(&mut self, node: &Simulated) {
         let now_ms = self.clock.now_ms();
         while BEGIN_MS + self.written * EVERY_MS <= now_ms {
@@ -83,7 +81,7 @@ impl World {
         assert_eq!(self.clock.now_ms(), now_ms, "a write waited for the store");
     }
 
-    /// Calls `look` without faults of the store, so that no time passes.
+    /// Calls `look` while the store answers at once, so that no time passes.
     fn quickly<T>(&self, look: impl FnOnce() -> T) -> T {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());
@@ -92,7 +90,7 @@ impl World {
         seen
     }
 
-    /// Checks that queries return every acknowledged sample once.
+    /// Checks that a query returns each acknowledged sample exactly once.
     fn check(&self, node: &Simulated) {
         let mut expected = Content::new();
         for n in 0..self.written {
@@ -104,7 +102,7 @@ impl World {
         assert_eq!(node.node().read(&self.tenant).unwrap(), expected);
     }
 
-    /// Number of commits, and of samples in live files.
+    /// How many commits the table has, and how many samples.
     fn in_tables(&self, node: &Simulated) -> (u64, u64) {
         self.quickly(|| {
             let Some(table) = node.node().table(&self.tenant).unwrap() else { return (0, 0) };
@@ -142,9 +140,9 @@ fn a_store_that_takes_seconds_makes_blocks_grow() {
     }
     let (commits, samples) = world.in_tables(&node);
     println!("{} requests, {commits} commits, {samples} samples, {behind_most} behind", world.written);
-    // samples that arrive during a round share the next commit
+    // samples that arrive while the store is busy go into the next commit together
     assert!(commits > 5 && world.written > 10 * commits as i64);
-    // sealing stays a few rounds behind at most
+    // sealing is never more than a few rounds behind
     assert!(behind_most < world.written / 2, "sealing was {behind_most} requests behind");
 
     world.catch_up(&node);
