@@ -35,13 +35,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Pause after a failed accept. The usual cause is a lack of file descriptors.
+/// Pause after accepting a connection has failed, usually because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time that an answer may wait for its client. Larger answers may take longer, at the minimum rate.
+/// How long sending an answer may be blocked because the client does not read. Bytes that the client reads
+/// give it more time.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Client of a connection. Each request carries both fields as extensions.
+/// What is known about the client of a connection. Each request carries both fields as extensions.
 #[derive(Debug, Clone)]
 struct Client {
     peer: Peer,
@@ -59,8 +60,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Serves requests on at most `connections_max` connections. Disconnects clients that read less than
-    /// `transfer_rate` bytes per second.
+    /// Allows at most `connections_max` connections. A client that reads less than `transfer_rate` bytes per
+    /// second is disconnected.
     pub(crate) fn new(
         socket: TcpListener,
         service: Router,
@@ -87,7 +88,7 @@ impl Listener {
         registry.gauge_fn(name, help, &[], move || open.count() as f64);
     }
 
-    /// Serves until `stop` resolves; then lets requests in flight finish.
+    /// Serves until `stop` resolves, then lets the requests in progress finish.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
         tokio::pin!(stop);
         loop {
@@ -102,7 +103,8 @@ impl Listener {
                 },
                 () = &mut stop => break,
             };
-            // before a place is taken: floods of handshakes must not displace open connections
+            // handshakes are limited before they take a place, so that a flood of them does not displace open
+            // connections
             let handshake = match &self.handshakes {
                 None => None,
                 Some(handshakes) => match handshakes.admit(peer) {
@@ -117,7 +119,7 @@ impl Listener {
             match entered {
                 Some(place) => self.serve_connection(stream, peer, place, handshake),
                 None if self.handshakes.is_none() => self.rejections.busy(stream),
-                // the client speaks TLS and would not understand the answer
+                // close without an answer: a client that speaks TLS would not understand it
                 None => drop(stream),
             }
         }
@@ -166,7 +168,8 @@ async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
     drop(place);
 }
 
-/// Waits for a place while some connections are too young to be closed. `None` if no connection can be closed.
+/// Returns a place, if necessary after waiting until a connection is old enough to be closed. `None` if no
+/// connection can be closed.
 async fn enter(connections: &Connections) -> Option<Place> {
     loop {
         match connections.enter(Instant::now()) {

@@ -7,13 +7,12 @@ use std::path::Path;
 
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
-/// Resources from which defaults are derived.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory: Memory,
     pub(crate) files_max: u64,
-    /// Capacity of the file system of a path; `None` if unknown.
+    /// Returns the size of the file system that contains a path, or `None` if it is unknown.
     pub(crate) disk_bytes: fn(&Path) -> Option<u64>,
 }
 
@@ -29,14 +28,14 @@ pub(crate) fn cores() -> usize {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Size beyond which the kernel reclaims memory, or throttles or kills the process.
+    /// If the process uses more than this, the kernel may reclaim its memory, throttle it or kill it.
     pub bytes: u64,
     pub source: String,
 }
 
 impl Memory {
-    /// The smallest of the machine's memory and the limits of the process' control groups. `root` is `/`,
-    /// except in tests.
+    /// Returns the memory of the machine, or the smallest limit of the process' control groups if that is
+    /// less. `root` is `/`, except in tests.
     pub fn of(root: &Path) -> Self {
         let machine = machine_bytes(root);
         match cgroup::memory_limit(root) {
@@ -58,8 +57,8 @@ fn machine_bytes(root: &Path) -> u64 {
     kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
 }
 
-/// Anonymous memory of the process, as counted by the kernel; 0 if unknown. The kernel can drop file pages, so
-/// they do not count.
+/// Returns the anonymous memory of the process as counted by the kernel, or 0 if it is unknown. Pages of
+/// files do not count, because the kernel can drop them.
 pub(crate) fn private_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
@@ -69,13 +68,13 @@ pub(crate) fn private_bytes() -> u64 {
     kib.map_or(0, |kib| kib << 10)
 }
 
-/// Capacity of the file system of `path`; `None` if the path does not exist.
+/// Returns the size of the file system that contains `path`, or `None` if the path does not exist.
 fn disk_bytes(path: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path).ok()?;
     Some(disk.f_frsize.saturating_mul(disk.f_blocks)).filter(|bytes| *bytes > 0)
 }
 
-/// Limit on open files after [`raise_files`].
+/// Returns how many files may be open after [`raise_files`].
 fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! A node: starts, stops and holds its parts and their threads.
+//! Starts and stops a node, and holds its parts and their threads.
 
 mod assembly;
 
@@ -56,7 +56,7 @@ struct Inner {
     _data_dir: DataDir,
 }
 
-/// A node whose threads are not started yet.
+/// Everything that makes up a node, before its threads are started.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) node: Node,
@@ -89,7 +89,8 @@ impl Node {
         Self::start_in(settings, World::real(clock))
     }
 
-    /// Like [`Self::start`], in a process without other nodes. All memory of the process counts against the budget.
+    /// Like [`Self::start`], for a process that has no other node. The memory of the whole process then
+    /// counts against the budget.
     pub fn start_alone(
         settings: Settings,
         clock: Arc<dyn Clock>,
@@ -130,7 +131,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Opens the data directory and creates all parts. Starts no thread.
+    /// Opens the data directory and creates all parts, but starts no thread.
     pub(crate) fn assemble(settings: Settings, world: World) -> Result<Parts, StartError> {
         let (assembly, journals) = Assembly::open(settings, world)?;
         let owning = Arc::new(assembly.owning());
@@ -158,7 +159,8 @@ impl Node {
         Ok(Parts { node, owners, sealing, messages, upkeep: keeper })
     }
 
-    /// Stores the node's own metrics until the node stops. The label `instance` contains `port`.
+    /// Stores the node's own metrics as series until the node stops. `port` is part of their label
+    /// `instance`.
     pub fn monitor_itself(&self, port: u16) -> impl Future<Output = ()> + Send + use<> {
         self_monitoring::run(Arc::clone(self.writes()), self.registry(), port)
     }
@@ -172,7 +174,8 @@ impl Node {
         self.readiness().is_ready()
     }
 
-    /// Finishes accepted requests, then stops the owners. Blocks until their threads have ended.
+    /// Finishes the accepted requests, then stops the partitions' owners. Blocks until their threads have
+    /// ended.
     pub fn stop(&self) {
         self.readiness().stopping.store(true, Ordering::Release);
         self.end_helpers();
@@ -183,10 +186,10 @@ impl Node {
         }
     }
 
-    /// Tells the helper threads to stop, and waits at most [`HELPERS_WAIT`] for them. Then the process may end while they
-    /// work: the next start continues the work.
+    /// Tells the helper threads to stop, and waits for them for at most [`HELPERS_WAIT`]. Those that still
+    /// work then end with the process; the next start continues their work.
     fn end_helpers(&self) {
-        // if a channel is full, its thread is awake and sees the stop
+        // if the channel is full, its thread is awake and will see that the node stops
         let _ = self.0.sealer.try_send(Message::Stop);
         let _ = self.0.upkeep.try_send(upkeep::Message::Stop);
         let until = Instant::now() + HELPERS_WAIT;
@@ -215,7 +218,8 @@ impl Node {
         &self.0.writes.settings
     }
 
-    /// Rereads the files that may change at run time. An invalid file is logged and changes nothing.
+    /// Reads the files again that may change at run time. If a file is invalid, an error is logged and the
+    /// earlier content stays in effect.
     pub fn reload(&self) {
         self.overrides().reload();
         self.auth().reload();

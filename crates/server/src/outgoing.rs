@@ -14,21 +14,21 @@ use std::time::Duration;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Limit on the headers of an answer, and on the buffered part of the body.
+/// Limit on the headers of an answer, and on how much of its body is buffered.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const IDLE_MAX: usize = 8;
 
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Client for `http` and `https`. Trusts the certificate authorities of this machine.
+/// Client for `http` and `https`. It trusts the certificate authorities that this machine trusts.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>);
 
 impl Outgoing {
     pub(crate) fn new() -> Self {
         let mut roots = RootCertStore::empty();
-        // one unreadable certificate must not disable the others
+        // a certificate that cannot be read is left out, and does not disable the others
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -46,8 +46,8 @@ impl Outgoing {
         Self(client)
     }
 
-    /// Sends a GET. The body has at most `bytes_max` bytes and arrives within `timeout`. Errors do not contain
-    /// the address.
+    /// Sends a GET. Fails if the body has more than `bytes_max` bytes, or does not arrive within `timeout`.
+    /// Errors do not contain the address.
     pub(crate) async fn get(
         &self,
         uri: &Uri,

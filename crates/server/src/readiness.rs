@@ -1,5 +1,3 @@
-//! Readiness of a node: whether replay has ended and the node is not stopping.
-
 use crate::partition::shared::Partitions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +21,8 @@ impl Readiness {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Waits for the end of replay, for at most [`REPLAY_WAIT`]. Replays are short, so waiting is better than a
-    /// refusal.
+    /// Waits until replay has ended, for at most [`REPLAY_WAIT`]. Replays are usually short, so clients
+    /// rather wait than get a refusal.
     pub(crate) async fn wait_for_replay(&self) {
         let began = Instant::now();
         while !self.is_ready() && !self.is_stopping() && began.elapsed() < REPLAY_WAIT {

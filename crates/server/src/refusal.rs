@@ -1,4 +1,4 @@
-//! Refusals of requests, independent of any protocol.
+//! Why a request is refused, independent of its protocol.
 
 use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
 use stdx::rng::mix;
 
-/// Reason of refusals that have none of the other [`REASONS`].
+/// Reason for errors that have none of the other [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
 /// All reasons of refusals and of errors in [`crate::http`]. Each is a label value of a metric.
@@ -69,17 +69,17 @@ pub(crate) const REASONS: &[&str] = &[
     "unavailable",
 ];
 
-/// Refusal of a request. [`crate::http`] maps it to a status.
+/// Tells a client that its request was refused, and what to do. [`crate::http`] derives the status.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// What the caller should do.
     pub kind: ErrorKind,
-    /// Stable identifier for logs and metrics, one of [`REASONS`].
+    /// Identifier in logs and metrics, one of [`REASONS`]. It does not change between versions.
     pub reason: &'static str,
-    /// Cause, amounts, and the setting to change.
+    /// Tells the cause, the amounts, and the setting to change.
     pub message: String,
-    /// Delay before a retry, if a retry can succeed. [`crate::http`] adds jitter.
+    /// How long the client should wait before it retries, if a retry can succeed. [`crate::http`] adds
+    /// jitter.
     pub retry_after: Option<Duration>,
     pub series: Option<Box<str>>,
 }
@@ -91,7 +91,7 @@ impl Refusal {
         Self { kind, reason, message: message.into(), retry_after, series: None }
     }
 
-    /// Adds a series as an example, unless the refusal already has one.
+    /// Adds `series` as an example of what was refused, unless there is one already.
     pub(crate) fn with_series(mut self, series: Option<&str>) -> Self {
         self.series = self.series.or_else(|| series.map(Into::into));
         self
@@ -140,7 +140,8 @@ impl From<Exhausted> for Refusal {
             Some(_) => format!("{full}; raise the share with share_weight, inflight_bytes or --memory"),
             None => format!("{full}; raise the limit with --memory"),
         };
-        // a request that never fits must not be retried: it would block senders that preserve order
+        // a request that can never fit must not be retried: a sender that preserves the order of requests
+        // would send nothing else
         match full.is_for_good() {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
@@ -166,7 +167,8 @@ impl From<&journal::JournalError> for Refusal {
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// Returns a delay in whole seconds: at least 1, and between `least` and 1.5 times `least`.
+    /// Returns a delay in whole seconds: at least 1, and between `least` and 1.5 times `least`, so that
+    /// clients do not all retry at once.
     pub(crate) fn spread(&self, least: Duration) -> u64 {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
@@ -181,7 +183,7 @@ mod tests {
     use std::collections::BTreeSet;
     use stdx::budget::Account;
 
-    /// Duplicate reasons would share one metric.
+    /// Reasons that occur twice would share one metric.
     #[test]
     fn reasons_are_named_once() {
         assert!(REASONS.is_sorted_by(|a, b| a < b), "{REASONS:?}");

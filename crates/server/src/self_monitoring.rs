@@ -4,8 +4,8 @@
 //!   registry ─▶ sampler: all values at one time, as a batch ─▶ write_path ─▶ journal, head, tables
 //! ```
 //!
-//! The batch passes the same checks as a request. Refused samples are counted and not sent again. There is only one
-//! batch at a time.
+//! The batch passes the same checks as a request. Refused samples are counted and not sent again. The next
+//! batch is read after the last was stored.
 
 mod sampler;
 #[cfg(test)]
@@ -48,7 +48,7 @@ impl Metrics {
     }
 }
 
-/// Stores the node's metrics until the node stops. `port` is part of the label `instance`.
+/// Stores the node's own metrics as series until the node stops. `port` is part of their label `instance`.
 pub(crate) fn run(
     context: Arc<write_path::Context>,
     registry: &Registry,
@@ -70,7 +70,7 @@ async fn every(interval: Duration, mut monitor: Monitor) {
         if monitor.context.readiness.is_stopping() {
             return;
         }
-        // reading all metrics takes about a millisecond
+        // on another thread, because reading all metrics takes about a millisecond
         let sampled = tokio::task::spawn_blocking(move || {
             let batch = monitor.sample();
             (monitor, batch)
@@ -85,7 +85,6 @@ async fn every(interval: Duration, mut monitor: Monitor) {
     }
 }
 
-/// The machine's host name, or `localhost` if it is unknown.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {

@@ -20,7 +20,8 @@ pub struct Sockets {
     pub admin: Option<TcpListener>,
 }
 
-/// Limit on administrative connections. Operators can connect even if the main listener is full.
+/// Limit on connections to the administration listener. They are counted separately, so that operators can
+/// connect even if the main listener is full.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
 
 pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
@@ -43,7 +44,8 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         let address = address(&socket);
         let service = http::admin_router(app, address);
         let listener = Listener::new(socket, service, ADMIN_CONNECTIONS_MAX, settings.transfer_rate);
-        // loopback listeners are not encrypted: certificates are rarely valid for loopback addresses
+        // connections on a loopback address are not encrypted: certificates are rarely valid for such
+        // addresses
         listener.encrypted(handshakes.filter(|_| is_reachable(address)))
     });
     let stopping = watch::Sender::new(false);
@@ -78,7 +80,8 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     }
 }
 
-/// Address of a socket. An unknown address becomes 0.0.0.0:0, which counts as reachable.
+/// If the address of the socket is unknown, returns 0.0.0.0:0, so that it counts as reachable from other
+/// machines.
 fn address(socket: &TcpListener) -> SocketAddr {
     socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }

@@ -55,25 +55,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// All settings, resolved. [`SETTINGS`] describes each.
+/// The settings of a node. [`SETTINGS`] describes each of them.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub http: SocketAddr,
     pub admin_listen: AdminListen,
-    /// Files of the server's certificate. `None`: connections are not encrypted.
+    /// Files with the server's certificate. If `None`, connections are not encrypted.
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) auth_file: Option<AuthFile>,
-    /// Proxies that authenticate callers and name their tenants.
+    /// Proxies that are trusted to authenticate callers and to name their tenants.
     pub(crate) trusted_proxies: Networks,
     pub budget: Budget,
     pub heap_profile_percent: Option<usize>,
     pub data_dir: PathBuf,
     pub durability: journal::Durability,
-    /// Number of partitions of a new data directory. An existing directory keeps its number.
+    /// Number of partitions of a new data directory. An existing directory keeps the number it was created
+    /// with.
     pub partitions: usize,
     pub segment_bytes: u64,
     pub lake: LakeSettings,
-    /// Settings that can differ between tenants, as read at the start.
+    /// Settings that can differ between tenants. They are as read at the start; the overrides file may change
+    /// them later.
     pub tenants: Tenants,
     pub overrides: Option<OverridesFile>,
     pub future_ms: i64,
@@ -86,9 +88,9 @@ pub struct Settings {
     pub query_concurrency: usize,
     pub slow_query: Option<Duration>,
     pub query_log: Option<PathBuf>,
-    /// Limit on the size of the query log, including its rotated part.
+    /// Limit on the size of the query log together with its rotated part.
     pub query_log_bytes: u64,
-    /// Limit on connections, lowered if the limit on open files requires it.
+    /// Limit on connections. It is below the setting's value if too few files may be open.
     pub connections_max: usize,
     pub allow_host: Vec<String>,
     pub body_timeout_ms: u64,
@@ -96,22 +98,22 @@ pub struct Settings {
     pub tenants_max: usize,
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
-    /// Settings of storing the node's own metrics.
     pub self_monitoring: SelfMonitoring,
-    /// Budget of open files, from the operating system's limit.
+    /// How many files may be open, and how many of them are not for connections.
     pub files: Files,
     pub listing: Vec<EffectiveSetting>,
-    /// Warnings about settings that were adjusted or are risky.
+    /// Warnings about settings that are risky, or whose values had to be adjusted.
     pub warnings: Vec<String>,
 }
 
 impl Settings {
-    /// Resolves the settings from the given values and the defaults for this machine.
+    /// Determines the value of each setting: the given value, or else the default for this machine.
     pub fn resolve(given: &Given) -> Result<Self, SettingsError> {
         Ok(Self::effective(given)?.0)
     }
 
-    /// Returns a warning if other machines have unauthenticated access, or send credentials unencrypted.
+    /// Returns a warning if other machines can reach the server without authentication, or send their
+    /// credentials unencrypted.
     pub fn warning_of_access(&self) -> Option<String> {
         let Self { http, admin_listen, auth_file, tls, .. } = self;
         let all = match (auth_file, is_reachable(*http), admin_listen.is_reachable(*http)) {
@@ -130,13 +132,12 @@ impl Settings {
         Some(format!("allow_unauthenticated: anyone who reaches {address} can {all} everything"))
     }
 
-    /// True if connections from other machines are encrypted.
     pub const fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Like [`Self::resolve`], but also returns all effective settings: those of [`SETTINGS`], options of the object
-    /// store, and tenants' own settings.
+    /// Like [`Self::resolve`], but also lists all values in effect, including options of the object store and
+    /// settings of single tenants.
     pub fn effective(given: &Given) -> Result<(Self, Vec<EffectiveSetting>), SettingsError> {
         Self::on(&Machine::here(), given)
     }
@@ -227,8 +228,8 @@ impl Settings {
     }
 }
 
-/// Reads and checks the file of credentials. Fails if other machines have access and neither `auth_file` nor
-/// `allow_unauthenticated` is set.
+/// Reads and checks the file of credentials. Fails if other machines can reach the server and neither
+/// `auth_file` nor `allow_unauthenticated` is set.
 fn auth_file(
     reader: &mut Reader<'_>,
     http: SocketAddr,
@@ -251,7 +252,7 @@ fn auth_file(
     Ok(file)
 }
 
-/// One partition for each core, at most eight.
+/// By default, there is a partition for each core, but at most eight.
 pub(crate) fn partitions_default(cores: usize) -> usize {
     cores.min(8)
 }

@@ -1,7 +1,8 @@
 //! A node that one thread runs step by step in a simulated environment. Only the crate `sim` uses it.
 //!
-//! The caller takes the place of the scheduler: it runs the next turn of an owner, the sealer or upkeep. While the
-//! sealer waits for an owner, this owner gets turns. While a replay waits for the sealer, the caller runs the sealer.
+//! The caller takes the place of the scheduler: it runs the next turn of a partition's owner, of the sealer
+//! or of upkeep. While the sealer waits for an owner, this owner gets turns. While a replay waits for the
+//! sealer, the caller runs the sealer.
 
 mod replaying;
 
@@ -41,25 +42,25 @@ use tokio::sync::oneshot;
 
 pub use crate::partition::submission::Outcome;
 
-/// Limit on the turns that an owner takes to answer the sealer.
+/// An owner that has not answered the sealer after this many turns counts as stuck.
 const TURNS_MAX: usize = 10_000;
 
-/// Limit on the samples of a series that is read for a check.
+/// Limit on the samples of a series that a simulation reads to check them.
 const SAMPLES_MAX: u64 = 10_000_000;
 
 #[derive(Debug, Clone)]
 pub struct Outside {
     pub clock: Arc<dyn Clock>,
     pub disk: Arc<dyn Disk>,
-    /// Object store of the tables; `None` for the store that the settings name.
+    /// Object store of the tables. `None` if the settings name it.
     pub store: Option<Arc<DynObjectStore>>,
     pub seed: u64,
 }
 
-/// Called while the sealer waits for the owner of the given partition.
+/// Called each time the sealer waits for the owner of a partition, whose number is the argument.
 pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 
-/// A node whose owners the caller runs.
+/// A node whose partitions' owners get turns from the caller instead of threads.
 #[derive(Debug, Clone)]
 pub struct Stepped {
     pub(crate) node: Node,
@@ -67,7 +68,7 @@ pub struct Stepped {
     replayed: Rc<RefCell<Replayed>>,
 }
 
-/// State of an owner between turns.
+/// Where an owner is between its turns.
 #[derive(Debug)]
 enum Acting {
     Here(Box<Owner>),
@@ -75,7 +76,7 @@ enum Acting {
     Away,
 }
 
-/// A stepped node with its sealer and upkeep.
+/// A stepped node, together with its sealer and its upkeep.
 #[derive(Debug)]
 pub struct Simulated {
     node: Stepped,
@@ -86,7 +87,7 @@ pub struct Simulated {
     _messages: Receiver<crate::seal::sealer::Message>,
 }
 
-/// A write whose answers are pending.
+/// A write request that was submitted to some partitions. Their answers may be pending.
 #[derive(Debug)]
 pub struct Written(Vec<(usize, Answer)>);
 
@@ -94,28 +95,28 @@ pub struct Written(Vec<(usize, Answer)>);
 pub enum Sealing {
     Done,
     Failed,
-    /// One step of a turn was executed.
+    /// One step was executed. The turn may have further steps.
     Stepped,
     Stopped,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// Identity of the partition's journal in tables.
+    /// Identity by which tables know the partition's journal.
     pub source: String,
-    /// Offset up to which all tables contain the journal, according to `floodmarks.json`.
+    /// According to `floodmarks.json`, the tables contain all of the journal before this offset.
     pub upto: u64,
-    /// Offset of the first record, and the offset after the last durable record.
+    /// Offset of the journal's first record, and the offset after the last record that is durable.
     pub offsets: (u64, u64),
     pub segments: u64,
     pub bytes: u64,
 }
 
-/// Samples by series: timestamps, and the bits of the values.
+/// The samples of each series: their times, and their values as bits, so that they can be compared exactly.
 pub type Content = BTreeMap<String, Vec<(i64, u64)>>;
 
 impl Simulated {
-    /// Opens a data directory, without replaying the journals.
+    /// Opens a data directory. The journals are not replayed yet.
     pub fn start(settings: Settings, outside: Outside, interlude: Interlude) -> Result<Self, StartError> {
         let Outside { clock, disk, store, seed } = outside;
         let baton = Arc::new(Baton::new(Arc::clone(&clock)));
@@ -133,8 +134,8 @@ impl Simulated {
         Ok(Self { node, sealer, upkeep, baton, _messages: messages })
     }
 
-    /// Replays all journals, and calls `meanwhile` while a replay waits. `meanwhile` returns true to continue. Returns
-    /// false if replay was stopped.
+    /// Replays all journals. While replays wait, `meanwhile` is called, and returns whether to continue.
+    /// Returns false if replay was stopped.
     pub fn replay(&mut self, mut meanwhile: impl FnMut(&mut Self) -> bool) -> Result<bool, Refusal> {
         self.node.begin_replay(&self.baton);
         loop {
@@ -152,21 +153,22 @@ impl Simulated {
         &self.node
     }
 
-    /// Requests a flush. The answer comes after some turns of the sealer.
+    /// Requests a flush. The answer is available after some turns of the sealer.
     pub fn flush(&mut self) -> Flush {
         let (send, answer) = oneshot::channel();
         self.sealer.flush(None, send);
         Flush(answer)
     }
 
-    /// Begins a delete by requesting a flush of the tenant. After the answer, [`Stepped::delete`] commits the delete.
+    /// Begins a delete: the tenant's samples must be flushed first. After the answer, [`Stepped::delete`]
+    /// commits the delete.
     pub fn flush_tenant(&mut self, tenant: &TenantId) -> Flush {
         let (send, answer) = oneshot::channel();
         self.sealer.flush(Some(tenant.clone()), send);
         Flush(answer)
     }
 
-    /// Runs one turn of the sealer, or the rest of the current turn.
+    /// Runs a whole turn of the sealer. If a turn has begun, runs what is left of it.
     pub fn seal(&mut self) -> Sealing {
         match self.sealer.turn() {
             Ok(false) => Sealing::Done,
@@ -175,7 +177,6 @@ impl Simulated {
         }
     }
 
-    /// Runs one step of a turn of the sealer.
     pub fn seal_step(&mut self) -> Sealing {
         match self.sealer.step() {
             Ok(_) => Sealing::Stepped,
@@ -187,20 +188,20 @@ impl Simulated {
         self.upkeep.check_all();
     }
 
-    /// Compacts until nothing is left to do. Returns the number of tables with a failed job.
+    /// Compacts until nothing is left to do. Returns the number of tables in which a job failed.
     pub fn compact(&mut self) -> u64 {
         self.upkeep.compact_all().failures
     }
 }
 
-/// A requested flush.
+/// A flush that was requested.
 #[derive(Debug)]
 pub struct Flush(oneshot::Receiver<crate::seal::flushed::Flushed>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushAnswer {
     pub samples: u64,
-    /// Tenants that the flush left unsealed.
+    /// Number of tenants that the flush could not seal.
     pub blocked: u64,
 }
 
@@ -233,14 +234,15 @@ impl Stepped {
         self.owners.borrow().iter().any(|acting| matches!(acting, Acting::Replaying(_)))
     }
 
-    /// Tells all owners to stop. This ends a replay that waits for memory.
+    /// Tells all owners to stop. A replay that waits for memory then ends, too.
     fn stop(&self) {
         for commands in &self.node.writes().commands {
             let _ = commands.try_send(Command::Stop); // a full channel wakes the owner anyway
         }
     }
 
-    /// Runs one turn of an owner. During replay, a turn lasts until the replay waits or ends.
+    /// Runs one turn of a partition's owner. During replay, a turn ends when the replay has to wait, or has
+    /// ended.
     pub fn turn(&self, partition: usize) {
         let acting = std::mem::replace(&mut self.owners.borrow_mut()[partition], Acting::Away);
         let acting = match acting {
@@ -261,7 +263,8 @@ impl Stepped {
         self.owners.borrow_mut()[partition] = acting;
     }
 
-    /// Handles a remote write 1.0 request up to the owners' queues.
+    /// Submits a request in the format of remote write 1.0 to the owners. It takes effect when they get
+    /// turns.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
         let principal = Principal::of(tenant.clone());
         write_path::check(self.node.writes(), &principal)?;
@@ -279,7 +282,6 @@ impl Stepped {
         }
     }
 
-    /// True if any tenant is closed.
     pub fn has_closed_tenants(&self) -> bool {
         !self.node.reads().lake.closed.is_empty()
     }
@@ -323,7 +325,7 @@ impl Stepped {
         (0..self.partitions()).map(of).collect()
     }
 
-    /// Commits a delete of samples. The tenant must have been flushed, see [`Simulated::flush_tenant`].
+    /// Commits a delete of samples. [`Simulated::flush_tenant`] must have flushed the tenant.
     pub fn delete(&self, tenant: &TenantId, delete: &Delete) -> Result<(), Refusal> {
         deletes::commit(self.node.reads(), tenant, delete)
     }
@@ -340,7 +342,7 @@ impl Stepped {
         self.node.reads().lake.rollup(tenant, resolution)
     }
 
-    /// Upper bound on a tenant's samples in the heads, including frozen samples.
+    /// Upper bound on how many samples of the tenant are in the heads. Frozen samples are included.
     pub fn head_samples(&self, tenant: &TenantId) -> u64 {
         let canceled = AtomicBool::new(false);
         let of = |partition: &PartitionShared| {
@@ -353,7 +355,7 @@ impl Stepped {
         self.node.reads().partitions.iter().map(|partition| of(partition)).sum()
     }
 
-    /// Bytes of each partition's head, and what its replay waits for.
+    /// For each partition, returns the bytes of its head, and a description of what its replay waits for.
     pub fn waiting(&self) -> Vec<(u64, String)> {
         let of = |partition: &Arc<PartitionShared>| {
             let state = format!(
@@ -381,7 +383,6 @@ impl Stepped {
         SeriesKey::of(metric.as_bytes(), self.node.reads().seed).partition(self.partitions())
     }
 
-    /// Series key in the node and its tables.
     pub fn series_key(&self, labels: LabelsRef<'_>) -> SeriesKey {
         SeriesKey::of(labels.as_bytes(), self.node.reads().seed)
     }
@@ -413,7 +414,7 @@ impl Written {
     }
 }
 
-/// Owners that get turns while the sealer waits for them.
+/// Lets the sealer wait for an owner: the owner gets turns until it answers.
 struct Waiting {
     node: Stepped,
     interlude: Interlude,

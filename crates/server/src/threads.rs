@@ -1,9 +1,7 @@
-//! Threads whose panic aborts the process.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a thread that the node needs, and aborts the process if it panics. The next start recovers all data
-/// from the journal.
+/// Runs a thread without which the node cannot work. If the thread panics, the process is aborted; the next
+/// start recovers all data from the journal.
 pub(crate) fn run_or_abort(thread: &str, run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");

@@ -18,10 +18,10 @@ use crate::watched::Watched;
 use std::sync::Arc;
 use stdx::telemetry::Registry;
 
-/// The files, and the current configuration of handshakes.
+/// The certificate files. They are read again when they change; handshakes use the current configuration.
 pub(crate) type Tls = Watched<TlsFiles>;
 
-/// Reads the files, and reports when the certificate expires.
+/// Reads the files, and registers a metric that tells when the certificate expires.
 pub(crate) fn of(files: Option<TlsFiles>, r: &Registry) -> Arc<Tls> {
     let tls = Arc::new(Tls::new(files, None, r));
     tls.reload();

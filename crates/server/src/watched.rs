@@ -10,20 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::telemetry::{Counter, Registry};
 
-/// Interval at which files are read. Their content is compared, because modification times can miss a change.
+/// Interval at which the files are read. Changes are found by comparing contents, because modification times
+/// can miss a change.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) trait Source {
-    /// Name in logs and metrics.
+    /// Name of the source in logs and metrics.
     const NAME: &'static str;
     type Raw: PartialEq + Send;
     type Content;
 
-    /// Reads the files. The error names the file that cannot be read.
+    /// Reads the files. The error names the file that could not be read.
     fn read(&self) -> Result<Self::Raw, String>;
 
-    /// Parses the content. Errors name the file and the line. They are logged, so they must not contain
-    /// secrets.
+    /// Parses what [`Self::read`] returned. Errors name the file and the line. They are logged, so they must
+    /// not contain secrets.
     fn parse(&self, raw: &Self::Raw) -> Result<Self::Content, String>;
 
     fn warning(&self, _: &Self::Raw) -> Option<String> {
@@ -35,12 +36,12 @@ pub(crate) struct Watched<S: Source> {
     source: Option<S>,
     current: RwLock<Arc<S::Content>>,
     last: Mutex<Option<Result<S::Raw, String>>>,
-    /// True if the content last read is in effect.
+    /// False if the files could not be read or parsed, so that earlier content is in effect.
     is_current: Arc<AtomicBool>,
     reloads: [Counter; 2],
 }
 
-/// Omits the content, which may be secret.
+/// The content is left out, because it may be secret.
 impl<S: Source> std::fmt::Debug for Watched<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(S::NAME)
@@ -48,7 +49,7 @@ impl<S: Source> std::fmt::Debug for Watched<S> {
 }
 
 impl<S: Source> Watched<S> {
-    /// Creates a watch of `source`. Until the first read, `content` is in effect.
+    /// `content` is in effect until the files are read for the first time.
     pub(crate) fn new(source: Option<S>, content: S::Content, r: &Registry) -> Self {
         let reloads = |result| {
             let help = "Reloads of a changed file, by result.";
@@ -69,7 +70,8 @@ impl<S: Source> Watched<S> {
         watched
     }
 
-    /// The content in effect. Each request calls this once, so that it sees one version.
+    /// Returns the content in effect. A request should call this only once, so that it does not see two
+    /// versions.
     pub(crate) fn current(&self) -> Arc<S::Content> {
         Arc::clone(&self.current.read())
     }

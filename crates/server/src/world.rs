@@ -14,16 +14,16 @@ use tables::store::DynObjectStore;
 pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) disk: Arc<dyn Disk>,
-    /// Object store of the tables; `None`: the store at their URL.
+    /// Object store of the tables. `None` if the settings name it.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) random: RandomSource,
     pub(crate) pause: Arc<dyn Pause>,
-    /// Memory held by the process; `None` if the process may have more than one node.
+    /// Tells the memory of the process. `None` if the process may have more than one node.
     pub(crate) resident: Option<Arc<dyn Resident>>,
 }
 
 impl World {
-    /// The real environment, for a process with several nodes.
+    /// The real environment, in a process that may have several nodes.
     pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
         let pause = Arc::new(Sleep(Arc::clone(&clock)));
         Self {
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// The real environment, for a process with one node.
+    /// The real environment, in a process that has only this node.
     pub(crate) fn of_own_process(clock: Arc<dyn Clock>) -> Self {
         Self { resident: Some(Arc::new(OwnProcess)), ..Self::real(clock) }
     }
@@ -50,7 +50,7 @@ pub(crate) trait Resident: std::fmt::Debug + Send + Sync {
     fn bytes(&self) -> u64;
 }
 
-/// Memory use as counted by the kernel.
+/// The memory of the process, as counted by the kernel.
 #[derive(Debug)]
 struct OwnProcess;
 

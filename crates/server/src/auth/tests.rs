@@ -9,7 +9,6 @@ use stdx::clock::SystemClock;
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// The output of a future that is ready.
 pub(super) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {

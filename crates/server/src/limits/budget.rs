@@ -11,8 +11,8 @@ const PROCESS_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
 
-/// Percentage of the available memory above which a budget causes a warning. Measured memory outside of the
-/// budget: about 60 MiB.
+/// A budget above this percentage of the available memory causes a warning, because the process also uses
+/// memory outside the budget. About 60 MiB were measured.
 const LIMIT_PERCENT_MAX: u64 = 75;
 
 /// Upper bound on a connection's memory outside the accounts: a buffer of 64 KiB, and its task. Measured with
@@ -23,19 +23,17 @@ pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 /// KiB), certificates (16 KiB), and keys.
 const TLS_BYTES: usize = 72 << 10;
 
-/// Upper bound on a connection's memory outside the accounts.
 pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
     if is_encrypted { CONNECTION_BYTES + TLS_BYTES } else { CONNECTION_BYTES }
 }
 
-/// Limit on the memory of authentication: about ten thousand verified tokens.
+/// Limit on the account `auth`. It is enough for about ten thousand verified tokens.
 const AUTH_BYTES_MAX: u64 = 32 << 20;
 
-/// Bounds on concurrent exports.
 const EXPORTS_MIN: u64 = 2;
 const EXPORTS_MAX: u64 = 4;
 
-/// Division of the memory. Percentages are of the rest after [`PROCESS_BYTES`].
+/// Division of the process' memory. Percentages are of what remains after [`PROCESS_BYTES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
     pub total_bytes: u64,
@@ -45,9 +43,9 @@ pub struct Budget {
     /// Write requests from their first body byte to their answer: 15 %.
     pub inflight_bytes: u64,
     pub query_bytes: u64,
-    /// Table files that sealing and compaction write: 10 %.
+    /// Memory in which sealing, compaction and rollups produce table files: 10 %.
     pub flush_bytes: u64,
-    /// Idle decoders: 2 %.
+    /// Decoders that are kept for the next request: 2 %.
     pub decoders_bytes: u64,
     /// Caches and queues of authentication: 1 %, at most [`AUTH_BYTES_MAX`].
     pub auth_bytes: u64,
@@ -57,7 +55,6 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Divides `total_bytes`. Fails below [`TOTAL_BYTES_MIN`].
     pub fn of(total_bytes: u64) -> Result<Self, String> {
         if total_bytes < TOTAL_BYTES_MIN {
             return Err(format!("the memory budget must be at least {} MiB", TOTAL_BYTES_MIN >> 20));
@@ -65,7 +62,7 @@ impl Budget {
         Ok(Self::shared_out(total_bytes, "as set".into()))
     }
 
-    /// Budget of half the available memory. The page cache and other processes need the rest.
+    /// Takes half of the available memory, because the page cache and other processes need the rest.
     pub fn half_of(memory: &Memory) -> Self {
         let reason = format!("half of {} of {} MiB", memory.source, memory.bytes >> 20);
         Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
@@ -92,28 +89,30 @@ impl Budget {
         self.query_bytes / 8
     }
 
-    /// Limit on queries being evaluated: half of `query_bytes`.
+    /// Limit on the memory in which queries are evaluated: half of `query_bytes`.
     pub const fn evaluation_bytes(&self) -> u64 {
         self.query_bytes / 2
     }
 
-    /// Limit on exports, without the text being sent: an eighth of `query_bytes`.
+    /// Limit on the memory in which exports are computed: an eighth of `query_bytes`. The text being sent is
+    /// part of [`Self::answers_bytes`].
     pub const fn exports_bytes(&self) -> u64 {
         self.query_bytes / 8
     }
 
-    /// Limit on answers until they are sent: the rest of `query_bytes`.
+    /// Limit on answers until they are sent: what remains of `query_bytes`.
     pub const fn answers_bytes(&self) -> u64 {
         self.query_bytes - self.evaluation_bytes() - self.cache_bytes() - self.exports_bytes()
     }
 
-    /// Limit on the memory of one query. `concurrency` queries and a small one may run at once.
+    /// Limit on the memory of one query. At most `concurrency` queries, and one small query, are evaluated at
+    /// a time.
     pub const fn query_share_bytes(&self, concurrency: usize) -> u64 {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }
 
-    /// Limit on concurrent exports, each with the memory of one query. At least two, so that one slow client does not
-    /// block all others.
+    /// Limit on the exports at a time. Each has the memory of one query. There are at least two, so that one
+    /// slow client does not block all others.
     pub fn exports_max(&self, concurrency: usize) -> usize {
         let whole = self.exports_bytes() / self.query_share_bytes(concurrency).max(1);
         whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize
@@ -133,27 +132,27 @@ impl Budget {
         self.head_bytes / 20
     }
 
-    /// Limit on the elected replicas of clusters: 1 % of `head_bytes`.
+    /// Limit on the memory for the replicas elected in clusters of senders: 1 % of `head_bytes`.
     pub const fn replicas_bytes(&self) -> u64 {
         self.head_bytes / 100
     }
 
-    /// Limit on connections: 5 % of `other_bytes`.
+    /// Limit on connections: 5 %, taken from `other_bytes`.
     pub const fn connections_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 5)
     }
 
-    /// Limit on the names of queried metrics: a quarter of a percent, from `other_bytes`.
+    /// Limit on the names of queried metrics: a quarter of a percent, taken from `other_bytes`.
     pub const fn queried_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 1) / 4
     }
 
-    /// Limit on open tables: 1 % of `other_bytes`. Names of closed tenants may take as much.
+    /// Limit on open tables: 1 %, taken from `other_bytes`. The names of closed tenants may take as much.
     pub const fn tables_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 1)
     }
 
-    /// Rest of `other_bytes`.
+    /// What remains of `other_bytes` after the process itself, connections and open tables.
     pub const fn spare_bytes(&self) -> u64 {
         self.other_bytes - PROCESS_BYTES - self.connections_bytes() - self.tables_bytes()
     }

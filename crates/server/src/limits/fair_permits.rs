@@ -7,8 +7,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Bounded number of permits. Waiting keys take turns, no matter how many requests each has. The limits on
-/// connections and memory also limit the waiters.
+/// A semaphore that no key, such as a tenant, can occupy alone: waiting keys take turns, no matter how many
+/// requests each of them has. The limits on connections and memory also limit the number of waiters.
 #[derive(Debug)]
 pub(crate) struct FairPermits<K: Key>(Arc<Mutex<State<K>>>);
 
@@ -20,11 +20,11 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Key for K {}
 struct State<K: Key> {
     free: usize,
     waiting: HashMap<K, VecDeque<oneshot::Sender<Permit<K>>>>,
-    /// Waiting keys in the order of their turns, each once.
+    /// Each key that has waiters, once, in the order of turns.
     turns: VecDeque<K>,
 }
 
-/// Permission to continue. A dropped permit goes to the next waiter.
+/// Permission to continue. When it is dropped, the next waiter gets it.
 #[derive(Debug)]
 pub(crate) struct Permit<K: Key>(Option<FairPermits<K>>);
 
@@ -90,7 +90,7 @@ impl<K: Key> State<K> {
     fn next(&mut self) -> Option<oneshot::Sender<Permit<K>>> {
         while let Some(key) = self.turns.pop_front() {
             let waiting = self.waiting.get_mut(&key).expect("BUG: a key with a turn has no waiter");
-            // a canceled waiter does not use up its key's turn
+            // skip waiters that were canceled: they must not use up their key's turn
             let next = std::iter::from_fn(|| waiting.pop_front()).find(|sender| !sender.is_closed());
             if waiting.is_empty() {
                 self.waiting.remove(&key);

@@ -5,7 +5,8 @@ use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Limited number of requests, shared fairly by tenants. Clones are handles of the same gate.
+/// Lets in a limited number of requests, of which each tenant gets a fair share. Clones are handles of the
+/// same gate.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Mutex<gate::Gate>>);
 
@@ -17,18 +18,18 @@ pub(crate) struct Pass {
 }
 
 impl Gate {
-    /// Gate with many places.
+    /// For limits of many requests. In a gate with few places, use [`Self::of_few`].
     pub(crate) fn new(limit: usize) -> Self {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// Gate that also limits the bytes of all requests inside. A request above this limit may enter while the gate is
-    /// empty.
+    /// Also limits the bytes of all requests inside. A request that is larger than this limit may enter while
+    /// the gate is empty.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
         Self::of(gate::Gate::with_bytes(limit, bytes_limit, gate::MULTIPLE))
     }
 
-    /// Gate with few places, which requests occupy for long.
+    /// For few places that requests occupy for long, such as those of exports.
     pub(crate) fn of_few(limit: usize) -> Self {
         Self::of(gate::Gate::new(limit, gate::MULTIPLE_OF_FEW))
     }

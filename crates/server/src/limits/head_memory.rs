@@ -20,7 +20,7 @@ pub(crate) struct HeadMemory {
     limit_bytes: u64,
     exemplars_bytes: usize,
     metadata_bytes: usize,
-    /// Memory of the elected replicas of all tenants' clusters.
+    /// Memory for the replicas elected in the clusters of all tenants.
     pub(crate) replicas: Account,
     peak_bytes: AtomicU64,
 }
@@ -38,7 +38,7 @@ impl HeadMemory {
         }
     }
 
-    /// Memory of all heads and of the elected replicas, in bytes.
+    /// Memory of all heads, and of the elected replicas.
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
         heads_bytes + self.replicas.used_bytes()
@@ -57,7 +57,7 @@ impl HeadMemory {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// Current memory and its limit. Also updates the peak.
+    /// Returns the current memory with its limit, and updates the peak.
     pub(crate) fn head(&self) -> Head {
         Head { used_bytes: self.noted_bytes(), limit_bytes: self.limit_bytes }
     }
@@ -74,7 +74,8 @@ impl HeadMemory {
         self.partitions.iter().map(|p| p.late_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// True if the heads, or the late samples in them, have reached the watermark for sealing.
+    /// True if the heads must be sealed to make room: because of their size, or because of the late samples
+    /// in them.
     pub(crate) fn needs_sealing(&self) -> bool {
         self.head().needs_sealing(self.late_bytes())
     }
@@ -89,7 +90,8 @@ impl HeadMemory {
         self.metadata_bytes
     }
 
-    /// The tenant's share of the heads in bytes, if the tenant holds more. `None` while the heads have enough room.
+    /// If the tenant has more than its share of the heads' memory, returns the share. While the heads have
+    /// enough room, shares do not matter, and the result is `None`.
     pub(crate) fn exceeded_share(
         &self,
         tenants: &TenantStates,

@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use stdx::clock::Clock;
 
-/// Minimum interval between readings of the process' memory. A reading takes about 50 µs.
+/// The memory of the process is read at most this often. Reading it takes about 50 µs.
 const READ_EVERY_MS: u64 = 100;
 
 const LOG_EVERY_MS: u64 = 60_000;
 
 #[derive(Debug)]
 pub(crate) struct Headroom {
-    /// Memory of the process. `None` if the process contains more than this node.
+    /// Tells the memory of the process. `None` if the process contains more than this node.
     resident: Option<Arc<dyn Resident>>,
     clock: Arc<dyn Clock>,
     began: Instant,
     limit_bytes: u64,
     held_bytes: AtomicU64,
-    /// Times of the next reading and log line, in milliseconds since `began`.
+    /// When to read the memory and when to log the next time, in milliseconds since `began`.
     next_reading_ms: AtomicU64,
     next_log_ms: AtomicU64,
 }
@@ -43,12 +43,12 @@ impl Headroom {
         }
     }
 
-    /// Fails while memory is short. Call this for work that can be retried.
+    /// Fails while the process is short of memory. Call this before work that can be tried again later.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
 
-    /// Memory of the process, at most [`READ_EVERY_MS`] old.
+    /// Returns the memory of the process. It was read at most [`READ_EVERY_MS`] ago.
     pub(crate) fn memory(&self) -> ProcessMemory {
         let limit_bytes = self.limit_bytes;
         let Some(resident) = &self.resident else { return ProcessMemory { held_bytes: 0, limit_bytes } };
@@ -68,7 +68,8 @@ impl Headroom {
     }
 }
 
-/// If `next_ms` is reached, moves it to `every_ms` from now and returns true. Only one caller gets true.
+/// Returns true if the time `next_ms` has come, and sets it to `every_ms` from now. If several threads call
+/// this at once, one of them gets true.
 fn is_due(next_ms: &AtomicU64, now_ms: u64, every_ms: u64) -> bool {
     let next = next_ms.load(Ordering::Relaxed);
     let then = now_ms + every_ms;
@@ -81,7 +82,7 @@ pub(crate) mod tests {
     use model::ErrorKind;
     use stdx::clock::ManualClock;
 
-    /// Memory that a test sets. Counts readings.
+    /// Memory use that a test sets. Counts how often it is read.
     #[derive(Debug, Default)]
     pub(crate) struct FixedResident {
         pub(crate) bytes: AtomicU64,

@@ -2,11 +2,11 @@
 
 use super::budget::Budget;
 
-/// Minimum number of connections with which a node is useful.
+/// With fewer connections, a node is not useful and does not start.
 const CONNECTIONS_MIN: usize = 16;
 
-/// Minimum of the default, regardless of memory. A budget of 64 MiB would give 39 connections, which a few
-/// hundred slow senders can occupy.
+/// The default is at least this, regardless of memory. A budget of 64 MiB would only give 39 connections,
+/// which a few hundred slow senders can occupy.
 const DEFAULT_MIN: u64 = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Files {
     pub reserved: u64,
 }
 
-/// Number of connections of `each_bytes` that fit into the budget.
+/// Returns the default: as many connections of `each_bytes` as the memory budget has room for.
 pub(crate) fn connections_default(budget: &Budget, each_bytes: usize) -> usize {
     (budget.connections_bytes() / each_bytes as u64).clamp(DEFAULT_MIN, 4096) as usize
 }
@@ -27,7 +27,8 @@ impl Files {
         Self { most, reserved: (128 + 8 * partitions + 4 * query_concurrency) as u64 }
     }
 
-    /// Limit on open connections: `wanted`, or fewer if there are fewer files. Fails below [`CONNECTIONS_MIN`].
+    /// Returns the number of connections to allow: `wanted`, or fewer if too few files may be open. Fails
+    /// below [`CONNECTIONS_MIN`].
     pub(crate) fn connections(
         &self,
         wanted: usize,

@@ -1,7 +1,7 @@
-//! Pacer of background work, which yields the processor to requests.
+//! Slows background work down while requests need the processor.
 //!
-//! A lower priority alone does not protect requests: the kernel lets a running thread finish its time slice of
-//! some milliseconds. So background threads yield by themselves, and only while they hold no lock.
+//! A lower priority alone does not protect requests: the kernel lets a running thread finish its time slice
+//! of some milliseconds. So background threads yield by themselves, and only while they hold no lock.
 
 use super::head_memory::HeadMemory;
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Time of work before checking for requests in progress.
+/// A background thread works for this long before it checks for requests in progress.
 const TURN: Duration = Duration::from_micros(50);
 
-/// Limit on the wait for requests, as a multiple of the work time: the work gets at least an eighth of a
-/// processor.
+/// A thread waits for requests at most this many times as long as it has worked. So background work gets at
+/// least an eighth of a processor.
 const WAIT_FACTOR: i64 = 7;
 
-/// Limit on saved waiting time.
+/// Limit on the waiting time that a thread can save up.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
-/// Limit on the debt of waiting time. A debt arises if a busy machine wakes the thread late.
+/// A thread may have waited longer than it should, because a busy machine woke it late. At most this much is
+/// made up for later.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
-/// Interval between checks for requests in progress.
+/// While a thread waits, it checks at this interval whether requests are still in progress.
 const POLL: Duration = Duration::from_micros(200);
 
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ impl Traffic {
         RequestInProgress(self)
     }
 
-    /// Waits until no request is in progress, for at most [`WAIT_FACTOR`] times `worked`. Returns the time
+    /// Waits until no request is in progress, but at most [`WAIT_FACTOR`] times `worked`. Returns the time
     /// waited.
     pub(crate) fn wait_after(&self, worked: Duration, clock: &dyn Clock) -> Duration {
         let (mut waited, most) = (Duration::ZERO, worked * WAIT_FACTOR as u32);
@@ -68,10 +69,11 @@ pub(crate) struct Pacer {
     balance: Balance,
 }
 
-/// Waiting time that a thread has earned by work: a token bucket.
+/// How long a thread may still wait for requests. Work adds waiting time, and waiting uses it up, as in a
+/// token bucket.
 #[derive(Debug)]
 struct Balance {
-    /// Start of the turn, and the thread's CPU time at that moment.
+    /// Start of the present turn, and the CPU time that the thread had used by then.
     since: Instant,
     used: Duration,
     /// Waiting time left, in nanoseconds. Negative if the thread has waited longer than it had earned.
@@ -79,13 +81,14 @@ struct Balance {
 }
 
 impl Pacer {
-    /// Pacer of the calling thread.
+    /// The pacer measures the CPU time of the thread that calls this.
     pub(crate) fn new(clock: Arc<dyn Clock>, traffic: Arc<Traffic>, heads: Arc<HeadMemory>) -> Self {
         let balance = Balance { since: clock.instant(), used: processor_time(), waiting_budget_ns: 0 };
         Self { clock, traffic, heads, balance }
     }
 
-    /// Yields to requests after a turn of work. The thread calls this often, and holds no lock.
+    /// Lets requests have the processor if the thread has worked long enough. The thread calls this often,
+    /// and holds no lock.
     pub(crate) fn yield_to_requests(&mut self) {
         let now = self.clock.instant();
         let passed = now.saturating_duration_since(self.balance.since);
@@ -95,7 +98,7 @@ impl Pacer {
         let used = processor_time();
         self.balance.account(passed, used.saturating_sub(self.balance.used));
         if self.balance.waiting_budget_ns > 0 && !self.is_urgent() {
-            // yield to a thread that was woken on this processor
+            // first let another thread run that waits for this processor
             std::thread::yield_now();
             self.balance.account(self.clock.instant().saturating_duration_since(now), Duration::ZERO);
             self.wait();
@@ -126,7 +129,7 @@ impl Balance {
     }
 }
 
-/// `time` in nanoseconds, at most a day, so that sums do not overflow.
+/// Converts to nanoseconds. The result is at most a day, so that sums do not overflow.
 fn nanos(time: Duration) -> i64 {
     time.min(Duration::from_secs(86_400)).as_nanos() as i64
 }
@@ -165,7 +168,8 @@ mod tests {
         assert_eq!(balance.waiting_budget_ns, nanos(SAVED_MAX));
     }
 
-    /// Requests are always in progress, and a thread that yields waits long.
+    /// Requests are always in progress, and a thread that yields waits long. Background work still gets its
+    /// eighth.
     #[test]
     fn background_work_keeps_an_eighth_of_a_processor() {
         for delay in [0, 1, 5, 15].map(|ms| MS * ms) {

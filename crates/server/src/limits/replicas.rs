@@ -1,4 +1,4 @@
-//! Elected replicas of a tenant's clusters, within the memory reserved for them.
+//! The replicas that were elected in a tenant's clusters of senders, and the memory reserved for them.
 
 use admission::election::{Arrival, CLUSTER_BYTES, Election, Elections, Vote};
 use model::SeriesRefusal;
@@ -12,12 +12,13 @@ pub(crate) struct Replicas {
     tidied: Option<Instant>,
 }
 
-/// Minimum interval between searches for silent clusters. A sender could cause a search with each series.
+/// Minimum interval between searches for silent clusters. Without it, a sender could cause a search with each
+/// series.
 pub(super) const TIDY_EVERY: Duration = Duration::from_secs(60);
 
 impl Replicas {
-    /// Decides on samples of a replica. A new cluster needs a place among `clusters_max` and memory of
-    /// `account`.
+    /// Decides whether samples of `replica` are stored. A new cluster is refused if there are `clusters_max`
+    /// already, or if `account` has no memory for it.
     pub(crate) fn vote(
         &mut self,
         (cluster, replica): (&str, &str),
@@ -39,7 +40,7 @@ impl Replicas {
         self.elections.len()
     }
 
-    /// Clusters by name, each with its elected replica.
+    /// Lists the clusters by name, each with its elected replica.
     pub(crate) fn all(&self) -> Vec<(Box<str>, Election)> {
         let copy = |(cluster, election): (&str, &Election)| (Box::from(cluster), election.clone());
         let mut all: Vec<(Box<str>, Election)> = self.elections.iter().map(copy).collect();
@@ -47,7 +48,7 @@ impl Replicas {
         all
     }
 
-    /// Removes silent clusters, at most once per [`TIDY_EVERY`].
+    /// Removes clusters that no longer send. Does nothing if the last call was less than [`TIDY_EVERY`] ago.
     pub(crate) fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let is_early = |tidied| now.saturating_duration_since(tidied) < TIDY_EVERY;
         if self.tidied.is_some_and(is_early) {
@@ -106,7 +107,7 @@ mod tests {
             vote(&mut other, "y", 10),
             Some(SeriesRefusal::NoRoomForClusters { limit_kib: account.limit_bytes() >> 10 })
         );
-        // clusters that were silent for an hour make room for others
+        // after an hour without samples, clusters make room for others
         assert_eq!(vote(&mut one, "z", 3610), None);
         assert_eq!((one.clusters(), account.used_bytes()), (1, 2 * CLUSTER_BYTES));
         assert_eq!(vote(&mut other, "y", 3610), None);

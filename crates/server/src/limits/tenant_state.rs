@@ -1,4 +1,4 @@
-//! State of tenants: their rates, and their memory.
+//! What is known about each tenant in memory: its rates, and the memory it uses.
 
 use super::replicas::{Replicas, TIDY_EVERY};
 use crate::settings::{self, TenantSettings};
@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use stdx::budget::Account;
 
-/// State of one tenant, from its first accepted request until it is idle.
+/// What is known about one tenant, from its first accepted request until it is idle.
 #[derive(Debug)]
 pub(crate) struct TenantState {
     pub(crate) id: TenantId,
-    /// Time of the tenant's first request; `None` if the tenant was known before.
+    /// Time of the tenant's first request. `None` if the tenant was known before, for example because it has
+    /// tables.
     new_since: Option<Instant>,
     buckets: Mutex<Buckets>,
     holds: Box<[Held]>,
@@ -42,7 +43,7 @@ struct Buckets {
     bytes: TokenBucket,
     series: TokenBucket,
     sample_rate: MeanRate,
-    /// Series that were admitted, but are not in the head yet.
+    /// New series that were admitted, but that the head does not contain yet.
     being_created: u64,
     backlog: Backlog,
 }
@@ -82,19 +83,20 @@ impl TenantState {
         }
     }
 
-    /// Account for this tenant's write requests, with its share and limit updated from `own`.
+    /// Returns the account for this tenant's write requests, after updating its share and limit from `own`.
     pub(crate) fn inflight(&self, own: &TenantSettings) -> &Account {
         self.inflight.share(multiple(own), own.limits.inflight_bytes.unwrap_or(u64::MAX));
         &self.inflight
     }
 
-    /// Account for this tenant's query forms and answers, with its share updated from `own`.
+    /// Returns the account for this tenant's query forms and answers, after updating its share from `own`.
     pub(crate) fn answers(&self, own: &TenantSettings) -> &Account {
         self.answers.share(multiple(own), u64::MAX);
         &self.answers
     }
 
-    /// Admits or refuses a request of `bytes`. [`Self::take_samples`] counts its samples later.
+    /// Admits or refuses a request of `bytes`. The number of its samples is not known yet;
+    /// [`Self::take_samples`] counts them later.
     pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), WriteRefusal> {
         let rates = [own.limits.samples_rate(), own.limits.bytes_rate(), own.limits.requests_rate()];
         if rates == [None; 3] {
@@ -117,7 +119,8 @@ impl TenantState {
         Ok(())
     }
 
-    /// Counts the samples of an admitted request, including samples that are refused later.
+    /// Counts the samples of an admitted request against the rate limit, even if some of them are refused
+    /// later.
     pub(crate) fn take_samples(&self, own: &TenantSettings, samples: u64, now: Instant) {
         let mut buckets = self.buckets.lock();
         buckets.sample_rate.add(samples, now);
@@ -126,8 +129,8 @@ impl TenantState {
         }
     }
 
-    /// Admits 1 to `wanted` new series. Returns their number. The caller must create them and call
-    /// [`Self::created`].
+    /// Admits up to `wanted` new series, at least one, and returns their number. The caller must create them
+    /// and then call [`Self::created`].
     pub(crate) fn room_for_series(
         &self,
         own: &TenantSettings,
@@ -145,25 +148,27 @@ impl TenantState {
         Ok(room as usize)
     }
 
-    /// Records that `count` admitted series were created, and what the tenant now holds in the partition's
-    /// head.
+    /// Records that `count` admitted series were created, and how many series and bytes the partition's head
+    /// now has of this tenant.
     pub(crate) fn created(&self, count: usize, partition: usize, series: usize, bytes: usize) {
         let mut buckets = self.buckets.lock();
         self.hold(partition, series, bytes);
         buckets.being_created -= count as u64;
     }
 
-    /// Records that `series` new series of a request were left out for now. `last` is the last of them.
+    /// Records that `series` new series of a request must wait until the sender repeats the request. `last`,
+    /// the last of them, identifies the request.
     pub(crate) fn left_out(&self, last: SeriesKey, series: u64, now: Instant) {
         self.buckets.lock().backlog.left_out(last, series, now);
     }
 
-    /// Records that all new series of a request exist. `last` is the last of them.
+    /// Records that all new series of a request exist, the last of which is `last`. Its sender no longer
+    /// waits.
     pub(crate) fn created_all(&self, last: SeriesKey) {
         self.buckets.lock().backlog.created(last);
     }
 
-    /// Series that were left out and whose senders should retry.
+    /// Tells how many series wait until their senders repeat the request, and for how long.
     pub(crate) fn waiting(&self, now: Instant) -> Waiting {
         self.buckets.lock().backlog.waiting(now)
     }
@@ -191,7 +196,7 @@ impl TenantState {
         self.buckets.lock().sample_rate.at(now)
     }
 
-    /// Age of the tenant, at most [`NEW_FOR_MAX`]. Tenants that were known before have this age.
+    /// Age of the tenant, at most [`NEW_FOR_MAX`]. A tenant that was known before has the maximum age.
     fn age(&self, now: Instant) -> Duration {
         let age = self.new_since.map(|since| now.saturating_duration_since(since));
         age.map_or(NEW_FOR_MAX, |age| age.min(NEW_FOR_MAX))
@@ -201,13 +206,13 @@ impl TenantState {
         self.bytes() == 0 && self.inflight.used_bytes() == 0 && self.answers.used_bytes() == 0
     }
 
-    /// True if dropping the state loses nothing.
+    /// True if the tenant's state can be dropped without a loss.
     fn is_idle(&self, now: Instant) -> bool {
         self.holds_nothing() && self.buckets.lock().are_full(now) && self.replicas.lock().clusters() == 0
     }
 }
 
-/// Multiple of an account's free bytes that a tenant may hold.
+/// A tenant may hold at most this multiple of the bytes that are free in an account.
 const fn multiple(own: &TenantSettings) -> u64 {
     MULTIPLE * own.share_weight as u64
 }
@@ -218,10 +223,10 @@ impl Buckets {
     }
 }
 
-/// Age from which no tenant counts as new.
+/// A tenant of this age never counts as new.
 const NEW_FOR_MAX: Duration = Duration::from_secs(3600);
 
-/// Latest division of the head into shares.
+/// The shares of the head's memory, and when they were computed.
 #[derive(Debug, Clone, Copy)]
 struct Division {
     at: Instant,
@@ -233,10 +238,10 @@ struct Division {
 pub(crate) struct TenantStates {
     memory: Memory,
     all: RwLock<HashMap<TenantId, Arc<TenantState>>>,
-    /// Number of tenants at which idle tenants are dropped.
+    /// When there are this many tenants, idle ones are dropped.
     tidy_at: AtomicUsize,
     division: Mutex<Option<Division>>,
-    /// Age below which a tenant is new, and the time of its computation.
+    /// Age below which a tenant counts as new, and when this was computed.
     new_below: Mutex<Option<(Instant, Duration)>>,
     clusters_tidied: Mutex<Option<Instant>>,
 }
@@ -270,7 +275,8 @@ impl TenantStates {
         self.all.read().get(id).cloned()
     }
 
-    /// State of a tenant, created if absent. `is_known` says whether the tenant was known before.
+    /// Returns the state of a tenant, and creates it if necessary. `is_known` tells whether the tenant was
+    /// known before, for example because it has tables.
     pub(crate) fn of(
         &self,
         id: &TenantId,
@@ -283,7 +289,7 @@ impl TenantStates {
         let new_since = if is_known() { None } else { Some(now) };
         let mut all = self.all.write();
         if all.len() >= self.tidy_at.load(Ordering::Relaxed) {
-            // a tenant must not get a second state while the first is in use
+            // keep states that are in use, so that no tenant gets a second one
             all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
             self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
         }
@@ -291,13 +297,14 @@ impl TenantStates {
         Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
     }
 
-    /// Drops the elected replicas and the peak of a deleted tenant, and its state unless the state is in use.
+    /// Called when a tenant was deleted. Its elected replicas and its peak are dropped, and its whole state
+    /// if it is not in use.
     pub(crate) fn forget(&self, id: &TenantId) {
         let mut all = self.all.write();
         let Some(tenant) = all.get(id) else { return };
         *tenant.replicas.lock() = Replicas::default();
         tenant.series_peak.store(tenant.series(), Ordering::Relaxed);
-        // a tenant must not get a second state while the first is in use
+        // keep a state that is in use, so that the tenant does not get a second one
         if Arc::strong_count(tenant) == 1 && tenant.holds_nothing() {
             all.remove(id);
         }
@@ -307,7 +314,8 @@ impl TenantStates {
         self.all.read().values().cloned().collect()
     }
 
-    /// Removes silent clusters of all tenants, at most once per [`TIDY_EVERY`].
+    /// Removes the clusters of all tenants that no longer send. Does nothing if the last call was less than
+    /// [`TIDY_EVERY`] ago.
     pub(crate) fn forget_silent_clusters(&self, settings: &settings::Tenants, now: Instant) {
         {
             let mut tidied = self.clusters_tidied.lock();
@@ -321,13 +329,13 @@ impl TenantStates {
         }
     }
 
-    /// True if the tenant has a state and is not new.
+    /// True if the tenant is in memory and does not count as new.
     pub(crate) fn is_known(&self, id: &TenantId, now: Instant) -> bool {
         self.get(id).is_some_and(|tenant| tenant.age(now) >= self.new_below(now))
     }
 
-    /// Age below which a tenant is new: half the age of the oldest tenant, at most [`NEW_FOR_MAX`]. On a fresh server, this
-    /// separates the first tenants from a later flood of names.
+    /// Age below which a tenant counts as new: half the age of the oldest tenant, or [`NEW_FOR_MAX`]. On a
+    /// fresh server, this tells the first tenants from a later flood of invented names.
     fn new_below(&self, now: Instant) -> Duration {
         let mut computed = self.new_below.lock();
         if let Some((at, new_below)) = *computed
@@ -341,7 +349,7 @@ impl TenantStates {
         new_below
     }
 
-    /// The tenant's share of a head of `limit_bytes`, if the tenant holds more.
+    /// If the tenant has more than its share of a head of `limit_bytes`, returns the share.
     pub(crate) fn exceeded_share(
         &self,
         tenant: &TenantState,
@@ -399,7 +407,7 @@ pub(crate) mod tests {
         let in_use = tenants.of(&id(0), || true, began);
         tenants.of(&id(1), || true, began).hold(1, 3, 500);
         for number in 2..100_000 {
-            // a thousand tenants a second, each with a bucket that refills within a second
+            // a thousand new tenants per second; each is idle a second later, when its bucket is full again
             let now = began + Duration::from_millis(number);
             tenants.of(&id(number), || false, now).admit(&own, 1, now).unwrap();
         }
@@ -420,7 +428,7 @@ pub(crate) mod tests {
         for number in 0..3 {
             let tenant = tenants.of(&id(number), || true, now);
             tenant.hold(0, 9, 500);
-            // an empty bucket without debt admits one more
+            // the first request leaves the bucket empty but without debt, so one more is admitted
             for _ in 0..2 {
                 tenant.admit(&own, 1, now).unwrap();
             }

@@ -22,10 +22,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Time that a client has to send a request, to reach the minimum rate, or to read more.
+/// After this time, a client that has sent no request, sends too slowly, or does not read may have to make
+/// room for others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Age before which a connection is not closed: its first message may be on its way.
+/// A connection younger than this is not closed, because its first message may be on its way.
 pub(super) const NEWEST: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone)]
@@ -52,7 +53,7 @@ pub(super) enum Full {
     Busy,
 }
 
-/// An open connection's place. Dropping it makes room.
+/// Place of an open connection. Dropping it makes room for another connection.
 #[derive(Debug)]
 pub(super) struct Place {
     all: Connections,
@@ -70,21 +71,22 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// Tenant of the latest request, and the weight of its share; `None` if unknown or new.
+    /// Tenant of the latest request, and the weight of its share. `None` before the first request, and for
+    /// new tenants.
     tenant: Option<(TenantId, u64)>,
     since: Instant,
-    /// True if the connection has had an answer.
+    /// True if a request on this connection was answered before.
     was_answered: bool,
-    /// Start of the present blocked write.
+    /// Since when a write has been blocked because the client does not read.
     write_blocked_since: Option<Instant>,
     is_closed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Before a request, or while its headers are arriving.
+    /// No request is in progress, or its headers are still arriving.
     Idle,
-    /// The request's body is arriving; `waits`: a read is pending.
+    /// The request's body is arriving. `waits` is true while the server waits for the next bytes.
     Receiving {
         bytes: u64,
         waits: bool,
@@ -96,17 +98,17 @@ enum Stage {
 #[derive(Debug, Clone)]
 pub(crate) struct Connection(Arc<Link>);
 
-/// Marks a connection as busy until the whole answer is written.
+/// Marks a connection as busy until it is dropped, after the whole answer was written.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Link>);
 
 impl Connections {
-    /// Allows `most` connections. `bytes_per_second` is the minimum rate of request bodies.
+    /// `most` is the limit on connections. Request bodies should arrive with at least `bytes_per_second`.
     pub(super) fn new(most: usize, bytes_per_second: u64) -> Self {
         Self(Arc::new(All { most, left: Notify::new(), bytes_per_second, open: Mutex::default() }))
     }
 
-    /// Returns a place for a new connection. At the limit, closes another connection.
+    /// Returns a place for a new connection. At the limit, another connection is closed for it.
     pub(super) fn enter(&self, now: Instant) -> Result<Place, Full> {
         let mut open = self.0.open.lock();
         if open.links.len() >= self.0.most && !open.close_least_needed(self.0.most, now) {
@@ -139,10 +141,10 @@ impl Connections {
 }
 
 impl Open {
-    /// Closes the candidate of the lowest [`Link::rank`]. Returns false if all must stay.
+    /// Closes the candidate that comes first by [`Link::rank`]. Returns false if none may be closed.
     fn close_least_needed(&mut self, most: usize, now: Instant) -> bool {
         let candidates = self.candidates(most);
-        // if a request begins between `rank` and `close`, try the next connection
+        // if the chosen connection gets a request before it is closed, try the next one
         loop {
             let ranks = candidates.iter().filter_map(|number| Some((self.links[number].rank(now)?, *number)));
             let Some((_, number)) = ranks.min() else { return false };
@@ -153,7 +155,8 @@ impl Open {
         }
     }
 
-    /// Connections of the tenants above their share, or all connections if no tenant is above its share.
+    /// Connections that may have to make room: those of tenants above their share, or all if no tenant is
+    /// above its share.
     fn candidates(&self, most: usize) -> Vec<u64> {
         let owned: Vec<_> =
             self.links.iter().map(|(number, link)| (*number, link.state.lock().tenant.clone())).collect();
@@ -171,8 +174,8 @@ impl Open {
 }
 
 impl Link {
-    /// Sort key of connections to close, and the start of the connection's wait. `None` if the connection must
-    /// stay.
+    /// Says how soon this connection should make room: the lower its rank and the longer its wait, the
+    /// sooner. `None` if it must stay open.
     fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
         self.state.lock().rank(now, self.bytes_per_second)
     }
@@ -193,7 +196,8 @@ impl Link {
         Busy(Arc::clone(self))
     }
 
-    /// Records a read of the body. `None`: the read is pending.
+    /// Records that `read` bytes of the body were read, or with `None`, that the next bytes have not arrived
+    /// yet.
     pub(super) fn received(&self, read: Option<usize>) {
         if let Stage::Receiving { bytes, waits } = &mut self.state.lock().stage {
             *bytes += read.unwrap_or(0) as u64;
@@ -201,7 +205,7 @@ impl Link {
         }
     }
 
-    /// Records the end of the body, or that the rest is not wanted.
+    /// Records that the body has ended, or that its remainder will not be read.
     pub(super) fn end_of_body(&self) {
         let mut state = self.state.lock();
         if matches!(state.stage, Stage::Receiving { .. }) {
@@ -209,7 +213,8 @@ impl Link {
         }
     }
 
-    /// Sets whether a write is blocked because the client does not read.
+    /// Records the beginning, or the end, of a time in which a write is blocked because the client does not
+    /// read.
     pub(super) fn write_blocked(&self, is_blocked: bool) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -228,7 +233,7 @@ impl State {
         self.since = now;
     }
 
-    /// Time until which only the connection's age protects it.
+    /// If this connection could be closed but for its age, returns when it will be old enough.
     fn young_until(&self, now: Instant) -> Option<Instant> {
         let until = self.since + NEWEST;
         let waits = matches!(self.stage, Stage::Idle | Stage::Receiving { waits: true, .. });
@@ -262,7 +267,8 @@ impl Connection {
         Self(link)
     }
 
-    /// Records the tenant that the connection serves, and the weight of its share; `None` if the tenant is new.
+    /// Records the tenant of the connection's latest request, and the weight of its share. `None` if the
+    /// tenant is new.
     pub(crate) fn serves(&self, tenant: Option<(TenantId, u64)>) {
         self.0.state.lock().tenant = tenant;
     }
@@ -347,7 +353,8 @@ mod tests {
             quiet.iter().all(|place| !place.link.state.lock().is_closed),
             "connections without a known tenant"
         );
-        // while all connections of the flood are answering, its next connection waits instead of displacing others
+        // all connections of the flood are now answering; its next connection waits, and displaces nobody
+        // else
         let open: Vec<_> = flood.iter().filter(|place| !place.link.state.lock().is_closed).collect();
         let _requests: Vec<_> = open.iter().map(|place| place.share().begin(false)).collect();
         assert_eq!(connections.enter(now).unwrap_err(), Full::Busy);

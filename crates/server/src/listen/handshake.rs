@@ -41,13 +41,13 @@ use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limit on a connection's buffered outgoing records. The library's default is 64 KiB.
+/// Limit on the encrypted bytes of a connection that wait to be sent. The library's default is 64 KiB.
 const SENT_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on a client's certificates, which stay in memory with the connection.
+/// A client with larger certificates is refused, because they stay in memory with the connection.
 const CERTIFICATES_BYTES_MAX: usize = 16 << 10;
 
-/// First byte of a TLS connection: a record of the type handshake.
+/// Each TLS connection begins with this byte: the type of a record that contains handshake messages.
 const HANDSHAKE_RECORD: u8 = 22;
 
 type Encrypted = TlsStream<StallTimeout<TcpStream>>;
@@ -56,7 +56,7 @@ type Encrypted = TlsStream<StallTimeout<TcpStream>>;
 pub(crate) struct Handshakes {
     tls: Arc<Tls>,
     pending: PendingHandshakes,
-    /// Permits to compute signatures: half as many as there are processors.
+    /// Permits to compute signatures. There are half as many as processors.
     processors: FairPermits<Network>,
     traffic: Arc<Traffic>,
     clock: Arc<dyn Clock>,
@@ -97,7 +97,7 @@ impl Metrics {
 pub(crate) struct Context {
     pub(crate) tls: Arc<Tls>,
     pub(crate) pending: PendingHandshakes,
-    /// Write requests in progress, which come before handshakes.
+    /// Write requests in progress, which have precedence over handshakes.
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) audit: Arc<Audit>,
@@ -106,7 +106,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 enum Failure {
     Plaintext(TcpStream),
-    /// The client has no certificate, or its certificate is not accepted.
+    /// The client showed no certificate although it must, or a certificate that is not accepted.
     Certificate(String),
     Other(io::Error),
 }
@@ -134,7 +134,8 @@ impl Handshakes {
         Self { tls, pending, processors, traffic, clock, audit, metrics: Metrics::new(r) }
     }
 
-    /// Admits a handshake with `peer`. `None` if too many are in progress. The caller closes the connection.
+    /// Admits a handshake with `peer`. `None` if too many are in progress; the caller then closes the
+    /// connection.
     pub(super) fn admit(&self, peer: Peer) -> Option<Pending> {
         match self.pending.enter(peer.0.ip(), Instant::now()) {
             Entry::Admitted(pending) => Some(pending),
@@ -145,8 +146,8 @@ impl Handshakes {
         }
     }
 
-    /// Returns the encrypted connection, and the names in the client's certificate if there is one. `None` if
-    /// the handshake fails.
+    /// Does the handshake. Returns the encrypted connection, and the names in the client's certificate if it
+    /// showed one. `None` if the handshake fails.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
@@ -201,7 +202,7 @@ impl Handshakes {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         pending.has_client_hello();
         let current = self.tls.current();
-        // absent only if the files became invalid during the start
+        // there is a certificate unless the files became invalid while the server was starting
         let loaded = Option::as_ref(&current)
             .ok_or_else(|| io::Error::other("the server has no valid certificate"))?;
         let config = Arc::clone(&loaded.config);
@@ -212,7 +213,8 @@ impl Handshakes {
         Ok((stream, names))
     }
 
-    /// Waits for the turn of `network`, then computes the server's answer.
+    /// Waits until it is the turn of `network`, then computes the server's answer, which includes a
+    /// signature.
     async fn answer(
         &self,
         hello: StartHandshake<StallTimeout<TcpStream>>,

@@ -22,10 +22,11 @@ use tokio::time::timeout;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout for requests in flight once the server stops.
+/// When the server stops, requests in progress have this long to finish.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Limit on a connection's buffer, which must hold the headers of a request. The library's default is 400 KiB.
+/// Limit on the buffer of a connection. A request's headers must fit into it. The library's default is 400
+/// KiB.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
 const _: () = assert!(CONNECTION_BUFFER_BYTES < CONNECTION_BYTES);
@@ -83,7 +84,7 @@ impl Session {
     }
 }
 
-/// A request's body. Reports its progress to the connection's [`Link`].
+/// Body of a request. Tells the connection's [`Link`] about each read.
 struct Received {
     body: Incoming,
     link: Arc<Link>,
@@ -124,7 +125,7 @@ impl Drop for Received {
     }
 }
 
-/// Body of an answer. The connection is busy until hyper has the whole body.
+/// Body of an answer. The connection counts as busy until hyper has taken all of it.
 struct Answer {
     body: Body,
     _busy: Busy,

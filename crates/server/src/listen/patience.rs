@@ -15,12 +15,14 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Bucket that allows a wait of `most` without any bytes.
+    /// Allows waits of `most` in total. Transferred bytes give time back: one second for every
+    /// `bytes_per_second` bytes.
     pub(crate) const fn new(most: Duration, bytes_per_second: u64) -> Self {
         Self { left: most, most, bytes_per_second, since: None }
     }
 
-    /// Begins to wait, unless already waiting. Returns the deadline.
+    /// Records that the caller begins to wait for the peer, unless it is waiting already. Returns the time at
+    /// which the peer has used up its patience.
     pub(crate) fn waits(&mut self, now: Instant) -> Instant {
         *self.since.get_or_insert(now) + self.left
     }
@@ -41,8 +43,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Moves `bytes` once per `every`. Returns the number of moves before the timeout, or `None` if there is no
-    /// timeout.
+    /// Transfers `bytes` at intervals of `every`. Returns how many transfers succeed before the timeout, or
+    /// `None` if there is no timeout.
     fn lasts(bytes: usize, every: Duration) -> Option<u32> {
         let mut patience = Patience::new(SECOND * 30, 1000);
         let mut now = Instant::now();

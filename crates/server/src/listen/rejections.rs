@@ -8,15 +8,15 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Limit on connections being answered at a time, each for at most [`TIMEOUT`]. Further connections are closed
-/// without an answer.
+/// Limit on the connections that are being refused with an answer. Further connections are closed without
+/// one.
 const ANSWERED_MAX: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Minimum delay before the client of a refused connection should retry.
+/// The client of a refused connection is told to retry after this delay, or somewhat later.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers connections that are not served, each in its own task.
+/// Answers connections that are not served. Each answer is sent by a task.
 #[derive(Debug, Clone)]
 pub(super) struct Rejections {
     answered: Arc<Semaphore>,
@@ -30,14 +30,16 @@ impl Default for Rejections {
 }
 
 impl Rejections {
-    /// Answers a connection beyond the limit with a 503, if not too many are being answered.
+    /// Tells the client, with a 503, that there are too many connections. Closes without an answer if too
+    /// many are being refused.
     pub(super) fn busy(&self, stream: TcpStream) {
         let retry_after = format!("retry-after: {}\r\n", self.jitter.spread(RETRY_AFTER));
         let text = "too many connections, none of them is idle (setting connections)";
         self.answer(stream, "503 Service Unavailable", &retry_after, text);
     }
 
-    /// Answers plain HTTP on a TLS listener with a 400, if not too many are being answered.
+    /// Tells a client that sent plain HTTP to a TLS listener, with a 400, to use https. Closes without an
+    /// answer if too many are being refused.
     pub(super) fn not_encrypted(&self, stream: TcpStream) {
         self.answer(
             stream,
@@ -61,8 +63,8 @@ impl Rejections {
     }
 }
 
-/// Sends the answer, then reads what the client has sent. Otherwise, the close may reset the connection before
-/// the client reads the answer.
+/// Sends the answer, then reads until the client closes. If the connection were closed before everything was
+/// read, it might be reset before the client has read the answer.
 async fn send(mut stream: TcpStream, answer: String) -> std::io::Result<()> {
     stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await?;

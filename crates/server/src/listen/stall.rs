@@ -1,4 +1,4 @@
-//! Write timeout: closes a connection whose client reads too slowly. An unread answer would hold memory forever.
+//! Closes a connection whose client reads too slowly. Otherwise, an unread answer would hold memory forever.
 
 use super::connections::Link;
 use super::patience::Patience;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Stream that fails with [`io::ErrorKind::TimedOut`] when writes progress too slowly.
+/// A stream that fails with [`io::ErrorKind::TimedOut`] if the peer reads too slowly.
 #[derive(Debug)]
 pub(super) struct StallTimeout<S> {
     stream: S,
@@ -24,8 +24,8 @@ impl<S: AsyncWrite + Unpin> StallTimeout<S> {
         Self { stream, patience, waiting: None, link }
     }
 
-    /// Passes on the result of a write, or `TimedOut` if it blocks for too long. `moved` gives the bytes
-    /// written.
+    /// Returns the result of a write, or `TimedOut` if it has been blocked for too long. `moved` tells how
+    /// many bytes were written.
     fn watch<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -105,7 +105,7 @@ mod tests {
         let mut mine = StallTimeout::new(mine, Patience::new(Duration::ZERO, 1), place.share());
         mine.write_all(&[1; 100]).await.unwrap();
         assert_eq!(mine.write(&[1]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        // a client that reads again in time continues
+        // the client resumes reading before the timeout, and so keeps its connection
         theirs.read_exact(&mut [0; 50]).await.unwrap();
         mine.write_all(&[1; 50]).await.unwrap();
     }

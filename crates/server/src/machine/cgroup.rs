@@ -11,7 +11,7 @@
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
 
-/// Limits of at least this size mean no limit. Version 1 reports 2^63 minus a page.
+/// Larger values mean that there is no limit. Version 1 reports 2^63 minus a page.
 const UNLIMITED: u64 = 1 << 62;
 
 /// Returns the smallest limit in bytes, and the file that sets it.
@@ -32,7 +32,7 @@ pub(super) fn memory_limit(root: &Path) -> Option<(u64, PathBuf)> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
-    /// The version 1 hierarchy with the controller `memory`.
+    /// A hierarchy of version 1 that has the controller `memory`.
     One,
     Two,
 }
@@ -50,7 +50,7 @@ fn group_of(line: &str) -> Option<(Version, PathBuf)> {
 
 struct Mount {
     version: Version,
-    /// The mounted group. A container may see only its own group.
+    /// The group that is visible at the mount point. In a container, it may be the container's own group.
     group: PathBuf,
     at: PathBuf,
 }
@@ -70,11 +70,11 @@ impl Mount {
         Some(Self { version, group: place.next()?, at: place.next()? })
     }
 
-    /// Limits of `group` and of its visible ancestors.
+    /// Reads the limits of `group` and of its visible ancestors.
     fn limits(&self, root: &Path, group: &Path) -> Vec<(u64, PathBuf)> {
         let top = root.join(self.at.strip_prefix("/").unwrap_or(&self.at));
         let mut dir = top.join(self.below(group));
-        // if a namespace hides the group's path, use the nearest visible ancestor
+        // if a namespace hides the path of the group, begin with the nearest visible ancestor
         while !dir.is_dir() && dir != top && dir.pop() {}
         let mut limits = Vec::new();
         while dir.starts_with(&top) {
@@ -88,14 +88,14 @@ impl Mount {
 
     fn below(&self, group: &Path) -> PathBuf {
         let below = group.strip_prefix(&self.group).or_else(|_| group.strip_prefix("/")).unwrap_or(group);
-        // `/../x` is a group outside of the process' namespace
+        // a path such as `/../x` is a group outside of the process' namespace
         let is_seen = below.components().all(|part| matches!(part, Component::Normal(_)));
         if is_seen { below.into() } else { PathBuf::new() }
     }
 
     fn limits_of(&self, dir: &Path, limits: &mut Vec<(u64, PathBuf)>) {
         let names: &[&str] = match self.version {
-            // above `memory.high`, the kernel throttles the process
+            // above `memory.high`, the kernel does not kill the process but throttles it
             Version::Two => &["memory.max", "memory.high"],
             Version::One => &["memory.limit_in_bytes"],
         };
@@ -104,7 +104,7 @@ impl Mount {
             limits.extend(bytes.map(|bytes| (bytes, path)));
         }
         if self.version == Version::One {
-            // in a container, only the statistics show the limits of all ancestors
+            // a container cannot see its ancestors, but these statistics contain the smallest of their limits
             let path = dir.join("memory.stat");
             let stat = read_to_string(&path).unwrap_or_default();
             let bytes = stat.lines().find_map(|l| l.strip_prefix("hierarchical_memory_limit ")?.parse().ok());

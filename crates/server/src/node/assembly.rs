@@ -31,7 +31,6 @@ use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Everything that several parts of a node need.
 pub(super) struct Assembly {
     pub(super) registry: Registry,
     pub(super) data_dir: DataDir,
@@ -138,7 +137,7 @@ impl Assembly {
         }
     }
 
-    /// Creates the owners of the partitions, and the senders of their queues.
+    /// Creates the owner of each partition, and the channel through which it gets commands.
     pub(super) fn owners(
         &self,
         context: &Arc<partition::Context>,

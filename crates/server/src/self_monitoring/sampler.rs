@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use stdx::telemetry::{Family, Found, Reading, Registry};
 
-/// The series `up`, which Prometheus adds to each target that it scrapes.
+/// Prometheus adds a series `up` to each target that it scrapes. The node's own metrics have it, too.
 const UP: Reading<'_> = Reading { name: "up", suffix: "", labels: &[], extra: None, value: 1.0 };
 
-/// Reads metrics, and remembers the series that may disappear before the next read.
+/// Reads the metrics of a registry, and remembers the series that may be missing from the next read.
 #[derive(Debug)]
 pub(super) struct Sampler {
     registry: Registry,
@@ -28,8 +28,8 @@ impl Sampler {
         Self { registry, seed, instance, passing: BTreeMap::new() }
     }
 
-    /// Reads all metrics. A stale marker ends each series that has disappeared. Series beyond
-    /// [`SelfMonitoring::SERIES_MAX`] count as refused.
+    /// Reads all metrics at the time `now_ms`. Each series that has disappeared since the last read ends with
+    /// a stale marker. Series beyond [`SelfMonitoring::SERIES_MAX`] are left out and count as refused.
     pub(super) fn sample(&mut self, now_ms: i64) -> Batch {
         let mut sample = Sample {
             instance: &self.instance,
@@ -88,7 +88,7 @@ impl Sample<'_> {
         }
         let key = SeriesKey::of(labels.as_bytes(), self.seed);
         push(&mut self.batch, key, &labels, self.now_ms, reading.value);
-        // buckets of a histogram do not disappear
+        // the buckets of a histogram also have an extra label, but they never disappear
         if reading.suffix.is_empty() && reading.extra.is_some() {
             self.passing.insert(key, labels);
         }

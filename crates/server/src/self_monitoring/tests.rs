@@ -11,7 +11,7 @@ fn monitor(node: &Node) -> Monitor {
     Monitor::new(Arc::clone(node.writes()), node.registry(), "here:9009".into())
 }
 
-/// All samples of the node's own metrics in memory, by series.
+/// Returns the samples of the node's own metrics that are in memory, by series.
 fn stored(node: &Node) -> BTreeMap<String, Vec<(i64, u64)>> {
     let mut all = BTreeMap::new();
     for partition in node.reads().partitions.iter() {

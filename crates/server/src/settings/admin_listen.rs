@@ -1,4 +1,4 @@
-//! The address of administration.
+//! Where the administrative API is served.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ pub enum AdminListen {
 }
 
 impl AdminListen {
-    /// Notation of [`Self::Same`].
+    /// Value of the setting that means [`Self::Same`].
     pub(super) const SAME: &'static str = "http";
 
     pub const fn address(self) -> Option<SocketAddr> {
@@ -29,7 +29,7 @@ impl AdminListen {
     }
 }
 
-/// True unless the address is a loopback address.
+/// True if other machines can reach the address: it is not a loopback address.
 pub(crate) fn is_reachable(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }

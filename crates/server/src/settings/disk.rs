@@ -1,4 +1,4 @@
-//! Default of the limit on the bytes of a tenant's tables, derived from the disk that has them.
+//! Derives the default limit on the bytes of a tenant's tables from the size of the disk.
 
 use crate::machine::Machine;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ const SHARE_PERCENT: u64 = 90;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiskDefault {
-    /// `None`: no limit.
+    /// The limit, or `None` if there is none.
     pub(super) bytes: Option<u64>,
     pub(super) how: String,
 }
@@ -19,7 +19,7 @@ impl DiskDefault {
         let Some(folder) = folder(tables) else {
             return Self { bytes: None, how: "none, because the tables are in an object store".into() };
         };
-        // the folder may not exist yet
+        // the folder may not exist yet, but one of its parents does
         match folder.ancestors().find_map(machine.disk_bytes) {
             Some(disk_bytes) => {
                 let how = format!(
@@ -37,7 +37,7 @@ fn folder(tables: &str) -> Option<PathBuf> {
     Url::parse(tables).ok().filter(|url| url.scheme() == "file")?.to_file_path().ok()
 }
 
-/// Rounds down to whole GiB or MiB. At least 1 MiB.
+/// Rounds down to whole GiB, or to whole MiB if it is below 10 GiB. The result is at least 1 MiB.
 const fn whole(bytes: u64) -> u64 {
     let unit_bits = if bytes >= 10 << 30 { 30 } else { 20 };
     let rounded = bytes >> unit_bits << unit_bits;

@@ -11,7 +11,8 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Former tables with a key for each tenant, and the setting of each. `[tenant.NAME]` replaces them.
+/// Tables of earlier versions, which contained one setting for several tenants. The error tells how to write
+/// them as `[tenant.NAME]`.
 const RETIRED: [(&str, &str); 4] = [
     ("tenant_query_resolution", "query_resolution"),
     ("tenant_retention", "retention"),
@@ -27,7 +28,8 @@ impl Given {
         Ok(self)
     }
 
-    /// Adds the values of an overrides file. Its classes take precedence over classes given earlier.
+    /// Adds the values of an overrides file. If a tenant matches classes of both files, those of the
+    /// overrides file come first.
     pub(super) fn overrides(mut self, path: &Path, text: &str) -> Result<Self, SettingsError> {
         let classes = std::mem::take(&mut self.classes);
         parse(path, text, Content::OfTenants, &mut self)?;
@@ -39,7 +41,7 @@ impl Given {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     All,
-    /// Only settings that can differ between tenants.
+    /// An overrides file, which can contain only settings of tenants.
     OfTenants,
 }
 
@@ -61,7 +63,8 @@ pub(super) fn parse(
 
 const PATTERNS: &str = "tenants";
 
-/// Limits on classes, and on the patterns of each. Each request is matched with all of them.
+/// Limits on the number of classes, and on the patterns of each class. The tenant of each request is compared
+/// with all of them.
 const CLASSES_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
 
@@ -166,7 +169,8 @@ impl File<'_> {
         Ok(entries)
     }
 
-    /// Converts a value to the notation of a flag, with commas between array elements.
+    /// Converts a value to the form it would have as a flag. The elements of an array are separated by
+    /// commas.
     fn entry(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<Entry, SettingsError> {
         let at = value.span().start;
         let text = match value.get_ref() {
@@ -222,7 +226,6 @@ impl File<'_> {
     }
 }
 
-/// Formats a name as a key of the file, quoted if necessary.
 pub(super) fn quoted(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     match !name.is_empty() && name.bytes().all(is_bare) {
@@ -240,7 +243,7 @@ fn settings_of_tenants() -> String {
     format!("settings of tenants are {}", known.join(", "))
 }
 
-/// Keys, their positions, and values, in the order of the file.
+/// Returns the keys with their positions and values, in the order of the file.
 fn in_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, usize, &'a Spanned<DeValue<'a>>)> {
     let mut rows: Vec<_> =
         table.iter().map(|(key, value)| (&**key.get_ref(), key.span().start, value)).collect();

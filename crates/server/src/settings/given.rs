@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
-    /// A default derived from the machine or from other settings, with an explanation.
+    /// A default that is derived from the machine or from other settings, with an explanation.
     Derived(String),
     File {
         path: PathBuf,
@@ -33,7 +33,8 @@ impl Origin {
         }
     }
 
-    /// Explanation of a derived default, or the line, variable or flag.
+    /// Tells where exactly the value comes from: the line, the variable or the flag, or how a default was
+    /// derived.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Default => None,
@@ -54,7 +55,8 @@ pub enum SettingsError {
     Value { origin: Origin, key: String, value: String, reason: String },
 }
 
-/// Formats a value as it was given: `--memory 1MiB`, `FLOODMARK_MEMORY=1MiB`, or `floodmark.toml:3: memory = 1MiB`.
+/// Writes a value as it was given, for example `--memory 1MiB`, `FLOODMARK_MEMORY=1MiB`, or
+/// `floodmark.toml:3: memory = 1MiB`.
 fn assignment(origin: &Origin, key: &str, value: &str) -> String {
     let value = if value.is_empty() { "\"\"" } else { value };
     match origin {
@@ -65,7 +67,7 @@ fn assignment(origin: &Origin, key: &str, value: &str) -> String {
     }
 }
 
-/// Unparsed text of a value, with its origin.
+/// A value as it was given, before it is parsed.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) text: OsString,
@@ -80,21 +82,21 @@ impl Entry {
     }
 }
 
-/// Omits the value, which may be a secret.
+/// The value is left out, because it may be a secret.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.origin.fmt(f)
     }
 }
 
-/// Jaro-Winkler similarity above which a name counts as a misspelling of another.
+/// A name counts as a misspelling of another if their Jaro-Winkler similarity is above this.
 pub(super) const MISSPELT: f64 = 0.8;
 
-/// Environment variables with the same prefix that are not settings.
+/// Environment variables of Floodmark that are not settings of the server.
 const OTHERS: [&str; 2] = ["FLOODMARK_CONFIG", "FLOODMARK_CACHE"];
 
-/// Returns a warning about a variable that looks like a setting but has no effect. Ignores variables such as
-/// `FLOODMARK_PORT_9009_TCP`, which Kubernetes sets.
+/// Returns a warning if a variable looks like a misspelled setting, or like a setting of a single tenant.
+/// Ignores variables such as `FLOODMARK_PORT_9009_TCP`, which Kubernetes sets.
 fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Option<String> {
     let rest = name.strip_prefix("FLOODMARK_").filter(|_| !OTHERS.contains(&name))?;
     if rest.starts_with("TENANT_") {
@@ -133,13 +135,14 @@ pub struct Given {
     pub(super) classes: Vec<GivenClass>,
     /// Options of the object store, by name in lower case.
     pub(super) store_options: BTreeMap<String, Entry>,
-    /// Warnings about variables that look like settings but are not, without their values.
+    /// Warnings about environment variables that look like settings but are not. They do not contain the
+    /// values.
     pub(super) warnings: Vec<String>,
 }
 
 impl Given {
-    /// Adds the variables `FLOODMARK_…` that name a setting. Adds variables of object stores (`AWS_…`, `AZURE_…`,
-    /// `GOOGLE_…`) unless the file has the same option.
+    /// Adds the values in variables `FLOODMARK_…`, and options of object stores in variables such as `AWS_…`.
+    /// An option that the file contains, too, is taken from the file.
     pub fn environment(
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -175,7 +178,7 @@ impl Given {
     }
 
     pub(super) fn store_options(&self) -> StoreOptions {
-        // values that are not Unicode are ignored
+        // a value that is not valid Unicode is ignored
         let text = |(name, entry): (&String, &Entry)| Some((name.clone(), entry.text.to_str()?.to_owned()));
         StoreOptions(self.store_options.iter().filter_map(text).collect())
     }

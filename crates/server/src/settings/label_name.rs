@@ -1,4 +1,2 @@
-//! Names of labels in settings.
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelName(pub Box<str>);

@@ -16,7 +16,7 @@ pub struct LakeSettings {
     pub flush_interval_ms: i64,
     pub retention_wait_ms: i64,
     pub compaction: bool,
-    /// Size in bytes at which compaction begins the next file. Only simulations change it.
+    /// When a file that compaction writes has this size, the next file is begun. Only simulations change it.
     pub merged_file_bytes: u64,
     pub vacuum_grace_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! Settings of listeners: their addresses, and the encryption of connections.
+//! Settings of the listeners: their addresses, and whether connections are encrypted.
 
 use super::admin_listen::{AdminListen, is_reachable};
 use super::given::SettingsError;
@@ -7,10 +7,10 @@ use super::table;
 use crate::tls::{Clients, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Default address of administration if other machines can reach `http`.
+/// Where administration is served by default if other machines can reach the address `http`.
 const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9010);
 
-/// Reads the address of administration. `http` is the address of the main listener.
+/// Reads the setting `admin_listen`. `http` is the address of the main listener.
 pub(super) fn admin_listen(reader: &mut Reader<'_>, http: SocketAddr) -> Result<AdminListen, SettingsError> {
     let default = if is_reachable(http) { AdminListen::At(ADMIN_DEFAULT) } else { AdminListen::Same };
     let admin = reader.derive(&table::ADMIN_LISTEN, default)?;

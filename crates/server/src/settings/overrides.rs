@@ -6,7 +6,7 @@ use super::tenant_settings::Tenants;
 use crate::watched::{self, Source, Watched};
 use std::path::PathBuf;
 
-/// The overrides file, and the values that it overrides.
+/// The overrides file, and the values given elsewhere, which it overrides.
 #[derive(Debug, Clone)]
 pub struct OverridesFile {
     pub path: PathBuf,
@@ -16,7 +16,6 @@ pub struct OverridesFile {
 
 pub(crate) type Overrides = Watched<OverridesFile>;
 
-/// Limit on the size of the file, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
 impl OverridesFile {
@@ -29,12 +28,12 @@ impl OverridesFile {
             .map_err(|source| SettingsError::Read { path: self.path.clone(), source })
     }
 
-    /// All given values, with `text` as the content of the file.
+    /// Returns all given values, as if the overrides file contained `text`.
     pub(super) fn with(&self, text: &str) -> Result<Given, SettingsError> {
         self.given.clone().overrides(&self.path, text)
     }
 
-    /// Resolves the settings of all tenants, with `text` as the content of the file.
+    /// Determines the settings of all tenants, as if the overrides file contained `text`.
     pub fn tenants(&self, text: &str) -> Result<Tenants, SettingsError> {
         Tenants::resolve(&self.with(text)?, &self.disk)
     }

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 pub struct EffectiveSetting {
     /// Key in the configuration file, such as `seal_after`, `tables_options.NAME` or `tenant.NAME.retention`.
     pub key: String,
-    /// Value in the notation of the file, with secrets redacted.
+    /// Value as it would be written in the file. Secrets are redacted.
     pub value: Json,
     pub origin: Origin,
 }
@@ -24,10 +24,10 @@ pub(super) fn store_options(given: &Given) -> impl Iterator<Item = EffectiveSett
     })
 }
 
-/// Reads general settings, or settings of a tenant or class.
+/// Parses the general settings, or the settings of one tenant or class.
 pub(super) struct Reader<'a> {
     entries: &'a Entries,
-    /// Prefix of the keys: `tenant.NAME.`, `class.NAME.`, or empty.
+    /// What precedes each key in messages: `tenant.NAME.`, `class.NAME.`, or nothing for general settings.
     prefix: String,
     rows: Vec<EffectiveSetting>,
 }
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         self.rows
     }
 
-    /// Reads a given value, or else the fixed default.
+    /// Returns the given value, or else the fixed default.
     pub(super) fn read<T: Value>(&mut self, typed: &TypedSetting<T>) -> Result<T, SettingsError> {
         let DefaultValue::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Default)
     }
 
-    /// Reads a given value, or else `default`, which was derived.
+    /// Returns the given value, or else `default`, which depends on the machine or on other settings.
     pub(super) fn derive<T: Value>(
         &mut self,
         typed: &TypedSetting<T>,
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Derived(how.into()))
     }
 
-    /// Reads a tenant's or class's value, or else the inherited value `general`.
+    /// Returns the value given for this tenant or class, or else the inherited value `general`.
     pub(super) fn inherit<T: Value + Clone>(
         &mut self,
         typed: &TypedSetting<T>,
@@ -108,7 +108,8 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
-    /// Creates an error about two values that conflict. The error names one that was given, not a default.
+    /// Creates an error for two settings whose values conflict. It names a value that was given rather than a
+    /// default.
     pub(super) fn conflict<T>(&self, both: [&TypedSetting<T>; 2], reason: &str) -> SettingsError {
         let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
         let (typed, entry) = given.expect("BUG: values conflict although neither is given");

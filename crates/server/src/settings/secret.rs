@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 const REDACTED: &str = "(redacted)";
 
-/// Options of object stores that are not secret. All other options are treated as secret.
+/// Options of object stores that may be shown. All others are treated as secrets.
 const PLAIN_OPTIONS: [&str; 14] = [
     "allow_http",
     "bucket",
@@ -38,7 +38,7 @@ impl std::fmt::Debug for TablesUrl {
     }
 }
 
-/// Options of an object store, by name in lower case. Values are never shown.
+/// Options of an object store, by name in lower case. Debug output leaves out their values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StoreOptions(pub BTreeMap<String, String>);
 
@@ -48,23 +48,23 @@ impl std::fmt::Debug for StoreOptions {
     }
 }
 
-/// Returns what may be shown of an option's value. `name` is in lower case.
+/// Returns the option's value, without what may be secret. `name` is in lower case.
 pub(super) fn option_shown(name: &str, value: &str) -> String {
     let prefixes = ["aws_", "azure_storage_", "azure_", "google_"];
     let bare = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     match PLAIN_OPTIONS.contains(&bare) {
-        // an endpoint is a URL, which may contain a user and a password
+        // an endpoint is a URL, and may contain a user and a password
         true if value.contains("://") => without_secrets(value),
         true => value.to_owned(),
         false => REDACTED.to_owned(),
     }
 }
 
-/// Removes user, password and query from a URL. Other text is redacted as a whole.
+/// Removes user, password and query from a URL. A text that is not a URL is redacted as a whole.
 pub(super) fn without_secrets(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return REDACTED.to_owned() };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        // both fail only for a URL without a host, which has no user
+        // these fail only for a URL without a host, and such a URL has no user
         let _ = url.set_password(None);
         let _ = url.set_username("redacted");
         url.set_query(None);

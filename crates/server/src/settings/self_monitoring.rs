@@ -1,4 +1,4 @@
-//! Settings of self-monitoring: storing the node's own metrics as series.
+//! Settings for storing the node's own metrics as series.
 
 use super::given::{Entries, Entry, Origin, SettingsError};
 use super::reader::Reader;
@@ -11,17 +11,18 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfMonitoring {
-    /// Interval at which the metrics are stored; `None`: never.
+    /// Interval at which the metrics are stored. `None` if they are not stored.
     pub interval: Option<Duration>,
-    /// Tenant of the series. Nobody else may write to it.
+    /// Tenant to which the series belong. Nobody else may write to it.
     pub tenant: TenantId,
-    /// Age at which the samples are dropped, unless the tenant has its own retention; `None`: never.
+    /// Age at which the samples are dropped, unless the tenant has a retention of its own. `None` if they are
+    /// kept forever.
     retention_ms: Option<i64>,
 }
 
 impl SelfMonitoring {
-    /// Limit on the series stored at a time, and default limit on the tenant's active series. Several hundred series
-    /// always exist; series with a tenant's name come and go.
+    /// At most this many series are stored at a time. The tenant's limit on active series is the same by
+    /// default. Several hundred series always exist; series that name a tenant come and go.
     pub(crate) const SERIES_MAX: usize = 5_000;
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
@@ -33,7 +34,8 @@ impl SelfMonitoring {
         })
     }
 
-    /// Adds limits on memory and disk space to the tenant's settings in `entries`. Limits in `entries` take precedence.
+    /// Adds a retention and a limit on active series to the settings of the tenant that stores the metrics,
+    /// unless `entries` has them.
     pub(super) fn bound(&self, entries: &mut Entries) {
         let mut bound = |setting: &Setting, text: &str, why: &str| {
             let origin = Origin::Derived(why.to_owned());

@@ -4,31 +4,31 @@ use stdx::units::bytes_text;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Key in the configuration file, such as `seal_after`.
+    /// Name of the setting in the configuration file, such as `seal_after`.
     pub key: &'static str,
-    /// Heading in the help and in the reference.
+    /// Heading under which the help and the reference list the setting.
     pub group: &'static str,
     pub takes: Takes,
     pub default: DefaultValue,
-    /// Description in one phrase, for the help and the reference.
+    /// Describes the setting in one phrase, for the help and the reference.
     pub about: &'static str,
-    /// Further sentences for the reference, in Markdown.
+    /// Further explanation for the reference, in Markdown.
     pub why: &'static str,
-    /// True if the short help lists it.
+    /// True if the short help lists the setting.
     pub is_common: bool,
-    /// True if the setting is allowed in `[tenant.NAME]` and `[class.NAME]`.
+    /// True if the setting may be given for single tenants or classes, in `[tenant.NAME]` or `[class.NAME]`.
     pub is_per_tenant: bool,
     pub(super) is_secret: bool,
     pub(super) bounds: Option<(u64, u64)>,
-    /// Word that stands for no value, if the setting is optional.
+    /// The word that means no value, if the setting can be without one.
     pub(super) none: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
-    /// A fixed text, parsed like a given value.
+    /// A text that is parsed as if it were given.
     Fixed(&'static str),
-    /// A value derived from the machine or from other settings, with an explanation.
+    /// The value depends on the machine or on other settings, as the text explains.
     Derived(&'static str),
 }
 
@@ -45,11 +45,11 @@ pub enum Takes {
     Count,
     Label,
     Tenant,
-    /// Names, separated by commas; an array in the file.
+    /// Names separated by commas. In the file, they are an array.
     Names,
-    /// Durations, separated by commas; an array in the file.
+    /// Durations separated by commas. In the file, they are an array.
     Durations,
-    /// One of these words, each given with its meaning.
+    /// One of these words. The second text explains the word.
     Word(&'static [(&'static str, &'static str)]),
 }
 
@@ -71,7 +71,7 @@ impl Takes {
         }
     }
 
-    /// Permitted words with their meanings; empty unless the value is a word.
+    /// Returns the permitted words with their meanings, or nothing if the setting takes other values.
     pub const fn words(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Word(words) => words,
@@ -89,7 +89,7 @@ impl Setting {
         format!("FLOODMARK_{}", self.key.to_ascii_uppercase())
     }
 
-    /// Bounds of a number, such as `1 to 1024` or `at least 64MiB`.
+    /// Writes the bounds of a number, such as `1 to 1024` or `at least 64MiB`.
     pub fn bounds_text(&self) -> Option<String> {
         let text = |number: u64| match self.takes {
             Takes::Size => bytes_text(number),
@@ -101,7 +101,6 @@ impl Setting {
         })
     }
 
-    /// Checks that `number` is within bounds. The error states the bounds.
     pub(super) fn check(&self, number: u64) -> Result<(), String> {
         let is_in = self.bounds.is_none_or(|(least, most)| (least..=most).contains(&number));
         if is_in { Ok(()) } else { Err(format!("must be {}", self.bounds_text().unwrap_or_default())) }

@@ -18,7 +18,7 @@ pub(super) const fn setting<T: Value>(
     new(key, DefaultValue::Fixed(default), about)
 }
 
-/// Declares a setting whose default is derived. `default` explains how.
+/// Declares a setting whose default depends on the machine or on other settings. `default` explains how.
 pub(super) const fn derived<T: Value>(
     key: &'static str,
     default: &'static str,
@@ -75,7 +75,7 @@ impl<T> TypedSetting<T> {
         self
     }
 
-    /// Makes the setting optional. `none` stands for no value.
+    /// Makes the value optional. `none` is the word for having no value.
     pub(super) const fn or(mut self, none: &'static str) -> Self {
         self.setting.none = Some(none);
         self

@@ -20,10 +20,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
 
-/// Upper bound of counts, against typing errors.
+/// Counts have an upper bound, so that a typing error does not go unnoticed.
 const MANY: u64 = 1 << 20;
 
-/// Upper bound of rates, against typing errors.
+/// Rates have an upper bound, so that a typing error does not go unnoticed.
 const MANY_A_SECOND: u64 = 1 << 40;
 
 macro_rules! settings {
@@ -140,7 +140,8 @@ settings! {
 
     "Writes" {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "Limit on how far a sample may be ahead of the clock");
-        // ten years have 3,651 days, each with a file per tenant: listing all labels takes seconds
+        // a tenant has a file for each day; with the 3,651 days of ten years, listing all labels already
+        // takes seconds
         PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
             .why("Each day has its own files, so this bounds the number of files. Does not apply to `import`. `100y` \
                 allows all samples since 1970");

@@ -17,22 +17,24 @@ pub struct TenantLimits {
     pub samples_per_second: Option<usize>,
     pub bytes_per_second: Option<u64>,
     pub new_series_per_second: Option<usize>,
-    /// The amounts that the four rate limits allow in this time may arrive at once.
+    /// Tenants may send in bursts: what the four rate limits allow in this time may arrive at once.
     pub rate_burst_ms: i64,
     pub active_series: Option<usize>,
     pub series_per_metric: Option<usize>,
     pub disk_bytes: Option<u64>,
-    /// True if `disk_bytes` was set, and not derived from the disk.
+    /// False if `disk_bytes` is the default that was derived from the size of the disk.
     pub disk_bytes_is_given: bool,
     pub tenant_tables: usize,
-    /// Write requests in progress; `None`: the tenant's share of the node's limit.
+    /// Limit on the write requests in progress. `None` if the tenant's share of the node's limit is the only
+    /// limit.
     pub concurrent_writes: Option<usize>,
-    /// Memory of write requests in progress; `None`: the tenant's share of the node's limit.
+    /// Limit on the memory of write requests in progress. `None` if the tenant's share of the node's limit is
+    /// the only limit.
     pub inflight_bytes: Option<u64>,
     pub concurrent_queries: Option<usize>,
-    /// Limit on the memory of a query; `None`: the node's limit.
+    /// Limit on the memory of a query. `None` if the node's limit is the only limit.
     pub query_memory_bytes: Option<u64>,
-    /// Limit on the samples that a query holds; `None`: as many as fit into its memory.
+    /// Limit on the samples that a query holds at a time. `None` if only its memory limits them.
     pub query_samples: Option<usize>,
     pub ha_clusters: usize,
 }

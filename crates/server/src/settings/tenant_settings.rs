@@ -18,36 +18,39 @@ use tables::rollup::Resolution;
 /// Settings of one tenant. `None` means no limit, unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantSettings {
-    /// Age at which samples are dropped; `None`: never.
+    /// Age at which samples are dropped. `None` if they are kept forever.
     pub retention_ms: Option<i64>,
     pub rollups: Vec<Resolution>,
-    /// Configured age at which rollups are dropped; see [`Self::rollups_kept_ms`].
+    /// The setting for the age at which rollups are dropped. Use [`Self::rollups_kept_ms`], which keeps them
+    /// as long as samples.
     pub rollup_retention_ms: Option<i64>,
-    /// Resolution for queries without the parameter `resolution`.
+    /// What queries read that do not have the parameter `resolution`.
     pub query_resolution: Detail,
     pub limits: TenantLimits,
-    /// Weight of the tenant's share of scarce resources.
+    /// When a resource is scarce, tenants get shares in proportion to their weights.
     pub share_weight: usize,
-    /// HTTP status of writes that exceed a configured limit of the tenant.
+    /// The status with which a write is answered that exceeds a limit configured for the tenant.
     pub limit_status: LimitStatus,
     pub ha_dedup: bool,
     pub ha_cluster_label: LabelName,
-    /// Label that names the replica. It is not stored.
+    /// The label that tells the replicas of a cluster apart. It is not stored.
     pub ha_replica_label: LabelName,
-    /// Time without a sample after which another replica is elected.
+    /// If the elected replica sends no sample for this long, another one is elected.
     pub ha_failover_ms: i64,
 }
 
 #[derive(Debug, Clone)]
 pub struct Tenants {
-    /// Settings of tenants without a class and without their own settings.
+    /// Settings of all tenants that have none of their own and match no class.
     pub general: TenantSettings,
-    /// The first class with a matching pattern applies to a tenant. Settings that the class does not have come from
-    /// `general`.
+    /// Classes in the order in which their patterns are compared with a tenant. The first that matches
+    /// applies. Settings that the class does not have come from `general`.
     pub classes: Vec<Class>,
-    /// Settings in `[tenant.NAME]`. Missing settings come from the tenant's class, or from `general`.
+    /// Settings of the tenants that have a table `[tenant.NAME]`. What is not given there comes from the
+    /// tenant's class, or from `general`.
     pub own: BTreeMap<TenantId, TenantSettings>,
-    /// Effective values with their keys: all of `general`, then those that classes and tenants set.
+    /// Values in effect with their keys: all of `general`, then those that classes and tenants set
+    /// differently.
     rows: Vec<EffectiveSetting>,
 }
 
@@ -59,7 +62,8 @@ pub struct Class {
 }
 
 impl Tenants {
-    /// Returns the tenant's own settings, or the settings of its class, or the general settings.
+    /// Returns the settings in effect for `tenant`: its own, or else those of its class, or else the general
+    /// ones.
     pub fn of(&self, tenant: &TenantId) -> &TenantSettings {
         self.own.get(tenant).unwrap_or_else(|| match self.class_of(tenant) {
             Some(class) => &class.settings,
@@ -67,7 +71,7 @@ impl Tenants {
         })
     }
 
-    /// Returns the settings of `tenant` with the origin of each. Keys have no prefix.
+    /// Lists the settings of `tenant`, each with where its value comes from. Keys have no prefix.
     pub fn explain(&self, tenant: &TenantId) -> impl Iterator<Item = EffectiveSetting> {
         let mut prefixes = vec![prefix("tenant", tenant.as_str())];
         prefixes.extend(self.class_of(tenant).map(|class| prefix("class", &class.name)));
@@ -119,7 +123,8 @@ fn prefix(kind: &str, name: &str) -> String {
 }
 
 impl TenantSettings {
-    /// Age at which rollups are dropped, never before their samples. `None`: never.
+    /// Age at which rollups are dropped. They are kept at least as long as the samples they were computed
+    /// from. `None` if they are kept forever.
     pub fn rollups_kept_ms(&self) -> Option<i64> {
         let samples_ms = self.retention_ms?;
         Some(self.rollup_retention_ms.map_or(samples_ms, |ms| ms.max(samples_ms)))
@@ -165,7 +170,8 @@ impl TenantSettings {
         Ok(own)
     }
 
-    /// Checks that clusters and replicas have different labels. Otherwise, each replica would be a cluster of its own.
+    /// Checks that the labels for clusters and for replicas differ. Otherwise, each replica would be a
+    /// cluster of its own.
     fn check_labels(&self, reader: &Reader<'_>) -> Result<(), SettingsError> {
         let both = [&table::HA_REPLICA_LABEL, &table::HA_CLUSTER_LABEL];
         match self.ha_cluster_label == self.ha_replica_label {

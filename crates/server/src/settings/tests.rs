@@ -1,5 +1,3 @@
-//! Tests of the origins of settings, of errors, and of the reference page.
-
 mod reference;
 
 use super::*;

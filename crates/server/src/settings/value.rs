@@ -26,7 +26,7 @@ pub(super) type Count = usize;
 /// A duration in milliseconds, above 0.
 pub(super) type Millis = i64;
 
-/// Type of a setting's value. Errors of parsing state the valid values.
+/// A type that settings can have. If a value cannot be parsed, the error tells which values are valid.
 pub(super) trait Value: Sized {
     const TAKES: Takes;
 
@@ -37,7 +37,7 @@ pub(super) trait Value: Sized {
         Self::parse(text.to_str().ok_or("must be valid UTF-8")?, setting)
     }
 
-    /// Formats the value in the notation of the file, without secrets.
+    /// Writes the value as in the configuration file, without secrets.
     fn show(&self, setting: &Setting) -> Json;
 }
 
@@ -295,7 +295,7 @@ impl Value for TablesUrl {
         }
         match tables::store::check_url(text) {
             Ok(()) => Ok(text.into()),
-            // the message already begins with the URL
+            // its message is enough, because it begins with the URL
             Err(TableError::Location { reason, .. }) => Err(reason),
             Err(error) => Err(error.to_string()),
         }
@@ -366,7 +366,7 @@ impl Value for Vec<Resolution> {
     }
 }
 
-/// Host names, or `*` for any.
+/// Names of hosts. `*` stands for any host.
 impl Value for Vec<String> {
     const TAKES: Takes = Takes::Names;
 
@@ -399,7 +399,8 @@ impl Value for Networks {
     }
 }
 
-/// Notation of an empty list. Empty text is not accepted, because it may be an unset shell variable.
+/// How an empty list is written. An empty text is refused, because it may come from a shell variable that is
+/// not set.
 pub(super) const EMPTY_LIST: &str = "[]";
 
 fn items(text: &str) -> Result<Vec<&str>, String> {

@@ -1,5 +1,5 @@
-//! Owners that replay on separate threads, of which only one runs at a time. The driver chooses the next thread, so
-//! that runs are deterministic.
+//! Lets owners replay on threads of their own, of which only one runs at a time. The driver chooses the next
+//! thread, so that runs are deterministic.
 
 use crate::partition::Owner;
 use crate::refusal::Refusal;
@@ -12,14 +12,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use stdx::clock::Clock;
 
-/// Holder of the baton.
+/// Who may run now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Driver,
     Owner(usize),
 }
 
-/// Permission to run, passed between the driver and the owners.
+/// Whoever has the baton may run. The driver and the owners pass it to each other.
 #[derive(Debug)]
 pub(super) struct Baton {
     turn: Mutex<Turn>,
@@ -64,7 +64,7 @@ pub(super) struct Replaying {
     thread: JoinHandle<()>,
 }
 
-/// Passes the baton back on drop, even after a panic.
+/// Passes the baton back to the driver when the owner's thread ends, even by a panic.
 struct HandBack(Arc<Baton>);
 
 impl Drop for HandBack {
@@ -74,7 +74,7 @@ impl Drop for HandBack {
 }
 
 impl Replaying {
-    /// Starts the thread, which waits for its first turn.
+    /// Starts a thread that replays when it gets its first turn.
     pub(super) fn begin(number: usize, mut owner: Box<Owner>, baton: &Arc<Baton>) -> Self {
         let (send, done) = sync_channel(1);
         let own = Arc::clone(baton);
@@ -88,7 +88,8 @@ impl Replaying {
         Self { number, baton: Arc::clone(baton), done, thread }
     }
 
-    /// Runs the replay until it waits or ends. Returns the owner if the replay has ended.
+    /// Runs the replay until it has to wait, or has ended. In the second case, returns the owner and the
+    /// result.
     pub(super) fn turn(self) -> Result<(Box<Owner>, Replayed), Self> {
         self.baton.pass(Turn::Owner(self.number));
         self.baton.wait_for(Turn::Driver);

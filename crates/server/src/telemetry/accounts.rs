@@ -1,7 +1,7 @@
 //! Metrics of the memory budget: limit, use and peak of each account.
 //!
-//! The limits add up to the whole budget. `other` is the process' memory outside of the accounts, as counted by the
-//! kernel.
+//! The limits add up to the whole budget. `other` is the memory that the process uses outside the accounts,
+//! as counted by the kernel.
 
 use crate::machine::private_bytes;
 use crate::node::Node;
@@ -17,7 +17,7 @@ struct Part {
     limit_bytes: u64,
     used: Read,
     peak: Read,
-    /// If false, the peak is the highest value that was read.
+    /// An account measures its peak itself. Otherwise, the peak is only the highest value that was ever read.
     is_account: bool,
 }
 
@@ -33,7 +33,7 @@ impl Part {
         }
     }
 
-    /// Part of the budget that is not an account. The peak is the highest value read.
+    /// For a part of the budget that has no account. Its peak is the highest value that was ever read.
     fn seen(name: &'static str, limit_bytes: u64, used: Read) -> Self {
         let most = AtomicU64::new(0);
         let read = Arc::clone(&used);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::budget::Account;
 
-/// Limit on the number of blocked tenants that the metrics list by name.
+/// Limit on the tenants for which a metric says how long they could not be sealed.
 const BLOCKED_NAMED_MAX: usize = 100;
 
 pub(crate) fn register_gauges(node: &Node) {
@@ -92,7 +92,7 @@ fn of_partitions(node: &Node) {
         "floodmark_head_creating_requests",
         "Parts of write requests that wait until their new series are created, one part for each partition.",
         |p| {
-            // each owner stores this number after a slice of new series
+            // the owner of the partition updates this number each time it has created some of the series
             p.creating.load(Ordering::Relaxed)
         },
     );
@@ -117,7 +117,7 @@ fn of_accounts(node: &Node) {
     gauge("floodmark_write_inflight_peak_bytes", help, inflight, Account::peak_bytes);
 }
 
-/// Age in milliseconds of the oldest sample that is not in a table; 0 if there is none.
+/// Age of the oldest sample that is not in a table yet. 0 if all are.
 pub(crate) fn floodmark_lag_ms(reads: &query_source::Context) -> i64 {
     let in_rounds = reads.lake.in_rounds_since_ms.load(Ordering::Relaxed);
     match reads.partitions.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {

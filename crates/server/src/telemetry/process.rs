@@ -1,10 +1,10 @@
-//! Build information, and process metrics with the names of Prometheus' client libraries.
+//! Metrics about the build, and about the process with the names that Prometheus' client libraries use.
 
 use crate::node::Node;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Source commit, if it was passed to the build.
+/// Commit that was built, if the build was told.
 const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
     Some(revision) => revision,
     None => "unknown",
@@ -12,7 +12,7 @@ const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
 
 pub(super) fn register(node: &Node) {
     let r = node.registry();
-    // read once: setting the clock later must not look like a restart
+    // read only once: otherwise, a change of the clock would look like a restart
     let started_s = node.reads().clock.now_ms() as f64 / 1000.0;
     let help = "Start time of the process, in seconds since the Unix epoch.";
     r.gauge_fn("process_start_time_seconds", help, &[], move || started_s);
@@ -40,12 +40,12 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Number of open files. The folder that lists them does not count.
+/// Number of open files, without the folder `/proc/self/fd` itself, which is open while it is listed.
 fn open_files() -> f64 {
     std::fs::read_dir("/proc/self/fd").map_or(f64::NAN, |files| files.count().saturating_sub(1) as f64)
 }
 
-/// Fields of `/proc/self/status`; NaN if absent.
+/// Fields of `/proc/self/status`. A field that is missing is NaN.
 #[derive(Debug, PartialEq)]
 struct Status {
     resident_bytes: f64,

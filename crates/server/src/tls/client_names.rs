@@ -1,4 +1,4 @@
-//! Names in a client's certificate.
+//! The names that identify a client in its certificate.
 
 use super::der::{Elements, IA5_STRING, OBJECT_ID, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING};
 use std::borrow::Cow;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// Maximum number of names that are read from a certificate. They stay in memory with the connection.
+/// Further names in a certificate are ignored, because names stay in memory with the connection.
 const NAMES_MAX: usize = 16;
 
-/// Limit on the length of a name. Domain names have at most 253 bytes; URIs can be longer.
+/// Longer names are ignored. Domain names have at most 253 bytes, but URIs can be longer.
 pub(crate) const NAME_BYTES_MAX: usize = 512;
 
-/// Object id of the common name: 2.5.4.3.
+/// Object identifier 2.5.4.3 in DER, which marks the common name.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// Names of a verified client certificate: DNS names and URIs, or else its common name.
+/// The names in a verified client certificate: its DNS names and URIs, or its common name if it has neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientNames(Arc<[Box<str>]>);
 
 impl ClientNames {
-    /// Names of a certificate; none if it cannot be parsed.
+    /// Returns no names if the certificate cannot be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Self(Arc::default()) };
         let mut names: Vec<_> = certificate.valid_dns_names().chain(certificate.valid_uri_names()).collect();
@@ -36,7 +36,7 @@ impl ClientNames {
     }
 }
 
-/// Converts a name for comparisons: to lower case, except URIs (names with a colon).
+/// Converts a name so that names can be compared: to lower case, unless it is a URI (a name with a colon).
 pub(crate) fn normal(name: &str) -> Cow<'_, str> {
     match name.contains(':') || !name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => name.into(),
@@ -44,7 +44,7 @@ pub(crate) fn normal(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The last common name of a subject, which is the most specific.
+/// Returns the last common name of a subject. If there are several, it is the most specific one.
 fn common_name(subject: &[u8]) -> Option<&str> {
     let attributes = Elements(subject).filter_map(|part| part.elements(SET)).flatten();
     let names = attributes.filter_map(|attribute| {

@@ -1,5 +1,5 @@
-//! Reads the elements of DER, for fields of certificates that the TLS library does not expose. Malformed bytes end the
-//! elements.
+//! Reads DER, for the fields of certificates that the TLS library does not give access to. Where bytes are
+//! malformed, the sequence of elements ends.
 
 use stdx::calendar::Date;
 
@@ -11,7 +11,7 @@ pub(super) const PRINTABLE_STRING: u8 = 0x13;
 pub(super) const IA5_STRING: u8 = 0x16;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-/// `[0]`: the version of a certificate.
+/// Context-specific tag 0, which contains the version of a certificate.
 const VERSION: u8 = 0xa0;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The elements inside this element, if it has the given tag.
+    /// If this element has the given tag, returns the elements inside it.
     pub(super) fn elements(self, tag: u8) -> Option<Elements<'a>> {
         (self.tag == tag).then_some(Elements(self.content))
     }
@@ -39,7 +39,7 @@ impl<'a> Iterator for Elements<'a> {
         let (&first, mut rest) = rest.split_first()?;
         let length = match first {
             0..=0x7f => usize::from(first),
-            // the length of the length; three bytes are 16 MiB
+            // the first byte says how many bytes the length has; three are enough for 16 MiB
             0x81..=0x83 => {
                 let (length, after) = rest.split_at_checked(usize::from(first - 0x80))?;
                 rest = after;
@@ -56,12 +56,12 @@ impl<'a> Iterator for Elements<'a> {
 pub(super) fn expires_s(certificate: &[u8]) -> Option<i64> {
     let signed = Elements(certificate).next()?.elements(SEQUENCE)?.next()?.elements(SEQUENCE)?;
     let mut fields = signed.skip_while(|field| field.tag == VERSION);
-    // after serial number, algorithm and issuer
+    // the fields before it are the serial number, the algorithm and the issuer
     let validity = fields.nth(3)?.elements(SEQUENCE)?;
     time_s(validity.last()?)
 }
 
-/// Unix time of `YYMMDDhhmmssZ` (1950 to 2049) or `YYYYMMDDhhmmssZ`.
+/// Parses a time such as `YYMMDDhhmmssZ` (for 1950 to 2049) or `YYYYMMDDhhmmssZ`, and returns Unix time.
 fn time_s(time: Element<'_>) -> Option<i64> {
     let digits = std::str::from_utf8(time.content).ok()?.strip_suffix('Z')?;
     let (year, rest) = match time.tag {

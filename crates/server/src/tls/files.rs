@@ -1,4 +1,5 @@
-//! Certificate, key, and the authorities of clients, as PEM files. Errors never quote the content.
+//! The PEM files with the server's certificate, its key, and the authorities for clients. Errors never quote
+//! their content.
 
 use super::der::expires_s;
 use crate::watched::{self, Source};
@@ -16,21 +17,21 @@ const BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// The certificate, followed by intermediate certificates.
+    /// File with the server's certificate, followed by intermediate certificates.
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// Verification of clients' certificates; `None`: clients need no certificate.
+    /// How certificates of clients are verified. `None` if clients are not asked for one.
     pub(crate) clients: Option<Clients>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Clients {
-    /// Certificates of the authorities that sign clients' certificates.
+    /// File with the certificates of the authorities that may sign clients' certificates.
     pub(crate) ca: PathBuf,
     pub(crate) auth: ClientAuth,
 }
 
-/// Whether clients need a certificate. Any certificate that a client shows must be valid.
+/// Whether each client must show a certificate. A certificate that is shown must be valid in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientAuth {
     Required,
@@ -42,19 +43,20 @@ pub(crate) struct Texts {
     cert: String,
     key: String,
     clients_ca: Option<String>,
-    /// True if every user of this machine can read the key.
+    /// True if every user of this machine may read the key's file.
     is_key_public: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Arc<ServerConfig>,
-    /// Unix time at which the server's certificate expires; 0 if unknown.
+    /// Unix time at which the server's certificate expires, or 0 if it is unknown.
     pub(crate) expires_s: i64,
 }
 
 impl TlsFiles {
-    /// Checks that the files are valid and belong together. Returns a warning if the key is not protected.
+    /// Checks that the files are valid and belong together. Returns a warning if other users can read the
+    /// key.
     pub(crate) fn check(&self) -> Result<Option<String>, String> {
         let texts = self.read()?;
         self.parse(&texts)?;
@@ -75,7 +77,8 @@ impl TlsFiles {
             .with_single_cert(chain, key)
             .map_err(|error| self.pair_error(&error))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Sessions are not resumed: they would hold memory, and outlive a change of the authorities.
+        // Sessions are not resumed: they would take memory, and clients could continue them after the
+        // authorities have changed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Loaded { config: Arc::new(config), expires_s })

@@ -1,4 +1,4 @@
-//! Decisions of a service whose answers the test delays.
+//! The tests decide when the service that authenticates callers answers, and what.
 
 use crate::auth::tests::auth_of;
 use crate::auth::{Access, Auth, Caller, Credential, Original, Presented};
@@ -67,7 +67,7 @@ impl Setup {
     }
 }
 
-/// Lets the sender of a question write to tenant `a`.
+/// Answers a question so that the caller may write to tenant `a`.
 async fn allow(mut question: BufReader<TcpStream>) {
     let answer = "HTTP/1.1 200 OK\r\nX-Scope-OrgID: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     question.write_all(answer.as_bytes()).await.unwrap();

@@ -1,5 +1,3 @@
-//! Valid and invalid tokens.
-
 use super::key::{Algorithm, Origin};
 use super::*;
 use crate::auth::tests::ready;
@@ -25,7 +23,6 @@ fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// An issuer with two algorithms.
 struct Service {
     pair: EcdsaKeyPair,
     random: SystemRandom,
@@ -255,7 +252,6 @@ fn no_wrong_token_is_accepted() {
     assert!(setup.prove(&good).unwrap().is_some());
 }
 
-/// A token with random changes is never accepted, and never causes a panic.
 #[test]
 fn no_change_to_a_token_is_accepted() {
     let service = Service::new();
@@ -356,7 +352,7 @@ fn known_tokens_do_not_wait_behind_a_flood() {
         setup.prove(&known).unwrap().unwrap();
     }
     assert!((1_490..=1_500).contains(&busy), "{busy} of 2000 with 500 a second");
-    // take the only check for unknown networks, and the only check for known networks
+    // other requests occupy the only check for unknown networks, and the only one for known networks
     let held = [Ipv4Addr::new(192, 0, 2, 9).into(), SENDER]
         .map(|address| ready(setup.jwt.checks.begin(address)).unwrap());
     setup.prove(&known).unwrap().unwrap();

@@ -46,7 +46,6 @@ async fn a_body_reserves_little_more_than_was_received() {
     }
 }
 
-/// Large bodies that never end leave room for small ones.
 #[tokio::test]
 async fn a_third_of_the_account_is_left_to_small_bodies() {
     let account = Account::new("inflight", 3 << 20);

@@ -43,7 +43,6 @@ impl Network {
     }
 }
 
-/// All handshakes in progress. Clones are handles of the same list.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingHandshakes(Arc<Mutex<State>>);
 
@@ -53,7 +52,7 @@ struct State {
     most_of_network: usize,
     next: u64,
     handshakes: BTreeMap<u64, Handshake>,
-    /// Number of handshakes by network, without zeros.
+    /// Number of handshakes of each network that has at least one.
     networks: HashMap<Network, usize>,
     peak: usize,
 }
@@ -61,7 +60,7 @@ struct State {
 #[derive(Debug)]
 struct Handshake {
     network: Network,
-    /// Start of the wait for the client; `None` while the server has to compute.
+    /// Since when the server has been waiting for the client. `None` while the server has to compute.
     waits_since: Option<Instant>,
     displaced: Arc<Notify>,
 }
@@ -72,7 +71,7 @@ pub(super) enum Entry {
     Refused,
 }
 
-/// A handshake in progress. Dropping it makes room.
+/// A handshake in progress. When this is dropped, another handshake may begin.
 #[derive(Debug)]
 pub(crate) struct Pending {
     all: PendingHandshakes,
@@ -130,7 +129,8 @@ impl State {
         self.handshakes.len() < self.most && self.count_of(network) < self.most_of_network
     }
 
-    /// Number of the handshake that makes room for a new handshake of `network`, if any does.
+    /// Chooses the handshake that must make room for a new handshake of `network`. `None` if the new one must
+    /// be refused.
     fn displaced_by(&self, network: Network, now: Instant) -> Option<u64> {
         let count = self.count_of(network);
         if count < self.most_of_network {
@@ -183,12 +183,12 @@ impl Pending {
         self.displaced.notified().await;
     }
 
-    /// Records that the client's message is complete. The handshake now waits for a processor.
+    /// Records that the client's first message has arrived completely, and that the server has to answer.
     pub(super) fn has_client_hello(&self) {
         self.set_waits_since(None);
     }
 
-    /// Records that the server's answer is on its way to the client.
+    /// Records that the server has answered, and waits for the client again.
     pub(super) fn has_answer(&self) {
         self.set_waits_since(Some(Instant::now()));
     }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// After random arrivals and ends, the bounds hold and the counts agree. A network without handshakes is
-    /// refused only if no network has two.
+    /// refused only if no other network has two or more.
     #[test]
     fn bounds_hold_and_newcomers_are_served() {
         let mut rng = Rng::announced();

@@ -1,5 +1,3 @@
-//! Limits read from sample trees of `/proc` and `/sys`.
-
 use super::*;
 use std::fs;
 
@@ -38,7 +36,7 @@ fn version_2() {
     check(&[V2], "0::/a\n", &files, None);
     check(&[V2], "0::/\n", &files, None);
     check(&[V2], "", &files, None);
-    // without mountinfo, at the usual mount point
+    // if mountinfo is missing, the usual mount point is used
     check(&[], "0::/a/b\n", &files, Some((512, "a/b/memory.max")));
 }
 
@@ -92,12 +90,12 @@ fn a_container_may_see_only_its_own_group() {
     let files = [("memory/memory.limit_in_bytes", "512\n")];
     check(&[&own], groups, &files, Some((512, "memory/memory.limit_in_bytes")));
     check(&[&own], "4:memory:/docker/7/inner\n", &files, Some((512, "memory/memory.limit_in_bytes")));
-    // a path that does not exist under the mount
+    // the group's path does not exist below the mount point
     check(&[V1], groups, &files, Some((512, "memory/memory.limit_in_bytes")));
     check(&[V2], "0::/kubepods/pod1\n", &[("memory.max", "512")], Some((512, "memory.max")));
-    // outside of the namespace
+    // the group is outside of the process' namespace
     check(&[V2], "0::/../other\n", &[("memory.max", "512")], Some((512, "memory.max")));
-    // an ancestor's limit that only the statistics show
+    // the limit of an ancestor, which only the statistics show
     let stat = "cache 0\nhierarchical_memory_limit 300\nhierarchical_memsw_limit 700\n";
     let files = [("memory/memory.limit_in_bytes", "512\n"), ("memory/memory.stat", stat)];
     check(&[&own], groups, &files, Some((300, "memory/memory.stat")));

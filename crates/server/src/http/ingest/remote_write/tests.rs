@@ -38,7 +38,7 @@ fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     tokio::spawn(async move { remote_write(State(app), anonymous(), HeaderMap::new(), body).await.status() })
 }
 
-/// Requests inside the two gates: for known series, and for creating series.
+/// Returns how many requests are inside the gate for known series, and inside the gate for creating series.
 fn inside(app: &App) -> (usize, usize) {
     app.node.writes().gates.inside()
 }
