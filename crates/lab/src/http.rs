@@ -1,4 +1,5 @@
-//! HTTP/1.1 client with one kept-alive connection. It reports exactly how each request ended.
+//! HTTP/1.1 client with one connection, which it keeps open. It says of each failed request whether it can have
+//! reached the target.
 //!
 //! It connects only to loopback addresses and to hosts that the user has allowed.
 
@@ -21,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Default time limit of a request. After a timeout, the request's outcome is unknown.
+/// Default time limit of a request. If it passes, nobody knows whether the target has processed the request.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -92,10 +93,10 @@ impl Endpoint {
     }
 }
 
-/// Why there is no answer.
+/// Reason why a request got no answer.
 #[derive(Debug, Clone)]
 pub enum Failure {
-    /// The request was not sent.
+    /// The request was not sent, because no connection could be opened.
     Connect(String),
     /// The connection broke. The target may have processed the request.
     Broken(String),
@@ -133,13 +134,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The header `Retry-After`, if it is a number of seconds.
+    /// Seconds in the header `Retry-After`. `None` if there is no such header or it contains a date.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// The beginning of the body, for people.
     pub fn text(&self) -> String {
         const SHOWN: usize = 300;
         let text = String::from_utf8_lossy(&self.body[..self.body.len().min(SHOWN)]);
@@ -180,7 +180,6 @@ impl Drop for Connection {
 }
 
 impl Client {
-    /// A client that sends `headers` with each request.
     pub fn new(endpoint: Endpoint, mut headers: HeaderMap, timeout: Duration) -> Self {
         if !headers.contains_key(HOST) {
             headers.insert(HOST, endpoint.authority.clone());
@@ -254,7 +253,7 @@ async fn open(endpoint: &Endpoint) -> Result<Connection> {
 async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(async move {
-        // the sender of the request sees the errors
+        // the same error is returned to the sender of the request
         connection.await.ok();
     });
     Ok(Connection { sender, driver })
@@ -265,7 +264,7 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Percent-encoded characters: all except the unreserved characters of RFC 3986.
+/// All characters that must be percent-encoded: those that RFC 3986 does not call unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 pub fn percent(text: &str) -> PercentEncode<'_> {

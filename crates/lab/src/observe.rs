@@ -37,20 +37,20 @@ use scrape::Scrape;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Maximum number of the target's events that are reported individually.
+/// Maximum number of events of the target in a result. Further events are dropped.
 const EVENTS_MAX: usize = 100;
 
-/// Sources of observation, all optional.
+/// Says where the target can be observed. Everything is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObserveOptions {
     pub pid: Option<u32>,
-    /// Directory under `/sys/fs/cgroup`. By default, the group of the target's process.
+    /// Control group of the target, a directory under `/sys/fs/cgroup`. By default, the group of the target's process.
     pub cgroup: Option<std::path::PathBuf>,
     /// URL of the target's own metrics, such as `http://127.0.0.1:9009/metrics`.
     pub metrics_url: Option<String>,
     pub headers: Vec<(String, String)>,
     pub access: Access,
-    /// Data directory of the target, whose disk is observed.
+    /// Data directory of the target. The disk that stores it is observed.
     pub data_dir: Option<std::path::PathBuf>,
 }
 
@@ -60,7 +60,7 @@ pub struct Observation {
     looked: Instant,
     process: Option<TargetProcess>,
     cgroup: Option<Cgroup>,
-    /// True if the options name the control group. Then all its processes count as the target.
+    /// True if the user has named the control group, so that all its processes count as the target.
     cgroup_named: bool,
     disk: Option<Disk>,
     network: Network,
@@ -91,7 +91,7 @@ impl Look {
         self.events.push(text.into());
     }
 
-    /// Value set in this second.
+    /// Value that was set under this name in the current second.
     fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|(n, ..)| n == name).map(|(.., value)| *value)
     }
@@ -103,7 +103,7 @@ impl Observation {
         let process = options.pid.map(TargetProcess::new).transpose()?;
         let cgroup = match &options.cgroup {
             Some(path) => Some(Cgroup::open(path)?),
-            // a group without a limit adds nothing to the figures of the process
+            // a control group without limits would only repeat the figures of the process
             None => options.pid.and_then(Cgroup::of_process).filter(Cgroup::is_limited),
         };
         let disk = match &options.data_dir {
@@ -190,9 +190,9 @@ impl Observation {
         self.restarts += look.restarts;
     }
 
-    /// The run has restarted the target as process `pid`.
+    /// Called when the run has restarted the target as process `pid`.
     pub fn target_is(&mut self, pid: u32) {
-        // if the new process has already ended, the next second detects it
+        // a process that has already ended again is noticed in the next second
         self.process = TargetProcess::new(pid).ok().or(self.process.take());
         self.network = Network::new(Some(pid));
         if let Some(scrape) = &mut self.scrape {
@@ -200,7 +200,7 @@ impl Observation {
         }
     }
 
-    /// Adds saturation, restarts, versions and peaks.
+    /// Adds what was observed to the result: events, restarts, saturation, the version of the target, and peaks.
     pub async fn end(self, result: &mut RunResult) {
         result.totals.restarts = result.totals.restarts.max(self.restarts);
         result.events.extend(self.events);
@@ -227,7 +227,8 @@ impl Observation {
     }
 }
 
-/// Relates the target's resource usage to the load of all generators.
+/// Computes how much of its resources the target needs per sample and per series. The load is that of all generators
+/// together.
 pub(crate) fn compare_with_load(result: &mut RunResult) {
     let observed = &mut result.observed;
     let used = |name: &str| observed.get(name).copied().filter(|used| *used > 0.0);
@@ -246,7 +247,8 @@ pub(crate) fn compare_with_load(result: &mut RunResult) {
     }
 }
 
-/// Rate of a kernel counter. After a reset, it counts from zero.
+/// Growth per second of a kernel counter. If the counter is lower than before, it was reset and has counted from zero
+/// since.
 fn rate(now: u64, before: u64, seconds: f64) -> f64 {
     if now >= before { (now - before) as f64 / seconds } else { now as f64 / seconds }
 }

@@ -39,24 +39,24 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunResult {
-    /// [`FORMAT`] of the writing program.
+    /// [`FORMAT`] of the program that wrote the result.
     pub format: u32,
     pub name: String,
-    /// Without secrets.
+    /// Text of the scenario, without secrets.
     pub scenario: String,
-    /// As `key = value`.
+    /// Changes to the scenario by `--set`, as `key = value`.
     pub overrides: Vec<String>,
     pub seed: u64,
-    /// Without credentials.
+    /// URL of the target, without credentials.
     pub target: String,
-    /// Of the lab and, if known, of the target.
+    /// Versions of the lab and, if known, of the target.
     pub versions: BTreeMap<String, String>,
     pub machine: Machine,
-    /// Part of the fleet, and number of parts.
+    /// Number of the part of the load that this machine generated, and the number of parts.
     pub part: (u32, u32),
     pub begun_ms: i64,
     pub wall_s: f64,
-    /// The run ended early, so the verdict is not about the whole scenario.
+    /// True if the run ended early, so that the verdict does not apply to the whole scenario.
     pub partial: bool,
     pub events: Vec<Event>,
     pub timeline: Timeline,
@@ -68,11 +68,11 @@ pub struct RunResult {
     pub verdict: Vec<Judgement>,
     pub account: Vec<AccountFigure>,
     pub saturated: Option<Saturation>,
-    /// Figures of the observation that are not in the timeline.
+    /// Other observed figures, which are not in the timeline.
     pub observed: BTreeMap<String, f64>,
-    /// Reasons to mistrust the figures.
+    /// Reasons why the figures may say less about the target than they seem to.
     pub warnings: Vec<String>,
-    /// What the run does not show.
+    /// Explains what this run cannot show about the target.
     pub notes: Vec<String>,
 }
 
@@ -80,63 +80,62 @@ pub struct RunResult {
 #[serde(default)]
 pub struct Step {
     pub name: String,
-    /// From the start of the load to the start of the phase.
+    /// Start of the phase in seconds from the start of the load.
     pub from_s: f64,
-    /// From the start of the load to the end of the phase.
     pub to_s: f64,
-    /// Multiple of the scenario's base load.
+    /// Load during the phase as a multiple of the scenario's base load.
     pub factor: f64,
     pub offered_samples_per_s: f64,
     pub samples_per_s: f64,
     pub latency: Quantiles,
-    /// Attempts without success.
+    /// Attempts that did not succeed.
     pub refused: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
-    /// Samples that were due during the run.
+    /// Samples that should have been sent during the run.
     pub samples_offered: u64,
     pub samples_acknowledged: u64,
     pub samples_per_s: f64,
-    /// Retries are not counted.
+    /// Number of requests. Each counts once, even if it was retried.
     pub requests: u64,
-    /// Including retries.
+    /// Number of attempts to send a request, including retries.
     pub attempts: u64,
     pub succeeded: u64,
     pub bytes: u64,
-    /// By outcome: a status such as `204`, or `connect`, `broken`, `timeout`.
+    /// Number of attempts with each outcome: a status such as `204`, or `connect`, `broken`, `timeout`.
     pub by_reason: BTreeMap<String, u64>,
     pub said: BTreeMap<String, String>,
-    /// Retryable refusals without `Retry-After`.
+    /// Refusals that permit a retry, but do not say in `Retry-After` when.
     pub without_retry_after: u64,
     pub rejected: u64,
     pub given_up: u64,
-    /// Scheduled requests that were never sent.
+    /// Scheduled requests that the generator never sent.
     pub unsent: u64,
-    /// Requests answered with success for which the target reported fewer samples written than were sent.
+    /// Successful requests for which the target reported that it had written fewer samples than were sent.
     pub short: u64,
-    /// Maximum number of series at the same time.
+    /// Maximum number of series that were active at the same time.
     pub series_active: u64,
     pub series_distinct: u64,
     pub latency: Quantiles,
-    /// Requests with at least one new series.
+    /// Latency of requests with at least one new series.
     pub latency_new: Quantiles,
-    /// Requests with known series only.
+    /// Latency of requests without new series.
     pub latency_known: Quantiles,
-    /// Single attempts with success.
+    /// Duration of successful attempts, without waiting and retries.
     pub service: Quantiles,
     pub refusal: Quantiles,
     /// Time from the acknowledgement of a sample until queries return it.
     pub freshness: Quantiles,
-    /// Probed samples that were not visible in time.
+    /// Probed samples that queries did not return in time.
     pub invisible: u64,
-    /// Generator lag: time from when a request could be sent until it was sent.
+    /// Generator lag: how much later than possible requests were sent.
     pub lag: Quantiles,
     pub generator_cpu_s: Option<f64>,
     pub restarts: u64,
-    /// Longest time without any success.
+    /// Longest time in which no request succeeded.
     pub silence_s: f64,
 }
 
@@ -154,19 +153,19 @@ pub struct ReadTotals {
     pub bytes: u64,
 }
 
-/// A rule and the measured value.
+/// Outcome of one rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Judgement {
-    /// Name in the scenario, such as `p99`.
+    /// Name of the rule in the scenario, such as `p99`.
     pub rule: String,
     /// Permitted value with its unit: `≤ 1 s`.
     pub limit: String,
-    /// Measured value with its unit, or the reason why there is none.
+    /// Measured value with its unit, or why there is none.
     pub measured: String,
-    /// True if there is no measured value. The rule is then neither kept nor broken.
+    /// True if nothing was measured, so that it is unknown whether the rule was kept.
     pub unmeasured: bool,
-    /// False also for an unmeasured rule.
+    /// True if the rule was kept. False if it is unknown.
     pub pass: bool,
 }
 
@@ -176,7 +175,7 @@ pub struct AccountFigure {
     pub what: String,
     pub value: f64,
     pub unit: String,
-    /// Name of the measured figure: see [`RunResult::figure`].
+    /// Name of the figure that this run measured, which [`RunResult::figure`] can look up.
     pub ours: Option<String>,
     pub note: String,
 }
@@ -184,9 +183,9 @@ pub struct AccountFigure {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saturation {
-    /// Such as `target CPU` or `disk vda`.
+    /// Name of the resource, such as `target CPU` or `disk vda`.
     pub resource: String,
-    /// Time of the first saturation, in seconds since the start.
+    /// When the resource was used up, in seconds since the start.
     pub at_s: f64,
     pub why: String,
 }
@@ -206,19 +205,19 @@ impl RunResult {
         }
     }
 
-    /// Of all mixes together. `None` without queries.
+    /// Queries per second of all query mixes together. `None` if there were no queries.
     pub fn queries_per_s(&self) -> Option<f64> {
         self.reads.iter().map(|reads| reads.queries_per_s).reduce(|a, b| a + b)
     }
 
-    /// Successful share of the queries of all mixes. `None` without queries.
+    /// Share of all mixes' queries that succeeded. `None` if there were no queries.
     pub fn read_pass_rate(&self) -> Option<f64> {
         let (queries, succeeded) =
             self.reads.iter().fold((0, 0), |(q, s), reads| (q + reads.queries, s + reads.succeeded));
         (queries > 0).then(|| succeeded as f64 / queries as f64)
     }
 
-    /// p99 of the slowest mix, because percentiles cannot be added.
+    /// p99 of the query mix that has the highest. Percentiles of several mixes cannot be combined.
     pub fn read_p99_s(&self) -> Option<f64> {
         let measured = self.reads.iter().filter(|reads| reads.latency.count > 0);
         measured.map(|reads| reads.latency.p99_s).reduce(f64::max)
@@ -228,7 +227,6 @@ impl RunResult {
         serde_json::to_string_pretty(self)
     }
 
-    /// Reads the output of [`Self::to_json`].
     pub fn from_json(text: &str) -> Result<Self> {
         let result: Self = serde_json::from_str(text).context("the file is not a result of a run")?;
         ensure!(
@@ -240,7 +238,8 @@ impl RunResult {
         Ok(result)
     }
 
-    /// Replaces `path` as a whole, so a full disk never leaves half a result.
+    /// Writes the result to `path`. If that fails, for example because the disk is full, an older result is still
+    /// there.
     pub fn save(&self, path: &Path) -> Result<()> {
         files::replace(path, self.to_json()?).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -264,19 +263,19 @@ impl Judgement {
 }
 
 impl Totals {
-    /// Successful share of the attempts. `None` without attempts.
+    /// Share of the attempts that succeeded. `None` without attempts.
     pub fn pass_rate(&self) -> Option<f64> {
         (self.attempts > 0).then(|| self.succeeded as f64 / self.attempts as f64)
     }
 
-    /// Acknowledged share of the scheduled samples. `None` without a schedule.
+    /// Share of the scheduled samples that were acknowledged. `None` if nothing was scheduled.
     pub fn achieved(&self) -> Option<f64> {
         (self.samples_offered > 0).then(|| self.samples_acknowledged as f64 / self.samples_offered as f64)
     }
 }
 
 impl ReadTotals {
-    /// Successful share of the queries. `None` without queries.
+    /// Share of the queries that succeeded. `None` without queries.
     pub fn pass_rate(&self) -> Option<f64> {
         (self.queries > 0).then(|| self.succeeded as f64 / self.queries as f64)
     }

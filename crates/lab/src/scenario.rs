@@ -40,20 +40,21 @@ use std::collections::BTreeMap;
 
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Description of a run, independent of machine and time.
+/// Description of a run, which can be repeated on any machine at any time.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
     pub name: String,
     pub about: String,
-    /// A different seed gives different series.
+    /// Seed of all random choices. A different seed gives different series.
     pub seed: u64,
     pub duration: Span,
-    /// Factor for the size of the load. 1 is the load as written.
+    /// Multiplies the size of the load. With 1, the load is as written.
     pub scale: f64,
-    /// Dimension that `scale` multiplies.
+    /// Says what `scale` multiplies, for example the number of writers.
     pub scales: Scales,
-    /// Divides the duration and all times of the shape and the faults, but not the intervals of series.
+    /// Shortens a run: the duration and the times of its shape and faults are divided by this, but not the intervals
+    /// between samples.
     pub compress: f64,
     pub target: TargetSpec,
     pub load: Load,
@@ -68,7 +69,7 @@ pub struct Scenario {
     pub notes: Vec<String>,
 }
 
-/// Dimension that [`Scenario::scale`] multiplies.
+/// What [`Scenario::scale`] multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scales {
@@ -79,7 +80,7 @@ pub enum Scales {
     Tenants,
 }
 
-/// Generated load: tenants × writers × metrics × series.
+/// Size and behaviour of the generated load. It has `tenants × writers × metrics × series_per_metric` series.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
@@ -87,43 +88,45 @@ pub struct Load {
     pub writers: u32,
     pub connections: u32,
     pub metrics: Count,
-    /// Number of scrape targets of each writer.
+    /// Number of scrape targets of each writer. Each target has one series of every metric.
     pub series_per_metric: Count,
-    /// Includes the name.
+    /// Number of labels of each series, including the metric name.
     pub labels: usize,
     pub metric_name_bytes: Option<usize>,
     /// Names of labels beyond the tenth are padded to this length.
     pub label_name_bytes: Option<usize>,
     pub label_value_bytes: Option<usize>,
-    /// Labels whose values repeat across the targets: name to number of values.
+    /// Additional labels with a repeating set of values, for example `rack = 20` for 20 racks.
     pub cycles: BTreeMap<String, u64>,
-    /// Share of series in classic histograms (`_bucket` with `le`, `_count`, `_sum`).
+    /// Share of the series that belong to classic histograms (`_bucket` with `le`, `_count`, `_sum`).
     pub histograms: f64,
     pub histogram_buckets: u32,
     pub values: ValueModel,
-    /// Sampling interval. By default, it follows from `rate`, or is at most 15 s.
+    /// Time between the samples of a series. By default, it is computed from `rate`, or is at most 15 s.
     pub interval: Option<Span>,
-    /// Samples per second of the base load, of all tenants. By default, it follows from series and interval.
+    /// Samples per second of all tenants together at base load. By default, it is computed from the number of series
+    /// and the interval.
     pub rate: Option<Count>,
-    /// Number of samples of each series after which the load ends.
+    /// The load ends when each series has this number of samples.
     pub rounds: Option<u32>,
-    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. By default, chosen so that the last samples
-    /// are current.
+    /// Timestamp of the first samples: `-1h`, or Unix seconds or milliseconds. By default, it is chosen so that the
+    /// timestamps end at the current time.
     pub start: Option<String>,
-    /// Generators of one target need different numbers.
+    /// Number of the first writer. Generators that load the same target need different numbers to send different
+    /// series.
     pub first_writer: u32,
     pub value_interval: Option<Span>,
     pub series_interval: Option<Span>,
     pub metric_interval: Option<Span>,
-    /// Spreads the replacement of series over this share of the interval, from 0 to 1.
+    /// Spreads the replacement of series over this share (0 to 1) of the interval in which they are replaced.
     pub jitter: f64,
     /// Each writer begins at a random time within this share of the interval. With 0, writers are evenly spread.
     pub start_jitter: f64,
     pub batch: u32,
     pub model: Model,
-    /// History written before the load, as fast as possible.
+    /// Writes samples of this much time before the load begins, as fast as possible.
     pub history: Option<Span>,
-    /// By default, the interval of the load.
+    /// Time between the samples of the history. By default, that of the load.
     pub history_interval: Option<Span>,
     pub backoff_min: Span,
     pub backoff_max: Span,
@@ -134,38 +137,39 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
-    /// Requests follow a schedule, regardless of answers. Latency counts from the scheduled start.
+    /// Requests are sent on a schedule, however fast the target answers. Latency counts from the scheduled start.
     #[default]
     Open,
-    /// Each connection sends its next request when the previous request is answered.
+    /// A connection sends its next request as soon as the previous one is answered.
     Closed,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerifySpec {
-    /// True to read back every acknowledged sample after the run.
+    /// True to read every acknowledged sample back after the run.
     pub after: bool,
-    /// Acknowledged samples per second that are queried during the run until they are visible.
+    /// Number of acknowledged samples per second that are queried during the run until they are visible, to measure
+    /// freshness.
     pub probes_per_s: f64,
-    /// Time after which an acknowledged sample counts as invisible.
+    /// A probed sample counts as invisible if queries have not returned it after this time.
     pub invisible_after: Span,
-    /// Time from the start of the read-back in which late samples may appear.
+    /// Samples that are missing when the read-back begins may still appear for this long.
     pub patience: Span,
     pub page: Count,
     pub connections: usize,
-    /// Maximum relative difference of a rounded value. Above, the value is wrong.
+    /// A value that differs relatively by at most this much counts as rounded instead of wrong.
     pub tolerance: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunLimits {
-    /// Sent samples after which the run ends, including retries.
+    /// The run ends when this number of samples is sent, including retries.
     pub samples: Count,
-    /// Sent bytes after which the run ends.
+    /// The run ends when this number of bytes is sent.
     pub bytes: Size,
-    /// Maximum memory of the generator. By default, half of the available memory.
+    /// A run that needs more memory for the generator is refused. By default, half of the available memory.
     pub memory: Option<Size>,
 }
 
@@ -253,7 +257,7 @@ impl Default for RunLimits {
 }
 
 impl Scenario {
-    /// Parses a scenario, and checks everything that needs no target.
+    /// Parses a scenario and checks everything that can be checked without a target.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(ScenarioError::plain(format!(
@@ -266,11 +270,12 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Parses a scenario and applies overrides such as `load.tenants=20` and `target.read=http://…`.
+    /// Parses a scenario after applying changes such as `load.tenants=20` or `target.read=http://…`.
     ///
-    /// The number of a list's item is its key, as in `reads.0.users=40`. A value that is not valid TOML is a text.
+    /// Items of a list are addressed by their number, as in `reads.0.users=40`. A value that is not valid TOML is
+    /// taken as a string.
     pub fn parse_with(text: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
-        // errors in the file itself are reported first, with lines
+        // errors in the file itself are reported before errors in the overrides, because they have a line number
         let scenario = Self::parse(text)?;
         if overrides.is_empty() {
             return Ok(scenario);

@@ -1,4 +1,4 @@
-//! Views of a result, of a comparison and of a run's progress.
+//! Shows the progress of a run, its result, and comparisons of results.
 
 pub mod compare;
 pub mod html;

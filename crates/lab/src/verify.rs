@@ -30,18 +30,19 @@ pub use check::{Example, Fault};
 
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
-    /// URL prefix of `/api/v1/query`, such as `http://127.0.0.1:9009`.
+    /// The prefix to which `/api/v1/query` is appended, such as `http://127.0.0.1:9009`.
     pub read_url: String,
     pub headers: Vec<(String, String)>,
     pub access: Access,
-    /// Time from the start of the verification in which samples may appear. Some targets make acknowledged samples
-    /// visible late.
+    /// Missing samples may still appear for this long after the verification began, because some targets make
+    /// acknowledged samples visible late.
     pub patience: Duration,
     pub page_samples: u64,
     pub connections: usize,
     pub timeout: Duration,
     pub examples_max: usize,
-    /// Maximum relative difference of a rounded value. 0 compares bit by bit.
+    /// A value that differs relatively by at most this much counts as rounded instead of wrong. With 0, values are
+    /// compared bit by bit.
     pub tolerance: f64,
 }
 
@@ -61,7 +62,7 @@ impl VerifyOptions {
     }
 }
 
-/// URL for queries, by the conventions of Prometheus, Cortex and VictoriaMetrics.
+/// Derives the URL for queries from the URL for writing, by the conventions of Prometheus, Cortex and VictoriaMetrics.
 pub fn read_url_for(write_url: &str) -> String {
     let url = write_url.split('?').next().unwrap_or(write_url);
     for (write, read) in [
@@ -78,27 +79,28 @@ pub fn read_url_for(write_url: &str) -> String {
     url.to_owned()
 }
 
-/// Result of a verification, in samples.
+/// Result of a verification. All counts are numbers of samples unless their name says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VerifyReport {
     pub acknowledged: u64,
-    /// Acknowledged samples that were found, with any value.
+    /// Acknowledged samples that queries returned, whatever their value.
     pub read_back: u64,
-    /// Acknowledged samples that were not found.
+    /// Acknowledged samples that queries did not return.
     pub lost: u64,
-    /// Further samples of a series with the same timestamp.
+    /// Samples that a query returned in addition to another sample with the same series and timestamp.
     pub doubled: u64,
-    /// Samples found with a wrong value.
+    /// Samples that queries returned with a wrong value.
     pub wrong: u64,
-    /// Samples found with a value within [`VerifyOptions::tolerance`].
+    /// Samples that queries returned with a slightly different value, within [`VerifyOptions::tolerance`].
     pub rounded: u64,
-    /// Samples at timestamps for which none was sent.
+    /// Samples that queries returned although none was sent with that timestamp.
     pub unexpected: u64,
-    /// Samples found although they were not acknowledged. This is allowed, because an answer may be lost.
+    /// Samples that queries returned although the target had not acknowledged them. This is no fault, because the
+    /// acknowledgement may have been lost.
     pub unacknowledged: u64,
     pub late: u64,
-    /// Series of other runs with the same metric names.
+    /// Series with the same metric names that this run did not send. They usually come from other runs.
     pub foreign_series: u64,
     pub queries: u64,
     pub wall_s: f64,
@@ -106,7 +108,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// True if every acknowledged sample was found once with the right value, and no sample was unexpected.
+    /// True if queries returned every acknowledged sample once with the right value, and no unexpected samples.
     pub fn is_good(&self) -> bool {
         [self.lost, self.doubled, self.wrong, self.unexpected].iter().all(|n| *n == 0)
             && self.read_back == self.acknowledged
@@ -116,7 +118,7 @@ impl VerifyReport {
         serde_json::to_string_pretty(self)
     }
 
-    /// Adds the report of another query, tenant or machine.
+    /// Adds the report on other samples, for example those of another tenant or machine.
     pub fn join(&mut self, other: &Self, examples_max: usize) {
         let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;
         self.acknowledged += acknowledged;
@@ -172,7 +174,7 @@ pub async fn verify(
         tasks.spawn(async move { job.work(client).await });
     }
     let mut tick = tokio::time::interval(Duration::from_millis(250));
-    // even the shortest verification is reported once
+    // so that even the shortest verification is reported once
     observer.progress(&job.progress(begin));
     loop {
         tokio::select! {
@@ -198,7 +200,8 @@ struct Job {
     ledger: Ledger,
     queries: Queries,
     next: AtomicU64,
-    /// How often a query must be halved before the target answers, as known so far.
+    /// How often queries must be halved before the target answers, as far as is known. Later queries are halved at
+    /// once.
     halvings: AtomicU32,
     path: String,
     patient_until: Instant,
@@ -207,10 +210,10 @@ struct Job {
 
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Maximum number of halvings. If a 256th of a query gets no answer, the size is not the cause.
+/// A query is halved at most this often. If the target does not even answer a 256th of it, the size is not the cause.
 const HALVINGS_MAX: u32 = 8;
 
-/// Advice if the target refuses even the smallest part of a query.
+/// Added to the error if the target refuses a query that cannot be halved again.
 const NO_ROOM: &str =
     "the target refuses even a small part of a query: reduce the samples per query (--page, verify.page)";
 
@@ -246,7 +249,7 @@ impl Job {
         }
     }
 
-    /// Repeats a query until all its samples are found or the patience has run out, and counts the outcome.
+    /// Repeats a query until it returns all its samples or the time for late samples is over, and counts the outcome.
     async fn settle(
         &self,
         client: &mut Client,

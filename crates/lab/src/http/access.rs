@@ -1,4 +1,4 @@
-//! Permitted targets, and credentials for encrypted connections.
+//! Says to which hosts the lab may connect, and with which TLS credentials.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -9,10 +9,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// Permitted targets, and TLS files for reaching them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Permitted hosts other than this machine.
+    /// Hosts to which the lab may connect, in addition to this machine.
     pub hosts: Vec<String>,
     pub tls: TlsFiles,
 }
@@ -20,9 +19,9 @@ pub struct Access {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsFiles {
-    /// CA certificates; by default, those of the system.
+    /// Certificates of trusted authorities. By default, those of the operating system.
     pub ca: Option<PathBuf>,
-    /// Client certificate chain, for mutual TLS.
+    /// Certificate chain that the client presents, for mutual TLS.
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
 }
@@ -48,7 +47,7 @@ impl TlsFiles {
         Self { ca: within(&self.ca), cert: within(&self.cert), key: within(&self.key) }
     }
 
-    /// Reads the files. An error names the invalid file.
+    /// Reads the files. If one of them is invalid, the error names it.
     pub fn config(&self) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -72,7 +71,7 @@ impl TlsFiles {
     fn roots(&self) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         let Some(ca) = &self.ca else {
-            // some of the system's certificates may be unreadable
+            // unreadable certificates are skipped, because the operating system may have some
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             return Ok(roots);
         };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A greater memory limit means no limit. Version 1 states the largest possible number of pages.
+/// Limits above this mean that there is none: version 1 of control groups writes a huge number instead.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// Control group of a process, if the process has its own group.
+    /// Finds the control group of a process. `None` if the process is in the root group.
     pub(super) fn of_process(pid: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let path = |line: &str| {
@@ -53,7 +53,7 @@ impl Cgroup {
         self.memory_limit().is_some() || self.cpu_limit().is_some()
     }
 
-    /// The oldest process of the control group.
+    /// Process with the lowest id in the control group, which is usually the one that was started first.
     pub(super) fn main_process(&self) -> Option<u32> {
         self.read("cgroup.procs")?.lines().filter_map(|pid| pid.parse().ok()).min()
     }
@@ -109,7 +109,7 @@ impl Cgroup {
         }
     }
 
-    /// Memory that the kernel cannot reclaim at once: without inactive file pages.
+    /// Memory that the kernel cannot reclaim at once. Pages of files that were not used recently are subtracted.
     fn memory(&self) -> Option<u64> {
         let all = self.number("memory.current").or_else(|| self.number("memory.usage_in_bytes"))?;
         let idle = self.field("memory.stat", "total_inactive_file");
@@ -137,7 +137,7 @@ impl Cgroup {
         (quota > 0.0).then_some(quota / period)
     }
 
-    /// Periods of the CPU limit, and throttled periods.
+    /// Number of scheduling periods with a CPU limit, and how many of them were throttled.
     fn periods(&self) -> Option<(u64, u64)> {
         Some((self.field("cpu.stat", "nr_periods")?, self.field("cpu.stat", "nr_throttled")?))
     }

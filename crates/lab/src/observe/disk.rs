@@ -1,4 +1,4 @@
-//! Disk with the target's data, and the figures of iostat.
+//! The disk that stores the target's data, with the same figures as iostat.
 
 use super::{Look, rate};
 use anyhow::Result;
@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Unit of `/proc/diskstats` for any disk.
+/// The kernel counts in sectors of this size, whatever the real sector size of the disk.
 const SECTOR_BYTES: f64 = 512.0;
 
 #[derive(Debug)]
@@ -19,10 +19,10 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// The disk of a directory. `None` if there is none, as in a memory file system.
+    /// Finds the disk that stores a directory. `None` if there is none, for example if the file system is in memory.
     pub(super) fn of(dir: &Path) -> Result<Option<Self>> {
         let dev = fs::metadata(dir)?.dev();
-        // as glibc's gnu_dev_major and gnu_dev_minor
+        // splits the device number like `gnu_dev_major` and `gnu_dev_minor` of glibc
         let device = ((dev >> 8) & 0xfff | (dev >> 32) & !0xfff, dev & 0xff | (dev >> 12) & !0xff);
         let before = stats(device);
         Ok(before.is_some().then_some(Self { device, before, written_bytes: 0.0 }))
@@ -34,7 +34,7 @@ impl Disk {
         }
     }
 
-    /// Adds the differences of the disk's counters to `look` (`Documentation/admin-guide/iostats.rst` in Linux).
+    /// Computes figures from the growth of the disk's counters (`Documentation/admin-guide/iostats.rst` in Linux).
     fn compare(&mut self, now: DiskStat, seconds: f64, look: &mut Look) {
         let Some(before) = self.before.replace(now.clone()) else { return };
         let requests = (now.reads + now.writes).saturating_sub(before.reads + before.writes);

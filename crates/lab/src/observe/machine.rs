@@ -12,9 +12,9 @@ pub(super) struct Machine {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
     busy: u64,
-    /// Idle while waiting for a disk (iowait).
+    /// Time in which the CPU was idle because of a disk (iowait).
     waiting: u64,
-    /// Taken by the hypervisor (steal).
+    /// Time in which the hypervisor gave the CPU to other machines (steal).
     stolen: u64,
 }
 

@@ -1,4 +1,6 @@
-//! The target's own metrics, under common names. Metrics that are not requested take no memory.
+//! Translates the metrics that different systems expose about themselves into common names.
+//!
+//! Metrics that have no common name take no memory.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +8,8 @@ use std::collections::BTreeMap;
 pub enum Kind {
     Floodmark,
     Cortex,
-    /// Single or cluster.
     VictoriaMetrics,
-    /// carbon (through graphite_exporter) or go-carbon.
+    /// carbon, whose metrics come from graphite_exporter, or go-carbon.
     Carbon,
     Prometheus,
     Other,
@@ -27,18 +28,19 @@ impl Kind {
     }
 }
 
-/// Figures of one scrape, by common name: `own/memory`, `own/series`, `own/samples_in`, …
+/// What one scrape says about the target. Each figure has the same name for all systems, for example `own/memory`,
+/// `own/series` or `own/samples_in`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScrapedFigures {
     pub kind: Kind,
     pub version: Option<String>,
-    /// Values by common name. The value of a counter is its current count.
+    /// Figures by common name. Counters have their current count, not a rate.
     pub values: BTreeMap<&'static str, f64>,
-    /// Start of the process, in seconds since 1970.
+    /// When the target's process started, in seconds since 1970.
     pub started_s: Option<f64>,
 }
 
-/// Source of a common name: the sum over all series of `metric` whose labels contain `label`.
+/// Says how a figure is computed: as the sum over all series of `metric` whose labels contain the text `label`.
 #[derive(Debug)]
 struct Source {
     name: &'static str,
@@ -49,11 +51,11 @@ struct Source {
 #[derive(Debug)]
 enum Metric {
     Is(&'static str),
-    /// Suffix of the name, because carbon's names contain a host name.
+    /// The metric's name ends like this. The names of carbon's metrics begin with the name of the host.
     EndsWith(&'static str),
 }
 
-/// Common names of counters. The timeline has their rates.
+/// Figures that are counters. The timeline shows how fast they grow.
 pub(super) const COUNTERS: [&str; 5] =
     ["own/samples_in", "own/series_created", "own/compactions", "own/flushes", "own/refused"];
 
@@ -138,7 +140,7 @@ static CARBON: [Source; 7] = [
 
 static OTHER: [Source; 1] = [MEMORY];
 
-/// Metrics that exist from the start, and only in one system.
+/// Prefixes of metric names by which a system is recognised. These metrics exist as soon as the system runs.
 const MARKS: [(&str, Kind); 9] = [
     ("floodmark_", Kind::Floodmark),
     ("cortex_", Kind::Cortex),
@@ -151,9 +153,10 @@ const MARKS: [(&str, Kind); 9] = [
     ("go_carbon_", Kind::Carbon),
 ];
 
-/// Reads an exposition. Skips lines that cannot be parsed.
+/// Recognises the system that exposes these metrics, and extracts its figures. Lines that cannot be parsed are
+/// skipped.
 pub fn recognise(text: &str) -> ScrapedFigures {
-    // the more specific system has priority: Cortex and Mimir also have Prometheus' metrics
+    // Cortex and Mimir also have metrics of Prometheus, so the system that comes first in `Kind` is chosen
     let marked = |line: &str| MARKS.iter().find(|(mark, _)| line.starts_with(mark)).map(|(_, kind)| *kind);
     let kind = text.lines().filter_map(marked).min().unwrap_or(Kind::Other);
     let sources: &[Source] = match kind {

@@ -1,4 +1,4 @@
-//! Bytes over the interfaces of the target's network namespace.
+//! Traffic over the network interfaces that the target uses.
 
 use super::{Look, rate};
 use crate::observe::procfs::Process;
@@ -14,12 +14,12 @@ pub(super) struct Network {
 struct Bytes {
     received: u64,
     sent: u64,
-    /// Traffic within the machine. Each byte counts once.
+    /// Traffic from the machine to itself. Each byte is counted once, although it is both sent and received.
     loopback: u64,
 }
 
 impl Network {
-    /// Of process `pid`, or of this process.
+    /// Observes the network namespace of process `pid`, or of this process.
     pub(super) fn new(pid: Option<u32>) -> Self {
         let of = pid.map_or(Process::Own, Process::Id);
         Self { of, before: bytes(of) }

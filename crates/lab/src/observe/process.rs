@@ -1,4 +1,4 @@
-//! Resource usage and identity of the target's process.
+//! Resource usage of the target's process.
 
 use super::{Look, rate};
 use crate::observe::procfs::Process;
@@ -7,7 +7,7 @@ use procfs::process::LimitValue;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A process, identified by id and start time, because ids are reused.
+/// A process is identified by its id and start time, because the kernel reuses ids.
 #[derive(Debug)]
 pub(super) struct TargetProcess {
     pid: u32,
@@ -44,7 +44,7 @@ impl TargetProcess {
         self.started.is_none()
     }
 
-    /// Records that the target now runs as another process.
+    /// Called when the target has been found running as another process.
     pub(super) fn found(&mut self, pid: u32, look: &mut Look) {
         if let Ok(new) = Self::new(pid) {
             look.event(format!("the target was restarted as process {pid}"));
@@ -83,7 +83,7 @@ impl TargetProcess {
             look.set("target/memory", "bytes", rss as f64);
             self.rss_last = rss;
         }
-        // includes peaks between two observations
+        // this also counts peaks that lie between two observations
         self.rss_peak = self.rss_peak.max(process.rss_peak_bytes().unwrap_or(self.rss_last));
         if let Some((now, before)) = process.written_bytes().zip(self.written) {
             look.set("target/written", "bytes/s", rate(now, before, seconds));

@@ -4,7 +4,6 @@ use procfs::prelude::*;
 use procfs::process::{self, Stat, Status};
 use procfs::{CpuInfo, Meminfo};
 
-/// A process: this one, or another by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
     Own,
@@ -27,18 +26,19 @@ impl Process {
         self.open()?.status().ok()
     }
 
-    /// Start in clock ticks since the boot. Ids are reused, so id and start identify a process. `None` for a zombie.
+    /// When the process started, in clock ticks since the boot. Together with its id, this identifies a process.
+    /// `None` if the process has ended, even if it is still a zombie.
     pub fn started_ticks(self) -> Option<u64> {
         self.stat().filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.starttime)
     }
 
-    /// True once all threads of the process have ended. Until then, ports and locks are in use.
+    /// True once all threads of the process have ended. Until then, its ports may be in use and its files locked.
     pub fn is_gone(self) -> bool {
         let threads = self.open().and_then(|process| process.tasks().ok()).map_or(0, Iterator::count);
         self.started_ticks().is_none() && threads <= 1
     }
 
-    /// User and system time of all threads.
+    /// CPU time of all threads, in user mode and in the kernel.
     pub fn cpu_seconds(self) -> Option<f64> {
         self.stat().map(|stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
     }
@@ -47,18 +47,17 @@ impl Process {
         self.status()?.vmrss?.checked_mul(1024)
     }
 
-    /// Maximum resident memory so far.
+    /// Largest resident memory that the process has had so far.
     pub fn rss_peak_bytes(self) -> Option<u64> {
         self.status()?.vmhwm?.checked_mul(1024)
     }
 
-    /// Bytes written to storage.
     pub fn written_bytes(self) -> Option<u64> {
         Some(self.open()?.io().ok()?.write_bytes)
     }
 }
 
-/// Memory available without swapping.
+/// Memory of the machine that can be used without swapping.
 pub fn memory_available_bytes() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }
@@ -79,7 +78,7 @@ mod tests {
     #[test]
     fn own_process_is_read_and_a_missing_one_is_gone() {
         assert!(Process::Own.cpu_seconds().is_some());
-        // read last, because other tests allocate at the same time
+        // read late, because other tests allocate memory at the same time, and the peak must not be lower
         let rss_bytes = Process::Own.rss_bytes();
         assert!(Process::Own.rss_peak_bytes() >= rss_bytes && rss_bytes > Some(1 << 20));
         assert!(Process::Own.written_bytes().is_some());

@@ -1,19 +1,18 @@
-//! Detection of the resource that was exhausted first.
+//! Detects which resource was the first to be used up.
 //!
-//! A rule must hold for [`HOLD_S`] consecutive seconds, because a limit is often reached for a moment.
+//! A rule must hold for [`HOLD_S`] seconds in a row, because a limit is often reached for just a moment.
 
 use super::Look;
 use crate::result::Saturation;
 
 const HOLD_S: u32 = 3;
 
-/// A resource is exhausted above this share of its limit.
+/// A resource counts as used up when its usage exceeds this share of its limit.
 const FULL: f64 = 0.95;
 
-/// The machine's memory is exhausted below this available share.
+/// The machine's memory counts as used up when a smaller share of it is available.
 const MACHINE_MEMORY_MIN: f64 = 0.03;
 
-/// A resource, a description, and a function that returns the figures if the rule holds.
 struct Rule {
     resource: &'static str,
     rule: &'static str,
@@ -40,7 +39,7 @@ impl Facts<'_> {
     }
 }
 
-/// All rules, the most specific first. If several rules begin to hold at once, the first rule is reported.
+/// All rules, the most specific first. If several rules begin to hold in the same second, the first one is reported.
 const RULES: [Rule; 8] = [
     Rule {
         resource: "target memory",

@@ -1,4 +1,4 @@
-//! Scrapes the target's metrics in the background.
+//! Scrapes the target's own metrics in the background.
 
 use super::Look;
 use super::metrics::{COUNTERS, ScrapedFigures, recognise, unit};
@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// A scrape begins only after the previous scrape has ended.
+/// Minimum time between the starts of two scrapes. A slow scrape also delays the next one.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit of a scrape. An overloaded target answers slowly.
+/// Time limit of a scrape. It is long, because an overloaded target answers slowly.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time without an answer until an event is reported.
+/// If the target does not answer scrapes for this long, an event says so.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// Maximum difference between two start times of one process. Some targets compute this time for each scrape.
+/// Two start times of a process may differ by this much, because some targets compute the time anew for each scrape.
 const START_TOLERANCE_S: f64 = 2.0;
 
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Scrape {
                     Ok(answer) => Err(format!("status {}", answer.status.as_u16())),
                     Err(failure) => Err(failure.to_string()),
                 };
-                // some systems expose megabytes of metrics, so they are parsed on a blocking thread
+                // some systems expose megabytes of metrics, which would block other tasks while they are parsed
                 let found = match found {
                     Ok(body) => {
                         tokio::task::spawn_blocking(move || recognise(&String::from_utf8_lossy(&body)))
@@ -143,7 +143,7 @@ impl Scrape {
         }
     }
 
-    /// The run itself restarts the target, so this restart is no event.
+    /// Called when the run itself restarts the target, so that the restart is not reported as an event.
     pub(super) fn expect_restart(&mut self) {
         self.started_s = None;
     }

@@ -1,8 +1,8 @@
-//! Timed events of a run.
+//! Events during a run, which reports list with their time.
 
 use serde::{Deserialize, Serialize};
 
-/// An event. Every chart marks it.
+/// Something that happened during a run. Every chart shows it as a vertical line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     pub at_s: f64,
@@ -15,7 +15,7 @@ pub struct Event {
 pub enum EventKind {
     Step,
     Fault,
-    /// This machine does not permit a fault or an observation.
+    /// A fault or an observation was left out, because this machine does not permit it.
     Skipped,
     /// The target was restarted, stopped answering, or answered again.
     Target,
@@ -24,9 +24,8 @@ pub enum EventKind {
 }
 
 impl Event {
-    /// Creates an event at `at_s` seconds since the start.
     pub fn new(at_s: f64, kind: EventKind, text: impl Into<String>) -> Self {
-        // JSON does not preserve more digits
+        // rounded to what JSON preserves, so that a result is equal after it is written and read
         let at_s = (at_s * 1e6).round() / 1e6;
         Self { at_s, kind, text: text.into() }
     }

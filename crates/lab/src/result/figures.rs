@@ -10,7 +10,7 @@ use stdx::units::short;
 pub enum Better {
     Higher,
     Lower,
-    /// The figure describes the requested load.
+    /// The figure describes the load, so neither a higher nor a lower value is better.
     Neither,
 }
 
@@ -21,12 +21,13 @@ pub struct Figure {
     /// Such as `1/s`, `s`, `bytes`, `part`; empty for counts.
     pub unit: &'static str,
     pub better: Better,
-    /// The lab's own value. `None` for figures in [`RunResult::observed`].
+    /// Computes the figure from the lab's own measurements. `None` if the figure was observed, and is in
+    /// [`RunResult::observed`].
     own: Option<fn(&RunResult) -> Option<f64>>,
 }
 
 impl Figure {
-    /// `None` if nothing was measured.
+    /// Value of the figure in a result. `None` if it was not measured.
     pub fn of(&self, result: &RunResult) -> Option<f64> {
         let value = match self.own {
             Some(own) => own(result),
@@ -37,7 +38,7 @@ impl Figure {
 }
 
 impl RunResult {
-    /// A figure of [`FIGURES`] or of [`Self::observed`].
+    /// Looks up a figure by its name in [`FIGURES`] or, if it is not there, in [`Self::observed`].
     pub fn figure(&self, name: &str) -> Option<f64> {
         match FIGURES.iter().find(|figure| figure.name == name) {
             Some(figure) => figure.of(self),
@@ -130,7 +131,7 @@ pub const FIGURES: [Figure; 42] = [
 pub fn show(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
-        // near 100 %, further decimals matter
+        // near 100 %, two decimals could not tell a good value from a perfect one
         "part" => format!("{} %", trim(value * 100.0, if (0.999..1.0).contains(&value) { 4 } else { 2 })),
         "bytes" => bytes(value),
         "bytes/s" => bytes(value) + "/s",
@@ -169,7 +170,7 @@ fn bytes(value: f64) -> String {
     format!("{} {}", trim(value, if value.abs() < 10.0 { 2 } else { 1 }), UNITS[unit])
 }
 
-/// Whole numbers up to a billion have groups of three digits.
+/// Whole numbers below a billion are written in full, in groups of three digits. Others are shortened.
 fn count(value: f64) -> String {
     if value.fract() != 0.0 || value.abs() >= 1e9 {
         return if value.abs() >= 1e4 { short(value) } else { trim(value, 2) };
@@ -185,7 +186,7 @@ fn count(value: f64) -> String {
     out
 }
 
-/// Formats `value` with at most `decimals` decimals.
+/// Formats `value` with at most `decimals` decimals, and without trailing zeros.
 fn trim(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     if !text.contains('.') {

@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole or not at all.
+//! Replaces files so that a failure never leaves half a file.
 
 use std::ffi::OsString;
 use std::path::Path;

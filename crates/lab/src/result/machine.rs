@@ -1,10 +1,10 @@
-//! Machine of a generator.
+//! The machine on which the generator ran.
 
 use crate::observe::procfs;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// Machine of a generator. The host's name is omitted on purpose.
+/// Properties of a machine. The name of the host is omitted on purpose, because results are shared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -17,7 +17,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Unknown properties stay empty.
+    /// Describes this machine. Properties that cannot be found out stay empty.
     pub fn this() -> Self {
         let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
         Self {

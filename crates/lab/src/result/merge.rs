@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 const EXAMPLES_MAX: usize = 3;
 
-/// Merges the results of all parts, in any order. The parts must be complete and of the same scenario.
+/// Merges the results of all parts into the result of the whole load. The parts may be in any order, but all must be
+/// there, and of the same scenario.
 ///
-/// Counts are added. A percentile of the result is the highest of all parts, because percentiles cannot be added.
+/// Counts are added. Percentiles cannot be added, so the highest of all parts is taken.
 pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
     let first = parts.first().context("cannot merge: there is no result")?;
     let count = first.part.1;
@@ -67,7 +68,7 @@ fn add(whole: &mut RunResult, part: &RunResult) {
     }
     match (&mut whole.verify, &part.verify) {
         (Some(ours), Some(theirs)) => ours.join(theirs, EXAMPLES_MAX),
-        // without the read-back of a part, there is no read-back of the whole
+        // if the samples of one part were not read back, nothing can be said about the whole
         (ours, _) => *ours = None,
     }
     whole.unverified = whole.unverified.take().or_else(|| part.unverified.clone());
@@ -132,7 +133,7 @@ fn add_totals(ours: &mut Totals, theirs: &Totals) {
     ] {
         *ours = worse(*ours, theirs);
     }
-    // all generators observe the same restarts
+    // the parts share one target, so they have seen the same restarts
     ours.restarts = ours.restarts.max(theirs.restarts);
     ours.silence_s = ours.silence_s.min(theirs.silence_s);
     ours.generator_cpu_s = ours.generator_cpu_s.zip(theirs.generator_cpu_s).map(|(a, b)| a + b);

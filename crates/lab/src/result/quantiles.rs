@@ -1,9 +1,8 @@
-//! Quantiles of a distribution of times.
+//! Quantiles of durations.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Quantiles of a distribution of times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quantiles {
@@ -16,7 +15,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// From a histogram of microseconds.
+    /// Converts a histogram whose values are in microseconds.
     pub fn of_micros(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();

@@ -8,27 +8,27 @@
 
 use super::{EventKind, RunResult, Timeline, names};
 
-/// Time for which rate and latency must be as before, in seconds.
+/// Rate and latency must be as before for this number of seconds.
 const HOLD_S: f64 = 5.0;
 
 const RATE_MIN: f64 = 0.95;
 
-/// Maximum p99, as a multiple of the median p99 before.
+/// After recovery, p99 may be at most this multiple of the median p99 before the first disturbance.
 const P99_FACTOR: f64 = 2.0;
 
-/// A smaller difference of p99, in seconds, is noise.
+/// If p99 has risen by less than this number of seconds, the difference is considered noise.
 const P99_NOISE_S: f64 = 0.01;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Recovery {
     /// Seconds from the end of the last disturbance to the recovery.
     After(f64),
-    /// No recovery in these seconds, from the end of the last disturbance to the end of the load.
+    /// The target did not recover in the seconds from the end of the last disturbance to the end of the load.
     NotWithin(f64),
 }
 
 impl Recovery {
-    /// `None` without a disturbance, or with a disturbance until the end.
+    /// Computes the recovery of a run. `None` if it had no disturbance, or if a disturbance lasted until the end.
     pub fn of(result: &RunResult) -> Option<Self> {
         let (began_s, ended_s) = disturbance(result)?;
         let timeline = &result.timeline;
@@ -62,7 +62,7 @@ impl Recovery {
     }
 }
 
-/// Start of the first disturbance and end of the last, in seconds since the start of the load.
+/// When the first disturbance began and the last one ended, in seconds since the start of the load.
 fn disturbance(result: &RunResult) -> Option<(f64, f64)> {
     let faults = result.events.iter().filter(|event| event.kind == EventKind::Fault);
     let faults = faults.map(|event| (event.at_s, event.at_s));
@@ -72,7 +72,7 @@ fn disturbance(result: &RunResult) -> Option<(f64, f64)> {
     faults.chain(steps).reduce(|(a, b), (from, to)| (a.min(from), b.max(to)))
 }
 
-/// Median of a series before `until_s`. `None` if too little was measured.
+/// Median of the values that a series of the timeline has before `until_s`. `None` if there are too few.
 fn median_before(timeline: &Timeline, name: &str, until_s: f64) -> Option<f64> {
     let count = (until_s / timeline.step_s) as usize;
     let mut values: Vec<f64> = timeline.get(name)?.iter().take(count).flatten().copied().collect();
@@ -92,7 +92,8 @@ mod tests {
     use super::*;
     use crate::result::{Event, SeriesKind, Step};
 
-    /// A run of 60 s at 100 samples/s, with rate and p99 of each second.
+    /// Result of a run of 60 s with 100 scheduled samples per second. The function `at` returns the acknowledged rate
+    /// and the p99 of each second.
     fn result(at: impl Fn(usize) -> (f64, f64)) -> RunResult {
         let mut result = RunResult::default();
         for second in 0..60 {
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn recovery_waits_for_rate_and_latency() {
-        // cut from 20 to 30, backlog until 36, high p99 until 40
+        // the network is cut from 20 to 30, the backlog is sent until 36, and p99 stays high until 40
         let mut run = result(|second| match second {
             20..30 => (0.0, 0.1),
             30..36 => (250.0, 8.0),

@@ -1,13 +1,13 @@
-//! Timeline of figures, with a point per second. Times are in seconds.
+//! Figures over the time of a run, usually with one point per second. Times are in seconds.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Names of series that the lab writes. Observation adds other series.
+/// Names of the series that the lab itself measures. Observation of the target adds others.
 pub mod names {
     pub const RATE_OFFERED: &str = "rate/offered";
-    /// Includes retries.
+    /// Includes samples that were sent again in a retry.
     pub const RATE_SENT: &str = "rate/sent";
     pub const RATE_ACKNOWLEDGED: &str = "rate/acknowledged";
     pub const LATENCY_P50: &str = "latency/p50";
@@ -16,7 +16,8 @@ pub mod names {
     pub const FRESHNESS_P99: &str = "freshness/p99";
     pub const SERIES_ACTIVE: &str = "series/active";
     pub const SERIES_DISTINCT: &str = "series/distinct";
-    /// Attempts per second by outcome: `status/204`, `status/timeout`.
+    /// Followed by an outcome, for example `status/204` or `status/timeout`. The value is the number of attempts per
+    /// second.
     pub const STATUS_PREFIX: &str = "status/";
     pub const READS: &str = "reads/rate";
     pub const READS_FAILED: &str = "reads/failed";
@@ -26,7 +27,7 @@ pub mod names {
     pub const GENERATOR_LAG: &str = "generator/lag";
 }
 
-/// Maximum number of points. In longer runs, neighbouring points are joined.
+/// If a run has more points, neighbouring points are joined, and `step_s` is doubled.
 pub const POINTS_MAX: usize = 4_000;
 
 pub const SERIES_MAX: usize = 512;
@@ -37,7 +38,7 @@ pub struct Timeline {
     /// Point `i` covers the seconds from `i × step_s` to `(i + 1) × step_s`.
     pub step_s: f64,
     pub points: usize,
-    /// By name, `group/what`. Each group becomes a chart.
+    /// Series by name. The part before the slash, as in `latency/p99`, is the group.
     pub series: BTreeMap<String, TimelineSeries>,
 }
 
@@ -50,27 +51,26 @@ impl Default for Timeline {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimelineSeries {
-    /// For example `s`, `1/s`, `bytes`, `cores`.
     pub unit: String,
     pub kind: SeriesKind,
-    /// Value of each point. `None` if nothing was measured.
+    /// Value at each point. `None` if nothing was measured there.
     pub values: Vec<Option<f64>>,
     #[serde(skip)]
     joined: u32,
 }
 
-/// How to join values of neighbouring points or of several generators.
+/// Says how values are joined when points are joined, or when the results of several generators are merged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeriesKind {
-    /// Mean over time, sum over generators.
+    /// Points are joined to their mean, and the values of several generators are added.
     #[default]
     Sum,
     Max,
 }
 
 impl Timeline {
-    /// Advances to the point at `at_s` seconds since the start.
+    /// Begins the point that contains the time `at_s`. Later values are set there.
     pub fn advance(&mut self, at_s: f64) {
         while (at_s / self.step_s) as usize >= POINTS_MAX {
             self.thin();
@@ -78,7 +78,8 @@ impl Timeline {
         self.points = self.points.max((at_s / self.step_s) as usize + 1);
     }
 
-    /// Sets a value of the latest point. Ignored before the first point, and for series beyond [`SERIES_MAX`].
+    /// Sets a value of the latest point. It is ignored if there is no point yet, or if there are already
+    /// [`SERIES_MAX`] series.
     pub fn set(&mut self, name: &str, unit: &str, kind: SeriesKind, value: f64) {
         let Some(at) = self.points.checked_sub(1) else { return };
         if !value.is_finite() {
@@ -103,7 +104,7 @@ impl Timeline {
         self.get(name)?.iter().flatten().copied().reduce(f64::max)
     }
 
-    /// Makes all series equally long. Called once, at the end.
+    /// Extends all series to the same length. Called once, at the end of a run.
     pub fn finish(&mut self) {
         for series in self.series.values_mut() {
             series.values.resize(self.points, None);
@@ -111,7 +112,7 @@ impl Timeline {
         }
     }
 
-    /// Adds another generator's figures of the same time and target.
+    /// Adds the figures that another generator measured at the same time with the same target.
     pub fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         while other.step_s < self.step_s {
@@ -139,7 +140,7 @@ impl Timeline {
         self.finish();
     }
 
-    /// Joins each pair of neighbouring points.
+    /// Joins each pair of neighbouring points, to halve their number.
     fn thin(&mut self) {
         self.step_s *= 2.0;
         self.points = self.points.div_ceil(2);
@@ -156,7 +157,7 @@ impl Timeline {
         }
     }
 
-    /// Checks a timeline that was read from a file.
+    /// Refuses a timeline from a file if it exceeds a limit or contradicts itself.
     pub(super) fn check(&self) -> Result<()> {
         let Self { step_s, points, series } = self;
         ensure!(step_s.is_finite() && *step_s > 0.0, "the timeline has an invalid step of {step_s} s");
@@ -171,7 +172,7 @@ impl Timeline {
 }
 
 impl TimelineSeries {
-    /// Joins `value` with the value of point `at`.
+    /// Sets the value of point `at`, or joins it with the value that the point already has.
     fn put(&mut self, at: usize, value: f64) {
         if self.values.len() <= at {
             self.values.resize(at, None);

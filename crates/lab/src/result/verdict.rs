@@ -1,16 +1,17 @@
-//! Judges a run by the rules of its scenario.
+//! Judges whether a run has kept the rules of its scenario.
 //!
-//! A rule whose figure was not measured has not passed, but a search does not treat it as a failure.
+//! A rule whose figure was not measured counts as not passed, but a search does not treat it as a failure either.
 
 use crate::result::recovery::Recovery;
 use crate::result::{Judgement, RunResult};
 use crate::scenario::{Rules, Scenario, Size, Span};
 use std::fmt::Write;
 
-/// Observed figure: the target's maximum memory, in bytes.
+/// Name of an observed figure: the maximum memory of the target's process, in bytes.
 pub const TARGET_MEMORY_MAX: &str = "rss_peak_bytes";
 
-/// Observed figure of a target with several processes: the control group's maximum memory, in bytes.
+/// Name of an observed figure: the maximum memory of the target's control group, in bytes. It is used for targets with
+/// several processes.
 const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
 
 pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
@@ -28,7 +29,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     judge.time("p50", rules.p50, time(&totals.latency, totals.latency.p50_s));
     judge.time("p99", rules.p99, time(&totals.latency, totals.latency.p99_s));
     judge.time("p99_known", rules.p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
-    // without refusals, none was slow
+    // this passes if there were no refusals
     judge.time("refusal_p99", rules.refusal_p99, Ok(totals.refusal.p99_s));
     let freshness = match totals.freshness.count {
         0 if totals.invisible > 0 => Ok(scenario.verify.invisible_after.s()),
@@ -40,7 +41,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         let why_not = result.unverified.as_deref().unwrap_or("nothing was read back");
         let verify = result.verify.as_ref().ok_or(why_not);
         judge.count("lost", rules.lost, verify.map(|v| v.lost));
-        // the reason is stated only once
+        // say only once why nothing was read back
         let verify = verify.map_err(|_| "as above");
         judge.count("doubled", rules.doubled, verify.map(|v| v.doubled));
         judge.count("wrong", rules.wrong, verify.map(|v| v.wrong));
@@ -78,7 +79,7 @@ pub(crate) struct SoFar {
     pub(crate) memory: Option<f64>,
 }
 
-/// First rule that is broken for good.
+/// Returns the first rule that is already broken during the run and cannot be kept any more.
 pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
     let SoFar { restarts, silence_s, memory } = so_far;
     let mut judge = Judge::default();
@@ -107,7 +108,7 @@ impl Judge {
         self.judgements.push(Judgement { rule: rule.to_owned(), limit, measured, unmeasured, pass });
     }
 
-    /// Adds a judgement, which fails if no sample was acknowledged.
+    /// Requires that the target acknowledged at least one sample.
     fn at_least_some(&mut self, acknowledged: u64) {
         self.add("acknowledged", "> 0".into(), Ok((acknowledged.to_string(), acknowledged > 0)));
     }
@@ -154,7 +155,7 @@ impl Judge {
     }
 }
 
-/// Formats a share. A share below its limit never looks equal to the limit.
+/// Formats a share as a percentage. It never rounds so that a share below its limit looks equal to the limit.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
@@ -168,7 +169,7 @@ fn seconds(s: f64) -> String {
     }
 }
 
-/// The verdict as plain lines.
+/// Formats the verdict as plain lines of text.
 pub fn to_text(result: &RunResult) -> String {
     let mut out = String::new();
     let width =

@@ -1,18 +1,18 @@
-//! Warnings about figures.
+//! Warns of figures that say less about the target than they seem to.
 
 use crate::result::recovery::Recovery;
 use crate::result::{Quantiles, RunResult};
 
-/// A longer generator lag distorts latencies.
+/// If the p99 of generator lag exceeds this number of seconds, latencies are distorted.
 const LAG_P99_S_MAX: f64 = 0.005;
 
-/// Above this CPU usage, as a share of the cores, the generator may be the bottleneck.
+/// If the generator uses more than this share of the cores, it may be the bottleneck.
 const OWN_CPU_PART_MAX: f64 = 0.85;
 
-/// Above this share of time for building requests, a closed loop does not load the target fully.
+/// If a closed loop spends more than this share of its time on building requests, it does not load the target fully.
 const MAKING_PART_MAX: f64 = 0.3;
 
-/// With fewer acknowledged requests, a p99 has no meaning.
+/// With fewer requests, the p99 depends on a few slow ones.
 const REQUESTS_MIN: u64 = 300;
 
 pub(crate) fn late(lag: &Quantiles) -> Option<String> {
@@ -24,7 +24,6 @@ pub(crate) fn late(lag: &Quantiles) -> Option<String> {
     })
 }
 
-/// A closed loop did not load the target fully.
 pub(crate) fn making(lag: &Quantiles, service: &Quantiles) -> Option<String> {
     let making = lag.mean_s / (lag.mean_s + service.mean_s);
     (service.count > 0 && making > MAKING_PART_MAX).then(|| {
@@ -71,7 +70,6 @@ pub(crate) fn few(latency: &Quantiles) -> Option<String> {
     })
 }
 
-/// The target reported fewer samples written than were sent.
 pub(crate) fn short(requests: u64) -> Option<String> {
     (requests > 0).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! Checks of a scenario beyond its syntax.
+//! Checks that the values of a scenario are possible and fit together.
 
 use super::error::KeyFault;
 use super::shape::Kind;
@@ -50,7 +50,7 @@ impl Scenario {
         between("verify.page", self.verify.page.0, 1.0, 1e8)
     }
 
-    /// All times of the shape must lie within the load.
+    /// Spikes, relabelling and outages must happen while the load runs.
     fn check_moments(&self) -> Checked {
         let has_moments = matches!(self.shape.kind, Kind::Spike | Kind::RelabelAll | Kind::Outage);
         match self.shape.at.iter().find(|at| has_moments && at.s() >= self.duration.s()) {
@@ -169,7 +169,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// The start command must contain each placeholder that other keys use.
+    /// If other keys use a placeholder such as `{port}`, the start command must contain it, because that is how the
+    /// target learns its value.
     fn check_placeholders(&self) -> Checked {
         let target = &self.target;
         let start = target.start.as_deref().unwrap_or_default();
@@ -241,7 +242,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The load multiplied by [`Scenario::scale`]. Each count is at least 1.
+    /// The load after it was multiplied by [`Scenario::scale`]. No count becomes smaller than 1.
     pub fn scaled(&self) -> Load {
         let mut load = self.load.clone();
         let whole = |n: f64| (n * self.scale).round().max(1.0);
@@ -254,7 +255,7 @@ impl Scenario {
         load
     }
 
-    /// The shape over the duration of this run.
+    /// The load's shape over the duration of this run.
     pub fn course(&self) -> super::shape::Course {
         self.shape.over(self.length_s(), self.compress)
     }
@@ -297,9 +298,9 @@ impl Load {
         self.check_bytes()
     }
 
-    /// Refuses sizes that no target accepts, or that do not fit into a request.
+    /// Refuses labels that are too large for any target, or for a request.
     fn check_bytes(&self) -> Checked {
-        // in canonical form, a label takes up to 10 bytes more than its text
+        // in canonical form, each label takes up to 10 bytes in addition to its name and value
         let series_bytes = self.fleet().label_text_bytes() + 10 * self.labels;
         if series_bytes > caps::SERIES_LABEL_BYTES_MAX {
             let max = caps::SERIES_LABEL_BYTES_MAX;
@@ -319,7 +320,7 @@ impl Load {
         Ok(())
     }
 
-    /// Names and labels of the series, without seed and tenant.
+    /// The fleet that determines names and labels of the series. Its seed and its label for the tenant are set later.
     pub(crate) fn fleet(&self) -> Fleet {
         Fleet {
             seed: 0,

@@ -1,4 +1,4 @@
-//! Error in a scenario, with its position.
+//! Errors in a scenario, which show the line that is wrong.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,11 +10,11 @@ pub struct ScenarioError {
     /// Line and column from 1, if known.
     pub at: Option<(usize, usize)>,
     pub message: String,
-    /// The line, and the length of the marked part in letters.
+    /// The line with the error, and how many characters of it are marked.
     excerpt: Option<(String, usize)>,
 }
 
-/// An error found after parsing: path of the key, and description.
+/// An error in the value of a key, which is found only after parsing. The position of the key is looked up later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyFault {
     pub(super) path: &'static str,
@@ -34,7 +34,7 @@ impl ScenarioError {
         }
     }
 
-    /// An error at the key `fault.path`, or at the nearest table above.
+    /// Error at the key `fault.path`, or at the innermost table on its path if the key is missing.
     pub(super) fn at_key(text: &str, fault: &KeyFault) -> Self {
         let message = format!("{}: {}", fault.path, fault.message);
         match locate(text, fault.path) {
@@ -43,7 +43,7 @@ impl ScenarioError {
         }
     }
 
-    /// Attributes an error to `changes` of the command line, without a line of the file.
+    /// Blames an error on the `changes` of the command line. It then has no line in the file.
     pub(super) fn after(self, changes: &str) -> Self {
         Self::plain(format!("with the changes {changes}: {}", self.message))
     }
@@ -74,7 +74,7 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// Finds the key `path` (`load.metrics`) in the text, or the last existing table on the path.
+/// Finds a key such as `load.metrics` in the text. If it is missing, finds the innermost existing table on its path.
 fn locate(text: &str, path: &str) -> Option<Range<usize>> {
     let root = toml::de::DeTable::parse(text).ok()?;
     let mut table = root.get_ref();
@@ -87,7 +87,7 @@ fn locate(text: &str, path: &str) -> Option<Range<usize>> {
         match value.get_ref() {
             toml::de::DeValue::Table(inner) => table = inner,
             toml::de::DeValue::Array(items) => {
-                // the first table of an array; the message says which table is meant
+                // only the first table of the array is shown, but the message says which table is meant
                 match items.iter().next().map(toml::Spanned::get_ref) {
                     Some(toml::de::DeValue::Table(inner)) => table = inner,
                     _ => break,
@@ -99,7 +99,7 @@ fn locate(text: &str, path: &str) -> Option<Range<usize>> {
     found
 }
 
-/// Adds the most similar known name.
+/// If the message says that a name is unknown, adds the most similar name that is known.
 fn with_suggestion(message: &str) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
@@ -114,7 +114,7 @@ fn with_suggestion(message: &str) -> String {
     }
 }
 
-/// Number of letters to insert, delete or change.
+/// Number of characters to insert, delete or change to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! Queries from Grafana dashboards and query logs.
+//! Extracts queries from Grafana dashboards and query logs.
 
 use crate::scenario::Values;
 use anyhow::{Context, Result, ensure};
@@ -14,13 +14,14 @@ const DEPTH_MAX: usize = 32;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dashboard {
-    /// PromQL, with `$name` for variables.
+    /// Queries in PromQL, in which `$name` is a variable.
     pub queries: Vec<String>,
-    /// By variable: its saved values, or the regular expression for all values.
+    /// Values of each variable that the dashboard saves. Some variables have only a regular expression that matches
+    /// all values.
     pub variables: BTreeMap<String, Values>,
 }
 
-/// Reads a file, up to the maximum size.
+/// Reads a file, and refuses files that are too large.
 pub fn read(path: &Path) -> Result<String> {
     let context = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).with_context(context)?.len();
@@ -28,10 +29,10 @@ pub fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(context)
 }
 
-/// Queries of all panels of an exported dashboard.
+/// Extracts the queries of all panels from an exported dashboard.
 pub fn grafana(json: &str) -> Result<Dashboard> {
     let root: Value = serde_json::from_str(json).context("the dashboard is not valid JSON")?;
-    // the API wraps the dashboard in an object; an export does not
+    // Grafana's API returns the dashboard inside another object, and an export contains it directly
     let root = root.get("dashboard").unwrap_or(&root);
     let mut dashboard = Dashboard::default();
     collect(root, &mut dashboard.queries, 0);
@@ -43,7 +44,7 @@ pub fn grafana(json: &str) -> Result<Dashboard> {
     Ok(dashboard)
 }
 
-/// Collects every `expr` of `targets`, also in nested panels.
+/// Collects every `expr` under `targets`. Panels can be nested.
 fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     if depth > DEPTH_MAX || queries.len() >= QUERIES_MAX {
         return;
@@ -65,8 +66,8 @@ fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     }
 }
 
-/// Saved values of a variable: its options, or its current value. For "All", and for a variable that Grafana fills by
-/// a query, the regular expression for "All".
+/// Values that a dashboard saves for a variable: its options or, without options, its current value. If the value is
+/// "All", or there is none because Grafana gets the values by a query, the regular expression for "All" is returned.
 fn values_of(variable: &Value) -> Vec<String> {
     let texts = |value: &Value| match value {
         Value::String(text) => vec![text.clone()],
@@ -86,7 +87,7 @@ fn values_of(variable: &Value) -> Vec<String> {
     values
 }
 
-/// Queries of a log: JSON lines of Prometheus' query log, or one query per line.
+/// Reads the queries of a log, which has either the JSON lines of Prometheus' query log or one query per line.
 pub fn query_log(text: &str) -> Result<Vec<String>> {
     let mut queries = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -1,15 +1,15 @@
-//! Parses values of the command line.
+//! Parses durations, numbers, headers and times as users write them.
 
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-/// `15s`, `250ms`, `1h30m`, `2d`, or a bare number of seconds.
+/// Parses `15s`, `250ms`, `1h30m`, `2d`, or a number of seconds without a unit.
 pub fn duration(text: &str) -> Result<Duration> {
     stdx::units::duration(text)
         .with_context(|| format!("{text:?} is not a duration such as 15s, 250ms or 1h30m"))
 }
 
-/// A positive number: `2000`, `10_000`, `200k`, `1.5M`, `2G`, with decimal prefixes.
+/// Parses a positive number such as `2000`, `10_000`, `200k`, `1.5M` or `2G`. The prefixes are decimal.
 pub fn count(text: &str) -> Result<f64> {
     let bad = || format!("{text:?} is not a number such as 2000, 200k or 1.5M");
     let plain = text.replace('_', "");
@@ -24,14 +24,14 @@ pub fn count(text: &str) -> Result<f64> {
     Ok(number)
 }
 
-/// Like [`count`], for whole numbers only.
+/// Like [`count`], but refuses fractions.
 pub fn whole(text: &str) -> Result<u64> {
     let number = count(text)?;
     ensure!(number.fract() == 0.0 && number < 1e18, "{text:?} is not a whole number");
     Ok(number as u64)
 }
 
-/// A header `Name: value`, as in curl's `-H`.
+/// Parses a header in the form `Name: value`, like `-H` of curl.
 pub fn header(text: &str) -> Result<(String, String)> {
     let (name, value) =
         text.split_once(':').with_context(|| format!("{text:?} is not a header such as \"Name: value\""))?;
@@ -43,8 +43,8 @@ pub fn header(text: &str) -> Result<(String, String)> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Milliseconds since 1970 of `now`, `-1h` (before `now_ms`), Unix seconds (`1795284000`), or Unix milliseconds (13
-/// digits).
+/// Parses a time and returns it in milliseconds since 1970. It can be `now`, a time before now such as `-1h`, Unix
+/// seconds such as `1795284000`, or Unix milliseconds.
 pub fn time(text: &str, now_ms: i64) -> Result<i64> {
     if text == "now" {
         return Ok(now_ms);
@@ -57,7 +57,7 @@ pub fn time(text: &str, now_ms: i64) -> Result<i64> {
         .parse()
         .with_context(|| format!("{text:?} is not a time: now, -1h, or Unix seconds or milliseconds"))?;
     ensure!(number.is_finite() && number.abs() < 1e15, "the time {text:?} is out of range");
-    // 10^11 is the year 5138 in seconds, and 1973 in milliseconds
+    // smaller numbers are seconds: 10^11 is the year 5138 in seconds, but 1973 in milliseconds
     Ok(if number.abs() < 1e11 { (number * 1000.0).round() as i64 } else { number as i64 })
 }
 

@@ -1,6 +1,6 @@
 //! Built-in scenarios, one for each file of `scenarios/`.
 
-/// Names and texts, sorted by name.
+/// Name and text of each preset, sorted by name.
 pub const PRESETS: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
 pub fn preset(name: &str) -> Option<&'static str> {

@@ -1,4 +1,4 @@
-//! Query mixes: queries × variables × periods.
+//! Query mixes, which combine queries with values of their variables and time ranges.
 
 use super::error::KeyFault;
 use super::units::Span;
@@ -14,33 +14,33 @@ const VALUES_MAX: u64 = 100_000;
 
 const USERS_MAX: u32 = 10_000;
 
-/// Value of `$__range` in instant queries.
+/// Stands for `$__range` in queries that have no range of their own.
 const RANGE_MS_DEFAULT: u64 = 300_000;
 
-/// Value of `$__rate_interval`.
+/// Stands for `$__rate_interval` in queries.
 const RATE_INTERVAL_MS: u64 = 300_000;
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
     pub name: String,
-    /// Concurrent users. Each sends its next query when the previous query is answered.
+    /// Number of simulated users, who send queries at the same time. Each waits for an answer before the next query.
     pub users: u32,
-    /// Scheduled queries per second. By default, each query follows an answer.
+    /// Scheduled queries per second. By default, there is no schedule.
     pub rate: Option<f64>,
-    /// Pause between an answer and the next query.
+    /// How long a user pauses between an answer and the next query.
     pub think: Span,
-    /// PromQL; `$name` and `${name}` are variables.
+    /// Queries in PromQL, in which `$name` and `${name}` are variables.
     pub queries: Vec<String>,
-    /// Grafana dashboard with further queries; a path relative to the scenario's file.
+    /// File of a Grafana dashboard whose queries are added. The path is relative to the scenario's file.
     pub grafana: Option<PathBuf>,
     pub query_log: Option<PathBuf>,
     pub variables: BTreeMap<String, Values>,
-    /// Lengths of the queried range. If empty, the queries are instant queries.
+    /// Lengths of the time ranges that are queried. If there are none, the queries are instant queries.
     pub periods: Vec<Span>,
-    /// By default, a 60th of the period.
+    /// Time between the points of a range query. By default, a 60th of the range.
     pub step: Option<Span>,
-    /// True to give every query a different time, so that no cache has the answer.
+    /// True to give every query a slightly different time, so that no cache has the answer.
     pub cache_busting: bool,
     /// True if the number of users follows the load's shape.
     pub shaped: bool,
@@ -68,15 +68,15 @@ impl Default for ReadMix {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub query: String,
-    /// Start, end and step in ms. `None` for an instant query.
+    /// Start, end and step of a range query in ms. `None` for an instant query.
     pub range_ms: Option<(i64, i64, u64)>,
-    /// End of the range, or time of the instant query.
+    /// End of the range, or time of the instant query, in ms since 1970.
     pub end_ms: i64,
 }
 
 impl ReadMix {
-    /// The query number `number`, sent at `now_ms`. Consecutive numbers visit all combinations in an order that the
-    /// seed determines.
+    /// Chooses the query to be sent at `now_ms`. Its text, variables and range look random, but depend only on the
+    /// seed and on the number of the query.
     pub fn question(&self, seed: u64, number: u64, now_ms: i64) -> Question {
         let mut bits = mix(seed ^ mix(number));
         let mut pick = |len: u64| {

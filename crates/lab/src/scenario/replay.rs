@@ -1,20 +1,20 @@
-//! Recorded traffic, which replaces generated samples.
+//! Settings for sending recorded traffic instead of generated samples.
 
 use super::Scenario;
 use crate::generate::template::Version;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Settings of a replay. [`super::Load`] sets connections (`writers`), samples per request (`batch`) and retries.
+/// Settings of a replay. Some settings of [`super::Load`] also apply: `writers`, `batch`, and those for retries.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplaySpec {
     pub file: PathBuf,
-    /// Multiple of the recorded speed.
+    /// How many times faster than it was recorded the traffic is sent.
     pub speed: f64,
     pub copies: u32,
     pub times: SampleTimes,
-    /// Protocol version of all requests. By default, as recorded.
+    /// Protocol version in which all requests are sent. By default, each request has its recorded version.
     pub protocol: Option<Version>,
 }
 
@@ -27,10 +27,10 @@ impl Default for ReplaySpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleTimes {
-    /// Intervals between samples are divided by the speed.
+    /// The intervals between samples are divided by the speed.
     #[default]
     Scaled,
-    /// Intervals between samples stay as recorded.
+    /// The intervals between samples stay as they were recorded.
     Shifted,
 }
 
@@ -47,7 +47,7 @@ impl std::str::FromStr for SampleTimes {
 }
 
 impl Scenario {
-    /// Applies the consequences of a replay: tenants are recorded, and no sample is read back.
+    /// Adapts the scenario to a replay: the recording determines the tenants, and no sample is read back.
     pub(crate) fn apply_replay(&mut self) {
         if self.replay.is_some() {
             self.target.tenant_header.clear();

@@ -1,42 +1,42 @@
-//! Rules of a verdict.
+//! Rules that decide whether a run has passed.
 
 use super::units::{Size, Span};
 use serde::Deserialize;
 
-/// Rules of a verdict. Without a value, a rule is not judged. By default, no sample may be lost, doubled, wrong or
-/// unexpected.
+/// Limits that a run must keep to pass. A limit that is not set is not checked. By default, no sample may be lost,
+/// doubled, wrong or unexpected.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
-    /// Minimum successful share of all attempts.
+    /// Minimum share of all attempts that must succeed.
     pub pass_rate: Option<f64>,
-    /// Maximum share of scheduled samples that are not acknowledged.
+    /// Maximum share of the scheduled samples that may remain unacknowledged.
     pub error_budget: Option<f64>,
-    /// Minimum acknowledged share of the scheduled samples.
+    /// Minimum share of the scheduled samples that must be acknowledged.
     pub achieved: Option<f64>,
     pub p50: Option<Span>,
-    /// Maximum p99 of the latency from the scheduled start.
+    /// Maximum p99 latency, counted from the scheduled start of each request.
     pub p99: Option<Span>,
-    /// Maximum p99 latency of requests without new series.
+    /// Maximum p99 latency of requests that contain no new series.
     pub p99_known: Option<Span>,
-    /// Maximum p99 latency of refused attempts.
+    /// Maximum p99 latency of attempts that the target refuses.
     pub refusal_p99: Option<Span>,
-    /// Maximum p99 of the time until an acknowledged sample is visible.
+    /// Maximum p99 of the time until queries return an acknowledged sample.
     pub freshness_p99: Option<Span>,
-    /// Maximum number of missing acknowledged samples.
+    /// Maximum number of acknowledged samples that queries do not return.
     pub lost: u64,
-    /// Maximum number of samples found more than once.
+    /// Maximum number of samples that queries return more than once.
     pub doubled: u64,
     pub wrong: u64,
-    /// Maximum number of found samples that were never sent.
+    /// Maximum number of samples that queries return although they were never sent.
     pub unexpected: u64,
     pub restarts: Option<u64>,
     pub memory: Option<Size>,
     pub silence: Option<Span>,
-    /// Maximum time from the end of the last disturbance to normal rate and latency.
+    /// Maximum time from the end of the last fault, spike or outage until rate and latency are normal again.
     pub recovery: Option<Span>,
     pub read_pass_rate: Option<f64>,
     pub read_p99: Option<Span>,
-    /// True to end the run when `restarts`, `memory` or `silence` is broken.
+    /// True to end the run as soon as `restarts`, `memory` or `silence` is exceeded.
     pub abort: bool,
 }

@@ -1,4 +1,4 @@
-//! Places a load in time: interval, number of rounds, and begin.
+//! Computes the timestamps of a load: its interval, number of rounds, and first timestamp.
 
 use super::{Model, Scenario, Span, notation};
 use anyhow::{Context, Result, ensure};
@@ -8,19 +8,20 @@ const INTERVAL_MS_DEFAULT: u64 = 15_000;
 /// A closed loop begins this long in the past, because its timestamps advance faster than the clock.
 const HORIZON_MS: u64 = 3_600_000;
 
-/// A sample rate that no target sustains. It bounds the number of rounds of a closed loop.
+/// Assumed maximum rate of a closed loop, more than any target accepts. The interval is chosen so that the timestamps
+/// last even at this rate.
 const CLOSED_SAMPLES_PER_S_MAX: f64 = 8e6;
 
-/// Maximum time by which samples may be ahead of the clock.
+/// Maximum time by which the timestamps of samples may be ahead of the clock.
 pub(crate) const FUTURE_MS_MAX: i64 = 60_000;
 
 const ROUNDS_MAX: f64 = 100e6;
 
-/// Rounds of a load. Every series has one sample in each round.
+/// Timestamps of a load. Every series has one sample in each round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Schedule {
     pub(crate) interval_ms: u32,
-    /// First round, in intervals since 1970.
+    /// Timestamp of the first round, as a number of intervals since 1970.
     pub(crate) first_tick: u64,
     pub(crate) rounds_max: u32,
     /// `None` for a closed loop.
@@ -28,18 +29,18 @@ pub(crate) struct Schedule {
 }
 
 impl Scenario {
-    /// Compressed duration of the load in seconds.
+    /// Duration of the load in seconds, after division by `compress`.
     pub fn length_s(&self) -> f64 {
         self.duration.s() / self.compress
     }
 
-    /// Series of the base load, of all tenants.
+    /// Number of series of all tenants together at base load.
     pub(super) fn series(&self) -> f64 {
         let load = self.scaled();
         f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0
     }
 
-    /// Interval between the timestamps of a series.
+    /// Time between two samples of a series, in ms.
     pub fn interval_ms(&self) -> u64 {
         let load = &self.load;
         if let Some(interval) = load.interval {
@@ -61,7 +62,7 @@ impl Scenario {
         }
     }
 
-    /// Of the base load. `None` for a closed loop.
+    /// Rounds per second at base load. `None` for a closed loop.
     fn rounds_per_s(&self) -> Option<f64> {
         let by_interval = || 1000.0 / self.interval_ms() as f64;
         let open = self.load.model == Model::Open;
@@ -82,7 +83,8 @@ impl Scenario {
         Ok(Schedule { interval_ms, first_tick, rounds_max, rounds_per_s })
     }
 
-    /// The first tick, such that the last round is now (closed loop) or at the end of the load (open loop).
+    /// Chooses the first tick so that the timestamps end at the current time for a closed loop, or at the end of the
+    /// load for an open loop.
     fn first_tick(
         &self,
         interval_ms: i64,
@@ -97,7 +99,7 @@ impl Scenario {
             Some(start) => {
                 notation::time(start, now_ms).context("load.start")?.saturating_add(interval_ms - 1)
             }
-            // samples of a very long round must not be in the future
+            // the first round must be over by now, even if the interval is very long
             None => ends_ms.saturating_sub(span_ms).min(now_ms.saturating_sub(interval_ms)),
         };
         let tick = first_ms.div_euclid(interval_ms);
@@ -134,7 +136,8 @@ mod tests {
         scenario(&format!("model = 'closed'\n{text}"))
     }
 
-    /// Time of the first and of the last possible sample, relative to now, and the interval, in ms.
+    /// Returns the timestamps of the first and of the last possible sample relative to now, and the interval, all in
+    /// ms.
     fn times(scenario: &Scenario) -> (i64, i64, i64) {
         let Schedule { interval_ms, first_tick, rounds_max, .. } = scenario.schedule(NOW_MS).unwrap();
         let interval = i64::from(interval_ms);
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!(interval, 2_000, "2,000 series at 1,000 a second");
         assert!((-4_000..=-2_000).contains(&first), "{first}");
         assert!(end <= 30_000);
-        // more than one round per millisecond
+        // at this rate, there is more than one round per millisecond
         let (first, end, interval) = times(&with(1e7));
         assert_eq!(interval, 1);
         assert!(first < -100_000 && end <= 30_000, "{first} {end}");

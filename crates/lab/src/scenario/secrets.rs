@@ -1,4 +1,4 @@
-//! Removes the secrets from a scenario's text, because results contain this text.
+//! Removes secrets from the text of a scenario, because every result contains that text.
 
 use super::Scenario;
 use super::target::{Auth, TargetSpec};
@@ -12,7 +12,7 @@ const SECRET_HEADERS: [&str; 5] = ["auth", "cookie", "key", "secret", "token"];
 /// cannot be removed, for example because it is written with escapes.
 pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (String, Vec<String>) {
     let mut wanted = scenario.clone();
-    // the text still has secrets that overrides replace
+    // a secret that an override replaces is still in the text
     let own = Scenario::parse(text).ok();
     let all: Vec<String> = [Some(wanted.clone()), own]
         .into_iter()

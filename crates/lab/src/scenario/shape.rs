@@ -1,6 +1,7 @@
-//! Load profile: a function from seconds to a factor of the base load.
+//! Shape of a load over time: a function from seconds to a factor of the base load.
 //!
-//! The factor changes the number of series, never the sampling interval, because real systems grow by pods.
+//! The factor changes the number of series, and never the interval between samples, because real systems grow by
+//! adding pods.
 
 use super::error::KeyFault;
 use super::units::Span;
@@ -10,7 +11,7 @@ pub(super) const FACTOR_MAX: f64 = 1_000.0;
 
 const STEPS_MAX: usize = 1_000;
 
-/// Phases into which the report divides a load that changes continuously.
+/// A load that changes continuously is divided into this number of phases for the report.
 const PHASES: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -18,21 +19,21 @@ const PHASES: u32 = 8;
 pub enum Kind {
     #[default]
     Constant,
-    /// Constant load for a long time. The last third is compared with the first.
+    /// Constant load for a long time. The report compares the last third of the run with the first.
     Endurance,
-    /// Equal steps from `from` to `to`.
+    /// Steps of equal height, which grow from the factor `from` to the factor `to`.
     Ladder,
-    /// Steady growth from `from` to `to`.
+    /// Steady growth from the factor `from` to the factor `to`.
     Ramp,
-    /// Base load, with spikes to `factor`.
+    /// Base load, with spikes in which the load is multiplied by `factor`.
     Spike,
-    /// Constant load at `factor`.
+    /// Constant load, which is the base load multiplied by `factor`.
     Stress,
-    /// Sine wave around 1.
+    /// Sine wave around the base load.
     Diurnal,
-    /// Base load. At each time of `at`, new series replace all series.
+    /// Base load. At each time in `at`, all series are replaced by new ones.
     RelabelAll,
-    /// Base load. At each time of `at`, the senders pause. Afterwards, they send the held-back requests.
+    /// Base load. At each time in `at`, the senders pause, and then send everything that they have held back.
     Outage,
 }
 
@@ -40,33 +41,33 @@ pub enum Kind {
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
     pub kind: Kind,
-    /// Ladder and ramp: the first factor.
+    /// Factor from which a ladder or ramp grows.
     pub from: f64,
-    /// Ladder and ramp: the last factor.
+    /// Factor that a ladder or ramp reaches at its end.
     pub to: f64,
     pub steps: u32,
-    /// Ladder: the factors, instead of `from`, `to` and `steps`.
+    /// Factors of a ladder, which replace `from`, `to` and `steps`.
     pub factors: Vec<f64>,
-    /// Spike, relabel-all, outage: start times. By default, half of the duration.
+    /// When each spike, relabelling or outage begins. By default, there is one in the middle of the duration.
     pub at: Vec<Span>,
-    /// Spike, outage: duration.
+    /// How long each spike or outage lasts.
     #[serde(rename = "for")]
     pub lasts: Span,
-    /// Spike, stress: factor of the load.
+    /// Factor of a spike or a stress load.
     pub factor: f64,
-    /// Spike: factor of each spike, instead of `factor`.
+    /// Factors of the individual spikes, which replace `factor`.
     pub spike_factors: Vec<f64>,
-    /// Diurnal: length of a day.
+    /// Length of a day in a diurnal load.
     pub period: Option<Span>,
     pub amplitude: f64,
-    /// Which units are added when the load grows.
+    /// Says whether the load grows by more writers or by more tenants.
     pub grow: Grow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grow {
-    /// Writers of the same tenants are added.
+    /// The tenants stay the same and get more writers.
     #[default]
     Writers,
     Tenants,
@@ -91,7 +92,7 @@ impl Default for Shape {
     }
 }
 
-/// A shape over a given duration, with all defaults filled in.
+/// A shape for a run of a certain duration. All defaults are filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Course {
     shape: Shape,
@@ -108,7 +109,7 @@ pub struct LoadPhase {
 }
 
 impl Shape {
-    /// The course over `duration_s`. All times of the shape are divided by `compress`.
+    /// Applies the shape to a run of `duration_s`. All times of the shape are divided by `compress`.
     pub fn over(&self, duration_s: f64, compress: f64) -> Course {
         let mut at_s: Vec<f64> = self.at.iter().map(|at| at.s() / compress).collect();
         if at_s.is_empty() {
@@ -124,7 +125,7 @@ impl Shape {
             return self.factors.clone();
         }
         let steps = self.steps.max(1);
-        // a ladder from 0 begins above 0, because a step without load shows nothing
+        // the first step is already above `from`, because `from` may be 0, and a step without load shows nothing
         let up = (self.to - self.from) / f64::from(steps);
         (1..=steps).map(|step| self.from + up * f64::from(step)).collect()
     }
@@ -165,7 +166,7 @@ impl Shape {
 }
 
 impl Course {
-    /// The factor at `at_s` seconds since the start.
+    /// Factor of the base load at `at_s` seconds since the start.
     pub fn factor(&self, at_s: f64) -> f64 {
         let Shape { kind, from, to, factor, amplitude, .. } = self.shape;
         match kind {
@@ -197,7 +198,6 @@ impl Course {
         }
     }
 
-    /// Start and end of each outage.
     pub fn outages(&self) -> Vec<(f64, f64)> {
         if self.shape.kind != Kind::Outage {
             return Vec::new();
@@ -205,17 +205,17 @@ impl Course {
         self.at_s.iter().map(|at| (*at, at + self.lasts_s)).collect()
     }
 
-    /// When new series replace all series.
+    /// Times at which all series are replaced by new ones, in seconds since the start.
     pub fn relabels(&self) -> &[f64] {
         if self.shape.kind == Kind::RelabelAll { &self.at_s } else { &[] }
     }
 
-    /// True if the last third is compared with the first third.
+    /// True if this is an endurance run, whose report compares the last third of the run with the first.
     pub fn is_endurance(&self) -> bool {
         self.shape.kind == Kind::Endurance
     }
 
-    /// Phases between changes of the shape.
+    /// Divides the duration into phases, each of which gets figures of its own in the report.
     pub fn phases(&self) -> Vec<LoadPhase> {
         let mut cuts: Vec<(f64, String)> = match self.shape.kind {
             Kind::Constant | Kind::Stress => vec![(0.0, "all".into())],

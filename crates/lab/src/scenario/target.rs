@@ -1,4 +1,4 @@
-//! Target of a load: addresses, credentials and faults.
+//! The target of a load, with its addresses, credentials and faults.
 
 use super::units::Span;
 use crate::generate::template::Version;
@@ -7,24 +7,25 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Target of a load.
+/// Says how to reach, start and observe a target.
 ///
-/// In URLs and header values, `{tenant}` is the tenant's name and `{index}` its number.
+/// In URLs and header values, `{tenant}` is replaced by the tenant's name and `{index}` by its number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TargetSpec {
-    /// URLs for writing. Writers take them in turn.
+    /// URLs for remote write. The writers of a tenant use them in turn.
     pub write: Texts,
-    /// URL for queries, without `/api/v1/query`. By default, it follows from `write`.
+    /// URL for queries, without `/api/v1/query`. By default, it is derived from `write`.
     pub read: Option<String>,
     pub headers: Headers,
-    /// Header with the tenant's name; empty for targets without tenants.
+    /// Name of the header that contains the tenant's name. Empty for targets without tenants.
     pub tenant_header: String,
-    /// Names of tenants are this prefix and a number.
+    /// A tenant's name consists of this prefix and a number.
     pub tenant_prefix: String,
-    /// Label with the tenant's name in every series. It separates tenants in a target without tenants.
+    /// Adds a label with the tenant's name to every series, to tell the tenants apart in a target that does not
+    /// support tenants.
     pub tenant_label: Option<String>,
-    /// Remote write 1.0 or 2.0.
+    /// Version of remote write: 1.0 or 2.0.
     pub protocol: Version,
     pub timeout: Span,
     pub auth: Option<Auth>,
@@ -32,16 +33,17 @@ pub struct TargetSpec {
     pub tls: TlsFiles,
     pub pid: Option<u32>,
     pub cgroup: Option<PathBuf>,
-    /// URL of the target's own metrics, as Prometheus text.
+    /// URL at which the target exposes its own metrics as Prometheus text.
     pub metrics: Option<String>,
     pub data_dir: Option<PathBuf>,
-    /// Command that starts the target. `{port}` is a free port, also in addresses. `{data}` is a new directory, also
-    /// in `data_dir`. `find-minimum` replaces `{memory}` and `{cores}`.
+    /// Command that starts the target. It may contain placeholders: `{port}` is a free port and can also be used in
+    /// addresses, `{data}` is a new directory and can also be used in `data_dir`. `{memory}` and `{cores}` are
+    /// replaced by `find-minimum`.
     pub start: Option<String>,
     /// URL that answers with success when the target is ready. By default, the write addresses must accept
     /// connections.
     pub ready: Option<String>,
-    /// The target's network namespace, for the fault `cut`.
+    /// Network namespace of the target, which the fault `cut` disconnects.
     pub namespace: Option<String>,
 }
 
@@ -85,7 +87,7 @@ impl Default for TargetSpec {
     }
 }
 
-/// Headers by name. Values are never shown, because some are secrets.
+/// Headers by name. Their values are never printed, because some are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Headers(pub BTreeMap<String, String>);
@@ -119,7 +121,7 @@ pub enum Auth {
 }
 
 impl std::fmt::Debug for Auth {
-    /// Leaves out the secrets.
+    /// Prints only the kind of authentication, and never the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Bearer { .. } => "Bearer",
@@ -140,14 +142,14 @@ fn day() -> Span {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
-    /// From the start of the load.
+    /// When the fault begins, counted from the start of the load.
     pub at: Span,
     #[serde(rename = "do")]
     pub kind: FaultKind,
-    /// After this time, the fault is reverted or the target is started again.
+    /// The fault lasts this long. Then it is reverted, or the target is started again.
     #[serde(rename = "for", default)]
     pub lasts: Span,
-    /// Command that starts a target again after `kill`, if the run did not start the target.
+    /// Command that starts the target again after `kill`. It is needed if the run did not start the target.
     #[serde(default)]
     pub restart: Option<String>,
 }
@@ -157,11 +159,11 @@ pub struct FaultSpec {
 pub enum FaultKind {
     /// Kills the target with `kill -9` and starts it again.
     Kill,
-    /// Suspends the target, whose connections stay open, and resumes it later.
+    /// Suspends the target without closing its connections, and resumes it later.
     Pause,
     /// Limits the writes of the target's control group to a megabyte per second.
     SlowDisk,
-    /// Takes down the interfaces of the target's network namespace.
+    /// Takes down all interfaces in the target's network namespace.
     Cut,
 }
 

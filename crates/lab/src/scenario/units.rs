@@ -6,15 +6,15 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::time::Duration;
 
-/// A duration: `"90s"`, `"1h30m"`, or a number of seconds.
+/// A duration, written as `"90s"`, `"1h30m"`, or a number of seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span(pub Duration);
 
-/// A count: `110_000` or `"110k"`.
+/// A count, written as `110_000` or `"110k"`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Count(pub f64);
 
-/// A number of bytes: `"4GiB"`, `"512MB"`, or a number.
+/// A number of bytes, written as `"4GiB"`, `"512MB"`, or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Size(pub u64);
 
@@ -39,12 +39,12 @@ impl Count {
     }
 }
 
-/// Reads `4GiB`, `512 MB`, `1000`.
+/// Parses a size such as `4GiB`, `512 MB` or `1000`.
 pub fn size(text: &str) -> anyhow::Result<u64> {
     stdx::units::bytes(text).with_context(|| format!("{text:?} is not a size such as 512MiB or 4GiB"))
 }
 
-/// Accepts a text or a number. For other types, the error names the expected type.
+/// Deserializes a string or a number. For other types, the error says what was expected.
 struct NumberOrText<T> {
     expected: &'static str,
     number: fn(f64) -> anyhow::Result<T>,

@@ -1,4 +1,4 @@
-//! Variables in queries: `$name`, `${name}`, `${name:format}`, `[[name]]`.
+//! Replaces variables in queries, which are written as `$name`, `${name}`, `${name:format}` or `[[name]]`.
 
 use super::units::Count;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[serde(untagged)]
 pub enum Values {
     List(Vec<String>),
-    /// A prefix and a number from 0.
+    /// The values are the prefix followed by a number from 0.
     Numbered {
         prefix: String,
         count: Count,
@@ -34,7 +34,7 @@ impl Values {
     }
 }
 
-/// Replaces variables with their values. A variable without a value stays. Formats are ignored.
+/// Replaces variables with their values. A variable without a value is left as it is, and formats are ignored.
 pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -51,8 +51,8 @@ pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> Str
     out + rest
 }
 
-/// Name of the variable at the beginning of `text`, and length of the reference. Without a variable, the name is
-/// empty.
+/// Name of the variable with which `text` begins, and how many bytes the reference takes. The name is empty if there
+/// is none.
 fn variable(text: &str) -> (&str, usize) {
     for (open, close) in [("${", "}"), ("[[", "]]")] {
         if let Some((inside, _)) = text.strip_prefix(open).and_then(|rest| rest.split_once(close)) {

@@ -1,4 +1,4 @@
-//! Two results side by side.
+//! Compares the results of two runs side by side.
 
 use crate::result::RunResult;
 use crate::result::figures::{Better, FIGURES, ratio, show};
@@ -7,25 +7,25 @@ use crate::show::html::table::{Cell, section, table};
 use crate::show::html::{Data, document, escape, sections};
 use serde::Serialize;
 
-/// Maximum deviation of a ratio from 1 that counts as noise.
+/// If two values differ by less than this share, the difference counts as noise.
 const NOISE: f64 = 0.05;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     pub a: String,
     pub b: String,
-    /// Figures of at least one run.
+    /// All figures that were measured in at least one of the runs.
     pub figures: Vec<Compared>,
     pub rules: Vec<ComparedRule>,
-    /// Overall verdicts. `None` for an incomplete run or a run without rules.
+    /// Whether each run has passed. `None` if the run was incomplete or had no rules.
     pub passed: (Option<bool>, Option<bool>),
-    /// Why the two runs are not directly comparable.
+    /// Reasons why the two runs cannot be compared directly, for example different machines.
     pub caveats: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// Name, as in [`RunResult::figure`].
+    /// Name of the figure, as in [`RunResult::figure`].
     pub name: &'static str,
     pub label: &'static str,
     pub unit: &'static str,
@@ -33,21 +33,20 @@ pub struct Compared {
     pub b: Option<f64>,
     /// Second value divided by the first.
     pub ratio: Option<f64>,
-    /// `a` or `b`, if the difference is more than noise.
+    /// `a` or `b`, whichever run has the better value. `None` if the difference is only noise.
     pub better: Option<char>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRule {
     pub rule: String,
-    /// Measured value, and whether the rule was kept.
+    /// Value that the first run measured, and true if it kept the rule.
     pub a: Option<(String, bool)>,
-    /// Measured value, and whether the rule was kept.
     pub b: Option<(String, bool)>,
 }
 
 impl Comparison {
-    /// Compares two results under distinct names.
+    /// Compares two results. Each gets a name that tells it from the other.
     pub fn of(a: &RunResult, b: &RunResult) -> Self {
         let (name_a, name_b) = names(a, b);
         let figure = |f: &crate::result::figures::Figure| {
@@ -74,7 +73,7 @@ impl Comparison {
         serde_json::to_string_pretty(self)
     }
 
-    /// Formats the comparison for people: with `table` for a terminal, else as plain lines.
+    /// Formats the comparison for people, as a table for a terminal if `table` is true, otherwise as plain lines.
     pub fn to_text(&self, table: bool) -> String {
         let value = |v: Option<f64>, unit: &str| v.map_or_else(|| "–".to_owned(), |v| show(v, unit));
         let mut rows =
@@ -106,7 +105,7 @@ impl Comparison {
         out
     }
 
-    /// Formats the comparison as one HTML file. `a` and `b` are the compared results.
+    /// Formats the comparison as one HTML file. It needs the two results again for their charts.
     pub fn to_html(&self, a: &RunResult, b: &RunResult) -> String {
         let content = [
             format!(
@@ -165,7 +164,8 @@ impl Comparison {
     }
 }
 
-/// Names for the runs: version, target or scenario, whichever differs first; else `A` and `B`.
+/// Chooses names that tell the runs apart: the first of target version, target URL and scenario name that differs. If
+/// all are equal, `A` and `B`.
 fn names(a: &RunResult, b: &RunResult) -> (String, String) {
     let target = |r: &RunResult| r.versions.get("target").cloned().unwrap_or_else(|| r.target.clone());
     for name in [&target as &dyn Fn(&RunResult) -> String, &|r| r.target.clone(), &|r| r.name.clone()] {

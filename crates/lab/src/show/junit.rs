@@ -1,10 +1,10 @@
-//! A verdict as JUnit XML for CI servers: each rule is a test case, and each figure a property.
+//! Shows a verdict as JUnit XML, which CI servers understand. Each rule is a test case, and each figure a property.
 
 use super::html::escape;
 use crate::result::RunResult;
 use crate::result::figures::FIGURES;
 
-/// Formats a result as one test suite. A broken rule is a failure. An unmeasured rule is an error.
+/// Formats a result as one test suite. A broken rule is a failure, and a rule that could not be measured is an error.
 pub fn text(result: &RunResult) -> String {
     let name = xml(&result.name);
     let failures = result.verdict.iter().filter(|j| !j.pass && !j.unmeasured).count();
@@ -38,7 +38,7 @@ pub fn text(result: &RunResult) -> String {
     out + "</testsuite>\n"
 }
 
-/// Escapes an attribute. Control characters are removed, because XML forbids them.
+/// Escapes text for an attribute. Control characters are replaced, because XML forbids them.
 fn xml(text: &str) -> String {
     let printable: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     escape::text(&printable)

@@ -1,14 +1,14 @@
-//! Live state of a running load, below the progress bar.
+//! Shows the current state of the load as some lines below the progress bar.
 
 use crate::result::figures::show;
 use crate::result::{Timeline, names};
 
 use std::fmt::Write;
 
-/// Number of recent points in which the latest value is searched. Some values are not measured each second.
+/// Some values are not measured each second. The latest value among this number of recent points is shown.
 const RECENT_POINTS: usize = 5;
 
-/// Formats the latest values, and the first broken rule.
+/// Formats the latest values and, if a rule is already broken, that rule.
 pub(crate) fn block(timeline: &Timeline, broken: Option<&str>) -> String {
     let mut block = Block { timeline, text: String::new() };
     block.line("rate", |line| {

@@ -1,9 +1,8 @@
-//! A result as Markdown, for CI jobs.
+//! Shows a result as Markdown, for the summary of a CI job.
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
 
-/// Formats the verdict, the figures, and reasons to mistrust them.
 pub fn text(result: &RunResult) -> String {
     let mut out =
         format!("## {}: {}\n\n{}\n", cell(&result.name), result.verdict_word(), cell(&result.target));
@@ -23,7 +22,7 @@ pub fn text(result: &RunResult) -> String {
     out
 }
 
-/// Empty without rows.
+/// Builds a table. Without rows, the result is empty.
 fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: String = rows.map(|row| format!("| {} |\n", row.join(" | "))).collect();
     match rows.is_empty() {
@@ -32,7 +31,7 @@ fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String
     }
 }
 
-/// Escapes `text` as one line without markup.
+/// Escapes `text` so that it stays on one line of a table and contains no markup.
 fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

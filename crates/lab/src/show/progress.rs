@@ -1,4 +1,4 @@
-//! Progress of a run.
+//! Reports the progress of a run while it is under way.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -11,9 +11,9 @@ pub enum Phase {
     Preparing,
     Writing,
     Verifying,
-    /// Passing traffic on and recording it.
+    /// Traffic passes through the recorder.
     Recording,
-    /// Sending recorded traffic.
+    /// Recorded traffic is sent again.
     Replaying,
 }
 
@@ -32,26 +32,26 @@ impl std::fmt::Display for Phase {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     pub phase: Phase,
-    /// Completed share of this phase, from 0 to 1.
+    /// Share of this phase that is completed, from 0 to 1.
     pub part: f64,
     pub elapsed: Duration,
-    /// Samples acknowledged, or read back.
+    /// Number of samples that were acknowledged or, while verifying, read back.
     pub samples: u64,
-    /// In about the last second. For a recording, the mean since its start.
+    /// Samples per second, usually over about the last second. For a recording, it is the mean since the start.
     pub samples_per_s: f64,
-    /// p99 latency in about the last second. `None` without an answer.
+    /// p99 latency over about the last second. `None` if there was no answer.
     pub p99_s: Option<f64>,
-    /// Unsuccessful answers. While verifying, samples found lost, doubled or wrong.
+    /// Number of answers other than success. While verifying, number of samples that were lost, doubled or wrong.
     pub refused: u64,
-    /// Requests without an answer.
+    /// Number of requests without an answer.
     pub broken: u64,
 }
 
-/// Observes a run. It is called a few times per second and must be quick.
+/// Gets reports about a run. Its methods are called several times per second and must return quickly.
 pub trait Observer: Send + Sync {
     fn progress(&self, progress: &Progress);
     fn note(&self, text: &str);
-    /// Called after each second of the load. `_state` formats the state as lines.
+    /// Called after each second of the load. The state of the load can be formatted as lines by calling `_state`.
     fn second(&self, _state: &dyn Fn() -> String) {}
 }
 
@@ -63,13 +63,14 @@ impl Observer for Silent {
     fn note(&self, _: &str) {}
 }
 
-/// Reports on stderr: a live line and the state of the load on a terminal, else a plain line every few seconds.
+/// Reports on stderr. On a terminal, it keeps a progress line and the state of the load up to date. Elsewhere, it
+/// prints a line every few seconds.
 #[derive(Debug)]
 pub struct Stderr {
     bar: Option<ProgressBar>,
-    /// State of the load; empty without a load.
+    /// Formatted state of the load. Empty if there is no load now.
     live: Mutex<String>,
-    /// Phase and time of the latest plain line.
+    /// Phase and time of the line that was printed last, if stderr is not a terminal.
     last_line: Mutex<Option<(Phase, Instant)>>,
 }
 
@@ -101,7 +102,7 @@ impl Drop for Stderr {
     }
 }
 
-/// Prints a line to stderr, which may be closed (`eprintln!` would panic).
+/// Prints a line to stderr. Unlike `eprintln!`, it does not panic if stderr is closed.
 fn say(text: impl std::fmt::Display) {
     writeln!(std::io::stderr().lock(), "{text}").ok();
 }

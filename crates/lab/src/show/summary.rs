@@ -1,10 +1,10 @@
-//! A result as text: a table on a terminal, plain lines in a pipe.
+//! Shows a result as text, with a table on a terminal and plain lines in a pipe.
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
 use crate::show::text::{Row, examples, render, verify_rows};
 
-/// Figures of the summary. The HTML report has all figures.
+/// Figures that the summary shows. The HTML report shows all.
 const SHOWN: [&str; 25] = [
     "samples_per_s",
     "samples_acknowledged",
@@ -33,7 +33,7 @@ const SHOWN: [&str; 25] = [
     "disk_util_peak",
 ];
 
-/// The result as a table (`table`) or as plain lines. The verdict is last.
+/// Formats the result as a table if `table` is true, otherwise as plain lines. The verdict comes last.
 pub fn text(result: &RunResult, table: bool) -> String {
     let mut rows: Vec<Row> = vec![("run", result.name.clone()), ("target", target(result))];
     for figure in FIGURES.iter().filter(|figure| SHOWN.contains(&figure.name)) {
@@ -84,7 +84,7 @@ fn verdict(result: &RunResult) -> &'static str {
     }
 }
 
-/// Removes control characters, which could change a terminal.
+/// Replaces control characters, which could change the user's terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

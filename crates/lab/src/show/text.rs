@@ -1,21 +1,21 @@
-//! Names and values as text: a table on a terminal, plain lines in a pipe.
+//! Formats names and values, as a table on a terminal and as plain lines in a pipe.
 
 use crate::verify::VerifyReport;
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// Lines are wrapped only for terminals of at least this width.
+/// In narrower terminals, lines are not wrapped.
 const COLUMNS_MIN: u16 = 60;
 
 pub(crate) type Row = (&'static str, String);
 
-/// Formats rows as a table (`table`), or as plain lines.
+/// Formats rows as a table if `table` is true, otherwise as plain lines.
 pub(crate) fn render(rows: &[Row], table: bool) -> String {
     if !table {
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         return rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
     }
     let mut out = Table::new();
-    // a terminal of unknown width reports 0
+    // a terminal that does not know its width reports 0
     let wraps = out.width().is_some_and(|columns| columns >= COLUMNS_MIN);
     let arrangement = if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     out.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(arrangement);
@@ -52,7 +52,7 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     rows
 }
 
-/// Examples of each fault, and the usual cause of unexpected samples.
+/// Formats examples of each kind of fault. For unexpected samples, it adds their usual cause.
 pub(crate) fn examples(report: &VerifyReport) -> String {
     let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
     if report.unexpected > 0 {

@@ -1,4 +1,4 @@
-//! Compares an answer with the samples that were sent.
+//! Compares the answers to queries with the samples that were sent.
 
 use super::promql::Series;
 use super::queries::Query;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Constant, because the keys stay within this process.
+/// A constant seed is sufficient, because the keys never leave this process.
 const KEY_SEED: u64 = 0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,16 +21,16 @@ pub enum Fault {
     Lost,
     Doubled,
     Wrong,
-    /// A found sample was never sent.
+    /// A query returned a sample that was never sent.
     Unexpected,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Example {
     pub fault: Fault,
-    /// In Prometheus' notation.
+    /// The series in Prometheus' notation, such as `up{job="api"}`.
     pub series: String,
-    /// In ms since 1970.
+    /// Timestamp of the sample in ms since 1970.
     pub timestamp_ms: i64,
     pub sent: Option<f64>,
     pub found: Option<f64>,
@@ -50,14 +50,15 @@ impl std::fmt::Display for Example {
     }
 }
 
-/// Checks the answers of queries. Caches the targets of the latest query.
+/// Checks the answers to queries. It keeps the labels of the targets from one query to the next, because they are
+/// expensive to compute.
 #[derive(Debug)]
 pub(super) struct Checker {
-    /// Target and generation, by the hash of their labels without the metric name.
+    /// Finds the target and generation of a series by the hash of its labels without the metric name.
     targets: HashMap<SeriesKey, (u64, u64)>,
-    /// Rounds and job of `targets`.
+    /// Rounds and job for which `targets` was computed.
     targets_of: Option<(Range<u32>, Option<u64>)>,
-    /// How often each sample was found, by target, metric and round.
+    /// How often the current query has returned each sample, by target, metric and round.
     seen: Vec<u8>,
     labels: Vec<u8>,
 }
@@ -103,7 +104,7 @@ impl Checker {
         sheet.found
     }
 
-    /// Computes the possible targets of the query's series, unless they are cached.
+    /// Computes the labels of all targets that the query may return, unless they are known from an earlier query.
     fn know_targets(&mut self, plan: &Plan, query: &Query) {
         let of = (query.rounds.clone(), query.job);
         let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();
@@ -148,7 +149,7 @@ impl Checker {
 #[derive(Debug)]
 struct Metrics<'a> {
     first: HashMap<&'a str, u32>,
-    /// Values of `le`, in order. Empty without buckets.
+    /// Values that the label `le` can have, in ascending order. Empty if the query is not about buckets.
     bounds: Vec<String>,
     histograms: Histograms,
 }
@@ -197,7 +198,7 @@ impl Sheet<'_> {
         (self.plan().targets * u64::from(self.plan().writers)) as usize
     }
 
-    /// Index of a sample's counter in `seen`.
+    /// Index in `seen` of the counter that belongs to a sample.
     fn cell(&self, target: u64, metric: u32, round: u32) -> usize {
         let query = self.query;
         let target = (target - self.plan().first_target(0)) as usize;
@@ -255,7 +256,7 @@ impl Sheet<'_> {
         }
     }
 
-    /// Counts acknowledged samples that were not found.
+    /// Counts acknowledged samples that the query did not return.
     fn missing(&mut self, seen: &[u8]) {
         let first = self.plan().first_target(0);
         let query = self.query;

@@ -1,7 +1,8 @@
-//! Compact record of sent and acknowledged samples.
+//! Compact record of which samples were sent and which were acknowledged.
 //!
-//! For each request slot (a fixed group of series), the ledger has two sets of rounds, as ranges: sent and
-//! acknowledged. The samples themselves come from the plan.
+//! Samples are sent in slots, which are fixed groups of series. For each slot, the ledger stores the rounds in which
+//! it was sent and those in which it was acknowledged, as ranges. The samples themselves can be computed from the
+//! plan.
 
 use crate::generate::plan::Plan;
 use anyhow::{Context, Result, ensure};
@@ -12,12 +13,12 @@ use std::path::Path;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rounds {
-    /// With inclusive ends, ascending and not adjacent.
+    /// Ranges with inclusive ends, in ascending order. Between two ranges, at least one round is missing.
     ranges: Vec<(u32, u32)>,
 }
 
 impl Rounds {
-    /// Adds `round`, which must be greater than the last round.
+    /// Adds `round`, which must not be lower than the last round.
     pub fn push(&mut self, round: u32) {
         match self.ranges.last_mut() {
             Some((_, last)) if *last == round => {}
@@ -35,7 +36,7 @@ impl Rounds {
         self.ranges.get(at).is_some_and(|(first, _)| *first <= round)
     }
 
-    /// The ranges must be ascending and below `rounds_max`.
+    /// Refuses ranges that are not in ascending order or not below `rounds_max`.
     fn check(&self, rounds_max: u32) -> Result<()> {
         let mut end = 0;
         for (first, last) in &self.ranges {
@@ -64,28 +65,28 @@ impl Rounds {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotLedger {
-    /// Rounds whose request may have reached the target.
+    /// Rounds in which the slot's request may have reached the target.
     pub sent: Rounds,
-    /// Rounds whose request was answered with success.
+    /// Rounds in which the slot's request was answered with success.
     pub acknowledged: Rounds,
 }
 
-/// Version of the file format. Readers refuse a higher version.
+/// Version of the ledger's file format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// Format of a ledger that states none.
+/// Ledgers that were written before the format had a number have this one.
 const fn first_format() -> u32 {
     1
 }
 
-/// Sent and acknowledged rounds of a run, with the plan that gives their samples.
+/// Says which samples of a plan were sent and which were acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// [`FORMAT`] of the program that wrote the ledger.
     #[serde(default = "first_format")]
     pub format: u32,
     pub plan: Plan,
-    /// By slot number.
+    /// Ledgers of the slots, in the order of their numbers.
     pub slots: Vec<SlotLedger>,
     /// See [`crate::verify::VerifyOptions::read_url`].
     #[serde(default)]
@@ -131,7 +132,7 @@ impl Ledger {
         slots.map(|(i, slot)| slot.acknowledged.len() * self.plan.slot(i).len as u64).sum()
     }
 
-    /// Number of rounds up to the last round that was sent.
+    /// Number of rounds from the first to the last that was sent.
     pub fn rounds(&self) -> u32 {
         self.slots.iter().filter_map(|slot| slot.sent.last()).max().map_or(0, |last| last + 1)
     }

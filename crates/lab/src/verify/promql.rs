@@ -1,7 +1,7 @@
-//! Queries raw samples through PromQL: a range vector selector in an instant query.
+//! Queries raw samples through PromQL, by an instant query for a range vector such as `up[5m]`.
 //!
-//! Every target with Prometheus' query API can answer such queries. Values are the shortest decimals that parse to
-//! the same bits.
+//! Every target with Prometheus' query API can answer such queries. They return values as the shortest decimals that
+//! parse to the same bits.
 
 use super::queries::Query;
 use crate::generate::plan::Plan;
@@ -14,18 +14,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Queries without an answer are retried for this time, because the target may be restarting.
+/// If the target does not answer, a query is retried for this time, because the target may be restarting.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// A query for which the target lacks memory is retried for this time, and then halved.
+/// If the target lacks memory for a query, it is retried for this time, and then halved.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
-/// Characters of a query that an error shows.
+/// An error quotes this many characters of the query.
 const QUERY_SHOWN: usize = 160;
 
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// The answer is too large, or the target lacks memory. Half of the query may succeed.
+    /// The answer is too large, or the target lacks memory for it. Half of the query may succeed.
     TooMuch(anyhow::Error),
     /// The target does not answer, or fails on this query.
     Failed(anyhow::Error),
@@ -33,15 +33,15 @@ pub(super) enum Unanswered {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Series<'a> {
-    /// Includes the metric name; in the order of label names.
+    /// All labels including the metric name, sorted by their names.
     #[serde(borrow)]
     pub(crate) metric: BTreeMap<Text<'a>, Text<'a>>,
-    /// Seconds since 1970, and the value as text.
+    /// Timestamps in seconds since 1970, and values as text.
     #[serde(borrow, default)]
     pub(crate) values: Vec<(f64, &'a str)>,
 }
 
-/// A JSON string, borrowed if it has no escapes.
+/// A JSON string. It is borrowed from the answer unless it contains escapes.
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
@@ -64,16 +64,18 @@ struct Data<'a> {
     result: Vec<Series<'a>>,
 }
 
-/// Form fields of a query for all samples of `asked`. `nocache` makes VictoriaMetrics bypass its cache.
+/// Formats a query for all samples of `asked` as an HTML form. The field `nocache` makes VictoriaMetrics bypass its
+/// cache.
 pub(super) fn query(plan: &Plan, asked: &Query) -> String {
     let (first_ms, last_ms) = asked.times(plan);
-    // ranges exclude their left end; before Prometheus 3.0 they include it, and the checker ignores samples there
+    // Prometheus 3.0 excludes the left end of a range; older versions include it, and the checker ignores the
+    // additional samples
     let query = format!("{}[{}ms]", asked.selector(plan), last_ms - first_ms + 1);
     let time = format!("{}.{:03}", last_ms / 1000, last_ms % 1000);
     format!("query={}&time={time}&nocache=1", percent(&query))
 }
 
-/// Queries are forms, because they may be too long for a URL.
+/// Queries are sent as forms, because they can be too long for a URL.
 pub(super) const QUERY_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Sends a query to `path`, and retries it while the target is unavailable.

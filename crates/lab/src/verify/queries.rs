@@ -1,24 +1,25 @@
-//! Splits a read-back into queries with bounded results.
+//! Divides the samples to be read back into queries, none of which returns too many samples.
 
 use crate::generate::fleet::JOBS;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
-/// Maximum number of metric names in a query. VictoriaMetrics matches more than 100 names slowly (`maxOrValues`), and
-/// Prometheus more than 256 (`maxSetMatches`).
+/// Maximum number of metric names in a query. More are matched slowly: by VictoriaMetrics above 100 (`maxOrValues`),
+/// and by Prometheus above 256 (`maxSetMatches`).
 const NAMES_MAX: u32 = 100;
 
-/// Maximum bytes of names in a query. VictoriaMetrics accepts queries of up to 16 KiB (`-search.maxQueryLen`).
+/// Maximum length of all metric names in a query. VictoriaMetrics accepts queries of up to 16 KiB
+/// (`-search.maxQueryLen`).
 const NAMES_BYTES_MAX: usize = 12 << 10;
 
-/// A query for some metrics in some rounds, optionally of one job.
+/// A query for the samples of some metrics in some rounds. It can be limited to the targets of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
-    /// Metrics with the same name are in the same query.
+    /// Metrics that share a name, such as the buckets of a histogram, are always in the same query.
     pub(super) metrics: Range<u32>,
-    /// Metric names do not change within these rounds.
+    /// Rounds in which the metrics have the same names.
     pub(super) rounds: Range<u32>,
-    /// Only targets whose number modulo [`JOBS`] is this value. `None` for all targets.
+    /// Selects the targets whose number modulo [`JOBS`] is this value. `None` selects all targets.
     pub(super) job: Option<u64>,
     /// Names of the metrics, each once.
     pub(super) names: Vec<String>,
@@ -28,7 +29,7 @@ pub(super) struct Query {
 pub(super) struct Queries {
     chunks: Vec<Chunk>,
     metrics: u32,
-    /// Number of jobs, if queries are split by job.
+    /// Number of jobs if each query is for one job. `None` if queries are for all jobs.
     jobs: Option<u64>,
     len: u64,
 }
@@ -42,10 +43,10 @@ struct Chunk {
 }
 
 impl Queries {
-    /// Splits the first `rounds` rounds into queries of about `samples_max` samples.
+    /// Divides the first `rounds` rounds into queries, each for about `samples_max` samples.
     pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64) -> Self {
         let targets = plan.targets * u64::from(plan.writers);
-        // series of a target with the same name
+        // maximum number of series that have the same target and the same name
         let alike = plan.fleet.histograms.alike_max();
         let jobs = (targets * u64::from(alike) > samples_max && plan.fleet.has_job()).then_some(JOBS);
         let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
@@ -56,7 +57,7 @@ impl Queries {
         while begin < rounds {
             let mut end = begin.saturating_add(step).min(rounds);
             if let Some(ticks) = plan.metric_churn_ticks {
-                // ends at the next renaming
+                // names change at the next renaming, so the chunk ends there
                 let left = ticks - plan.tick(begin) % ticks;
                 end = end.min(begin.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
             }
@@ -77,8 +78,8 @@ impl Queries {
         self.len
     }
 
-    /// Returns the query with this number. The query may have no metrics. Queries for the same rounds have consecutive
-    /// numbers.
+    /// Returns the query with this number, which may turn out to have no metrics. Queries for the same rounds have
+    /// consecutive numbers.
     pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Query> {
         if number >= self.len {
             return None;
@@ -88,7 +89,7 @@ impl Queries {
         let steps = u64::from(self.metrics.div_ceil(chunk.step));
         let (job, step) = (within / steps, (within % steps) as u32);
         debug_assert!(job < self.jobs.unwrap_or(1));
-        // metrics with the same name belong to the query of the first of them
+        // metrics with the same name belong to the query that contains the first of them
         let cut = |step: u32| {
             let edge = chunk.step.saturating_mul(step).min(self.metrics);
             if edge == self.metrics { edge } else { plan.fleet.histograms.first_alike(edge) }
@@ -103,7 +104,7 @@ impl Queries {
 }
 
 impl Query {
-    /// Two halves of the query. `None` if it has one name and one round.
+    /// Divides the query into two halves. `None` if it has only one name and one round.
     pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
         let (mut first, mut second) = (self.clone(), self.clone());
         let middle = self.names.len() / 2;
@@ -137,7 +138,7 @@ impl Query {
         let mut matchers: Vec<String> = fixed.chain(job).collect();
         let name = match self.names.as_slice() {
             [name] => name.as_str(),
-            // these names have no special characters
+            // the generated names have no characters that need escaping
             names => {
                 matchers.insert(0, format!("__name__=~\"{}\"", names.join("|")));
                 ""
@@ -146,7 +147,7 @@ impl Query {
         if matchers.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", matchers.join(",")) }
     }
 
-    /// Time range of the query's samples in ms, with both ends.
+    /// Time range that contains all samples of the query, in ms. Both ends are included.
     pub(super) fn times(&self, plan: &Plan) -> (i64, i64) {
         (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1)
     }
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn names_that_live_briefly_share_a_query() {
-        // one target with many metrics, as in a published test
+        // one target with many metrics that are often renamed, as in a published test
         let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
         let plan =
             Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };

@@ -1,6 +1,6 @@
-//! Escapes text and data, so that neither can become markup or code.
+//! Escapes text and data for HTML, so that a target or scenario cannot inject markup or code.
 
-/// Escapes text for an element or a quoted attribute.
+/// Escapes text so that it can stand in an element or in a quoted attribute.
 pub(crate) fn text(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {
@@ -12,7 +12,7 @@ pub(crate) fn text(raw: &str) -> String {
             '\'' => out.push_str("&#39;"),
             // browsers would replace or hide control characters
             '\0' => out.push('\u{fffd}'),
-            // direction overrides could disguise the text of a line
+            // characters that change the writing direction could disguise the text of a line
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -20,7 +20,7 @@ pub(crate) fn text(raw: &str) -> String {
     out
 }
 
-/// Escapes JSON for a `script` element, so that it cannot end the element or begin a comment.
+/// Escapes JSON so that it can stand in a `script` element. It must not end the element or begin a comment there.
 pub(crate) fn json(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {

@@ -1,4 +1,4 @@
-//! Charts of a timeline.
+//! Selects the charts of a report and their lines.
 
 use crate::result::Timeline;
 use serde::Serialize;
@@ -10,7 +10,7 @@ const LINES_MAX: usize = 8;
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) unit: String,
-    /// True for a logarithmic scale if the values span a wide range.
+    /// Allows a logarithmic scale, which is used if the values span several orders of magnitude.
     pub(crate) log: bool,
     pub(crate) lines: Vec<Line>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Line {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Series of a chart. A name that ends with a slash selects a group.
+/// Says which series of the timeline a chart shows. A name that ends with a slash selects all series of a group.
 struct Recipe {
     title: &'static str,
     log: bool,
@@ -87,10 +87,10 @@ const RECIPES: [Recipe; 20] = [
     },
 ];
 
-/// Series without a chart, because figures show them or their limits are far away.
+/// Series that get no chart, because other parts of the report show them or they are never close to a limit.
 const PASSED_OVER: [&str; 3] = ["target/files_limit", "machine/memory_available", "disk/queue"];
 
-/// Charts of timelines. Only the first timeline's lines are solid.
+/// Builds the charts of one or several timelines. The lines of the first timeline are solid, all others are dashed.
 pub(crate) fn panels(timelines: &[(&str, &Timeline)]) -> Vec<Panel> {
     let all: BTreeSet<&str> =
         timelines.iter().flat_map(|(_, timeline)| timeline.series.keys().map(String::as_str)).collect();
@@ -107,11 +107,11 @@ pub(crate) fn panels(timelines: &[(&str, &Timeline)]) -> Vec<Panel> {
         names.iter().for_each(|name| {
             left.remove(name);
         });
-        // in the order of the recipe
+        // the lines have the order of the recipe
         names.sort_by_key(|name| recipe.names.iter().position(|wanted| wanted == name));
         panels.extend(panel(recipe.title, recipe.log, &names, timelines));
     }
-    // series without a recipe, by group and unit
+    // series that no recipe mentions get a chart for each group and unit
     let mut others: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
     for name in left {
         let group = name.split('/').next().unwrap_or(name);
@@ -167,7 +167,7 @@ fn label(title: &str, name: &str) -> String {
     }
 }
 
-/// Serialises values with four digits, as many as a chart can show.
+/// Writes values with four significant digits, because a chart cannot show more.
 fn short_numbers<S: serde::Serializer>(values: &[Option<f64>], to: S) -> Result<S::Ok, S::Error> {
     let short = |value: f64| {
         if value == 0.0 || !value.is_finite() {

@@ -1,4 +1,4 @@
-//! The parts of a report, from the verdict to the configuration.
+//! The sections of a report, in order.
 
 use super::escape::text;
 use super::table::{Cell, list, section, table};
@@ -7,7 +7,7 @@ use crate::result::figures::{FIGURES, show};
 use crate::result::{EventKind, RunResult};
 use stdx::calendar::Date;
 
-/// Further events are only in charts.
+/// Maximum number of events that the report lists. The charts show all events.
 const EVENTS_MAX: usize = 60;
 
 pub(super) fn report(result: &RunResult) -> String {
@@ -19,7 +19,7 @@ pub(super) fn report(result: &RunResult) -> String {
         tiles(result),
         section("Verdict", &verdict(result)),
         section("Reasons to mistrust these figures", &list("warn", &result.warnings)),
-        // a result of `lab write` has no timeline
+        // a result of `lab write` has no timeline, and so no charts
         (if result.timeline.points > 0 { charts } else { "" }).to_owned(),
         section("Events", &events(result)),
         section("Compared with the published account", &account(result)),
@@ -173,7 +173,7 @@ fn account(result: &RunResult) -> String {
     table("account", &["", "#the account", "#here", "#here / account", "conditions"], rows)
 }
 
-/// Converts bytes or seconds to the unit of a published figure, such as GiB or ms.
+/// Converts bytes or seconds to the unit in which a figure was published, such as GiB or ms.
 fn in_unit(value: f64, unit: &str) -> f64 {
     match unit {
         "KiB" => value / 1024.0,

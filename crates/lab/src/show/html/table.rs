@@ -15,12 +15,12 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// A dash for `None`.
+    /// Shows a dash if the value is `None`.
     pub(crate) fn number(value: Option<f64>, unit: &str) -> Self {
         Self::Number(value.map_or_else(|| "–".to_owned(), |value| show(value, unit)))
     }
 
-    /// A dash for `None`.
+    /// Shows a dash if the value is `None`.
     pub(crate) fn ratio(quotient: Option<f64>) -> Self {
         Self::Number(quotient.map_or_else(|| "–".to_owned(), |quotient| format!("{} ×", ratio(quotient))))
     }
@@ -39,7 +39,7 @@ impl Cell {
     }
 }
 
-/// Headings that begin with `#` are for columns of numbers. Without rows, the result is empty.
+/// Builds a table. A heading that begins with `#` marks a column of numbers. Without rows, the result is empty.
 pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let row = |cells: Vec<Cell>| format!("<tr>{}</tr>\n", cells.iter().map(Cell::html).collect::<String>());
     let rows: String = rows.into_iter().map(row).collect();
@@ -56,7 +56,7 @@ pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = 
     )
 }
 
-/// A section of the page. Without content, the result is empty.
+/// Builds a section of the page. Without content, the result is empty.
 pub(crate) fn section(title: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
@@ -64,7 +64,7 @@ pub(crate) fn section(title: &str, content: &str) -> String {
     format!("<section><h2>{}</h2>\n{content}</section>\n", text(title))
 }
 
-/// A list. Without items, the result is empty.
+/// Builds a list. Without items, the result is empty.
 pub(crate) fn list(class: &str, items: &[String]) -> String {
     if items.is_empty() {
         return String::new();
