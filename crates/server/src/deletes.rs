@@ -23,7 +23,8 @@ use std::sync::Arc;
 use tables::rollup::{self, Resolution};
 use tables::{Delete, Table, TableError};
 
-/// Deletes samples of a tenant. After an error, some may be deleted nevertheless: repeat the request.
+/// Deletes samples of a tenant. After an error, some of them may have been deleted, and the request should be
+/// repeated.
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
     delete.check().map_err(refused)?;
     flush_tenant(node, &tenant).await?;
@@ -34,8 +35,8 @@ pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete)
     release(node, &tenant).await
 }
 
-/// Waits until the heads hold no samples of a tenant that are already in its table. Otherwise, a sample that is sent
-/// again after the delete would be discarded as a duplicate.
+/// Waits until no head has samples of the tenant that are also in its table. If a deleted sample were still in a
+/// head, sending it again would be taken for a duplicate, and it would be discarded.
 async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let is_frozen = |partition: &PartitionShared| {
         partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)
@@ -46,14 +47,14 @@ async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Deletes samples from a tenant's tables. The samples must no longer be in the heads.
+/// Deletes samples from the tables of a tenant. The samples must have left the heads before.
 pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> Result<(), Refusal> {
     let (lake, now_ms) = (&context.lake, context.clock.now_ms());
     lake.closed.check(tenant)?;
     let Some(table) = lake.tables.existing_now(tenant, TenantTable::Samples).map_err(refused)? else {
         return Ok(());
     };
-    // an unreadable rollup applies the delete later
+    // if a rollup cannot be read now, the delete is applied to it later
     let has_rollups = Resolution::ALL
         .into_iter()
         .any(|resolution| !matches!(rollup_of(lake, tenant, resolution), Ok(None)));
@@ -78,26 +79,27 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
 
 #[derive(Debug)]
 pub(crate) struct Passed {
-    /// Sequence up to which the deletes are applied to all rollups; `i64::MIN` if a rollup cannot be read or written.
+    /// The deletes up to this sequence number are applied to all rollups; `i64::MIN` if some rollup could not be read
+    /// or written.
     pub(crate) upto: i64,
     pub(crate) failed: Option<TableError>,
 }
 
-/// Applies the deletes of a tenant's samples to its rollups. Failures of rollups are in the result; an error means that
-/// the samples' table failed.
+/// Applies deletes of a tenant's samples to its rollups. If this fails for a rollup, the result says so. An error is
+/// returned only if the table of samples cannot be read.
 pub(crate) fn apply_to_rollups(
     lake: &Lake,
     tenant: &TenantId,
     samples: &Table,
     now_ms: i64,
 ) -> Result<Passed, TableError> {
-    // later deletes are left to the next call
+    // deletes that are committed from here on are applied by the next call
     let files = samples.files()?;
     let mut passed = Passed { upto: files.tombstones().last, failed: None };
     if files.tombstones().list.is_empty() {
         return Ok(passed);
     }
-    // rollups created after the tombstone already omit the deleted samples
+    // a rollup that was created after the delete was computed without the deleted samples
     for resolution in Resolution::ALL {
         let taken = rollup_of(lake, tenant, resolution).and_then(|table| match table {
             None => Ok(i64::MAX),

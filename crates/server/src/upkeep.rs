@@ -1,7 +1,9 @@
-//! The thread that maintains tables: retention, compaction, rollups, checkpoints, vacuum.
+//! The thread that maintains tables: it applies retention, merges files, computes rollups, writes checkpoints, and
+//! removes unused files.
 //!
-//! [`tables::upkeep`] finds and does the work on a table. This module schedules tables, and updates metrics and the
-//! log. Merges use at most half of the account `flush`; sealing uses the other half.
+//! [`tables::upkeep`] finds out what a table needs, and does it. This module decides when each table has its turn,
+//! and updates metrics and the log. Merges use at most half of the account `flush`, because sealing uses the other
+//! half.
 //!
 //! - [`turns`]: order of tenants
 //! - [`policy`]: limits and intervals from the settings; [`step_control`]: periodic checks of a long step
@@ -38,23 +40,24 @@ use tables::{FileStem, Table, TableError};
 use tokio::sync::oneshot;
 use turns::Turn;
 
-/// Interval between checks of tables.
+/// Each table is checked at this interval.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// Interval between sweeps for unreferenced files. Each sweep lists all files of a table.
+/// A table is swept for files that it does not use at this interval. It is long because each sweep lists all files of
+/// the table.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Limit on rounds of planning per check of a table.
+/// One check of a table makes at most this many plans. Each is made after the steps of the one before are done.
 const PASSES_MAX: usize = 64;
 
 const OPENED_AT_START_MAX: usize = 64;
 
-/// Interval between log lines about a long step.
+/// While a step takes long, the log gets a message at this interval.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Compact and roll up until nothing is left to do.
+    /// Merge files and compute rollups until nothing is left to do.
     Compact(oneshot::Sender<Compacted>),
     Stop,
 }
@@ -65,9 +68,9 @@ pub(crate) struct Compacted {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
     pub(crate) rollups: u64,
-    /// Tables with a failed job, which is retried later.
+    /// Number of tables for which some work failed. It is retried later.
     pub(crate) failures: u64,
-    /// Damaged files, which are not compacted.
+    /// Number of damaged files. They are not merged.
     pub(crate) damaged: u64,
 }
 
@@ -81,12 +84,12 @@ enum UpkeepError {
     Stopping,
 }
 
-/// First error of a table's upkeep. Other steps continue.
+/// The first error in the upkeep of a table. It does not end the upkeep, which continues with other steps.
 #[derive(Debug, Default)]
 struct FirstError(Option<TableError>);
 
 impl FirstError {
-    /// Keeps the error of a table. Returns errors that end all work.
+    /// Keeps the error if it concerns only this table. Returns any other error, because it ends all work.
     fn note<T>(&mut self, done: Result<T, UpkeepError>) -> Result<Option<T>, UpkeepError> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -109,11 +112,11 @@ pub(crate) struct Upkeep {
     control: StepControl,
     states: HashMap<Key, TableState>,
     turns: Turns,
-    /// Tables with jobs that wait for a turn of their tenant.
+    /// Tables that have further jobs to do when it is their tenant's turn.
     waiting: BTreeSet<Key>,
-    /// Bytes of jobs per turn.
+    /// A tenant's turn is over when its jobs have processed this many bytes.
     turn_bytes: u64,
-    /// Last visit to all tenants, including inactive ones.
+    /// When the tables of all tenants were last visited, including tables that are not open.
     visited: Option<Instant>,
 }
 
@@ -122,12 +125,12 @@ type Key = (TenantId, TenantTable);
 #[derive(Debug, Default)]
 struct TableState {
     upkeep: tables::upkeep::Upkeep,
-    /// Start of the current failures.
+    /// If upkeep of this table fails, when it began to fail.
     failing: Option<Instant>,
     rolled: RolledDays,
-    /// Number of incomplete deletes.
+    /// Number of deletes that are not yet applied to all files.
     tombstones: usize,
-    /// True if the tenant's limit on tables keeps this one from being created.
+    /// True if this table is needed but cannot be created, because the tenant has as many tables as it may have.
     lacks_room: bool,
 }
 
@@ -145,7 +148,7 @@ impl Upkeep {
     }
 
     pub(crate) fn run(mut self) {
-        // lowest priority of all threads
+        // the lowest priority of all threads
         let _ = rustix::process::nice(10);
         self.open_tables();
         loop {
@@ -166,7 +169,7 @@ impl Upkeep {
         &self.control.context.lake
     }
 
-    /// Opens tables of samples before requests need them. Measures tables and rollups.
+    /// Opens tables of samples before requests need them, and measures the sizes of samples and rollups.
     pub(super) fn open_tables(&mut self) {
         self.discover();
         for tenant in self.lake().tables.tenants(true).into_iter().take(OPENED_AT_START_MAX) {
@@ -178,7 +181,7 @@ impl Upkeep {
                 self.date(table);
             }
             if let Err(error) = table.and_then(|table| table.map(|t| t.files()).transpose()) {
-                // queries report the error, and the next check counts it
+                // queries will report the error, and the next check of the table will count it
                 tracing::debug!(%tenant, %error, "cannot open a table");
             }
             for kind in TenantTable::ALL.into_iter().filter(|kind| *kind != TenantTable::Samples) {
@@ -189,7 +192,7 @@ impl Upkeep {
         }
     }
 
-    /// Reports the date of a table's last commit to the wall clock.
+    /// Tells the wall clock when the table's last commit was made, as evidence of the true time.
     fn date(&self, table: &Table) {
         if let Some(written_ms) = table.written_ms() {
             self.control.context.wall.found(written_ms, &*self.control.context.clock);
@@ -206,7 +209,8 @@ impl Upkeep {
         self.maintain_all(false);
     }
 
-    /// Compacts and rolls up until nothing is left, regardless of settings and recent attempts.
+    /// Merges files and computes rollups until nothing is left to do. Settings that delay or disable this do not
+    /// apply.
     pub(crate) fn compact_all(&mut self) -> Compacted {
         self.maintain_all(true)
     }
@@ -239,8 +243,8 @@ impl Upkeep {
         compacted
     }
 
-    /// Does what is due for a table, and those of its jobs that are within the tenant's turn. Returns false if there is
-    /// no table.
+    /// Does what is due for a table. Jobs are done only while it is the tenant's turn. Returns false if the table
+    /// does not exist.
     fn maintain(
         &mut self,
         key: &Key,
@@ -268,14 +272,14 @@ impl Upkeep {
             let mut is_last = merges == 0;
             for step in &steps {
                 if is_merge(step) && turn.is_over() {
-                    continue; // the other steps are short
+                    continue; // only merges take long, so other steps are done outside of turns too
                 }
                 self.lake().metrics.merge_jobs_waiting.set(merges as f64);
                 let done = self.step(key, state, &table, step, &policy, turn);
                 if let Err(UpkeepError::Table(TableError::Store(_))) = done {
-                    return done.map(|()| true); // other steps would fail too, each after a timeout
+                    return done.map(|()| true); // the store is unavailable, so each of the other steps would also fail after a timeout
                 }
-                // after a failure, another plan would contain the same step
+                // the failed step would be part of the next plan too
                 is_last |= failed.note(done)?.is_none();
                 merges -= usize::from(is_merge(step));
             }
@@ -354,7 +358,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Records success or failure. Logs changes of state.
+    /// Records whether upkeep of a table has succeeded. The log gets a message only when this changes.
     fn note(&self, (tenant, kind): &Key, state: &mut TableState, done: Result<bool, UpkeepError>) {
         let table = kind.folder();
         match done {

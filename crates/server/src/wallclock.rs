@@ -1,7 +1,7 @@
-//! Trust in the wall clock.
+//! Decides whether the wall clock can be trusted.
 //!
-//! With a wrong clock, retention could delete all samples, and writes could be refused for good. Retention and writes
-//! first check whether the clock is trusted:
+//! If the clock were wrong, retention could delete all samples, and samples could be refused for good. Both therefore
+//! ask first whether the clock is trusted:
 //!
 //! ```text
 //!   before the start:  time of the last trusted clock (memory) ────────┐
@@ -9,8 +9,8 @@
 //!   since the start:   wall clock − monotonic clock, received samples ─┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
-//! While there is doubt, nothing expires. If the clock seems to be behind, samples that are in its future get a retriable
-//! error. A consistent clock is trusted eventually.
+//! While there is doubt, nothing expires. If the clock seems to be behind, samples from its future get an error that
+//! senders retry. A clock that stays consistent is trusted eventually.
 
 mod judge;
 mod memory;
@@ -27,19 +27,20 @@ use std::time::Instant;
 use stdx::clock::Clock;
 use tables::upkeep::Now;
 
-/// Minimum interval between saves of the last trusted time.
+/// The last trusted time is saved at most this often.
 const NOTED_EVERY_MS: i64 = 60_000;
 
 #[derive(Debug)]
 pub(crate) struct WallClock {
     began: Instant,
-    /// Time after the start during which the clock is always doubted.
+    /// Since the start, this much time must pass before any clock is trusted.
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
-    /// Largest lead of a sample's timestamp over the monotonic clock; [`UNHEARD`] before the first sample.
+    /// How far the timestamp of any sample was ahead of the monotonic clock at most; [`UNHEARD`] before the first
+    /// sample.
     sender_lead_ms: AtomicI64,
     memory: Memory,
-    /// Last save, by the monotonic clock.
+    /// When the trusted time was last saved, by the monotonic clock.
     noted_ms: Mutex<Option<i64>>,
 }
 
@@ -68,7 +69,7 @@ impl WallClock {
         i64::try_from(steady.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Notes the timestamp of an accepted sample.
+    /// Called with the timestamp of each accepted sample.
     pub(crate) fn heard(&self, timestamp_ms: i64, clock: &dyn Clock) {
         let lead_ms = timestamp_ms.saturating_sub(self.steady_ms(clock));
         // most samples do not raise the maximum
@@ -77,13 +78,13 @@ impl WallClock {
         }
     }
 
-    /// Notes a date found in data, at which some node wrote.
+    /// Called with a date from stored data: some node's clock showed it when the data was written.
     pub(crate) fn found(&self, date_ms: i64, clock: &dyn Clock) {
         let now = self.read(clock);
         self.judge.lock().0.found(date_ms, now);
     }
 
-    /// Reason not to trust the clock now.
+    /// Returns the reason why the clock cannot be trusted now, if there is one.
     pub(crate) fn doubt(&self, clock: &dyn Clock) -> Option<Doubt> {
         let now = self.read(clock);
         let sender_lead_ms = Some(self.sender_lead_ms.load(Ordering::Relaxed))
@@ -99,7 +100,7 @@ impl WallClock {
         doubt
     }
 
-    /// Saves the current time if the clock is trusted, at most once per [`NOTED_EVERY_MS`].
+    /// Saves the present time if the clock is trusted, but at most once per [`NOTED_EVERY_MS`].
     pub(crate) fn note(&self, clock: &dyn Clock) {
         let now = self.read(clock);
         let mut noted_ms = self.noted_ms.lock();

@@ -1,4 +1,4 @@
-//! The path of a write, from a principal and an encoded request to its outcome.
+//! The path of a write: from an authenticated sender and an encoded request to the outcome.
 //!
 //! ```text
 //!   principal ─▶ admit: may it write now?
@@ -35,15 +35,14 @@ use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
 
-/// Refusal of a request or of parts. [`Refusal::kind`] says whether to retry. A retry does not duplicate stored
-/// samples.
+/// Refusal of a whole request or of parts of it. [`Refusal::kind`] says whether the sender should retry. If it does,
+/// samples that are already stored are not stored twice.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{refusal}")]
 pub(crate) struct Unwritten {
     pub refusal: Refusal,
-    /// Samples that are durable nevertheless.
+    /// Number of samples that are durable although the request was refused.
     pub samples: u64,
-    /// Exemplars that are durable nevertheless.
     pub exemplars: u64,
 }
 
@@ -53,7 +52,7 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
     }
 }
 
-/// Writes a request of any protocol, and waits until it is durable.
+/// Writes a request of any protocol. Returns once it is durable.
 pub(crate) async fn write<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
@@ -76,7 +75,7 @@ pub(crate) async fn write<D: Decoder>(
     store_within(context, &tenant, known, resolved).await
 }
 
-/// Writes a batch of the node itself. `memory` is the batch's reservation.
+/// Writes a batch that the node itself has made, such as its own metrics. `memory` is the reservation for the batch.
 pub(crate) async fn write_batch(
     context: &Arc<Context>,
     principal: &Principal,
@@ -93,14 +92,16 @@ pub(crate) async fn write_batch(
     store_within(context, tenant, known, resolved).await
 }
 
-/// Stores a resolved request. `known` is the request's pass through the gate of known series.
+/// Stores a request whose series were looked up. `known` is its pass through the gate for requests with only known
+/// series.
 async fn store_within(
     context: &Arc<Context>,
     tenant: &TenantId,
     known: Pass,
     resolved: Resolved,
 ) -> Result<Outcome, Unwritten> {
-    // a request that creates series may wait long and leaves the gate of known series
+    // a request that creates series may have to wait long, and must not take the place of others in the gate of known
+    // series
     let _pass = if resolved.prepared.creates {
         drop(known);
         let settings = context.overrides.current();
@@ -116,7 +117,7 @@ async fn store_within(
     store(context, resolved).await
 }
 
-/// Checks whether a principal may write now, before its request is decoded.
+/// Checks whether the sender may write now. This comes before decoding, so that refused requests cost little.
 async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize) -> Result<(), Refusal> {
     admission::write::rights(principal)?;
     context.readiness.wait_for_replay().await;
@@ -126,12 +127,12 @@ async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize)
     Ok(tenant.admit(settings.of(&principal.tenant), body_bytes as u64, now)?)
 }
 
-/// Like [`admit`], but without waiting for replay and without rate limits.
+/// Like [`admit`], but does not wait for replay and does not count the request against rate limits.
 pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
     Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
 
-/// Decodes a request and looks up its series, on a blocking thread if `thread` holds a permit.
+/// Decodes a request and looks up its series. If `thread` holds a permit, this happens on a blocking thread.
 async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
@@ -144,7 +145,7 @@ async fn resolve<D: Decoder>(
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let task = tokio::task::spawn_blocking(move || {
             let prepared = decoders.prepare(&context, request);
-            drop(thread); // held until decoding ends
+            drop(thread); // the permit is held until decoding ends
             prepared
         });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
@@ -159,11 +160,11 @@ struct Resolved {
     began: Instant,
 }
 
-/// Submits each owner's share, and waits until all are durable.
+/// Submits its share to each partition's owner, and waits until all shares are durable.
 async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Unwritten> {
     let _passing = context.traffic.enter();
     let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
-    // waits for all partitions even after a refusal, because the answer counts stored samples
+    // waits for all partitions even if one refuses, because the answer says how many samples were stored
     let Submitted { answers, mut refused } = submit(context, submissions);
     for answer in answers {
         match answer.await {
@@ -193,9 +194,9 @@ async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Un
 }
 
 pub(crate) struct Submitted {
-    /// Answers of the partitions that accepted their share.
+    /// Will receive the answers of the partitions to which a share was submitted.
     pub(crate) answers: Vec<Answer>,
-    /// First refusal. Later shares were not submitted.
+    /// The refusal of the first share that could not be submitted. Later shares were not tried.
     pub(crate) refused: Option<Refusal>,
 }
 

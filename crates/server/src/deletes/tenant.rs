@@ -1,12 +1,12 @@
-//! Deletes of everything that a tenant has.
+//! Deletes everything that belongs to a tenant.
 //!
 //! ```text
 //!   flush ─▶ each partition: record in the journal, metadata and exemplars are dropped, series without samples leave the head
 //!         ─▶ tombstone of everything in the table's log: all samples are hidden at once ─▶ files are removed ─▶ answer
 //! ```
 //!
-//! Each step may be repeated. If a delete fails after the tombstone, upkeep finishes it. The tables stay, without
-//! files, because their floodmarks keep the journal's old samples from being sealed again.
+//! Each step may be repeated. If a delete fails after the tombstone was written, upkeep finishes it. The tables
+//! themselves remain without files, because their floodmarks keep old records in the journal from being sealed again.
 
 use super::{commit, refused, release};
 use crate::node::Node;
@@ -24,15 +24,16 @@ use tokio::sync::oneshot;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// Files of all tables of the tenant.
+    /// Number of files that were removed from all tables of the tenant.
     pub(crate) files: u64,
     pub(crate) bytes: u64,
 }
 
-/// Longest wait for queries that keep series of a deleted tenant in the heads.
+/// Queries may keep series of a deleted tenant in the heads. The delete waits at most this long for them.
 const QUERIES_WAIT: Duration = Duration::from_secs(20);
 
-/// Deletes everything of a tenant. After an error, the samples may be deleted nevertheless: repeat the request.
+/// Deletes everything that belongs to a tenant. After an error, its samples may have been deleted, and the request
+/// should be repeated.
 pub(crate) async fn delete_tenant(node: &Node, tenant: &TenantId) -> Result<Removed, Refusal> {
     delete_within(node, tenant, QUERIES_WAIT).await
 }
@@ -42,7 +43,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     reads.lake.closed.check(tenant)?;
     flush_tenant(node, tenant).await?;
     let dropped = delete_from_partitions(node, tenant, most).await;
-    // queries can delay the release of series, but not the delete of samples
+    // queries may delay the eviction of series, but this must not delay the delete of the samples
     let (context, of) = (Arc::clone(reads), tenant.clone());
     let done = tokio::task::spawn_blocking(move || {
         commit(&context, &of, &Delete::everything())?;
@@ -59,7 +60,8 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     Ok(removed)
 }
 
-/// Drops metadata, exemplars and empty series of a tenant in all partitions. Fails if this takes longer than `most`.
+/// In all partitions, drops the tenant's metadata, exemplars and series without samples. Fails if this takes longer
+/// than `most`.
 async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
     let mut answers = Vec::new();
     for commands in &node.writes().commands {
@@ -84,7 +86,8 @@ async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) 
     tokio::time::timeout(most, all).await.map_err(is_busy)?
 }
 
-/// Removes files hidden by deletes of whole tenants. If one table fails, the others are still processed.
+/// Removes files from a tenant's tables if all their samples were deleted with the tenant. If this fails for a table,
+/// the others are still processed.
 pub(crate) fn remove_files(context: &Context, tenant: &TenantId) -> Result<Removed, TableError> {
     let (mut removed, mut failed) = (Removed::default(), None);
     for kind in TenantTable::ALL {

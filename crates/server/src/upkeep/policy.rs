@@ -1,4 +1,4 @@
-//! Policy of upkeep for a table, from the settings and the memory budget.
+//! Determines what upkeep may do to a table, from the settings and the memory budget.
 
 use super::rollups::SPARED_MS;
 use super::{FirstError, SWEEP_EVERY, Upkeep, UpkeepError};
@@ -8,10 +8,10 @@ use model::TenantId;
 use tables::compact::CompactLimits;
 use tables::upkeep::Policy;
 
-/// Versions of a table between checkpoints of its log.
+/// The log of a table gets a checkpoint after this many versions.
 const CHECKPOINT_VERSIONS: u64 = 20;
 
-/// Minimum time for which old versions stay readable.
+/// An old version of a table can be read for at least this long.
 const LOG_KEPT_MS: i64 = 86_400_000;
 
 impl Upkeep {
@@ -35,7 +35,7 @@ impl Upkeep {
         let expire_before_ms = match before_ms {
             Some(before_ms) if kind == TenantTable::Samples => {
                 let spared_ms = failed.note(self.spare_for_rollups(tenant, before_ms))?;
-                // days may wait for a rollup that cannot be read
+                // the rollup cannot be read, so it is unknown which days it still needs
                 Some(spared_ms.unwrap_or(before_ms.saturating_sub(SPARED_MS)))
             }
             before_ms => before_ms,
@@ -52,8 +52,8 @@ impl Upkeep {
     }
 }
 
-/// Limits of compaction for half of the account `flush`. With the smallest budget, the worst case exceeds this half by
-/// some MiB.
+/// Limits compaction to half of the account `flush`. With the smallest possible budget, it may need some MiB more in
+/// the worst case.
 fn limits(lake: &Lake, file_bytes: u64) -> CompactLimits {
     let half = (lake.flush.limit_bytes() / 2) as usize;
     let mut limits = CompactLimits { file_bytes, job_bytes: 4 * file_bytes, ..CompactLimits::default() };

@@ -1,4 +1,4 @@
-//! Schedule of rollups: days and tenants.
+//! Decides when each day of each tenant is rolled up.
 //!
 //! A day is rolled up when it is over, its samples are sealed, and most late samples have arrived. Later samples make
 //! the day due again, at most once an hour.
@@ -14,16 +14,16 @@ use tables::DAY_MS;
 use tables::rollup::{self, Resolution, Rolled, RollupLimits};
 use tables::{Date, FileStem, Table, TableError, WriteLimits};
 
-/// Pause before a day is tried again.
+/// After an attempt to roll up a day, the day is not tried again for this long.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// Time after midnight during which samples of the previous day are still expected.
+/// For this long after midnight, samples of the previous day are still expected to arrive.
 const LATE_AS_A_RULE_MS: i64 = 3_600_000;
 
-/// Longest time that samples wait for their rollup after their retention.
+/// Samples whose retention is over are kept for at most this much longer while their rollup is not done.
 pub(super) const SPARED_MS: i64 = 2 * DAY_MS;
 
-/// Days tried recently.
+/// Days that were rolled up or tried recently, with the time of the attempt.
 #[derive(Debug, Default)]
 pub(super) struct RolledDays {
     tried: BTreeMap<Date, Instant>,
@@ -123,7 +123,7 @@ impl Upkeep {
         self.control.context.overrides.current().of(tenant).rollups.contains(&resolution)
     }
 
-    /// True if the tenant's limit on tables keeps this rollup from being created.
+    /// True if the rollup's table would have to be created, but the tenant already has as many tables as it may have.
     fn lacks_room(&self, tenant: &TenantId, resolution: Resolution) -> Result<bool, UpkeepError> {
         let limit = self.control.context.overrides.current().of(tenant).limits.tenant_tables;
         let tables = &self.lake().tables;
@@ -131,8 +131,8 @@ impl Upkeep {
             && tables.visit(tenant, TenantTable::Rollup(resolution))?.is_none())
     }
 
-    /// Time before which samples may expire: `before_ms`, or up to [`SPARED_MS`] earlier while days wait for their
-    /// rollup.
+    /// Samples before the returned time may expire. This is `before_ms`, or up to [`SPARED_MS`] earlier if days must
+    /// still be rolled up.
     pub(super) fn spare_for_rollups(&self, tenant: &TenantId, before_ms: i64) -> Result<i64, UpkeepError> {
         let mut spared_ms = before_ms;
         for resolution in Resolution::ALL {
@@ -184,7 +184,7 @@ impl Upkeep {
 }
 
 fn limits(bytes: usize) -> RollupLimits {
-    // seven files are open, and an encoder holds up to three times its row group
+    // seven files are open at the same time, and an encoder takes up to three times the memory of its row group
     let row_group_bytes = (bytes / 48).clamp(64 << 10, 4 << 20);
     let write = WriteLimits { row_group_bytes, open_bytes: bytes / 2, ..WriteLimits::default() };
     RollupLimits { window_bytes: bytes / 4, write }

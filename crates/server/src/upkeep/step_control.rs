@@ -1,4 +1,4 @@
-//! Periodic checks during a long step: time, shutdown, and waiting requests.
+//! Things that must be done regularly during a long step: check for shutdown, yield to requests, and refresh tables.
 
 use super::{Context, EVERY};
 use crate::limits::pacer::Pacer;
@@ -12,7 +12,7 @@ pub(super) struct StepControl {
     pub(super) context: Arc<Context>,
     stopping: Arc<AtomicBool>,
     began: Instant,
-    /// Time of the last refresh of tables, which shows other processes' commits to queries.
+    /// When tables were last refreshed. A refresh shows commits of other processes to queries.
     pub(super) refreshed: Instant,
     pacer: Pacer,
 }
@@ -40,7 +40,8 @@ impl StepControl {
         Now { wall_ms: self.context.clock.now_ms(), steady_ms }
     }
 
-    /// True if the step may continue. First yields to requests, and refreshes tables if a refresh is due.
+    /// Called regularly during a step. Yields to requests, and refreshes tables if it is time. Returns false if the
+    /// step must end because the node shuts down.
     pub(super) fn go_on(&mut self) -> bool {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();

@@ -1,7 +1,9 @@
-//! Order of tenants: each check does the short steps of all tables, and tenants take turns for *jobs*.
+//! The order in which tenants are served. Each check does the short steps of all tables, while tenants take turns for
+//! *jobs*.
 //!
-//! A job is a merge, a rewrite without deleted samples, or the rollup of a day. Several jobs of a tenant are done in one
-//! turn, up to [`TURN_BYTES`]: each turn plans anew. The order of turns is decided by [`admission::Turns`].
+//! A job is a merge, a rewrite of a file without its deleted samples, or the rollup of a day. A turn consists of
+//! several jobs of one tenant, up to [`TURN_BYTES`], because the jobs must be planned anew for each turn.
+//! [`admission::Turns`] decides whose turn it is.
 
 use super::{Compacted, EVERY, Key, Upkeep};
 use crate::seal::tenant_tables::TenantTable;
@@ -9,24 +11,26 @@ use model::TenantId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Bytes of jobs in a turn. The last job may exceed them: a merge by four times `merged_file_bytes`, a rollup by a day.
+/// A turn is over when its jobs have processed this many bytes. The last job may exceed this: a merge by four times
+/// `merged_file_bytes`, and a rollup by a whole day.
 pub(super) const TURN_BYTES: u64 = 64 << 20;
 
-/// Cost of a job without its bytes: requests to the store, and a commit.
+/// Each job counts as this many bytes more than it processes, for its requests to the store and its commit.
 const JOB_BYTES: u64 = 1 << 20;
 
 /// One tenant's turn.
 #[derive(Debug)]
 pub(super) struct Turn<'c> {
-    /// True if everything is to be done, regardless of settings and recent attempts.
+    /// True if everything is to be done now, even if the settings or a recent attempt would delay it.
     pub(super) all: bool,
     pub(super) compacted: &'c mut Compacted,
     limit_bytes: u64,
-    /// Bytes of successful jobs. Only these end the turn: a job that fails each time must not keep the others waiting.
+    /// Bytes processed by jobs that succeeded. Only these end the turn. Bytes of failed jobs do not, because a job
+    /// that always fails would keep other jobs waiting.
     done_bytes: u64,
-    /// Bytes of all jobs.
+    /// Bytes processed by all jobs, including those that failed.
     cost_bytes: u64,
-    /// True if the current table has jobs for a later turn.
+    /// True if the table that is being maintained has jobs that must wait for a later turn.
     pub(super) has_more: bool,
 }
 
@@ -35,7 +39,7 @@ impl<'c> Turn<'c> {
         Self { all, compacted, limit_bytes, done_bytes: 0, cost_bytes: 0, has_more: false }
     }
 
-    /// True if no further job may begin. The job is then left for a later turn.
+    /// True if the turn is over. The job that was about to begin is then left for a later turn.
     pub(super) const fn is_over(&mut self) -> bool {
         let is_over = self.done_bytes >= self.limit_bytes;
         self.has_more |= is_over;
@@ -52,7 +56,7 @@ impl<'c> Turn<'c> {
 }
 
 impl Upkeep {
-    /// Visits all tables. Tenants that are not ahead of others take a turn.
+    /// Visits all tables and does their short steps. Tenants that have had no more than their share also take a turn.
     pub(super) fn visit(&mut self, tenants: &BTreeSet<TenantId>, all: bool, compacted: &mut Compacted) {
         for tenant in tenants {
             let limit_bytes = if self.turns.is_next(tenant) { self.turn_bytes } else { 0 };
@@ -63,8 +67,8 @@ impl Upkeep {
         }
     }
 
-    /// Gives turns to the waiting tenants: until none waits if `all`, otherwise for as long as the tables were
-    /// `visiting`, and at least until the next check is due.
+    /// Gives turns to tenants with waiting jobs. If `all` is true, continues until no job waits. Otherwise, continues
+    /// for as long as the visit of all tables took (`visiting`), but at least until the next check is due.
     pub(super) fn take_turns(&mut self, visiting: Duration, all: bool, compacted: &mut Compacted) {
         let (began, most) = (self.control.instant(), visiting.max(EVERY));
         while let Some(tenant) = self.turns.next(self.waiting.iter().map(|(tenant, _)| tenant)).cloned() {
@@ -77,7 +81,7 @@ impl Upkeep {
         }
     }
 
-    /// Maintains a tenant's samples, then the rollups computed from them.
+    /// Maintains a tenant's table of samples, and then the rollups that are computed from it.
     fn take_turn(&mut self, tenant: &TenantId, kinds: &[TenantTable], mut turn: Turn<'_>) {
         for kind in kinds {
             let key: Key = (tenant.clone(), *kind);

@@ -4,58 +4,61 @@ use admission::age::{Doubt, EARLIEST_MS};
 use std::ops::RangeInclusive;
 use tables::upkeep::Now;
 
-/// Record of the last trusted time before the start.
+/// What is known of the last time, before the start, at which the clock was trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastTrusted {
     Unknown,
-    /// No clock was ever trusted.
+    /// The clock was never trusted in this data directory.
     Never,
-    /// The last trusted time.
     At(i64),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
-    /// Largest lead of an arrived sample over the monotonic clock; `None` before the first sample.
+    /// How far the timestamp of any sample was ahead of the monotonic clock at most; `None` before the first sample.
     pub(super) sender_lead_ms: Option<i64>,
-    /// Time after the start during which the verdict is [`Doubt::Settling`].
+    /// For this long after the start, the clock is not trusted: the verdict is [`Doubt::Settling`].
     pub(super) settle_ms: i64,
 }
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Tolerated step back. Corrections and drift are smaller.
+/// The clock may step back by this much without causing doubt. Corrections and drift are smaller.
 const BACK_MS: i64 = HOUR_MS / 6;
 
-/// Tolerated step ahead. Corrections and jumps after sleep are smaller.
+/// The clock may step ahead by this much without causing doubt. Corrections and jumps after sleep are smaller.
 const AHEAD_MS: i64 = HOUR_MS;
 
-/// Downtime that is plausible without evidence. After a longer downtime, the clock is [`Doubt::Ahead`].
+/// The node may have been down for this long. If the clock says that it was longer, and nothing confirms this, the
+/// clock is [`Doubt::Ahead`].
 const DOWN_MS: i64 = 24 * HOUR_MS;
 
-/// Time after which a consistent clock is trusted, without evidence from samples.
+/// A clock that was consistent for this long is trusted, even if no samples confirm it.
 const HELD_MS: i64 = 24 * HOUR_MS;
 
-/// Like [`HELD_MS`], for a clock that is ahead and that samples agree with. The sender may have the same wrong clock.
+/// For a clock that is ahead and that samples agree with, this replaces [`HELD_MS`]. It is not zero, because the
+/// sender may have the same wrong clock.
 const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 
-/// Like [`HELD_MS`], for a clock that is ahead and that samples disagree with.
+/// For a clock that is ahead and that samples disagree with, this replaces [`HELD_MS`].
 const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 
-/// Evidence about the wall clock. An *offset* is the wall clock's lead over the monotonic clock, which starts at zero.
+/// Weighs the evidence about the wall clock. An *offset* is how far the wall clock is ahead of the monotonic clock,
+/// which is zero at the start.
 #[derive(Debug)]
 pub(super) struct Judge {
     start_ms: i64,
     last_trusted: LastTrusted,
-    /// The trusted offset.
+    /// The offset that is trusted, if any.
     offset_ms: Option<i64>,
-    /// True if the offset was trusted because it was consistent. Dates found later do not refute it.
+    /// True if the offset is trusted only because it has been consistent for long. Dates that are found later do not
+    /// change this.
     is_consistent: bool,
-    /// True if there is positive evidence for the offset.
+    /// True if there is evidence for the offset, and not just none against it.
     confirmed: bool,
-    /// Newest date in data from before the start.
+    /// The newest date in data that was written before the start.
     newest_ms: Option<i64>,
-    /// Lower bound of the offset.
+    /// The offset is at least this large, because of dates at which data was written.
     least_ms: i64,
     implausible: Option<ImplausibleOffset>,
 }
@@ -64,12 +67,12 @@ pub(super) struct Judge {
 struct ImplausibleOffset {
     doubt: Doubt,
     offset_ms: i64,
-    /// Start of the doubt, by the monotonic clock.
+    /// When the doubt began, by the monotonic clock.
     since_ms: i64,
 }
 
 impl Judge {
-    /// `start_ms` is the wall clock's time.
+    /// `start_ms` is what the wall clock shows at the start.
     pub(super) fn new(start_ms: i64, last_trusted: LastTrusted) -> Self {
         let least_ms =
             if let LastTrusted::At(at_ms) = last_trusted { at_ms.max(EARLIEST_MS) } else { EARLIEST_MS };
@@ -86,12 +89,13 @@ impl Judge {
         Self { offset_ms: judge.possible().contains(&start_ms).then_some(start_ms), ..judge }
     }
 
-    /// Notes a date found in data. Dates written since the start by a clock that is ahead prove nothing.
+    /// Called with a date from stored data. A date since the start proves nothing, because this node's own clock may
+    /// have been ahead when it wrote it.
     pub(super) fn found(&mut self, date_ms: i64, now: Now) {
         if date_ms > now.wall_ms.saturating_add(BACK_MS) {
             let at_start_ms = date_ms.saturating_sub(now.steady_ms);
             if at_start_ms > self.most_credible_ms() {
-                return; // written by an untrusted clock
+                return; // such a date was written by a clock that was itself wrong
             }
             self.newest_ms = self.newest_ms.max(Some(at_start_ms));
             self.least_ms = self.least_ms.max(at_start_ms);
@@ -145,24 +149,24 @@ impl Judge {
         Some(if is_young && doubt == Doubt::Ahead { Doubt::Settling } else { doubt })
     }
 
-    /// True if the next start may rely on the current offset.
+    /// True if the present offset may be saved, so that the next start can rely on it.
     pub(super) const fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// Range of offsets that fit all evidence.
+    /// Returns the range of offsets that do not contradict any evidence.
     fn possible(&self) -> RangeInclusive<i64> {
         // the monotonic clock is zero at the start, so an offset is the wall time of the start
         let most_ms = match (self.last_trusted, self.newest_ms) {
             (LastTrusted::At(_), _) | (_, None) => self.most_credible_ms(),
             (LastTrusted::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
-            // untrusted clocks wrote these dates
+            // no clock was trusted when these dates were written, so no offset is plausible
             (LastTrusted::Never, Some(_)) => i64::MIN,
         };
         self.least_ms - BACK_MS..=most_ms
     }
 
-    /// Latest plausible time of the start.
+    /// Latest wall-clock time at which the node may plausibly have started.
     const fn most_credible_ms(&self) -> i64 {
         match self.last_trusted {
             LastTrusted::At(at_ms) => at_ms.saturating_add(DOWN_MS),

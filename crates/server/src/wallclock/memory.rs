@@ -34,7 +34,7 @@ struct Text {
 }
 
 impl Memory {
-    /// Reads the file. Creates the file if it is absent or damaged.
+    /// Reads the file. If it is missing or damaged, creates a new one.
     pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, LastTrusted) {
         let memory = Self { disk, path: data_dir.join(NAME) };
         match disk::read(&*memory.disk, &memory.path) {
@@ -54,7 +54,7 @@ impl Memory {
         (memory, LastTrusted::Unknown)
     }
 
-    /// Saves the last trusted time; `None` if there is none.
+    /// Saves the last trusted time, or that no clock was trusted yet if this is `None`.
     pub(super) fn store(&self, believed_ms: Option<i64>) -> io::Result<()> {
         let text = Text { version: VERSION, believed_ms, check: check(believed_ms) };
         disk::replace(&*self.disk, &self.path, &serde_json::to_vec(&text)?)

@@ -1,4 +1,4 @@
-//! Facts about a node that admission decides on.
+//! Tells admission what it must know about the node to decide on a request.
 
 use super::Context;
 use crate::settings::Settings;

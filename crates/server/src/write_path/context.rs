@@ -32,14 +32,13 @@ pub(crate) struct Context {
     pub(crate) commands: Vec<Commands>,
     pub(crate) lake: Arc<Lake>,
     pub(crate) metrics: Arc<WriteMetrics>,
-    /// Memory of write requests, from their first byte to their answer.
+    /// Account for the memory of write requests, from the first byte of each until it is answered.
     pub(crate) inflight: Account,
     pub(crate) decoders: Account,
     pub(crate) heads: Arc<HeadMemory>,
     pub(crate) headroom: Arc<Headroom>,
     pub(crate) gates: Gates,
     pub(crate) traffic: Arc<Traffic>,
-    /// Shortage of memory for new series.
     pub(crate) head_shortage: Mutex<Shortage>,
     pub(crate) new_tenants: Mutex<NewTenants>,
 }
@@ -49,7 +48,7 @@ impl Context {
         self.tenants.of(id, || self.is_known(id), self.clock.instant())
     }
 
-    /// True if the tenant has tables, or is the tenant of the node's own metrics.
+    /// True if the tenant has tables, or if the node writes its own metrics under this tenant.
     pub(crate) fn is_known(&self, id: &TenantId) -> bool {
         *id == self.settings.self_monitoring.tenant || self.lake.tables.is_known(id)
     }

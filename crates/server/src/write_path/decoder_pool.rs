@@ -1,4 +1,4 @@
-//! Decoding of requests, with a pool of reusable decoders.
+//! Decodes requests with decoders that are reused.
 
 use super::Context;
 use super::route::{Prepared, route};
@@ -8,18 +8,18 @@ use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::{Arc, Mutex};
 use stdx::budget::{Account, Reservation};
 
-/// Limit on the decoded length of bodies decoded in place, to delay other tasks by at most 0.5 ms.
+/// A body is decoded in place if its decoded length is at most this. Other tasks are then delayed by at most 0.5 ms.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Lower limits for encodings other than snappy. Their bodies may be text: each line is a series, which costs more
-/// than the line's bytes.
+/// For encodings other than snappy, the limits are lower: the body may be text, where each line is a series and costs
+/// more than its bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Memory of a body until it is stored, as a multiple of its decoded length.
+/// Until a body is stored, it takes this many times its decoded length of memory.
 const NEED_FACTOR: u64 = 2;
 
-/// Assumed ratio of decoded to encoded length for bodies without a declared length.
+/// If a body does not declare its decoded length, it is assumed to be this many times its encoded length.
 const INFLATION: usize = 8;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Encoded<D: Decoder> {
     pub(crate) format: D::Format,
     pub(crate) encoding: Encoding,
     pub(crate) bytes: Vec<u8>,
-    /// Memory of `bytes`; grows as needed.
+    /// Reservation for `bytes`. It grows with the memory that decoding takes.
     pub(crate) memory: Reservation,
 }
 
@@ -60,9 +60,9 @@ impl<D: Decoder> Encoded<D> {
     }
 }
 
-/// Idle decoders of one protocol.
+/// Decoders of one protocol that no request is using.
 ///
-/// Their memory has a separate account. A request pays only for the growth that it causes.
+/// Their memory has an account of its own. A request pays only for memory by which it makes a decoder grow.
 #[derive(Debug)]
 pub(crate) struct Decoders<D> {
     seed: u64,
@@ -87,7 +87,7 @@ impl<D: Decoder> Decoders<D> {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Decodes a request and routes its batch.
+    /// Decodes a request, and divides its samples among the partitions.
     pub(crate) fn prepare(
         &self,
         context: &Arc<Context>,
@@ -104,7 +104,7 @@ impl<D: Decoder> Decoders<D> {
             Err(error) => Err(error.into()),
         };
         drop(request.bytes);
-        // from here on, the pool accounts for the workspace's memory
+        // from here on, the memory of the workspace belongs to the pool's account
         self.put(workspace);
         request.memory.settle();
         routed?.finish(request.memory)
@@ -120,7 +120,7 @@ impl<D: Decoder> Decoders<D> {
         })
     }
 
-    /// Returns a decoder to the pool, if its memory can be reserved.
+    /// Returns a decoder to the pool. If its memory cannot be reserved in the pool's account, it is freed instead.
     fn put(&self, mut workspace: Workspace<D>) {
         workspace.batch.clear();
         let bytes = workspace.batch.memory_bytes() + workspace.decoder.memory_bytes();

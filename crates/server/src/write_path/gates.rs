@@ -1,4 +1,4 @@
-//! Limits on concurrent write requests.
+//! Limits on the number of write requests that are in progress.
 
 use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::limits::gate::{Gate, Pass};
@@ -8,16 +8,16 @@ use admission::gate::{Entrant, Full, Inside};
 use model::TenantId;
 use stdx::telemetry::Registry;
 
-/// Requests that create series may hold 1/`CREATING_PART` of the memory for write requests.
+/// Requests that create series may together hold this fraction (one half) of the memory for write requests.
 const CREATING_PART: u64 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Gates {
-    /// Requests in progress, except those that create series.
+    /// Counts requests in progress, except those that create series.
     known: Gate,
-    /// Requests that create series, and their memory.
+    /// Counts requests that create series, and their memory.
     creating: Gate,
-    /// Permits to decode large bodies, one per core.
+    /// Gives out permits to decode large bodies. There is one permit for each core.
     decoding: FairPermits<TenantId>,
 }
 
@@ -47,7 +47,8 @@ impl Gates {
         Self { known, creating, decoding: FairPermits::new(cores) }
     }
 
-    /// Enters the gate of known series, which every request enters first.
+    /// Enters the gate of known series. Every request starts here, because it is not known yet whether it creates
+    /// series.
     pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
         let limit = self.known.limit();
         self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
@@ -59,7 +60,7 @@ impl Gates {
         })
     }
 
-    /// Enters the gate of requests that create series, with `bytes` of memory.
+    /// Enters the gate of requests that create series. The request holds `bytes` of memory.
     pub(super) fn enter_creating(
         &self,
         tenant: &TenantId,
@@ -80,12 +81,12 @@ impl Gates {
         self.decoding.acquire(tenant).await
     }
 
-    /// The tenant's requests in the gate of known series, and in the gate of requests that create series.
+    /// How much of each gate the tenant uses: first the gate of known series, then the gate of requests that create
+    /// series.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> (Inside, Inside) {
         (self.known.inside_of(tenant), self.creating.inside_of(tenant))
     }
 
-    /// The gate of known series, and the gate of requests that create series.
     pub(crate) const fn both(&self) -> (&Gate, &Gate) {
         (&self.known, &self.creating)
     }

@@ -1,11 +1,11 @@
-//! De-duplication of Prometheus servers that scrape the same targets.
+//! Removes the duplicates that arise if several Prometheus servers scrape the same targets.
 //!
 //! ```text
 //!   series ─▶ labels of cluster and replica ─▶ election ─┬─▶ elected: accepted, without the replica label
 //!                                                        └─▶ not elected: left out, but acknowledged as stored
 //! ```
 //!
-//! The labels of each series decide. A series that lacks one of the two labels is accepted unchanged.
+//! This is decided for each series by its labels. A series without both labels is accepted as it is.
 
 use super::Context;
 use crate::limits::tenant_state::TenantState;
@@ -18,7 +18,8 @@ use protocol::labels::{describe_labels, find_labels};
 use std::ops::Range;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
-/// Removes and counts samples of replicas that are not elected. Reserves allocations in `memory`.
+/// Removes samples of replicas that are not elected, and counts them in `outcome`. Memory that this takes is reserved
+/// in `memory`.
 pub(super) fn deduplicate(
     context: &Context,
     state: &TenantState,
@@ -46,14 +47,14 @@ struct Deduplicator<'a> {
     own: &'a TenantSettings,
     arrival: Arrival,
     hasher: SeriesHasher,
-    /// Arena of labels.
+    /// The bytes in which the labels of all series are stored.
     bytes: &'a mut Vec<u8>,
-    /// Run of the last series that had both labels.
+    /// The run to which the last series with both labels belongs.
     run: Option<Run>,
     outcome: &'a mut Outcome,
 }
 
-/// Consecutive series of one replica, which share a decision.
+/// Consecutive series of the same replica. The decision is made once for all of them.
 struct Run {
     cluster: String,
     replica: String,
@@ -63,7 +64,7 @@ struct Run {
 
 enum Decision {
     Untouched,
-    /// Samples after this time are stored.
+    /// Samples later than this are stored; the others are duplicates.
     After(i64),
     Duplicate,
     Refused(SeriesRefusal),
@@ -80,7 +81,7 @@ impl Decision {
 }
 
 impl Deduplicator<'_> {
-    /// Removes series and samples that are not accepted. Keeps the order.
+    /// Removes the series and samples that are not accepted. The others keep their order.
     fn pass<V: Value>(
         &mut self,
         batch: &mut SeriesBatch<V>,
@@ -112,7 +113,7 @@ impl Deduplicator<'_> {
         Ok(())
     }
 
-    /// Decides on a series. Removes the replica label of an elected replica.
+    /// Decides whether a series is accepted. If it is from an elected replica, removes its replica label.
     fn decide(
         &mut self,
         series: &mut BatchSeries,
@@ -144,7 +145,7 @@ impl Deduplicator<'_> {
         })
     }
 
-    /// Begins a run, and decides on its series.
+    /// Begins a run of series from one replica, and decides whether they are accepted.
     fn begin_run(&mut self, cluster: String, replica: String) {
         self.end_run();
         let Self { context, state, own, arrival, .. } = *self;
@@ -163,7 +164,7 @@ impl Deduplicator<'_> {
         self.run = Some(Run { cluster, replica, decision, newest_ms: i64::MIN });
     }
 
-    /// Ends the run, and notes its newest accepted sample in the election.
+    /// Ends the run, and tells the election the time of the newest sample that was accepted in it.
     fn end_run(&mut self) {
         if let Some(Run { cluster, newest_ms, .. }) = self.run.take()
             && newest_ms > i64::MIN
@@ -172,7 +173,8 @@ impl Deduplicator<'_> {
         }
     }
 
-    /// Copies a series' labels to the arena's end, without the label at `left_out`.
+    /// Gives a series a copy of its labels without the label at `left_out`. The copy is appended to the stored
+    /// labels.
     fn leave_out_label(
         &mut self,
         series: &mut BatchSeries,
@@ -206,13 +208,13 @@ impl Deduplicator<'_> {
     }
 }
 
-/// Name of a cluster or replica; `None` if it is too long or not UTF-8.
+/// Converts the name of a cluster or a replica. Returns `None` if it is too long or not UTF-8.
 fn name(value: &[u8]) -> Option<String> {
     let text = str::from_utf8(value).ok()?;
     (text.len() <= REPLICA_NAME_BYTES_MAX).then(|| text.to_owned())
 }
 
-/// Moves a series' accepted samples behind the kept samples. Returns the series' new range.
+/// Moves the accepted samples of a series to directly behind the samples kept before. Returns where they are now.
 fn keep_samples<V: Value>(
     batch: &mut SeriesBatch<V>,
     series: &BatchSeries,
@@ -238,8 +240,8 @@ struct Exemplars {
 }
 
 impl Exemplars {
-    /// Moves the accepted exemplars of the series at `position` to `new_position`. Returns the number of exemplars that
-    /// are not accepted.
+    /// Keeps the accepted exemplars of the series at `position`, which is at `new_position` from now on. Returns how
+    /// many exemplars were not accepted.
     fn keep(
         &mut self,
         all: &mut [(u32, Exemplar)],

@@ -1,4 +1,4 @@
-//! Divides a decoded batch into submissions for the partitions' owners. Memory is reserved before it is allocated.
+//! Divides a decoded batch among the partitions. The memory for this is reserved before it is allocated.
 
 use super::Context;
 use super::replicas::deduplicate;
@@ -19,7 +19,8 @@ use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 use tokio::sync::oneshot;
 
 pub(crate) struct Prepared {
-    /// Submissions by number of partition, at most one per partition and kind of values.
+    /// The submissions, each with the number of its partition. A partition gets at most one for floats and one for
+    /// native histograms.
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,
@@ -29,7 +30,7 @@ pub(crate) struct Prepared {
 type Part = (Submission, Answer);
 
 pub(super) struct Routed {
-    /// Floats by partition, then native histograms by partition, if there are any.
+    /// The submissions with floats of all partitions and, if there are native histograms, those with histograms.
     parts: Vec<Vec<Part>>,
     outcome: Outcome,
     creates: bool,
@@ -37,7 +38,7 @@ pub(super) struct Routed {
 }
 
 impl Routed {
-    /// The submissions that are not empty. They share the request's memory until the answer.
+    /// Returns the submissions that are not empty. They share the request's memory until it is answered.
     pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
         let Self { parts, outcome, creates, bytes } = self;
         memory.resize(bytes.min(memory.bytes()))?;
@@ -55,7 +56,8 @@ impl Routed {
     }
 }
 
-/// Checks a batch's timestamps, looks up its series, and divides it by partition. Reserves allocations in `memory`.
+/// Checks the timestamps of a batch, looks up its series, and divides them among the partitions. The memory for this
+/// is reserved in `memory`.
 pub(super) fn route(
     context: &Arc<Context>,
     principal: &Principal,
@@ -80,7 +82,7 @@ pub(super) fn route(
     let mut reservation = IncrementalReservation::new(memory);
     let mut routing =
         Routing { context, tenant, state: &state, bytes: &batch.bytes, labels, outcome, creates: false };
-    // exemplars are moved, so their memory is reserved already
+    // exemplars are moved and not copied, so the request's reservation already includes their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
     let mut parts = vec![routing.series(&mut batch.floats, &mut reservation)?];
     if !batch.histograms.series.is_empty() {
@@ -111,7 +113,7 @@ fn parts<V: Value>(
     let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
         let (reply, answer) = oneshot::channel();
         let mut part = Submission::new(Arc::clone(state), V::KIND, reply);
-        // pinned before any series is looked up
+        // the pin must be taken before any series is looked up, to keep the references valid
         part.pin = Some(partition.head.read().pin());
         reservation.grow(&mut part.refs, samples)?;
         reservation.grow(&mut part.timestamps, samples)?;
@@ -140,7 +142,7 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
     }
 }
 
-/// Refuses samples that are too old or too far ahead of the clock.
+/// Refuses samples that are older than samples may be, or too far ahead of the clock.
 fn leave_out_impossible_times(
     context: &Arc<Context>,
     arrived_ms: i64,
@@ -175,7 +177,8 @@ fn leave_out_impossible_times(
     leave_out_times(&batch.bytes, &mut batch.histograms, window, &mut refuse);
 }
 
-/// Removes samples outside of the window. Calls `refuse` for each, with labels for the first of each series.
+/// Removes samples that are outside of the window, and calls `refuse` for each of them. For the first of each series,
+/// it gets the labels of the series.
 fn leave_out_times<V: Value>(
     bytes: &[u8],
     batch: &mut SeriesBatch<V>,
@@ -208,7 +211,7 @@ struct Routing<'a> {
     context: &'a Arc<Context>,
     tenant: &'a TenantId,
     state: &'a Arc<TenantState>,
-    /// Arena of labels.
+    /// The bytes in which the labels of all series are stored.
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,
     outcome: Outcome,
@@ -231,7 +234,8 @@ impl Routing<'_> {
         Ok(parts)
     }
 
-    /// Looks up a series with an unknown key by its labels, and adds the series to its partition's submission.
+    /// Adds a series to the submission of its partition. Its key was not found, so it is looked up again by its
+    /// sorted labels.
     fn resolve<V: Value>(
         &mut self,
         batch: &SeriesBatch<V>,
@@ -243,7 +247,7 @@ impl Routing<'_> {
         let series = &batch.series[position as usize];
         let exemplars = exemplars_of(&batch.exemplars, position);
         if series.samples.is_empty() && exemplars.is_empty() {
-            return Ok(()); // all its samples were refused for their timestamps
+            return Ok(()); // all samples of the series were refused for their timestamps
         }
         let label_bytes = &bytes[series.labels.start as usize..series.labels.end as usize];
         let labels = match labels_of(label_bytes, self.labels) {
@@ -257,14 +261,14 @@ impl Routing<'_> {
         };
         let key = SeriesKey::of(labels.as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
-        // labels in another order have another key, so the series may be known
+        // if its labels were not sorted, the key has changed now, and the series may be known after all
         let known =
             if key == series.key { None } else { resolve(context, number, tenant, key.of_kind(V::KIND)) };
         let samples = series.samples.start as usize..series.samples.end as usize;
         let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
         reservation.reserve(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
         let part = &mut parts[number].0;
-        // includes room for samples of new series, which are appended later
+        // also makes room for samples of new series, which are appended here once the series exist
         reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
         reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
         reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
@@ -280,7 +284,7 @@ impl Routing<'_> {
             None => {
                 reservation.room(&mut part.new_timestamps, values.len())?;
                 reservation.room(V::of(&mut part.new_values), values.len())?;
-                // copied again when the series is created
+                // will be copied once more when the series is created
                 reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
                 reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
                 let start = part.new_timestamps.len() as u32;
