@@ -192,7 +192,7 @@ fn a_start_can_be_killed_at_any_moment() {
         for _ in 0..3 {
             let mut child =
                 command(&["serve", "--http", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).spawn().unwrap();
-            // this sleep makes the time of the kill random
+            // the only purpose of this sleep is that the kill happens at a random time
             std::thread::sleep(Duration::from_micros(rng.below(40_000)));
             child.kill().unwrap();
             child.wait().unwrap();

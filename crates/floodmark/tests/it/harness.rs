@@ -1,4 +1,4 @@
-//! Test harness: starts the executable and sends requests to it.
+//! The test harness. It starts the executable, sends requests to it, and reads back what it stored.
 //!
 //! - [`http`]: a small blocking HTTP/1.1 client, which can also send malformed requests
 //! - [`process`]: the server as a process; its log is checked when a test ends
@@ -28,7 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 
-/// Limit on any wait, generous because the machine may be busy. After it, the test fails.
+/// The longest time that a test waits for anything before it fails. It is generous because the machine may be
+/// busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) fn now_ms() -> i64 {
@@ -47,7 +48,7 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Sets a flag when dropped, even by a panic, so that waiting threads end.
+/// Sets a flag when it is dropped, so that threads which wait for the flag end even after a panic.
 pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

@@ -1,5 +1,5 @@
-//! A tenant with valid credentials sends harmful requests, while two other tenants write and query. The others get
-//! correct answers. The process stays within `--memory` and never restarts.
+//! A tenant with valid credentials sends harmful requests while two other tenants write and query. Those two
+//! must get correct answers, and the process must stay within `--memory` and never restart.
 
 mod connections;
 mod queries;
@@ -16,10 +16,10 @@ const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 256 * MIB;
 
-/// How often a request is sent concurrently.
+/// Each harmful request is sent this many times at the same time.
 const AT_ONCE: usize = 4;
 
-/// A harmful request, and the statuses that may answer it.
+/// A harmful request, and the statuses with which the server may answer it.
 struct Attack {
     name: &'static str,
     request: Request,
@@ -55,7 +55,7 @@ fn of(tenant: &str, request: Request) -> Request {
 struct Watcher<'s> {
     server: &'s Server,
     tenant: &'static str,
-    /// A kept-alive connection. `None` for a new connection for each request.
+    /// A connection that is kept alive, or `None` if each request has a new connection.
     kept: Option<Connection>,
     requests: u64,
     slowest: (Duration, &'static str),
@@ -67,7 +67,7 @@ impl<'s> Watcher<'s> {
         Self { server, tenant, kept, requests: 0, slowest: (Duration::ZERO, "") }
     }
 
-    /// Writes samples and queries each at once. No request may fail.
+    /// Writes samples, and queries each of them at once, until `stop` is set. No request may fail.
     fn run(&mut self, stop: &AtomicBool) {
         let mut last_ms = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -88,7 +88,7 @@ impl<'s> Watcher<'s> {
         let (request, began) = (of(self.tenant, request), Instant::now());
         let reply = match &mut self.kept {
             None => self.server.send(&request),
-            // the server may close an idle connection for others; clients then reconnect
+            // the server may close an idle connection when others need it, and clients then connect again
             Some(kept) => kept.send(&request).unwrap_or_else(|_| {
                 *kept = Connection::open(self.server.address).unwrap();
                 kept.send(&request)
@@ -104,7 +104,7 @@ impl<'s> Watcher<'s> {
     }
 }
 
-/// An answer must have the form of its path.
+/// Checks that an answer has the form in which its path reports results and errors.
 #[track_caller]
 fn check_form(name: &str, request: &Request, reply: &Reply) {
     let text = reply.text();
@@ -129,7 +129,7 @@ fn run(server: &Server, attack: Attack) {
     let (request, began) = (of("hostile", request), Instant::now());
     let send = || {
         let mut connection = Connection::open(server.address).unwrap();
-        // the server may answer early
+        // the server may answer before it has read everything
         let _ = connection.send_bytes(&request.bytes());
         let reply = connection.reply().unwrap_or_else(|e| panic!("{name}: no answer: {e}"));
         check_form(name, &request, &reply);
@@ -147,7 +147,7 @@ fn run(server: &Server, attack: Attack) {
     );
 }
 
-/// Writes some MB of labels, and samples for the queries, as the hostile tenant.
+/// Writes some MB of labels for the hostile tenant, and the samples that its queries read.
 fn fill(server: &Server) {
     let now = now_ms();
     for part in 0..10 {
@@ -161,7 +161,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// Runs `attack` while the watchers write and query.
+/// Runs `attack` while the other tenants write and query.
 #[track_caller]
 fn check(attack: impl FnOnce(&Server)) {
     let folder = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ fn check(attack: impl FnOnce(&Server)) {
     eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
     assert!(server.is_running() && server.pid() == pid);
     assert!(peak < BUDGET, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
-    // memory is released, and the tenant is served as before
+    // afterwards, memory is released, and the hostile tenant is served like any other
     wait_for("memory of requests", || {
         let text = server.send(&of("scraper", Request::get("/metrics"))).text();
         text.contains("\nfloodmark_write_inflight_bytes 0\n").then_some(())

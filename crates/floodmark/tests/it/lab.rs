@@ -225,7 +225,8 @@ fn presets_are_known_by_name_wherever_one_is() {
     );
 }
 
-/// A target that acknowledges every write, stores nothing, and answers queries with empty results.
+/// Starts a server that lies: it acknowledges every write but stores nothing, and answers every query with an
+/// empty result.
 pub(crate) fn start_liar() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let address = listener.local_addr().expect("an address");

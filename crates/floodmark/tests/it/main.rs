@@ -1,5 +1,5 @@
-//! End to end: the real executable, real sockets, a real file system. The first line of each module says what it
-//! tests.
+//! End-to-end tests with the real executable, real sockets and a real file system. The first line of each
+//! module says what it tests.
 
 mod harness;
 

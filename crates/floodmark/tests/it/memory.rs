@@ -1,4 +1,5 @@
-//! The process takes no more memory than `--memory`, without pages of files, which the kernel can drop.
+//! The process must not use more memory than `--memory`. Pages of mapped files do not count, because the
+//! kernel can drop them.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -11,7 +12,7 @@ const CLIENTS: usize = 8;
 #[track_caller]
 fn check(attack: impl Fn(&Server)) {
     for memory in [128, 256] {
-        // on a busy machine, sealing a year of files takes long
+        // on a busy machine, sealing the files of a whole year may be so slow that the server warns
         let options = Options::default().allow("server::seal::sealer::report");
         let server = Server::start(options.arg("--memory").arg(&format!("{memory}MiB")));
         let account = |name| server.metric(&format!("floodmark_budget_limit_bytes{{account=\"{name}\"}}"));
@@ -36,7 +37,7 @@ fn seal(server: &Server) {
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
 }
 
-/// Each file takes more than a MiB of memory during decoding.
+/// There is one file for each day, and decoding a file takes more than a MiB of memory.
 #[test]
 fn queries_over_a_year_of_daily_files() {
     const SERIES: i64 = 6;
@@ -59,14 +60,14 @@ fn queries_over_a_year_of_daily_files() {
     });
 }
 
-/// Late samples in random order compress worse than others.
+/// Samples that arrive late and in random order take more memory, because they cannot be compressed as well.
 #[test]
 fn late_samples_of_a_few_series() {
     check(|server| {
         let now = now_ms();
         at_once(|client| {
             for round in 0..10 {
-                // consecutive samples jump forwards and backwards
+                // the time of each sample is far before or after that of the previous one
                 let time = |i: i64| now - 3_000_000 + (i * 7_919 + round * 13) % 3_000_000;
                 let samples = (0..5_000).map(|i| (time(i), i as f64 / 7.0));
                 let series = Series::named("late").label("i", client.to_string()).samples(samples);
@@ -100,8 +101,8 @@ fn new_series_while_others_are_sealed() {
     });
 }
 
-/// A setting permits more connections than fit into memory. Only samples of known series are stored until these
-/// connections have closed.
+/// The settings permit more connections than the memory has room for. As long as too many are open, only
+/// samples of known series may be stored.
 #[test]
 fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");
@@ -112,7 +113,7 @@ fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
         server.send(&Request::write(&body))
     };
     write("known").expect(204, &[]);
-    // an unfinished head holds memory for ten seconds
+    // the server waits ten seconds for the rest of a head, and holds its memory meanwhile
     let head = format!("GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(60_000));
     let mut halves = Vec::new();
     let refused = wait_for("a refusal", || {

@@ -1,4 +1,4 @@
-//! Overload: the process stays within its budget, refuses in time, and serves normally afterwards.
+//! Overload. The process must stay within its budget, refuse requests quickly, and work normally afterwards.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms};
@@ -9,8 +9,8 @@ const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 64 * MIB;
 
-/// Tolerated memory beyond the budget, for pages of the executable and for freed memory. No test has needed it so
-/// far.
+/// How much memory the process may use beyond its budget, for pages of the executable and for memory that was
+/// freed but not returned. So far, no test has needed it.
 const SLACK: u64 = 32 * MIB;
 
 const CLIENTS: usize = 24;
@@ -19,7 +19,7 @@ fn small() -> Options {
     Options::default().arg("--memory").arg("64MiB")
 }
 
-/// `count` series with 10 labels and one sample each.
+/// Generates `count` series with 10 labels and one sample each.
 fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
     let one = |i: usize| {
         let number = format!("{tag}-{i}");
@@ -31,11 +31,11 @@ fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
     (0..count).map(one).collect()
 }
 
-/// Answers to the clients of a flood.
+/// The replies to all clients of a flood.
 #[derive(Default)]
 struct Answers {
     statuses: BTreeMap<u16, usize>,
-    /// First refusal because of a full head.
+    /// The first refusal that was caused by a full head.
     full: Option<Reply>,
 }
 
@@ -52,7 +52,7 @@ impl Answers {
     }
 }
 
-/// Each client sends `requests` requests. Every refusal must tell the sender what to do.
+/// Lets each client send `requests` requests. Every refusal must tell the sender what to do.
 fn flood(
     server: &Server,
     requests: usize,
@@ -65,7 +65,7 @@ fn flood(
             let (shared, body) = (&shared, &body);
             threads.spawn(move || {
                 for number in 0..requests {
-                    // a server may close the connection after a refusal
+                    // a new connection for each request, because the server may close one after a refusal
                     let mut connection = Connection::open(server.address).unwrap();
                     let reply = connection.send(&Request::write(&body(client, number)));
                     shared.lock().unwrap().add(reply.ok());
@@ -107,7 +107,7 @@ fn many_large_bodies_at_once() {
     let mut server = Server::start(small());
     works(&server, "early");
     let now = now_ms();
-    // about 2.6 MiB each: four of them fill the account
+    // bodies of about 2.6 MiB, four of which fill the account
     let bodies: Vec<_> = (0..4).map(|i| wire::v1(&wide("large", 8_000, "same", now + i))).collect();
     let mut answers = Answers::default();
     flood(&server, 6, &mut answers, |client, number| bodies[(client + number) % bodies.len()].clone());
@@ -137,7 +137,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     works(&server, "early");
     let now = now_ms();
     let mut answers = Answers::default();
-    // the speed of sealing decides how many rounds fill the head
+    // how many rounds it takes to fill the head depends on how fast samples are sealed
     for round in 0..100 {
         flood(&server, 4, &mut answers, |client, number| {
             wire::v1(&wide("new", 500, &format!("{round}-{client}-{number}"), now))
@@ -154,7 +154,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     assert!(refused.header("retry-after").is_some());
     works(&server, "early");
     assert_within_budget(&server);
-    // the replay fits into the same memory
+    // the replay of the journal must fit into the same memory
     server.kill9();
     server.restart();
     works(&server, "early");
@@ -181,7 +181,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     let server = Server::start(small());
     let now = now_ms();
     let start = now - 1_000_000;
-    // 100 series of 4,000 samples: 6.4 MB
+    // 100 series with 4,000 samples each, which take 6.4 MB
     for part in 0..40 {
         let times = (0..100).map(|i| (start + (part * 100 + i) * 250, i as f64));
         let series: Vec<_> = (0..100)
@@ -207,7 +207,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     assert_within_budget(&server);
 }
 
-/// Each writer can read a sample as soon as it is acknowledged, while the other writers write.
+/// A writer can read a sample as soon as it is acknowledged, even while others are writing.
 #[test]
 fn everyone_reads_their_own_writes() {
     let server = Server::new();
@@ -219,7 +219,7 @@ fn everyone_reads_their_own_writes() {
                 let name = format!("own_{client}");
                 for number in 0..60 {
                     let now = now_ms();
-                    // a new series in every third request
+                    // every third request creates a series
                     let fresh = format!("fresh_{client}_{number}");
                     let mut series = vec![Series::named(&name).sample(now, f64::from(number))];
                     if number % 3 == 0 {

@@ -1,5 +1,5 @@
-//! Overrides that change a hundred times while tenants write. A valid version takes effect as a whole, a broken
-//! version changes nothing, and no acknowledged sample is lost.
+//! The overrides file changes a hundred times while tenants write. A valid version must take effect as a
+//! whole, a broken version must change nothing, and no acknowledged sample may be lost.
 
 use crate::harness::read::{data, matrix};
 use crate::harness::wire::{self, Series};
@@ -13,16 +13,16 @@ use stdx::rng::Rng;
 
 const VERSIONS: usize = 100;
 
-/// Tenants that write. The file has a table for `b` and a class for `c`.
+/// The tenants that write. The file has a table for tenant `b`, and a class for tenant `c`.
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Known series of each tenant, in every request.
+/// Each request has samples of this many series that always exist.
 const KNOWN: usize = 5;
 
-/// One request in this many has a new series.
+/// One in this many requests creates a series.
 const NEW_EVERY: u64 = 8;
 
-/// Longest documented time until a change takes effect.
+/// According to the documentation, a change takes effect within this time.
 const DEADLINE: Duration = Duration::from_secs(1);
 
 const BROKEN: [(&str, usize); 7] = [
@@ -38,16 +38,16 @@ const BROKEN: [(&str, usize); 7] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Nothing,
-    /// Lower than the number of series that tenant c has.
+    /// Fewer series than tenant c already has.
     BelowUse {
         status: u16,
     },
-    /// A limit on each tenant's new series per second.
+    /// A limit on how many series each tenant may create per second.
     NewSeries,
 }
 
 impl Limit {
-    /// Text of the file. `query_samples` identifies the version.
+    /// Returns the contents of the overrides file. The value of `query_samples` is different in each version.
     fn text(self, version: usize) -> String {
         let [a, b, c] = values(version);
         let (of_all, of_c) = match self {
@@ -64,7 +64,7 @@ impl Limit {
     }
 }
 
-/// `query_samples` of each tenant in a version.
+/// Returns the value of `query_samples` that each tenant has in a version.
 fn values(version: usize) -> [u64; 3] {
     [1, 2, 3].map(|tenant| tenant * 10_000_000 + version as u64)
 }
@@ -72,14 +72,14 @@ fn values(version: usize) -> [u64; 3] {
 struct Writer {
     tenant: &'static str,
     base_ms: i64,
-    /// Number of requests so far, whose known series were acknowledged.
+    /// The number of requests so far. The samples of known series in them were acknowledged.
     sent: u64,
     created: Vec<u64>,
 }
 
 impl Writer {
     fn new(tenant: &'static str) -> Self {
-        // requests are a millisecond apart in the data
+        // the samples of two requests are a millisecond apart
         Self { tenant, base_ms: now_ms() - 30 * 60_000, sent: 0, created: Vec::new() }
     }
 
@@ -114,7 +114,8 @@ impl Writer {
         Request::write(&wire::v1(&known.chain(new).collect::<Vec<_>>())).tenant(self.tenant)
     }
 
-    /// Samples of known series, and acknowledged new series, must be stored once.
+    /// Checks that each sample of a known series, and of a new series if acknowledged, is stored exactly
+    /// once.
     #[track_caller]
     fn verify(&self, server: &Server) {
         let (tenant, at_ms) = (Some(self.tenant), self.base_ms + self.sent as i64);
@@ -155,7 +156,7 @@ fn probe(server: &Server, version: usize) -> Reply {
     server.send(&Request::write(&body).tenant("c"))
 }
 
-/// Waits until the version is in effect for all tenants. Returns the time taken.
+/// Waits until a version is in effect for all tenants. Returns how long it took.
 fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
     let began = Instant::now();
     let expected = values(version);
@@ -178,7 +179,7 @@ fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
     seen.1
 }
 
-/// Waits for the error. The limits in effect must stay.
+/// Waits until the error is reported. The previous limits must stay in effect.
 fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &str) {
     let errors = wait_for("the error", || {
         Some(server.log_lines("cannot reload a file")).filter(|errors| errors.len() > errors_before)
@@ -189,7 +190,8 @@ fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &s
     assert_eq!(runtime_config(server), config, "a broken file changed the limits in effect");
 }
 
-/// Replaces the file repeatedly, and sends SIGHUP in every other turn. Returns how long each valid version took.
+/// Replaces the file again and again. Every other time, it also sends SIGHUP. Returns how long it took until
+/// each valid version was in effect.
 fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration> {
     let (mut took, mut broken) = (Vec::new(), 0);
     for version in 1..=VERSIONS {
@@ -242,7 +244,7 @@ fn overrides_change_a_hundred_times_under_load() {
         change(&server, &overrides, &mut rng)
     });
     took.sort_unstable();
-    // the median, because other tests use the processors too
+    // the median is checked, because other tests use the processors too
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     let refused = refused.map(AtomicUsize::into_inner);
     eprintln!("in effect after {median:?}, at most {slowest:?}; requests with refused series: {refused:?}");
@@ -251,7 +253,7 @@ fn overrides_change_a_hundred_times_under_load() {
     assert!(server.is_running() && server.pid() == pid);
     writers.iter().for_each(|writer| writer.verify(&server));
     server.kill9();
-    // a server does not start with a broken file
+    // the file must be valid for this, because a server does not start with a broken one
     overrides.write("");
     server.restart();
     writers.iter().for_each(|writer| writer.verify(&server));

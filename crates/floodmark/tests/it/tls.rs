@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ProtocolVersion};
 
-/// An authority with a certificate for the server. `None` without `openssl`.
+/// Creates an authority with a certificate for the server. Returns `None` if `openssl` is missing.
 pub(crate) fn authority() -> Option<(Authority, TempDir)> {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new(dir.path())?;
@@ -79,7 +79,7 @@ fn unencrypted_clients_get_an_explanation() {
     let plain = http::once(server.address, &line("m")).unwrap();
     plain.expect(400, &["https://"]);
     assert_eq!(handshakes(&server, "plaintext"), 2.0);
-    // neither HTTP nor TLS; a message that no client sends; a record that is too long
+    // bytes that are neither HTTP nor TLS, a message that no client sends, and a record that is too long
     for bytes in [&[0; 100][..], &[22, 3, 1, 0, 4, 2, 0, 0, 0], &[22, 3, 1, 255, 255, 1]] {
         let mut connection = Connection::open(server.address).unwrap();
         connection.send_bytes(bytes).unwrap();
@@ -89,7 +89,7 @@ fn unencrypted_clients_get_an_explanation() {
             Ok(_) => assert!(answer.len() < 200, "{answer:?}"),
         }
     }
-    // a client that disconnects before the handshake
+    // a client that disconnects before it begins the handshake
     drop(Connection::open(server.address).unwrap());
     wait_for("the count", || (handshakes(&server, "failed") == 3.0).then_some(()));
     assert_eq!(handshakes(&server, "plaintext"), 3.0);
@@ -108,7 +108,7 @@ fn credentials(dir: &Path) -> String {
     text(&path).to_owned()
 }
 
-/// A server that authenticates clients by certificate.
+/// Options for a server that authenticates clients by their certificates.
 pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Options {
     authority.client("team-a", "/CN=Team-A.example", "");
     authority.client("ops", "/CN=ignored", "URI:spiffe://example/ops");
@@ -120,7 +120,8 @@ pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Opt
     options.allow("handshakes refused").allow("requests refused")
 }
 
-/// Error of a client that must be refused. With TLS 1.3, it comes only after the request.
+/// Sends a request with a client that must be refused, and returns the error. With TLS 1.3, the client gets
+/// the error only after it has sent the request.
 pub(crate) fn refused(client: &Client, server: &Server) -> io::Error {
     let error = client.send(server.address, &line("m")).expect_err("the client was accepted");
     let is_alert = error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
@@ -185,7 +186,7 @@ fn a_certificate_may_be_optional_but_not_wrong() {
     refused(&Client::new(&[&authority], Some("expired")), &server);
 }
 
-/// Senders write on open and new connections, while certificates are replaced and broken.
+/// Senders write on open and on new connections while certificates are replaced, sometimes with broken ones.
 #[test]
 fn certificates_change_under_load() {
     let Some((authority, _dir)) = authority() else { return };
@@ -217,7 +218,7 @@ fn certificates_change_under_load() {
         };
         let writers = [threads.spawn(write), threads.spawn(write)];
         let [first, pem] = [shown(), std::fs::read(authority.path("server.pem")).unwrap()];
-        // the new certificate's key does not exist yet
+        // at this moment, the certificate is new but its key is not
         replace("server.pem", &std::fs::read(second.path("server.pem")).unwrap());
         wait_for("the error", || (!is_current()).then_some(()));
         assert_eq!(shown(), first, "a certificate without its key took effect");
@@ -233,7 +234,7 @@ fn certificates_change_under_load() {
         is_over.store(true, Ordering::Relaxed);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
-    // the new key has the permissions of an ordinary file
+    // the test writes the key like an ordinary file, so every user may read it, which the server must report
     for text in ["server.key does not belong to", "server.key: no private key", "every user of this machine"]
     {
         wait_for(text, || (!server.log_lines(text).is_empty()).then_some(()));
@@ -242,10 +243,10 @@ fn certificates_change_under_load() {
     server.send(&line("m")).expect(204, &[]);
 }
 
-/// Beginning of a TLS record that is never completed.
+/// The beginning of a TLS record. It is never completed.
 const HALF_A_HELLO: [u8; 12] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 0];
 
-/// An address of this machine in another network than 127.0.0.1.
+/// An address of this machine that counts as another network than 127.0.0.1.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1));
 
 #[test]
@@ -257,7 +258,7 @@ fn slow_handshakes_hinder_nobody() {
     let slow = || -> Vec<_> {
         let open = |number: usize| {
             let mut connection = Connection::open(server.address).unwrap();
-            // some connections send nothing at all, some are refused
+            // some of the connections send nothing, and the server may refuse some
             let _ = connection.send_bytes(&HALF_A_HELLO[..number % HALF_A_HELLO.len()]);
             connection
         };
@@ -270,7 +271,7 @@ fn slow_handshakes_hinder_nobody() {
         known.send(&line("m")).unwrap().expect(204, &[]);
         server.send(&line("m")).expect(204, &[]);
     }
-    // these connections displace connections that send nothing
+    // the new connections take the places of those that have sent nothing
     held.extend(slow());
     for _ in 0..20 {
         wait_for("a place", || {
@@ -285,7 +286,8 @@ fn slow_handshakes_hinder_nobody() {
     );
 }
 
-/// The server has to sign its answer to each ClientHello with an RSA key of 4,096 bits.
+/// Handshakes are expensive here: the server has to sign its answer to each ClientHello with an RSA key of
+/// 4,096 bits.
 #[test]
 fn a_flood_of_handshakes_does_not_starve_senders() {
     let Some((authority, _dir)) = authority() else { return };
@@ -314,7 +316,7 @@ fn a_flood_of_handshakes_does_not_starve_senders() {
         let flood = [threads.spawn(flood), threads.spawn(flood)];
         wait_for("the bound", || (handshakes(&server, "refused") > 0.0).then_some(()));
         for _ in 0..10 {
-            // on an open connection, and on a new connection from another network
+            // both on an open connection, and on a new one from another network
             known.send(&line("m")).unwrap().expect(204, &[]);
             server.send(&line("m")).expect(204, &[]);
         }

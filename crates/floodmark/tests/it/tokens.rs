@@ -1,4 +1,5 @@
-//! Tokens of other services (JWT): valid tokens are accepted, invalid tokens on no path.
+//! Tokens that other services issue (JWT). Valid tokens are accepted, and invalid ones are refused on every
+//! path.
 
 use crate::authentication::{Wrong, expect_closed, line, sha256};
 use crate::harness::{Options, Request, Server, Service, now_ms, wait_for};
@@ -16,7 +17,7 @@ pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A signing key on the curve P-256.
+/// A key that signs tokens, on the curve P-256.
 pub(crate) struct Signer {
     pair: EcdsaKeyPair,
     id: &'static str,
@@ -135,7 +136,7 @@ fn no_wrong_token_opens_any_path() {
     let checked = server_metric(&server, "floodmark_auth_tokens_total{result=\"accepted\"}");
     assert!((2.0..=6.0).contains(&checked), "{checked} of these requests were not answered from the cache");
 
-    // revocation: the token's key is removed from the file
+    // a token is revoked by removing the key that signed it from the file
     write(dir.path(), "keys.json", &json!({ "keys": [Signer::new("4").public()] }).to_string());
     wait_for("the key to be gone", || (ask(&server, &good, "a") == 401).then_some(()));
     assert_eq!(server.log_lines(secret), Vec::<String>::new());
@@ -147,7 +148,7 @@ fn server_metric(server: &Server, series: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {series} in {text}"))
 }
 
-/// RSA keys in PEM form. `openssl` creates the keys and signs tokens.
+/// The issuer's RSA keys are in PEM form. `openssl` creates them, and signs the tokens.
 #[test]
 fn rsa_keys_verify_and_are_no_secrets() {
     if Command::new("openssl").arg("version").output().is_err() {
@@ -184,7 +185,8 @@ fn rsa_keys_verify_and_are_no_secrets() {
     }
 }
 
-/// An unknown key causes another fetch. If the fetch fails, the previous keys stay valid.
+/// A token with an unknown key makes the server fetch the keys again. If that fails, the previous keys stay
+/// valid.
 #[test]
 fn keys_are_fetched_and_stay_when_their_address_fails() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Real traffic: recorded by a proxy, replayed against another server, and its report opened in a browser.
+//! Real traffic is recorded by a proxy and replayed against another server. The report about it is opened in
+//! a browser.
 
 use crate::harness::lab::{Running, good, lab};
 use crate::harness::{Server, now_ms};
@@ -99,7 +100,7 @@ fn interrupted_replays_are_partial_and_a_report_that_cannot_be_written_is_an_err
     let path = file.to_str().expect("a plain path");
     let server = Server::new();
     let url = format!("http://{}/api/v1/write", server.address);
-    // at this speed, the replay would take hours
+    // at this speed, the replay would take hours, so it is interrupted
     let slow = Running::start(&["lab", "replay", path, "--target", &url, "--speed", "0.002"], "replayed in");
     let (status, printed) = slow.interrupt();
     assert_eq!(status, Some(1), "{printed}");
@@ -130,7 +131,7 @@ fn the_report_can_be_read_in_a_browser() {
     let args = ["replay", &file("r.rec"), "--target", &url, "--speed", "5", "-H", hostile, "--quiet"];
     good(&lab(&[&args[..], &["--pid", &server.pid().to_string(), "--out", &save]].concat()));
 
-    // HTML and scripts in texts must stay text
+    // HTML and scripts that occur in texts must be shown as text
     let text = std::fs::read_to_string(&save).expect("read the result");
     let mut result: Value = serde_json::from_str(&text).expect("read the result");
     let evil =
@@ -170,7 +171,7 @@ fn browser() -> Option<String> {
     named.into_iter().chain(usual).find(works)
 }
 
-/// The page's DOM after its scripts have run.
+/// Returns the DOM of a page, as it is after the page's scripts have run.
 fn dom(browser: &str, folder: &Path, page: &str) -> String {
     let mut command = Command::new(browser);
     command.args([

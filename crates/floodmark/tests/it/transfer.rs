@@ -1,4 +1,4 @@
-//! Import, export and inspect with the real executable on real files.
+//! Imports, exports and inspects real files with the real executable.
 
 use crate::harness::process::command;
 use crate::harness::{Request, Server, now_ms, wire};
@@ -18,10 +18,10 @@ use tables::read::{Cursor, Footer};
 
 const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
-/// 2026-11-20, noon.
+/// Noon on 2026-11-20, in UTC.
 const START_MS: i64 = 1_795_176_000_000;
 
-/// Bits of values by series and time.
+/// For each series, the samples by time, with values as bits.
 pub(crate) type Content = BTreeMap<String, BTreeMap<i64, u64>>;
 
 pub(crate) fn run(args: &[&str]) -> Output {
@@ -80,7 +80,7 @@ fn put_block(dir: &Path, files: &BlockFiles) -> PathBuf {
     block
 }
 
-/// A value that a careless conversion would change: any magnitude, and any kind of NaN.
+/// Generates values that a careless conversion would change: of any magnitude, and NaNs of any kind.
 fn awkward(rng: &mut Rng) -> f64 {
     let bits = match rng.below(8) {
         0 => STALE_NAN_BITS,
@@ -94,7 +94,8 @@ fn awkward(rng: &mut Rng) -> f64 {
     f64::from_bits(bits)
 }
 
-/// A block of two days and its content. Prometheus' order of series differs from the table's.
+/// Creates a block with two days of samples, and its expected content. In Prometheus' order of labels, the
+/// series are in another order than in the table.
 fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     let mut all = Vec::new();
     for i in 0..40 {
@@ -122,7 +123,7 @@ fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     (block.finish(ULID), content)
 }
 
-/// Content that JSON lines can express: without payloads of NaNs.
+/// Replaces the NaNs that JSON lines cannot distinguish with the usual one.
 fn without_payloads(mut content: Content) -> Content {
     for bits in content.values_mut().flat_map(BTreeMap::values_mut) {
         if f64::from_bits(*bits).is_nan() && *bits != STALE_NAN_BITS {
@@ -168,7 +169,7 @@ fn an_imported_block_round_trips_through_parquet_exactly() {
     assert_eq!(report["sources"][0]["source"], format!("import/{ULID}"));
     assert_eq!(stored(&one), without_payloads(expected.clone()));
 
-    // a second import of the source changes nothing
+    // importing the source again changes nothing
     let again = import("tsdb", &dir.path().join("prometheus"), &one);
     assert_eq!((&again["samples"], &again["already"]), (&Value::from(0), &Value::from(1)));
     let line = succeed(&["import", "tsdb", text(&dir.path().join("prometheus")), "--data-dir", text(&one)]);
@@ -231,7 +232,7 @@ fn contents_of_a_block_other_than_floats_are_counted() {
     );
     block.delete(TimeRange::new(t + 1, t + 2));
     let histogram = BlockChunk::Other(3, &[0, 5, 1, 2, 3], TimeRange::new(t, t + 9));
-    // overlapping chunks, as out-of-order samples cause
+    // chunks that overlap, as Prometheus writes them for out-of-order samples
     let (late, early) =
         (BlockChunk::Floats(&[t + 4, t + 6], &[1.0, 2.0]), BlockChunk::Floats(&[t + 5, t + 6], &[3.0, 4.0]));
     block.series(labels("b").as_ref(), &[histogram, late, early]);
@@ -251,7 +252,7 @@ fn contents_of_a_block_other_than_floats_are_counted() {
     assert_eq!(content["a{}"], BTreeMap::from([(t, bits(1.0)), (t + 3, bits(4.0))]));
     assert_eq!(content["b{}"], BTreeMap::from([(t + 4, bits(1.0)), (t + 5, bits(3.0)), (t + 6, bits(4.0))]));
 
-    // a wrong byte: nothing is imported, unless damaged chunks may be skipped
+    // with a wrong byte in a chunk, nothing is imported unless damaged chunks may be skipped
     let mut damaged = files.clone();
     let last = damaged.chunks.len() - 6;
     damaged.chunks[last] ^= 1;
@@ -285,7 +286,7 @@ fn text_and_lines_in_any_order() {
     assert_eq!(contents[0]["b_total{x=\"1\"}"].len(), 2);
     assert!(contents.iter().all(|content| *content == contents[0]), "{contents:?}");
 
-    // a round trip through text keeps the samples too
+    // samples also survive an export and import as text
     for format in ["openmetrics", "prometheus"] {
         let out = at(&format!("{format}-out"));
         succeed(&["export", format, "--data-dir", text(&at("jsonl-data")), "-o", text(&out), "-q"]);
@@ -308,7 +309,7 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     put_block(dir.path(), &files);
     let data = dir.path().join("data");
     let block = dir.path().join(ULID);
-    // while a server runs on the directory
+    // a server is using the same directory
     let server = Server::start(crate::harness::Options::default().data_dir(&data));
     for _ in 0..6 {
         let mut child =
@@ -322,7 +323,8 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     drop(server);
 }
 
-/// Server and import find the tables by the same configuration. The server sees the import's commits.
+/// The server and the import find the tables because they read the same configuration. The server then sees
+/// what the import commits.
 #[test]
 fn a_running_server_sees_what_is_imported_beside_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -357,7 +359,7 @@ fn a_server_exports_what_it_has() {
         server.send(&Request::write(&wire::v1(&[s]))).expect(204, &[]);
     }
     let ask = |params: &[(&str, &str)]| server.send(&Request::form("/api/v1/export", params));
-    // a series that several selectors match is exported once
+    // a series that more than one selector matches is exported only once
     let reply = ask(&[("match[]", "a"), ("match[]", "{job=\"x\"}")]);
     assert_eq!(reply.status, 200);
     let content = read_lines(&reply.body);
@@ -372,7 +374,7 @@ fn a_server_exports_what_it_has() {
     let start = crate::harness::read::seconds(end_ms - 100);
     let text = ask(&[("match[]", "b"), ("format", "prometheus"), ("start", &start)]).text();
     assert_eq!(text, format!("b{{job=\"x\"}} 2999.9 {}\n", end_ms - 100));
-    // some samples are in tables, others in memory
+    // now, some samples are in tables and others in memory
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
     let fresh = wire::Series::new(&[("__name__", "b"), ("job", "x")]).sample(end_ms, 1.0);
     server.send(&Request::write(&wire::v1(&[fresh]))).expect(204, &[]);

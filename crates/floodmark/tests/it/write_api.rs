@@ -31,7 +31,7 @@ fn both_versions_write_the_same_series() {
     let reply = server.send(&Request::write_v2(&wire::v2(&[series(now - 1000, 2.0)])));
     reply.expect(204, &[]);
     assert_eq!(written(&reply), [Some("1"), Some("0"), Some("0")]);
-    // the encoders of `protocol` and of these tests agree
+    // the encoder in `protocol` and the one of these tests result in the same series
     let mut encoder = protocol::encode::V2Encoder::new();
     let labels = model::Labels::from_pairs(&[("__name__", "m"), ("a", "1"), ("b", "2")]);
     encoder.series(labels.as_ref(), &[now], &[3.0]);
@@ -93,7 +93,7 @@ fn a_chunked_body_is_taken() {
     assert_eq!(server.value("m", now), Some(7.0));
 }
 
-/// A sender may ask with `Expect: 100-continue` before it sends a large body.
+/// With `Expect: 100-continue`, a sender can ask whether to send a large body before it does.
 #[test]
 fn expect_100_continue_is_supported() {
     let server = Server::new();
@@ -113,7 +113,7 @@ fn expect_100_continue_is_supported() {
     connection.send_bytes(&body).unwrap();
     connection.reply().unwrap().expect(204, &[]);
     assert_eq!(server.value("m", now), Some(7.0));
-    // the server refuses the body before it is sent
+    // the body is refused before it is sent
     ask(1 << 30).1.expect(413, &[]);
 }
 
@@ -140,7 +140,7 @@ fn requests_on_one_connection_are_answered_in_order() {
     connection.reply().unwrap().expect(200, &["\"19\""]);
 }
 
-/// Many senders create the same new series at once, with labels in different orders.
+/// Many senders create the same series at the same time, with its labels in different orders.
 #[test]
 fn racing_creations_make_one_series() {
     let mut server = Server::new();
@@ -179,7 +179,8 @@ fn racing_creations_make_one_series() {
     check(&server);
 }
 
-/// The request is larger than a unit of decoding, a slice of new series, and a journal record.
+/// The request is so large that it is split everywhere: when it is decoded, when its series are created, and
+/// in the journal.
 #[test]
 fn a_large_request_is_stored_whole() {
     let mut server = Server::new();
@@ -210,7 +211,7 @@ fn empty_requests_are_accepted() {
     let reply = server.send(&Request::write_v2(&wire::v2(&[])));
     reply.expect(204, &[]);
     assert_eq!(written(&reply), [Some("0"), Some("0"), Some("0")]);
-    // an empty body is not a snappy block
+    // an empty body is not a valid snappy block
     server.send(&Request::write(&[])).expect(400, &["snappy"]);
 }
 
@@ -277,7 +278,7 @@ fn staleness_markers_and_nans_keep_their_bits() {
         let result = |at| server.query_as(tenant, "ends", at)["result"].as_array().unwrap().len();
         assert_eq!((result(now - 1), result(now)), (1, 0), "the series does not end at the marker");
     }
-    // ranges have no staleness markers, but other NaNs
+    // the answer has no staleness markers, but it has other NaNs
     assert_eq!(server.value("count_over_time(bits[1m])", now), Some(6.0));
     assert!(server.terminate().success());
     assert_eq!(
@@ -286,7 +287,7 @@ fn staleness_markers_and_nans_keep_their_bits() {
     );
 }
 
-/// Samples of a metric of the tenant `anonymous` in the journal.
+/// Reads the samples of a metric from the journal. They belong to the tenant `anonymous`.
 fn bits_in_journal(server: &Server, metric: &str) -> Vec<(i64, u64)> {
     use journal::{Files, Item, Journal, Options, Record};
     let dir = server.data_dir().join("journal");
@@ -400,7 +401,7 @@ fn native_histograms_are_refused_and_not_counted() {
     }
 }
 
-/// Written samples, histograms and exemplars in the headers of a 2.0 answer.
+/// Returns the headers of a 2.0 answer that say how many samples, histograms and exemplars were written.
 pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
     ["samples", "histograms", "exemplars"].map(|what| {
         let name = format!("x-prometheus-remote-write-{what}-written");
@@ -408,7 +409,7 @@ pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
     })
 }
 
-/// 2.0 sends metadata with each series, but a histogram has several series.
+/// In version 2.0, metadata comes with each series, but a histogram has several series with different names.
 #[test]
 fn metadata_of_a_histogram_is_found_by_its_name() {
     let server = Server::new();
@@ -429,7 +430,7 @@ fn a_message_of_the_other_version_is_refused() {
     server.send(&Request::write_v2(&wire::v1(&series))).expect(400, &[]);
 }
 
-/// Exemplars without a sample are stored in both versions, and survive a kill.
+/// Exemplars are stored even if they come without a sample, in both versions, and they survive a kill.
 #[test]
 fn exemplars_without_a_sample_are_stored() {
     let mut server = Server::new();
@@ -480,7 +481,8 @@ fn refusals_of_2_0_say_what_is_written() {
     assert_eq!(["decode", "tenant", "partial_write"].map(refused), [2.0, 1.0, 1.0]);
 }
 
-/// Pages of other sites, open in a browser on this machine, can neither read nor write.
+/// Web pages of other sites that are open in a browser on this machine must be able neither to read nor to
+/// write.
 #[test]
 fn web_pages_elsewhere_neither_read_nor_write() {
     let server = Server::start(Options::default().config("allow_host = [\"metrics.example\"]"));

@@ -1,4 +1,4 @@
-//! Wrong credentials of every kind. None is accepted, and no credential is written anywhere.
+//! Wrong credentials of every kind. None may be accepted, and no credential may be written anywhere.
 
 use crate::authentication::{line, sha256};
 use crate::harness::tls::Client;
@@ -35,7 +35,7 @@ fn case(why: &'static str, status: u16, headers: Vec<(&'static str, String)>) ->
     Case { why, headers, status, paths: &ALL, query: String::new() }
 }
 
-/// A case of one `Authorization` header, for tenant `a`.
+/// A case in which the request has a single `Authorization` header and names tenant `a`.
 fn authorization(why: &'static str, status: u16, value: impl Into<String>) -> Case {
     case(why, status, vec![("Authorization", value.into()), ("X-Scope-OrgID", "a".into())])
 }
@@ -48,13 +48,13 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// A server with credentials of all kinds, and the secrets of its clients.
+/// A server that knows credentials of all kinds, and the secrets of its clients.
 struct Setup {
     server: Server,
     authority: Authority,
-    /// Signs tokens of the issuer `id`.
+    /// Signs the tokens of the issuer called `id`.
     signer: Signer,
-    /// Public key of the issuer `rsa`.
+    /// The public key of the issuer called `rsa`.
     rsa_pem: Vec<u8>,
     rsa_der: Vec<u8>,
     auth_file: PathBuf,
@@ -155,7 +155,7 @@ impl Setup {
         cases
     }
 
-    /// Other headers that must not be accepted.
+    /// Further cases, in which headers are missing or wrong in other ways.
     fn wrong_headers(&self) -> Vec<Case> {
         let tenant = || ("X-Scope-OrgID", "a".to_owned());
         let mut cases = vec![
@@ -199,7 +199,7 @@ impl Setup {
     }
 }
 
-/// Credentials, with or without those that are revoked later.
+/// Returns the credentials file, with or without the credentials that the test revokes.
 fn credentials(with_revoked: bool) -> String {
     let entry = |name: &str, secret: &str, rest: &str| {
         format!("[{name}]\nsha256 = \"{}\"\nroles = [{rest}\n", sha256(secret))
@@ -224,7 +224,7 @@ fn credentials(with_revoked: bool) -> String {
     kept.concat() + &if with_revoked { revoked.concat() } else { String::new() }
 }
 
-/// An answer must be a refusal in the form of its path.
+/// Checks that a request was refused, in the form in which its path reports errors.
 fn expect_refusal(reply: &Reply, status: u16, path: &str, why: &str) {
     assert_eq!(reply.status, status, "{why}, {path}: {}", reply.text());
     assert_eq!(
@@ -256,7 +256,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Forms of a credential that must not be found anywhere.
+/// Returns the texts by which a credential would be recognized if it was written anywhere.
 fn secrets_of(value: &str) -> Vec<String> {
     let (_, secret) = value.split_once(' ').unwrap_or(("", value));
     let parts = secret.split('.').chain([secret]).filter(|part| part.len() >= 12);
@@ -312,7 +312,7 @@ fn no_wrong_credential_is_accepted_and_no_secret_is_written() {
         let of_case = case.headers.iter().filter(|(name, _)| name.ends_with("Authorization"));
         secrets.extend(of_case.flat_map(|(_, value)| secrets_of(value)));
     }
-    // this parameter is no credential, but an operator may believe so
+    // the parameter is not a credential, but an operator might think it is one
     written.push(setup.send(&format!("{ADMIN}?token={OPERATOR}&mode=diff"), &of_good(&bearer(OPERATOR))));
     expect_long_header_is_refused(&setup);
     expect_certificates_are_refused(&setup);
@@ -347,7 +347,7 @@ fn expect_certificates_are_refused(setup: &Setup) {
     refused(&Client::new(&[&setup.authority, &stranger], Some("known")), &setup.server);
 }
 
-/// Sends credentials after they were removed from the file.
+/// Removes credentials from the file, then checks that they are refused.
 fn expect_nothing_opens_after_revocation(setup: &Setup, good: &[(&str, String)]) {
     let new = setup.auth_file.with_extension("new");
     std::fs::write(&new, credentials(false)).unwrap();
@@ -361,7 +361,7 @@ fn expect_nothing_opens_after_revocation(setup: &Setup, good: &[(&str, String)])
     }
 }
 
-/// Searches answers, the log and all files of the server for secrets.
+/// Searches the answers, the log and all files of the server for secrets. There must be none.
 fn expect_nowhere(setup: Setup, written: &[Reply], secrets: &[String]) {
     let Setup { mut server, .. } = setup;
     assert!(server.terminate().success());

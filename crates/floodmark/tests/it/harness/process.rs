@@ -121,13 +121,11 @@ impl Server {
         }
     }
 
-    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill9(&mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
 
-    /// Sends SIGTERM and waits for the end.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         self.signal_terminate();
         wait_for("the end after SIGTERM", || self.child.try_wait().expect("wait"))
@@ -158,7 +156,8 @@ impl Server {
         data_dir(&self.options, self.own_dir.path())
     }
 
-    /// Sends one request. A 429 or 503 must have a valid `Retry-After`, other statuses must not have one.
+    /// Sends a request. Checks that the reply has a valid `Retry-After` if and only if the status is 429 or
+    /// 503.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let reply = self
@@ -170,12 +169,12 @@ impl Server {
         reply
     }
 
-    /// Lines of the log with this text.
+    /// Returns the lines of the log that contain this text.
     pub(crate) fn log_lines(&self, text: &str) -> Vec<String> {
         self.log.lines().into_iter().filter(|l| l.contains(text)).collect()
     }
 
-    /// Size from `/proc/PID/status`, such as `VmHWM`, in bytes.
+    /// Returns a size from `/proc/PID/status` in bytes. `field` is its name there, such as `VmHWM`.
     pub(crate) fn memory_bytes(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("procfs");
         let line = status.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
@@ -183,26 +182,28 @@ impl Server {
         kib.expect("a size in kB") << 10
     }
 
-    /// Peak memory without pages of files, most of which belong to the large debug executable.
+    /// Returns the process' peak memory. Pages of mapped files are subtracted, because most of them belong to
+    /// the large debug executable.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.memory_bytes("VmHWM").saturating_sub(self.memory_bytes("RssFile"))
     }
 
-    /// A value of `/metrics`, by name and labels as in the text.
+    /// Returns a value from `/metrics`. `series` is the name with labels, exactly as in the text.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();
         let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
         line.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {series} in:\n{text}"))
     }
 
-    /// Sum of a metric over all labels.
+    /// Returns the sum of a metric's values over all its labels.
     pub(crate) fn metric_sum(&self, name: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();
         let values = text.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix('{')?.rsplit(' ').next());
         values.map(|value| value.parse::<f64>().expect("a number")).sum()
     }
 
-    /// Waits until a value of `/metrics` is 0. Memory of a request is released just after its answer.
+    /// Waits until a value of `/metrics` is 0. It may take a moment, because a request's memory is released
+    /// only after its answer was sent.
     #[track_caller]
     pub(crate) fn wait_until_zero(&self, series: &str) {
         wait_for(series, || (self.metric(series) == 0.0).then_some(()));
@@ -228,10 +229,11 @@ impl Drop for Server {
     }
 }
 
-/// Log line that may follow any kill during a write.
+/// This line may be logged at a start after a kill, because the kill may have interrupted a write.
 const AFTER_A_KILL: &str = "removed an incomplete end of the journal";
 
-/// True if a line `TIME LEVEL target: …` is a warning, an error or a panic.
+/// Returns true if a log line, which has the form `TIME LEVEL target: …`, is a warning or an error, or
+/// belongs to a panic.
 fn is_complaint(line: &str) -> bool {
     if line.contains(AFTER_A_KILL) {
         return false;
@@ -240,10 +242,10 @@ fn is_complaint(line: &str) -> bool {
     matches!(level, Some("WARN" | "ERROR")) || line.contains("panicked at") || line.contains("BUG:")
 }
 
-/// Variables with which `scripts/test-at.sh` sets the clock of a test's processes.
+/// The variables by which `scripts/test-at.sh` sets the clock of the processes that a test starts.
 const OF_THE_CLOCK: [&str; 2] = ["LD_PRELOAD", "FLOODMARK_TEST_AHEAD_S"];
 
-/// The executable with `args`. Its only environment variables are [`OF_THE_CLOCK`].
+/// Prepares to run the executable with `args`. It gets no environment variables except [`OF_THE_CLOCK`].
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
     let clock = OF_THE_CLOCK.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
@@ -287,7 +289,7 @@ fn address_in(log: &Log, from: usize) -> SocketAddr {
     })
 }
 
-/// Stderr of the process, over all restarts.
+/// What the process writes to stderr, over all its restarts.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<LogInner>>);
 
@@ -328,7 +330,7 @@ impl Log {
         self.lock().open == 0
     }
 
-    /// Waits until stderr is closed, at most for [`PATIENCE`].
+    /// Waits until stderr is closed, but not longer than [`PATIENCE`].
     fn wait_for_its_end(&self) {
         for _ in 0..PATIENCE.as_millis() / 5 {
             if self.has_ended() {

@@ -1,4 +1,4 @@
-//! Programs other than Floodmark, as processes.
+//! Runs programs other than Floodmark as processes.
 
 use super::http::{self, Request};
 use super::wait_for;
@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use stdx::rng::Rng;
 
-/// A free port that the system does not assign, so it stays free while a server is down.
+/// Finds a free port. It is outside the range from which the system assigns ports, so it stays free while a
+/// server is down.
 pub(crate) fn free_port() -> u16 {
     let mut rng = Rng::new(Rng::fresh_seed());
     wait_for("a free port", || {
@@ -17,7 +18,7 @@ pub(crate) fn free_port() -> u16 {
     })
 }
 
-/// A process. Dropping it kills the process.
+/// A process that is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -36,7 +37,7 @@ impl Running {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Waits for a 200 at `path`.
+    /// Waits until a GET request for `path` is answered with 200.
     pub(crate) fn wait_until(&self, path: &str) {
         wait_for(path, || http::once(self.address(), &Request::get(path)).ok().filter(|r| r.status == 200));
     }
@@ -63,7 +64,7 @@ pub(crate) fn cache() -> PathBuf {
     std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from)
 }
 
-/// The first of these programs in `$FLOODMARK_CACHE/bin`, else in `$PATH`.
+/// Finds the first of these programs that exists. Searches in `$FLOODMARK_CACHE/bin` first, then in `$PATH`.
 pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(cache().join("bin")).chain(std::env::split_paths(&path));

@@ -5,10 +5,11 @@ use super::process::Server;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// By labels as JSON, in order of names: time in milliseconds, and bits of the value.
+/// Maps the labels of each series, as JSON with sorted names, to its samples: time in milliseconds, and the
+/// bits of the value.
 pub(crate) type Matrix = BTreeMap<String, Vec<(i64, u64)>>;
 
-/// A time as a parameter: seconds with three decimals.
+/// Formats a time as a query parameter, in seconds with three decimals.
 pub(crate) fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000))
 }
@@ -29,13 +30,14 @@ impl Server {
         self.query_as(None, query, at_ms)
     }
 
-    /// All samples of a selector with a range, such as `a[1h]`, up to a time.
+    /// Returns all samples up to a time that a selector with a range, such as `a[1h]`, finds.
     #[track_caller]
     pub(crate) fn samples(&self, selector: &str, at_ms: i64) -> Matrix {
         matrix(&self.query(selector, at_ms))
     }
 
-    /// Samples of the only selected series; empty without a series.
+    /// Returns the samples of the only series that the selector finds. They are empty if there is no such
+    /// series.
     #[track_caller]
     pub(crate) fn samples_of_one(&self, selector: &str, at_ms: i64) -> Vec<(i64, f64)> {
         let all = self.samples(selector, at_ms);
@@ -44,7 +46,7 @@ impl Server {
         bits.into_iter().map(|(t, v)| (t, f64::from_bits(v))).collect()
     }
 
-    /// Value of the only series of an instant query. `None` without a series.
+    /// Returns the value of an instant query whose result has at most one series. `None` if there is none.
     #[track_caller]
     pub(crate) fn value(&self, query: &str, at_ms: i64) -> Option<f64> {
         let data = self.query(query, at_ms);

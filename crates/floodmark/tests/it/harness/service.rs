@@ -1,4 +1,4 @@
-//! A fake service to which the server sends requests. A test sets the answer.
+//! A fake HTTP service to which the server can send requests. The test decides how it answers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Maps the head of a request to an answer: status line with headers, and body.
+/// Gets the head of a request. Returns the answer: its status line with headers, and its body.
 type Answer = Box<dyn Fn(&str) -> (String, String) + Send>;
 
-/// A service on its own port. Dropping it stops the service.
+/// A service on a port of its own, which stops when this is dropped.
 pub(crate) struct Service {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ impl Service {
         Self { address, shared, accepting: Some(accepting) }
     }
 
-    /// Answers 200 with `body`.
+    /// Starts a service that answers every request with 200 and `body`.
     pub(crate) fn of(body: &str) -> Self {
         let service = Self::new(|_| Default::default());
         service.publish(body);
@@ -70,7 +70,7 @@ impl Service {
 }
 
 impl Shared {
-    /// Answers one request. `None` if the other side closes the connection.
+    /// Answers one request. Returns `None` if the other side closes the connection.
     fn serve(&self, stream: TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let mut head = String::new();

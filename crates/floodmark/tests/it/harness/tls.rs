@@ -15,16 +15,17 @@ use tokio_rustls::rustls::{
     crypto::ring,
 };
 
-/// Client that trusts some authorities, perhaps with a certificate of its own.
+/// A client that trusts certain authorities, and that may have a certificate of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     config: Arc<ClientConfig>,
-    /// Local address of the client's connections, if not the default.
+    /// The local address from which the client connects, if it is not the default one.
     from: Option<IpAddr>,
 }
 
 impl Client {
-    /// Trusts `authorities`. `certificate` names a file `NAME.pem` of the last authority.
+    /// Creates a client that trusts `authorities`. Its own certificate is the file `NAME.pem` of the last
+    /// authority, where `certificate` is the name.
     pub(crate) fn new(authorities: &[&Authority], certificate: Option<&str>) -> Self {
         Self::with(authorities, certificate, DEFAULT_VERSIONS, b"http/1.1")
     }
@@ -56,7 +57,7 @@ impl Client {
         Self { config: Arc::new(config), from: None }
     }
 
-    /// Connects from another address of this machine.
+    /// Lets the client connect from another local address.
     pub(crate) fn from(self, address: IpAddr) -> Self {
         Self { from: Some(address), ..self }
     }
@@ -88,7 +89,8 @@ impl Client {
         Ok(Connection(BufReader::new(StreamOwned::new(session, socket))))
     }
 
-    /// Sends one request on a new connection. With TLS 1.3, only the answer shows that a certificate was refused.
+    /// Sends one request on a new connection. With TLS 1.3, a client learns only from the answer that its
+    /// certificate was refused.
     pub(crate) fn send(&self, address: SocketAddr, request: &Request) -> io::Result<Reply> {
         self.open(address)?.send(request)
     }
@@ -113,18 +115,18 @@ impl Connection {
         Reply::read(&mut self.0)
     }
 
-    /// Sends a request that the server may refuse before all of it is sent.
+    /// Sends a request that the server may refuse before it has arrived completely.
     pub(crate) fn send_until_refused(&mut self, request: &Request) -> io::Result<Reply> {
         let _ = self.0.get_mut().write_all(&request.bytes()); // fails after the server has closed the connection
         let StreamOwned { conn, sock } = self.0.get_mut();
-        // `StreamOwned` would first try to send the rest
+        // not by `StreamOwned`, which would first try to send the rest of the request
         while conn.read_tls(sock).is_ok_and(|bytes| bytes > 0) {
             conn.process_new_packets().map_err(io::Error::other)?;
         }
         Reply::read(&mut BufReader::new(conn.reader()))
     }
 
-    /// The TLS session, with the negotiated parameters.
+    /// Gives access to the TLS session, which has the negotiated parameters.
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
     }

@@ -1,17 +1,18 @@
-//! Builds remote-write bodies field by field, also malformed ones. It shares no code with the server.
+//! Builds remote-write bodies field by field, so that they can also be malformed. It shares no code with the
+//! server.
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Series to be sent. Labels keep this order, valid or not.
+/// A series to be sent. The labels are sent in this order, whether it is valid or not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub(crate) labels: Pairs,
     /// Time in milliseconds, and value.
     pub(crate) samples: Vec<(i64, f64)>,
     pub(crate) histograms: usize,
-    /// Label pairs, time in milliseconds, value.
+    /// Labels, time in milliseconds, and value.
     pub(crate) exemplars: Vec<(Pairs, i64, f64)>,
-    /// Kind, help, unit. Only in 2.0.
+    /// Type, help and unit of the metric, which only a 2.0 body contains.
     pub(crate) metadata: Option<(u64, &'static str, &'static str)>,
 }
 
@@ -24,7 +25,6 @@ impl Series {
         Self { labels: pairs(labels), ..Self::default() }
     }
 
-    /// A series that has only a name.
     pub(crate) fn named(name: &str) -> Self {
         Self::new(&[("__name__", name)])
     }
@@ -64,7 +64,7 @@ pub(crate) fn v1(series: &[Series]) -> Vec<u8> {
     snappy(&v1_message(series))
 }
 
-/// Uncompressed 1.0 message.
+/// Encodes a message of version 1.0, without compression.
 pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     let mut out = Vec::new();
     for s in series {
@@ -88,7 +88,7 @@ pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     out
 }
 
-/// Metadata of 1.0, to be placed before or after the series.
+/// Encodes a metadata entry of version 1.0, which can be placed before or after the series of a message.
 pub(crate) fn v1_metadata(kind: u64, metric: &str, help: &str, unit: &str) -> Vec<u8> {
     let mut one = Vec::new();
     put_number(&mut one, 1, kind);
@@ -139,7 +139,7 @@ pub(crate) fn v2(series: &[Series]) -> Vec<u8> {
     snappy(&out)
 }
 
-/// A 2.0 body of one series whose labels refer into `symbols`.
+/// Encodes a 2.0 body with one series. The references of its labels can be wrong.
 pub(crate) fn v2_with_refs(symbols: &[&str], label_refs: &[u64], timestamp_ms: i64) -> Vec<u8> {
     let mut out = Vec::new();
     symbols.iter().for_each(|s| put_bytes(&mut out, 4, s.as_bytes()));
@@ -172,7 +172,7 @@ fn symbol(symbols: &mut Vec<Vec<u8>>, text: &[u8]) -> u64 {
     position as u64
 }
 
-/// A histogram with a sum of 1.0. Its other fields are zero.
+/// An encoded native histogram. Its sum is 1.0, and its other fields are absent, which means zero.
 const HISTOGRAM: [u8; 9] = [0x19, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
 
 pub(crate) fn sample(timestamp_ms: i64, value: f64) -> Vec<u8> {

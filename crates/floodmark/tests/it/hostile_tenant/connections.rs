@@ -1,18 +1,18 @@
-//! Attacks of a tenant by connections alone.
+//! Attacks that only need connections.
 
 use super::{check_form, of, secret};
 use crate::harness::{Connection, Reply, Request, Server};
 use std::io::{BufReader, Write};
 use std::time::Duration;
 
-/// Requests sent on one connection before the first answer is read.
+/// How many requests are sent on one connection before the first answer is read.
 const PIPELINED: usize = 1_000;
 
 const IDLE: usize = 1_000;
 
 type Held = Vec<Connection>;
 
-/// Runs all attacks in turn. Their connections stay open.
+/// Runs all attacks one after another. The connections of earlier attacks stay open.
 pub(super) fn attack(server: &Server) {
     let mut held = Held::new();
     not_http(server);
@@ -42,7 +42,7 @@ fn body_head() -> String {
     of("hostile", Request::write(&[]).header("Content-Length", "1000000")).head()
 }
 
-/// Connections with a begun request. The server may close them.
+/// Opens connections and sends only the beginning of a request on each. The server may close them.
 fn begun(server: &Server, head: &str, body: &[u8], count: usize) -> Held {
     let bytes = [head.as_bytes(), body].concat();
     let begin = |_| {
@@ -59,7 +59,8 @@ fn unread(server: &Server, path: &str, count: usize) -> Held {
     begun(server, &request.head(), &[], count)
 }
 
-/// Answers to many requests, sent at once, must be in order. The server may close the connection.
+/// Sends many requests at once on one connection. Their answers must come in the same order, but the server
+/// may close the connection.
 fn pipelined(server: &Server) {
     let connection = Connection::open(server.address).unwrap();
     let mut writing = connection.stream.try_clone().unwrap();
@@ -86,7 +87,7 @@ fn pipelined(server: &Server) {
     });
 }
 
-/// Closes a connection for each request without reading the answer.
+/// Sends requests on connections that are closed before the answer is read.
 fn short(server: &Server, count: usize) {
     let request = of("hostile", Request::ask("/api/v1/query", &[("query", "count(own)")]));
     for _ in 0..count {
@@ -97,7 +98,7 @@ fn short(server: &Server, count: usize) {
     }
 }
 
-/// Input that is not HTTP gets a 4xx or a closed connection.
+/// Input that is not HTTP must be answered with a 4xx status, or the connection must be closed.
 fn not_http(server: &Server) {
     let head = |more: &str| format!("POST /api/v1/write HTTP/1.1\r\nHost: localhost\r\n{more}\r\n\r\n");
     let long = "x".repeat(200_000);

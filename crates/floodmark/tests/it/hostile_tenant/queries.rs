@@ -3,10 +3,11 @@
 use super::Attack;
 use crate::harness::Request;
 
-/// The request is wrong.
+/// Statuses that may answer a request that is invalid.
 const BAD: &[u16] = &[400, 413];
 
-/// The answer is a result, or a refusal because the request costs too much.
+/// Statuses that may answer a request that is valid but expensive: it is either answered or refused because
+/// of its cost.
 const COSTLY: &[u16] = &[200, 422, 503];
 
 fn query(text: &str) -> Request {

@@ -1,13 +1,14 @@
-//! Harmful bodies of writes.
+//! Harmful write requests.
 
 use super::Attack;
 use crate::harness::Request;
 use crate::harness::wire::{self, Series};
 
-/// Refused for good, or because other bodies of the tenant hold the memory.
+/// Statuses for invalid bodies. They are refused for good, or for now because other bodies of the tenant hold
+/// the memory.
 const BAD: &[u16] = &[400, 413, 503];
 
-/// Stored, perhaps in part, or refused for lack of room.
+/// Statuses for valid bodies. They are stored, perhaps in part, or refused because there is no room.
 const ROOM: &[u16] = &[204, 400, 413, 503];
 
 pub(super) fn attacks(now_ms: i64) -> Vec<Attack> {
@@ -21,7 +22,7 @@ fn graphite(body: Vec<u8>, encoding: &str) -> Request {
     Request::post("/api/v1/graphite", body).header("Content-Encoding", encoding)
 }
 
-/// Small bodies that are large once decompressed.
+/// Small bodies that decompress to large ones.
 fn bombs() -> Vec<Row> {
     let zstd = |bytes: usize| zstd::bulk::compress(&vec![0; bytes], 3).unwrap();
     let mut declared = Vec::new();
@@ -46,7 +47,8 @@ fn bombs() -> Vec<Row> {
     ]
 }
 
-/// At least `bytes` zeros as a gzip member without an end. 258 zeros take 13 bits (RFC 1951, fixed codes).
+/// Compresses at least `bytes` zeros to a gzip member whose end is missing. 258 zeros take only 13 bits (RFC
+/// 1951, fixed codes).
 fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
     let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let (mut bits, mut count) = (0u32, 0);
@@ -60,7 +62,7 @@ fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
     };
     put(0b011, 3); // the last block, with fixed codes
     put(0b0000_1100, 8); // the literal 0 is 00110000, from its first bit
-    // a length of 258 is 11000101, a distance of 1 is 00000
+    // the code for a length of 258 is 11000101, the code for a distance of 1 is 00000
     (0..bytes / 258).for_each(|_| put(0b1010_0011, 13));
     put(0, 14); // the end of the block, and the rest of a byte
     out

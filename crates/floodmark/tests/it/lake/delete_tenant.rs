@@ -1,4 +1,4 @@
-//! Deletes of whole tenants: nothing of the tenant remains, and later writes stay.
+//! Deletes whole tenants. Nothing of the tenant may remain, but what is written later must be kept.
 
 use super::{compact, data_files, flush, foreign, seed};
 use crate::authentication::sha256;
@@ -12,7 +12,7 @@ use stdx::rng::Rng;
 
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
-/// A server that has seen only samples of yesterday logs this warning.
+/// A server logs this warning if the newest samples it has seen are from the day before.
 const OLD_SAMPLES: &str = "the clock has jumped ahead";
 
 fn request(tenant: &str) -> Request {
@@ -29,7 +29,8 @@ fn tables(server: &Server, tenant: &str) -> PathBuf {
     server.data_dir().join("tables").join(tenant)
 }
 
-/// Answers to a tenant's queries at the time `now` (Unix seconds), by path, without the server's uptime.
+/// Returns what a tenant's queries answer at the time `now` (in Unix seconds), for many paths. The server's
+/// uptime is removed.
 fn shown(server: &Server, tenant: &str, now: &str) -> Vec<(String, String)> {
     let asked: [(&str, &[(&str, &str)]); 12] = [
         ("/api/v1/labels", &[]),
@@ -51,7 +52,7 @@ fn shown(server: &Server, tenant: &str, now: &str) -> Vec<(String, String)> {
         if let Some(fields) = data.as_object_mut() {
             fields.retain(|name, _| !["seconds", "trackedSeconds", "withinSeconds"].contains(&name.as_str()));
         }
-        // the order of series depends on where they are stored
+        // sorted, because the order of series depends on where they are stored
         let list = if data.is_array() { Some(&mut data) } else { data.get_mut("result") };
         if let Some(Value::Array(list)) = list {
             list.sort_by_key(Value::to_string);
@@ -101,7 +102,7 @@ fn no_path_shows_anything_of_a_deleted_tenant_also_after_kill_9() {
     fill(&server, &["gone", "stays"]);
     let now = (now_ms() / 1000).to_string();
     let (nothing, before) = (shown(&server, "nobody", &now), shown(&server, "stays", &now));
-    // merged files stay until a vacuum
+    // files that compaction has replaced remain until a vacuum deletes them
     let stored = data_files(&tables(&server, "gone"));
     let dry = Request::form(PATH, &[("tenant", "gone"), ("dry_run", "true")]);
     let counted = server.send(&dry).expect(200, &["success"]).json()["data"].take();
@@ -117,7 +118,7 @@ fn no_path_shows_anything_of_a_deleted_tenant_also_after_kill_9() {
         let stays = shown(server, "stays", &now);
         assert_eq!(stays.len(), before.len());
         for (after, before) in stays.iter().zip(&before) {
-            // cardinality counts only series in memory
+            // the cardinality counts only series in memory, so it may change with a restart
             if is_same_life || !before.0.contains("cardinality") {
                 assert_eq!(after, before, "another tenant's data changed");
             }
@@ -134,7 +135,7 @@ fn no_path_shows_anything_of_a_deleted_tenant_also_after_kill_9() {
     compact(&server);
     check(&server, false);
     assert_eq!(server.metric("floodmark_tombstones"), 0.0);
-    // the tenant begins empty, with the same series
+    // after that, the tenant starts empty; it writes the same series again
     write(&server, "gone", now_ms() - 30_000, 2);
     server.kill9();
     server.restart();
@@ -165,7 +166,7 @@ fn a_delete_under_load_takes_nothing_that_is_written_afterwards() {
             threads.spawn(|| other.run(address, &stop));
             let deleting =
                 threads.spawn(move || http::once(address, &request("gone")).is_ok_and(|r| r.status == 200));
-            // in even rounds, the process is killed during the delete
+            // in every other round, the process is killed while it deletes
             let answered = if round % 2 == 0 {
                 for _ in 0..rng.below(60) {
                     server.send(&Request::get("/-/healthy")).expect(200, &[]);
@@ -190,7 +191,7 @@ fn a_delete_under_load_takes_nothing_that_is_written_afterwards() {
         let is_there = found["result"] != Value::Array(Vec::new());
         match (round % 2 == 0, answered) {
             (true, true) | (false, _) => assert!(!is_there, "round {round}: {found}"),
-            // all or nothing
+            // the delete was not acknowledged, so either everything remains or nothing
             (true, false) if is_there => writer.verify(&server, 0),
             (true, false) => {}
         }
@@ -199,7 +200,8 @@ fn a_delete_under_load_takes_nothing_that_is_written_afterwards() {
         }
         delete(&server, "gone");
     }
-    // an unacknowledged request is sent again; then, exactly the acknowledged samples are stored
+    // the request that was not acknowledged is sent again, so that exactly the acknowledged samples are
+    // stored
     other.write_once(&server).expect(204, &[]);
     flush(&server);
     compact(&server);

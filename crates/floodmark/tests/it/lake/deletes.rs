@@ -1,4 +1,4 @@
-//! Deleted samples disappear from every query at once and never return.
+//! Deleted samples must disappear from every query at once, and must never come back.
 
 use super::{compact, flush, foreign, seed};
 use crate::harness::ledger::Writer;
@@ -19,7 +19,7 @@ fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Number of matching series, without reading samples.
+/// Returns how many series match, which the server answers without reading samples.
 fn series(server: &Server, selector: &str) -> usize {
     let reply = server.send(&Request::ask("/api/v1/series", &[("match[]", selector)]));
     reply.expect(200, &["success"]).json()["data"].as_array().unwrap().len()
@@ -56,7 +56,7 @@ fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_aga
         server.restart();
         assert!(server.samples("load{writer=\"1\"}[2h]", now_ms()).is_empty(), "round {round}");
         others.iter().for_each(|writer| writer.verify(&server, 0));
-        // samples written after the delete are kept
+        // samples that are written after the delete must be kept
         deleted = Writer::new(seed, 1);
         deleted.write_once(&server).expect(204, &[]);
         deleted.verify(&server, 0);
@@ -78,7 +78,7 @@ fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_aga
     foreign::check_with_all(&server.data_dir().join("tables/anonymous/metrics"), samples);
 }
 
-/// An interrupted delete is complete or has no effect.
+/// A delete that is interrupted must either be complete or have no effect.
 #[test]
 fn kill_9_during_a_delete_leaves_everything_or_nothing() {
     let seed = seed();
@@ -98,7 +98,7 @@ fn kill_9_during_a_delete_leaves_everything_or_nothing() {
             threads.spawn(|| other.run(address, &stop));
             let request = Request::form(PATH, &[("match[]", "load{writer=\"1\"}")]);
             let answer = threads.spawn(move || http::once(address, &request).map(|reply| reply.status));
-            // this sleep makes the time of the kill random
+            // the only purpose of this sleep is that the kill happens at a random time
             std::thread::sleep(Duration::from_millis(pause_ms));
             server.kill9();
             stop.store(true, Ordering::Relaxed);
@@ -162,7 +162,7 @@ fn a_part_of_each_series_is_cut_exactly() {
     compact(&server);
     check();
     foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), 180);
-    // samples sent again after the delete are kept
+    // samples that are sent again after they were deleted must be kept
     server.send(&Request::write(&body)).expect(204, &[]);
     assert_eq!(count(&server), (Value::from(1), Value::from(20)));
     flush(&server);

@@ -1,4 +1,5 @@
-//! Failing stores: the journal keeps everything, ingestion continues, and sealing resumes without a restart.
+//! Stores that fail. Meanwhile, the journal must keep everything and writes must be accepted, and sealing
+//! must continue afterwards without a restart.
 
 use super::{data_files, flush, foreign, seed};
 use crate::disk_full::SmallDisk;
@@ -60,7 +61,7 @@ fn without_tables_the_node_serves_from_the_journal() {
     std::fs::remove_file(&tables).unwrap();
     flush(&server);
     writer.verify(&server, 0);
-    // without tables, the samples in the journal remain
+    // the tables are lost, but samples that are still in the journal remain
     server.kill9();
     std::fs::remove_dir_all(&tables).unwrap();
     server.restart();
@@ -102,7 +103,7 @@ fn answers_name_the_files_without_a_byte_that_they_leave_out() {
     damaged_file_is_named(|_| 0);
 }
 
-/// The remaining data is returned, and every answer reports the missing part.
+/// If a file is damaged, the other data is returned, and every answer reports what is missing.
 fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     let server = Server::new();
     let now = now_ms();
@@ -142,7 +143,7 @@ fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     assert_eq!(healthy.get("warnings"), None, "{healthy}");
 }
 
-/// Writes one sample of each of three series, with an exemplar and metadata.
+/// Writes one sample to each of three series, with an exemplar and metadata.
 fn write_as(server: &Server, tenant: &str, timestamp_ms: i64) -> Reply {
     let series = ["x", "y", "z"].map(|kind| {
         wire::Series::new(&[("__name__", "owned"), ("kind", kind)])
@@ -153,7 +154,7 @@ fn write_as(server: &Server, tenant: &str, timestamp_ms: i64) -> Reply {
     server.send(&Request::write_v2(&wire::v2(&series)).tenant(tenant))
 }
 
-/// Overwrites the newest entry of a table's log. Returns a function that restores the entry.
+/// Overwrites the newest entry of a table's log with invalid JSON. Returns a function that restores it.
 fn damage_log(table: &Path) -> impl FnOnce() + use<> {
     let entries = std::fs::read_dir(table.join("_delta_log")).unwrap().map(|entry| entry.unwrap().path());
     let newest = entries.filter(|path| path.extension().is_some_and(|e| e == "json")).max().unwrap();
@@ -174,7 +175,7 @@ fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
             write_as(&server, tenant, base_ms + round).expect(204, &[]);
         }
         times.push(base_ms + round);
-        // the second half is only in the journal
+        // the samples of the second half remain in the journal
         if round < 2 {
             flush(&server);
         }
@@ -227,7 +228,7 @@ fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
     foreign::check_count(&table, 3 * 5);
 }
 
-/// Appends an empty entry to a table's log. Returns a function that removes it.
+/// Blocks a table by an empty entry at the end of its log. Returns a function that removes the entry.
 fn block(table: &Path) -> impl FnOnce() + use<> {
     let log = table.join("_delta_log");
     let entries = std::fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
@@ -250,7 +251,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let mut write_blocked = |server: &Server| {
         let time_ms = base_ms + times.len() as i64;
         times.push(time_ms);
-        // writes are refused while the tenant is relocated
+        // try again, because writes are refused while the tenant is moved within the journal
         wait_for("a write", || (write_as(server, "blocked", time_ms).status == 204).then_some(()));
     };
     write_blocked(&server);
@@ -279,7 +280,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
         }
     }
     assert!(server.metric("floodmark_journal_relocations_total") >= 1.0);
-    // the journal keeps hardly more than two segments
+    // the journal is truncated, so it has hardly more than two segments
     assert!(longest < 5.0 * MIB, "the journal has {longest} bytes, although {written} samples were sealed");
     unblock();
     wait_for("the tenant", || (server.metric("floodmark_seal_tenants_behind") == 0.0).then_some(()));

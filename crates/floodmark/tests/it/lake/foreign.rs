@@ -1,21 +1,22 @@
-//! Reads tables with other engines.
+//! Reads Floodmark's tables with other query engines.
 
 use crate::harness::programs::cache;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Engines of `bench/readers.py`, which are Python packages.
+/// The engines that `bench/readers.py` knows. They are Python packages.
 const ENGINES: [&str; 4] = ["deltalake", "duckdb", "datafusion", "polars"];
 
 const READERS: &str = "Python with deltalake, duckdb, numpy, polars and pyarrow (scripts/test-servers.sh)";
 
-/// Checks the number of samples with Python's `deltalake`, if installed. A sample that a sender repeats counts once.
+/// Checks how many samples a table has, with the Python package `deltalake` if it is installed. A sample that
+/// was sent more than once counts once.
 pub(super) fn check_count(table: &Path, samples: u64) {
     check(&ENGINES[..1], table, samples);
 }
 
-/// Checks the number of samples with four engines, which must agree on every bit.
+/// Checks how many samples a table has with all four engines, which must agree on every bit of the samples.
 pub(super) fn check_with_all(table: &Path, samples: u64) {
     check(&ENGINES, table, samples);
 }
@@ -30,7 +31,8 @@ fn check(engines: &[&str], table: &Path, samples: u64) {
     }
 }
 
-/// Number and digest of the samples that an engine reads. `None` if Python or a module is missing.
+/// Lets an engine count the samples and compute their digest. Returns `None` if Python or a package is
+/// missing.
 fn read(engine: &str, table: &Path) -> Option<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/readers.py");
     let mut command = Command::new(cache().join("py/bin/python"));

@@ -1,4 +1,4 @@
-//! Tables in a real S3 service: VersityGW over a directory.
+//! Tables in a real S3 service. VersityGW provides it on top of a directory.
 
 use super::{compact, fill, flush, seed};
 use crate::harness::ledger::Writer;
