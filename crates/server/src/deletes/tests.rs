@@ -6,7 +6,7 @@ use model::TenantId;
 use std::sync::Arc;
 use tables::Delete;
 
-/// Samples are sealed and deleted while a query keeps them in the head. Then the samples are sent again.
+/// While a query keeps them in the head, samples are sealed and deleted. Then the same samples are sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sample_that_is_sent_again_after_a_delete_is_no_duplicate_of_a_deleted_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -22,7 +22,7 @@ async fn a_sample_that_is_sent_again_after_a_delete_is_no_duplicate_of_a_deleted
     let context = Arc::clone(node.reads());
     let of = tenant.clone();
     let deleted = move || {
-        // the seal is committed and waits for the query
+        // waits until the commit of the seal is done; the release then waits for the query
         let is_sealed = || {
             let table = context.lake.existing(&of).unwrap();
             table.is_some_and(|table| {

@@ -19,14 +19,14 @@ use tokio::sync::oneshot;
 type Answer = Result<Outcome, Refusal>;
 use std::sync::mpsc::sync_channel;
 
-/// An owner that is not running, of a partition outside `node`.
+/// Creates an owner, without a thread of its own, for a partition that `node` does not know.
 pub(super) fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
     let partition = Arc::new(PartitionShared::new(node.reads().seed));
     let (send, receive) = sync_channel(16);
     (Owner::new(0, Arc::clone(node.owning()), partition, Box::new(journal), receive), send)
 }
 
-/// A node of one partition that does not run, and its owner.
+/// Creates a node whose threads do not run, and the owner of its only partition.
 pub(super) fn only_owner(dir: &std::path::Path, journal: journal::Memory) -> (Node, Owner, Commands) {
     only_owner_at(dir, journal, Arc::new(SystemClock))
 }
@@ -99,7 +99,7 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
     }
     let partition = Arc::clone(&owner.partition);
     let is_there = || partition.head.read().tenant(&TenantId::anonymous()).is_some();
-    // series are retired in one turn and evicted in a later one
+    // a series is retired in one turn, and evicted in a later turn
     let mut evict = || {
         (0..10).for_each(|_| {
             clock.advance(60_000);
@@ -319,7 +319,7 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     }
 }
 
-/// Metadata of new families is refused, and metadata of known families is updated.
+/// A full head refuses metadata of new metric families, but still updates that of known families.
 #[test]
 fn a_full_head_takes_no_metadata_of_new_families() {
     let dir = tempfile::tempdir().unwrap();
@@ -341,7 +341,8 @@ fn a_full_head_takes_no_metadata_of_new_families() {
     assert_eq!((all, node.writes().metrics.refused_metadata.head_full.get()), (vec!["new"], 1));
 }
 
-/// Metadata and exemplars are in no table, and the journal may be truncated before the tenant opens.
+/// Metadata and exemplars are in no table. If they were evicted, they would be lost, because the journal may be
+/// truncated before the tenant opens.
 #[test]
 fn a_closed_tenant_keeps_metadata_and_exemplars() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::clock::{Clock, SystemClock};
 
-/// A node with one series of `count` samples in the head.
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
     let node = small_node(dir);
     let labels = Labels::from_pairs(&[("__name__", "dense")]);
@@ -55,8 +54,8 @@ fn a_canceled_selection_ends() {
     node.stop();
 }
 
-/// Asserts that the head is unlocked at each check for cancellation, because a client's pattern runs then. Waits for
-/// locks of other threads.
+/// Fails if the head is locked while a query checks whether it is canceled, because a client's pattern is matched at
+/// that time. If other threads hold the lock, waits for them.
 #[derive(Debug)]
 struct Unlocked {
     node: Node,
@@ -143,7 +142,7 @@ async fn searches_of_sealed_values_end_at_each_interrupt_check() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Each series is checked against the limit when it is read.
+/// The limit is checked for each series when it is read, and must hold for each of the tenants.
 #[test]
 fn the_limit_of_a_query_holds_for_each_tenant() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Rounds that are interrupted at each fault point.
+//! Interrupts rounds of sealing at each fault point, and checks that no sample is lost or stored twice.
 
 use super::fault::PLACES;
 use super::flush::flush;
@@ -30,7 +30,7 @@ async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
     content.extend(write_of(node, &TenantId::anonymous(), base_ms + round).await);
 }
 
-/// Writes and returns one sample of each of 50 series of a tenant.
+/// Writes one sample to each of 50 series of a tenant, and returns what was written.
 pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) -> Content {
     let (body, content) = request_of(timestamp_ms);
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
@@ -40,7 +40,7 @@ pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) 
     content
 }
 
-/// A request with one sample of each of 50 series, and its content.
+/// Returns a request with one sample for each of 50 series, and what it contains.
 pub(crate) fn request_of(timestamp_ms: i64) -> (Vec<u8>, Content) {
     let (mut encoder, mut content) = (V1Encoder::new(), Content::new());
     for i in 0..50 {
@@ -83,7 +83,7 @@ pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     content
 }
 
-/// Number of rows in live files, larger than expected if samples were sealed twice.
+/// Number of rows in all current files. It is too large if samples were sealed twice.
 fn rows_in_tables(node: &Node) -> u64 {
     rows_of(node, &TenantId::anonymous())
 }
@@ -94,7 +94,7 @@ pub(crate) fn rows_of(node: &Node, tenant: &TenantId) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.rows).sum()
 }
 
-/// Samples in the files of a tenant's table. A sample that is stored twice counts twice.
+/// Number of samples in the files of a tenant's table. If a sample was sealed twice, it counts twice.
 pub(crate) fn samples_of(node: &Node, tenant: &TenantId) -> u64 {
     let table = node.reads().lake.existing(tenant).unwrap().unwrap();
     table.refresh().unwrap();
@@ -134,7 +134,7 @@ async fn a_round_resumes_after_a_failure_at_any_step() {
     stop(node).await;
 }
 
-/// The store is unavailable until a sweep has deleted the staged files.
+/// The store is unavailable for so long that a sweep deletes the staged files before they can be committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_were_swept_before_their_commit_are_staged_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ async fn files_that_were_swept_before_their_commit_are_staged_again() {
     let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
     write(&node, base_ms, 0, &mut content).await;
     let (there, root) = (node.clone(), dir.path().to_path_buf());
-    // runs between staging and commit
+    // called after staging and before the commit
     *node.reads().lake.faults.hook.lock() = Some((
         "before_commit",
         Box::new(move || {
@@ -161,7 +161,7 @@ async fn files_that_were_swept_before_their_commit_are_staged_again() {
     stop(node).await;
 }
 
-/// Another engine deletes samples between a seal and a repeated request.
+/// After samples are sealed, another engine deletes them from the table. Then the same request is sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn samples_that_were_deleted_from_the_table_can_be_sent_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -196,10 +196,10 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
     for (round, place) in PLACES.into_iter().enumerate() {
         let node = start(dir.path()).await;
         write(&node, base_ms, round as i64, &mut content).await;
-        // the process dies at the fault point
+        // the node behaves as if the process died at this fault point
         node.reads().lake.faults.die_at(place);
         let flushed = flush(&node).await;
-        // a flush is answered once its commit is noted, before the release
+        // a flush is answered when its commit is recorded, before the samples leave the head
         let is_answered = place == "floodmark_noted" || place == "released";
         assert_eq!(flushed.is_ok(), is_answered, "{place} is never reached");
         stop(node).await;
@@ -220,7 +220,7 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
     }
 }
 
-/// The journal was deleted, but not the tables.
+/// The journal was deleted, so a new one begins. The tables still have the floodmarks of the old journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_journal_is_not_taken_for_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ async fn a_new_journal_is_not_taken_for_the_one_before() {
     }
 }
 
-/// The release waits for a query that chose its series before a commit.
+/// A query has chosen its series before a commit. The samples must stay in the head until it ends.
 #[test]
 fn frozen_samples_stay_in_the_head_until_older_queries_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ fn frozen_samples_stay_in_the_head_until_older_queries_end() {
     node.seal();
     assert_eq!(head_samples(&node), 0, "no query needs the samples any more");
 
-    // a query that takes too long is expired, because samples could be missing
+    // A query that takes too long expires, because samples that it needs could be missing then.
     content.extend(write_stepped(&node, clock.now_ms() + 1));
     let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
@@ -324,7 +324,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     let mut first = node.flush();
     node.seal();
     assert_eq!(first.samples(), Some(50));
-    // a flush that waits for the next round does not end the wait for a running query: the query's pin does not expire
+    // another flush waits for the next round; meanwhile, the pin of the running query must not expire
     let mut second = node.flush();
     for _ in 0..3 {
         clock.advance(3_000);
@@ -344,7 +344,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     assert_eq!(read(&reader.node), content);
 }
 
-/// A node whose owners and sealer run step by step, with a sample of each of 50 series.
+/// Starts a node whose owners and sealer run step by step. It has one sample of each of 50 series.
 fn stepped_node(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Content) {
     stepped_node_with(dir, clock, |_| ())
 }
@@ -366,7 +366,7 @@ pub(crate) fn start_stepped(
 ) -> Simulated {
     let mut settings = small_settings(dir);
     change(&mut settings);
-    // file names must not repeat after a restart
+    // a different seed for each start, so that file names do not repeat after a restart
     let seed = clock.now_ms().unsigned_abs();
     let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed };
     let mut node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
@@ -390,7 +390,7 @@ pub(crate) fn seal_times(node: &mut Simulated, turns: usize) {
     }
 }
 
-/// Runs turns of the sealer until a flush is done and no tenant is blocked. The clock advances in between.
+/// Runs turns of the sealer, and advances the clock in between, until a flush is done and no tenant is blocked.
 pub(crate) fn flush_stepped(node: &mut Simulated, clock: &ManualClock) {
     let mut flush = node.flush();
     for _ in 0..200 {
@@ -403,14 +403,14 @@ pub(crate) fn flush_stepped(node: &mut Simulated, clock: &ManualClock) {
     panic!("after 200 turns a flush is not done");
 }
 
-/// Sends a request and runs a turn of each owner. Returns the number of stored samples.
+/// Sends a request, and lets each owner run one turn. Returns the number of samples that were stored.
 pub(crate) fn send_stepped(node: &Simulated, tenant: &TenantId, body: Vec<u8>) -> u64 {
     let mut written = node.node().write(tenant, body).unwrap();
     (0..node.node().partitions()).for_each(|partition| node.node().turn(partition));
     written.answers().into_iter().map(|(_, answer)| answer.unwrap().samples).sum()
 }
 
-/// A series about to be evicted gets a sample from an earlier request.
+/// While a series is about to be evicted, it gets a sample from a request that has looked it up before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_series_about_to_be_evicted_comes_once_and_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -465,7 +465,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of a journal is restored, while tables have newer commits of this journal.
+/// An old copy of the journal is restored, while the tables have later commits of this journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_short() {
     for place in PLACES {
@@ -485,7 +485,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
         stop(node).await;
         std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
         copy_dir(copy.path(), dir.path());
-        // writes more than was lost, so offsets exceed those in tables
+        // writes more than was lost, so that the journal's offsets exceed those in the tables
         let node = start(dir.path()).await;
         for _ in 0..4 {
             next(&node).await;
@@ -505,7 +505,8 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
     }
 }
 
-/// One tenant of a round is committed, and another tenant's table has offsets of another journal with the same name.
+/// In one round, the samples of one tenant are committed, and the table of another tenant has offsets that a
+/// different journal with the same name has written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -552,7 +553,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
 
 const DAY_MS: i64 = 86_400_000;
 
-/// A request with samples of one series on `days` since 1970, and its content.
+/// Returns a request with one sample of a series on each of `days` since 1970, and what it contains.
 pub(crate) fn days_of(name: &str, days: impl Iterator<Item = i64>) -> (Vec<u8>, Content) {
     let labels = Labels::from_pairs(&[("__name__", name)]);
     let timestamps: Vec<_> = days.map(|day| day * DAY_MS).collect();
@@ -602,7 +603,7 @@ async fn samples_of_any_number_of_days_are_sealed() {
     stop(node).await;
 }
 
-/// Each run of the node completes some passes, and writes to earlier days again.
+/// Each time it runs, the node completes some passes. In between, samples of earlier days are written again.
 #[tokio::test(flavor = "multi_thread")]
 async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     let places = ["staging", "attempt_noted", "before_commit", "after_commit"];
@@ -616,7 +617,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
         assert!(flush(&node).await.is_err(), "{place} is not reached {times} times");
         stop(node).await;
         if life % 3 == 0 {
-            // without the file, only tables know the floodmarks
+            // without this file, the floodmarks are only in the tables
             std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
         }
         let node = start(dir.path()).await;
@@ -635,7 +636,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     tokio::task::spawn_blocking(check).await.unwrap();
 }
 
-/// The gauge must not need the sealer's thread.
+/// The metric must be computed without the sealer's thread, which hangs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lag_grows_while_the_sealer_hangs() {
     let dir = tempfile::tempdir().unwrap();

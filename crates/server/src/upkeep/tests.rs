@@ -1,4 +1,4 @@
-//! Upkeep of tables by a running node.
+//! Upkeep of the tables of a running node.
 
 use super::{Compacted, compact};
 use crate::deletes;
@@ -23,13 +23,13 @@ fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
-/// A tenant's own settings, initially the defaults.
+/// Returns a tenant's own settings, for changes. At first, they are equal to the general settings.
 fn own<'a>(settings: &'a mut Settings, name: &str) -> &'a mut TenantSettings {
     let general = settings.tenants.general.clone();
     settings.tenants.own.entry(tenant(name)).or_insert(general)
 }
 
-/// Writes and seals two samples of each of 50 series of the day before yesterday.
+/// Writes and seals two samples of each of 50 series, and returns their day: the day before yesterday.
 async fn fill(node: &Node, name: &str) -> Date {
     let day = Date::of(SystemClock.now_ms() - 2 * DAY_MS);
     for round in 0..2 {
@@ -245,9 +245,9 @@ async fn samples_and_rollups_expire_by_their_own_retention() {
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
-    // without a sample of the present, a new data directory trusts no clock
+    // a new data directory trusts no clock until there is a sample of the present
     write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
-    // the samples stay until their rollup is done
+    // the samples must stay until they are rolled up
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
     compact(&node).await.unwrap();
     for (name, expected) in [("short", (0, 1)), ("shorter", (0, 0)), ("long", (1, 1))] {
@@ -258,7 +258,7 @@ async fn samples_and_rollups_expire_by_their_own_retention() {
     stop(node).await;
 }
 
-/// The clock is a year ahead at the start, and is corrected in some cases.
+/// When the node starts, its clock is a year ahead. In some cases, the clock is corrected later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
     const HOUR_MS: u64 = 3_600_000;
@@ -296,7 +296,7 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
         clock.advance(HOUR_MS);
     };
     check(year_ms, put_right, 1).await.unwrap();
-    // even a plausible clock is not trusted right after the start; a clock that was consistent for a day is trusted
+    // even a plausible clock is not trusted right after the start, but one that was consistent for a day is
     check(0, |_| {}, 1).await.unwrap();
     check(29 * DAY_MS, |clock| clock.advance(25 * HOUR_MS), 0).await.unwrap();
 }
@@ -347,8 +347,8 @@ async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
     stop(node).await;
 }
 
-/// Older log entries replace a damaged checkpoint. Without these entries, the tenant waits for an operator. The
-/// tenant's new samples are kept.
+/// If a checkpoint is damaged, the older log entries replace it. If these no longer exist, an operator must repair
+/// the table. The tenant's new samples are kept meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     let dir = tempfile::tempdir().unwrap();
@@ -396,7 +396,7 @@ async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     stop(node).await;
 }
 
-/// A rollup's log cannot be read while a delete waits for the rollup.
+/// A delete must still be applied to a rollup, but the log of the rollup cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn upkeep_goes_on_beside_a_rollup_that_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();

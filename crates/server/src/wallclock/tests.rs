@@ -7,10 +7,10 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const SETTLE: i64 = 10 * MINUTE;
 
-/// True time of the node's start, in 2027.
+/// The true time when the node starts, in 2027.
 const TRUTH: i64 = 1_800_000_000_000;
 
-/// A judge, and its clock's lead over the true time.
+/// A judge, and how far the clock that it judges is ahead of the true time.
 struct Node {
     judge: Judge,
     ahead_ms: i64,
@@ -96,7 +96,7 @@ fn a_clock_that_is_put_right_is_believed() {
     node.ahead_ms = 0;
     node.check(2 * MINUTE, Some(Doubt::Settling));
     node.check(SETTLE, None);
-    // likewise a clock that is behind, and a clock at the first second of 1970
+    // the same holds for a clock that is behind, and for one that starts in the first second of 1970
     for ahead_ms in [-30 * DAY, -TRUTH] {
         let mut node = Node::start(ahead_ms, &[TRUTH - MINUTE, TRUTH - 40 * DAY]);
         node.check(0, Some(Doubt::Behind));
@@ -157,7 +157,7 @@ fn a_clock_that_stays_wrong_is_not_confirmed_by_what_it_dated_in_an_earlier_life
         node.check(6 * DAY, Some(doubt));
         assert!(!node.judge.is_confirmed() || last_trusted != LastTrusted::Never);
     }
-    // a corrected clock is trusted regardless of the dates that the earlier run wrote
+    // if the clock is corrected, it is trusted regardless of the dates that the earlier run has written
     let mut node = Node::start_again(0, LastTrusted::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
     node.check(SETTLE, None);
 }

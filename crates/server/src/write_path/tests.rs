@@ -77,7 +77,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     // sealing fails, so nothing leaves the head
     node.reads().lake.faults.die_at("frozen");
-    // a distinct label value for each series fills 85 % of 38 MiB quickly
+    // a different long label value for each series, so that 85 % of 38 MiB are filled quickly
     let series = |batch: u32| (0..500).map(move |i| format!("m_{batch}_{i}_{}", "y".repeat(400)));
     let mut batch = 0;
     let border = loop {
@@ -99,7 +99,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
 
     let mixed = || send(&node, series(0).chain(["new_1".into(), "new_2".into()]));
     for _ in 0..10 {
-        // samples of known series are stored each time
+        // the samples of known series are stored each time, although the request fails
         let Unwritten { refusal, samples, .. } = mixed().await.unwrap_err();
         assert_eq!((refusal.kind, samples), (ErrorKind::Unavailable, 500), "{refusal}");
         for part in ["500 samples stored", "2 samples of 2 series", "new_1", "--memory", "retry the request"]
@@ -112,7 +112,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     assert_eq!((mixed.samples, mixed.refused_series, mixed.refused_samples), (500, 2, 2));
     assert!(mixed.errors[0].1.starts_with("new_"), "{:?}", mixed.errors);
 
-    // even metadata creates a tenant, which takes memory
+    // metadata alone would also create a tenant, which takes memory
     let metadata = snap::raw::Encoder::new().compress_vec(b"\x1a\x05\x12\x03foo").unwrap();
     for (tenant, taken) in [(TenantId::anonymous(), true), (TenantId::parse("new").unwrap(), false)] {
         let memory = node.writes().inflight.reserve(1024).unwrap();
@@ -123,7 +123,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Prometheus drops samples that are refused for good.
+/// Prometheus drops samples that are refused for good, so these must get a retriable error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_set_back_costs_no_samples() {
     const HOUR_MS: i64 = 3_600_000;
@@ -152,7 +152,7 @@ async fn a_clock_that_is_set_back_costs_no_samples() {
     assert_eq!(refusal.reason, "clock");
     clock.set(HOUR_MS);
     send(node.clone()).await.unwrap();
-    // on a node without data, the sender's clock counts as ahead
+    // a node without data cannot know that its own clock is behind, so samples seem to come from the future
     let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
     let other = tempfile::tempdir().unwrap();
     let fresh = Node::start(small_settings(other.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
@@ -194,7 +194,7 @@ async fn labels_in_another_order_are_the_same_series() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// A client that creates many tenants is slowed down. Tenants with tables are always admitted.
+/// A client that creates many tenants is slowed down, while tenants with tables are always admitted.
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_begin_at_a_bounded_rate() {
     let dir = tempfile::tempdir().unwrap();

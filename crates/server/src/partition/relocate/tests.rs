@@ -1,4 +1,4 @@
-//! Relocation to the journal's end, and recovery after a crash during it.
+//! Relocation of samples to the journal's end, and recovery if the node crashes meanwhile.
 
 use super::*;
 use crate::seal::blocked::tests::Broken;
@@ -39,8 +39,8 @@ fn write_row(node: &Simulated, tenant: &TenantId, from_ms: i64, count: i64, cont
     content.extend(samples.map(|(t, v)| ((labels.to_string(), *t), v.to_bits())));
 }
 
-/// A node with a blocked tenant that has frozen samples and later samples. Some later samples have equal timestamps and
-/// other values.
+/// Starts a node with a blocked tenant. Some of the tenant's samples are frozen, and some arrived later, partly at
+/// the same timestamps but with different values.
 fn behind(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken, Content) {
     let (mut node, a, mut content) = (start(dir, clock), tenant("a"), Content::new());
     let base_ms = clock.now_ms() - 100_000;
@@ -89,7 +89,7 @@ fn histograms_move_with_the_floats_of_their_tenant() {
             }
         };
         write(&node, 200);
-        // there is no table for histograms, so the tenant is blocked
+        // tables cannot store histograms, so the tenant is blocked
         let _flush = node.flush();
         seal_times(&mut node, 3);
         write(&node, 100);
@@ -108,7 +108,7 @@ fn histograms_move_with_the_floats_of_their_tenant() {
     }
 }
 
-/// The process dies during the relocation, or before its end is recorded.
+/// The process dies during the relocation, or after it but before `floodmarks.json` records it.
 #[test]
 fn samples_relocated_twice_by_a_crash_are_replayed_once() {
     for turns in [1, 2, 100] {
@@ -135,7 +135,7 @@ fn samples_relocated_twice_by_a_crash_are_replayed_once() {
             "all samples are in the table"
         );
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
-        // series with late samples in the second block have two rows
+        // a series that has late samples in the second block takes two rows
         assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51);
     }
 }

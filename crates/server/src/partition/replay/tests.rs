@@ -40,7 +40,6 @@ impl Writer {
         })
     }
 
-    /// Appends a record that says that the tenant was deleted.
     fn deleted(&mut self) {
         self.journal.append(self.encoder.deleted(&self.tenant)).unwrap();
         self.journal.sync().unwrap();
@@ -61,7 +60,7 @@ fn sealed_upto(node: &Node, upto: u64) {
     node.reads().lake.change_marks(change).unwrap();
 }
 
-/// Names of a tenant's series, with their numbers of samples.
+/// Returns the name of each of a tenant's series, with the number of its samples.
 fn content(owner: &Owner, tenant: &TenantId) -> Vec<(String, usize)> {
     let partition = owner.partition.head.read();
     let Some(head) = partition.tenant(tenant) else { return Vec::new() };
@@ -94,7 +93,7 @@ fn only_series_that_unsealed_samples_need_come_back() {
     for i in 0..100 {
         writer.new_series(i, &i.to_string(), 1000);
     }
-    // references are reused for other series, below and beyond the floodmark
+    // the references of series 7 and 8 are given to new series, in records below and beyond the floodmark
     writer.new_series(7, "7 again", 2000);
     let upto = writer.new_series(8, "8 again", 2000);
     writer.sample(5, 3000);
@@ -150,9 +149,9 @@ fn what_a_tenant_had_before_it_was_deleted_does_not_come_back() {
     for in_next_dictionary in [false, true] {
         check_deleted(false, in_next_dictionary, &[("new", 2)]);
     }
-    // samples sent during the delete stay, with their series
+    // samples that were sent during the delete remain, with their series
     check_deleted(true, false, &[("new", 2), ("old", 1)]);
-    // a series that only a dropped exemplar needed stays until it is evicted
+    // a series that was needed only by an exemplar which is dropped stays until it is evicted
     check_deleted(true, true, &[("new", 2), ("old", 1), ("older", 0)]);
 }
 
@@ -239,7 +238,7 @@ fn exemplars_of_sealed_churn_are_the_newest_ones() {
     node.stop();
 }
 
-/// Replays on another thread, and asserts that replay never waits.
+/// Replays on another thread, and fails if replay has to wait.
 fn replay_at_once(mut owner: Owner) -> Owner {
     let partition = Arc::clone(&owner.partition);
     let replay = std::thread::spawn(move || {
@@ -254,7 +253,7 @@ fn replay_at_once(mut owner: Owner) -> Owner {
     replay.join().unwrap()
 }
 
-/// The exemplars are from a version that did not limit their labels.
+/// The exemplars come from an earlier version, which did not limit their labels.
 #[test]
 fn replay_keeps_the_newest_exemplars_that_fit() {
     const COUNT: u32 = 3000;
@@ -279,7 +278,7 @@ fn replay_keeps_the_newest_exemplars_that_fit() {
     assert_eq!(node.writes().metrics.exemplars_dropped.get(), u64::from(COUNT) - kept.len() as u64);
 }
 
-/// Exemplars may restore series with large labels. Sealing does not free these series.
+/// Exemplars may need series with large labels. Sealing would not free their memory, so replay must not wait for it.
 #[test]
 fn replay_does_not_wait_for_series_that_only_exemplars_need() {
     const COUNT: u32 = 2500;
@@ -433,7 +432,7 @@ fn records_wait_for_the_memory_of_other_partitions() {
     node.stop();
 }
 
-/// Fills a data directory with more samples than a node of 64 MiB can hold. No sample is in a table.
+/// Writes more samples to a data directory than a node with 64 MiB can hold. None of them is sealed.
 async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::Content {
     let node = node_with(dir, |settings| {
         settings.budget = Budget::of(512 << 20).unwrap();
@@ -463,11 +462,11 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
     content
 }
 
-/// Waits until `is_over`, and asserts that the heads stay within their limit.
+/// Waits until `is_over`, and checks meanwhile that the heads stay within their limit.
 async fn watch(node: &Node, is_over: impl Fn(&Node) -> bool) {
     while !is_over(node) {
         let (held, limit) = (node.writes().heads.bytes(), node.budget().head_bytes);
-        // a record is applied as a whole
+        // a record is applied as a whole, so the limit may be exceeded by one record
         assert!(held <= limit + (1 << 20), "{held} bytes of {limit}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -1,4 +1,4 @@
-//! Memory limits and result limits of listings.
+//! Limits on the memory and the number of results of listings.
 
 use super::*;
 use crate::node::Node;
@@ -13,7 +13,7 @@ use query::MatchOp;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
 
-/// Runs `list` on a blocking thread, and checks its memory limit.
+/// Runs `list` on a blocking thread. It may use `memory_bytes`, which is checked.
 async fn listed<R: Send + 'static>(
     node: &Node,
     memory_bytes: u64,
@@ -51,7 +51,7 @@ async fn labels_of_more_files_than_a_query_may_open_are_listed() {
     let node = node_with(dir.path(), |_| ()).await;
     write_days(&node, "scattered", 20_000..20_100, &mut BTreeMap::new()).await;
     flush(&node).await.unwrap();
-    // a scan of samples would need 1 KiB per file
+    // reading samples would take 1 KiB for each file
     listed(&node, 50 << 10, |label_queries| {
         assert_eq!(texts(&label_queries.label_names(&all(usize::MAX)).unwrap()), ["__name__"]);
         assert_eq!(texts(&label_queries.label_values("__name__", &all(usize::MAX)).unwrap()), ["scattered"]);
@@ -112,7 +112,7 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
     stop(node).await;
 }
 
-/// Writes series of a metric with distinct values of the label `own` and three zones.
+/// Writes `count` series of a metric. Each has its own value of the label `own` and one of three zones.
 async fn write_metric(node: &Node, metric: &str, own: &str, count: usize) {
     let mut encoder = V1Encoder::new();
     for i in 0..count {
@@ -180,7 +180,8 @@ async fn growth_is_that_of_all_partitions_together_since_the_start() {
         assert_eq!((created, metrics.others_max), (210, 0));
         let metric = |name: &str, count| (format!("__name__={name}"), count, count);
         assert_eq!(names(&metrics), [metric("large", 150), metric("middle", 60)]);
-        // 150 instances compete for 64 counters per partition, but zones have many series
+        // the 150 instances compete for 64 counters in each partition, but each zone has so many series that it keeps
+        // its counter
         let zones = names(&pairs);
         for (zone, (name, least, most)) in ["z0", "z1", "z2"].iter().zip(&zones) {
             assert_eq!(name, &format!("zone={zone}"));
@@ -194,7 +195,7 @@ async fn growth_is_that_of_all_partitions_together_since_the_start() {
         listed(&node, 1_000, move |label_queries| label_queries.growth(3, now_s).unwrap_err()).await;
     assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
     stop(node).await;
-    // restored series are not new
+    // series that were restored from the journal do not count as new
     let again = node_with(dir.path(), |settings| settings.partitions = 3).await;
     let now_s = again.reads().steady_s();
     listed(&again, 1 << 20, move |label_queries| {
@@ -240,7 +241,7 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     check(now_s, &[("b", 20), ("c", 10), ("d", 5)]).await;
     select(&[matcher("__name__", MatchOp::Regex, "b|e")], true);
     check(now_s, &[("c", 10), ("d", 5)]).await;
-    // in tables and in memory, by a selector without a metric name
+    // now the series are in tables and in memory, and the selector has no metric name
     flush(&node).await.unwrap();
     select(&[matcher("y", MatchOp::Equal, "v7")], true);
     check(now_s, &[("d", 5)]).await;
@@ -253,7 +254,8 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     stop(node).await;
 }
 
-/// 1,000 values are in both partitions, 4,000 values in one. The estimate has a standard error of at most 3 %.
+/// 1,000 values are in both partitions and 4,000 in only one, so the estimate must weigh them. Its standard error is
+/// at most 3 %.
 #[tokio::test(flavor = "multi_thread")]
 async fn distinct_values_are_estimated_where_there_are_many() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! One tenant with a broken table, and others.
+//! One tenant has a broken table. Other tenants must not suffer.
 
 use crate::node::Node;
 use crate::seal::flush::flush;
@@ -20,7 +20,7 @@ fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
-/// A table with an empty log entry, as after a power loss.
+/// Breaks a table with an empty log entry, which a power loss can cause.
 pub(crate) struct Broken {
     entry: PathBuf,
 }
@@ -60,7 +60,7 @@ async fn wait_for(node: &Node, line: &str) {
     panic!("{line} is not among the metrics: {}", node.registry().render());
 }
 
-/// Asserts that a tenant has exactly these samples, and that the tables have each of them once.
+/// Checks that a tenant has exactly the expected samples, and that its table has none of them twice.
 async fn check(node: &Node, name: &str, expected: &Content) {
     let (node, tenant, expected) = (node.clone(), tenant(name), expected.clone());
     let check = move || {
@@ -135,7 +135,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     for name in ["a", "b", "c"] {
         contents.insert(name, write_of(&node, &tenant(name), base_ms).await);
     }
-    // the first commit takes longer than any tenant's patience
+    // the first commit takes longer than the sealer waits for any tenant
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {
         clock.0.store(15_000, Ordering::Relaxed);
@@ -228,7 +228,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |_| ()).await;
     let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
-    // two rounds are in tables, the next two only in the journal
+    // the samples of two rounds are in tables, and those of two more rounds are only in the journal
     for round in 0..4 {
         a.extend(write_of(&node, &tenant("a"), base_ms + round).await);
         b.extend(write_of(&node, &tenant("b"), base_ms + round).await);
@@ -265,7 +265,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     flush(&node).await.unwrap();
     check(&node, "a", &a).await;
     stop(node).await;
-    // no commit of the tenant is in doubt any more
+    // the outcome of each of the tenant's commits is known again
     let node = node_with(dir.path(), |_| ()).await;
     assert_eq!(node.writes().metrics.replayed_samples.get(), 0);
     check(&node, "a", &a).await;

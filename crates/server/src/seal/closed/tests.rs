@@ -1,4 +1,4 @@
-//! Recovery of closed tenants.
+//! Replay for closed tenants once their tables can be read.
 
 use crate::seal::blocked::tests::Broken;
 use crate::seal::tests::{
@@ -26,7 +26,7 @@ fn is_closed(node: &Simulated, name: &str) -> bool {
     node.node().node.reads().lake.closed.check(&tenant(name)).is_err()
 }
 
-/// Runs turns of the sealer until `is_over`, with time in between.
+/// Runs turns of the sealer until `is_over`. The clock advances between turns.
 fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simulated) -> bool) {
     for _ in 0..100 {
         if is_over(node) {
@@ -38,7 +38,7 @@ fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simul
     panic!("after 100 turns, the condition does not hold: {:?}", node.node().node.reads().lake.closed);
 }
 
-/// Starts a node with a small head and lost floodmarks. The table of tenant `a` is broken.
+/// Starts a node with a small head. It has lost `floodmarks.json`, and the table of tenant `a` is broken.
 fn start_small_and_closed(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken) {
     std::fs::remove_file(dir.join("floodmarks.json")).unwrap();
     let broken = Broken::new(dir, "a");
@@ -49,7 +49,7 @@ fn start_small_and_closed(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, B
     (node, broken)
 }
 
-/// Asserts that the tenant has `content`, also after a restart, and that its table has each sample once.
+/// Checks that the tenant has `content`, before and after a restart, and that its table has no sample twice.
 fn check_sealed(mut node: Simulated, dir: &Path, clock: &Arc<ManualClock>, name: &str, content: &Content) {
     let tenant = tenant(name);
     assert_eq!(read_of(&node.node().node, &tenant), *content);
@@ -71,7 +71,7 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
     flush_stepped(&mut node, &clock);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
-    // as after a round that was interrupted here
+    // makes the marks look as if a round had been interrupted here
     let of_first = |(number, mark): (usize, &mut crate::seal::Mark)| {
         mark.attempt = (number == 0).then_some(mark.upto + 1);
     };
@@ -87,7 +87,7 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// Partition 0's journal cannot be read at first, because a directory replaces its first segment.
+/// At first, the journal of partition 0 cannot be read, because its first segment was replaced by a directory.
 #[test]
 fn partition_whose_replay_fails_does_not_keep_others_closed() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -175,7 +175,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// Each tenant fits alone, and sealing makes room for the other.
+/// The heads have room for one of the tenants. Once it is sealed, they have room for the other.
 #[test]
 fn tenants_that_do_not_fit_together_open_one_after_the_other() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -208,7 +208,7 @@ fn tenants_that_do_not_fit_together_open_one_after_the_other() {
     }
 }
 
-/// A replay without room frees its memory and its part of the heads, which other tenants need.
+/// A replay that finds no room must give back the memory that it has taken, because other tenants need it.
 #[test]
 fn a_tenant_that_does_not_fit_leaves_others_their_room() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -253,13 +253,14 @@ fn a_tenant_that_does_not_fit_leaves_others_their_room() {
 
 #[test]
 fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
-    // decoding a record takes 100 KiB: first less, then more than half of the memory for reading
+    // decoding a record takes 100 KiB, which is in one case less and in the other more than half of the memory for
+    // the replay
     for (flush_bytes, is_narrowed) in [(512 << 10, false), (256 << 10, true)] {
         check_many_labels(flush_bytes, is_narrowed);
     }
 }
 
-/// A tenant with 1000 series of 300 bytes per partition, read with half of `flush_bytes`.
+/// Reopens a tenant that has 1000 series of 300 bytes in each partition. The replay may use half of `flush_bytes`.
 fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
     let (a, mut content) = (tenant("a"), Content::new());
@@ -295,7 +296,7 @@ fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// A round renames the journal while passes of the node's previous run are open.
+/// A round renames the journal while some tenant still has passes left from the node's previous run.
 #[test]
 fn a_new_name_leaves_open_passes_under_the_old_one() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -309,7 +310,7 @@ fn a_new_name_leaves_open_passes_under_the_old_one() {
     let _flush = node.flush();
     node.node().node.reads().lake.faults.die_at_the(2, "before_commit");
     seal_times(&mut node, 3);
-    // another journal of this name is further ahead in the other tenant's table
+    // in the other tenant's table, a different journal with the same name has come further
     let lake = &node.node().node.reads().lake;
     for number in 0..2 {
         let (source, table) = (lake.mark(number).source, lake.table(&b).unwrap());

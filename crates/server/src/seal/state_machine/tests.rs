@@ -1,4 +1,5 @@
-//! Scripts of events and expected commands. [`random`] tries random orders.
+//! Feeds the state machine with events, and compares its commands with the expected ones. [`random`] does this in
+//! random orders.
 
 mod random;
 
@@ -145,7 +146,7 @@ impl Script {
         self.view.now_ms += time.as_millis() as i64;
     }
 
-    /// Handles an event and checks the resulting commands.
+    /// Lets the machine handle an event, and checks the commands that follow.
     #[track_caller]
     fn expect(&mut self, event: Event, commands: &[&str]) {
         let name = format!("{event:?}");
@@ -174,7 +175,7 @@ impl Script {
         Event::Staged(PerTenant { results, cut_short: None })
     }
 
-    /// Answer with floodmarks that the marks account for.
+    /// The answer to a check, with floodmarks that agree with the marks.
     fn checked(names: &[&str]) -> Event {
         Self::found(names, Some(3), None, true)
     }
@@ -185,7 +186,7 @@ impl Script {
         Event::Checked(PerTenant { results, cut_short: None })
     }
 
-    /// Answer with commits of `done` and failures of `failed`.
+    /// The answer to a commit that succeeded for the tenants in `done` and failed for those in `failed`.
     fn committed(done: &[&str], failed: &[&str]) -> Event {
         let flushed = Flushed { tables: 1, commits: 1, samples: 5, ..Flushed::default() };
         let done = done.iter().map(|name| (tenant(name), Ok(flushed)));
@@ -197,7 +198,7 @@ impl Script {
         Event::Readers { since: self.readers, are_gone }
     }
 
-    /// Begins a round of `a` and `b`, up to the attempt of their commits.
+    /// Begins a round of the tenants `a` and `b`, and stops when their commits are about to begin.
     fn begin_round(&mut self) {
         self.expect(Event::Tick, &["freeze 0"]);
         self.expect(Self::frozen(&["a", "b"]), &["stage 0: a b"]);
@@ -216,7 +217,7 @@ impl Script {
         self.expect(self.readers(true), &["release 0 except a"]);
     }
 
-    /// Begins the separate round of `a`, up to the attempt of its commit.
+    /// Begins the blocked tenant `a`'s own round, and stops when its commit is about to begin.
     fn retry_a(&mut self) {
         self.expect(Event::Tick, &["check a"]);
         self.expect(Self::checked(&["a"]), &["note own attempt a"]);
@@ -236,7 +237,7 @@ fn flush_is_answered_after_its_round_is_recorded() {
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
     script.expect(Event::Done, &["answer 1: 10 samples, 0 blocked", "ended"]);
-    // a flush requested during the round needs another round
+    // a flush that was requested during the round needs another round
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
@@ -380,7 +381,7 @@ fn blocked_tenant_delays_nobody_and_is_retried_alone() {
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 of a"]);
     script.expect(Event::Done, &["unblocked a"]);
-    // a round of all tenants precedes the answers
+    // the flushes are answered after one more round of all tenants
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
@@ -413,7 +414,8 @@ fn flush_of_a_tenant_is_answered_once_its_samples_have_left_the_heads_or_if_it_i
     script.begin_round();
     script.expect(Script::committed(&["b"], &["a"]), &["note commit, blocked: a"]);
     script.expect(Event::Done, &["blocked a", "await readers"]);
-    // a query still reads the samples: only the flush of the excluded tenant is answered
+    // A query still reads the samples, so they are not released. Only the flush of the tenant that the round left out
+    // is answered.
     script.expect(script.readers(false), &["answer 2: 5 samples, 1 blocked"]);
     script.expect(Event::Tick, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except a"]);
@@ -421,7 +423,7 @@ fn flush_of_a_tenant_is_answered_once_its_samples_have_left_the_heads_or_if_it_i
     script.expect(Event::Done, &answers);
 }
 
-/// Neither round has the tenant's newer samples.
+/// The tenant's newer samples are neither in the round of the other tenants nor in its own round.
 #[test]
 fn flush_waits_for_a_tenant_that_comes_back_during_its_round() {
     let mut script = Script::new();
@@ -470,7 +472,7 @@ fn samples_of_many_days_are_committed_in_passes() {
     script.expect(Script::committed(&["a"], &[]), &["note commit, blocked: a"]);
     script.expect(Event::Done, &["blocked a", "await readers"]);
     script.expect(script.readers(true), &["release 0 except a"]);
-    // the next pass follows at once; its commit is not noted
+    // the next pass follows at once, and the commit between passes is not recorded in the marks
     script.expect(Event::Done, &["ended", "stage 0: a"]);
     script.expect(script.pass("a", 9), &["check a"]);
     script.expect(Script::checked(&["a"]), &["note own attempt a"]);
@@ -518,7 +520,7 @@ fn long_journal_of_a_blocked_tenant_is_relocated_and_truncated() {
     script.expect(Event::Done, &["truncate 0"]);
     script.view.journal_bytes[0] = 60;
     script.expect(Event::Done, &["shortened 0"]);
-    // the journal counts as long again at four times its new length
+    // the journal counts as long again when it has grown to four times the length that it had after it was shortened
     script.view.journal_bytes[0] = 239;
     script.advance(SECOND);
     script.expect(Event::Tick, &["stage 0: a"]);
@@ -565,7 +567,7 @@ fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     assert_eq!(script.sealing.wake_in(script.view.now), Duration::ZERO);
     script.expect(Event::Tick, &["replay closed"]);
     script.expect(Event::Replayed(ClosedTurn::NoRoom), &[]);
-    // answers to flushes report the missing tenant
+    // flushes are answered, and the answer says that a tenant is missing
     script.flush(1);
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);

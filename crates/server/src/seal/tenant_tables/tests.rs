@@ -1,4 +1,4 @@
-//! Absent tables, and tables that take long to open.
+//! Tables that do not exist, and tables that take long to open.
 
 use super::*;
 use crate::write_path::tests::small_settings;
@@ -22,19 +22,19 @@ fn absence_is_remembered_for_a_while_unless_the_table_is_made_here() {
     let (ours, others) = (tables_at(dir.path(), &clock), tables_at(dir.path(), &clock));
     let is_there = |name: &str| ours.existing(&tenant(name), TenantTable::Samples).unwrap().is_some();
     assert!(!is_there("a") && !is_there("b"));
-    // another process creates the table, and the absence stays cached for a while
+    // another process creates the table, but for a while it is still remembered as absent
     others.open_or_create(&tenant("a"), TenantTable::Samples).unwrap();
     clock.advance(1_999);
     assert!(!is_there("a"));
     assert!(ours.visit(&tenant("a"), TenantTable::Samples).unwrap().is_none());
     clock.advance(1);
     assert!(is_there("a"));
-    // this process creates the table, and closes it again
+    // this process creates the table and closes it, so it is no longer remembered as absent
     assert!(!is_there("b"));
     ours.open_or_create(&tenant("b"), TenantTable::Samples).unwrap();
     ours.open.lock().close(|_| true);
     assert!(is_there("b"));
-    // a replay ignores cached absence
+    // replay looks in the store even if the table is remembered as absent
     assert!(!is_there("c"));
     others.open_or_create(&tenant("c"), TenantTable::Samples).unwrap();
     assert!(!is_there("c"));

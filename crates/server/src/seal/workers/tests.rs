@@ -20,7 +20,7 @@ fn next<R: Send + 'static>(
 #[test]
 fn as_many_jobs_run_side_by_side_as_may() {
     let mut workers = Workers::on_threads(Arc::new(SystemClock));
-    // each job waits for all others of its group
+    // each job ends only when all other jobs of its group have started
     let together = Arc::new(Barrier::new(JOBS_MAX));
     let all = tenants(3 * JOBS_MAX);
     let mut batch = Batch::new(all.clone(), MINUTE);
@@ -58,7 +58,7 @@ fn a_late_job_goes_on_and_keeps_its_tenant_busy_until_it_ends() {
     ended.extend(next(&mut batch, &mut workers, job));
     ended.extend(next(&mut batch, &mut workers, job));
     assert_eq!(ended[slow], Err(Overdue(MINUTE)));
-    // this job may be overdue by then
+    // this job may have become overdue meanwhile
     assert!(ended.contains_key(other));
     assert_eq!(next(&mut batch, &mut workers, job), None);
     let mut again = Batch::new([slow.clone()], MINUTE);

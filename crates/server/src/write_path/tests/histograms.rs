@@ -1,4 +1,4 @@
-//! Native histograms from request to query, with a test protocol.
+//! Native histograms from the request to the query. Requests use a protocol made for this test.
 
 use super::*;
 use crate::node::Node;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use stdx::budget::IncrementalReservation;
 
-/// Decodes pairs `name time`. Each pair becomes a float series and a histogram series.
+/// Decodes lines `name time`. Each line becomes a sample of a float series and one of a histogram series.
 #[derive(Debug)]
 struct Both(SeriesHasher);
 
@@ -60,7 +60,7 @@ pub(super) fn histogram(sum: f64) -> Histogram {
     Histogram::new(&HistogramParts { reset: CounterReset::Unknown, layout, counts, sum }).unwrap()
 }
 
-/// Submits `text` on a node whose owners run step by step.
+/// Submits `text` to a node whose owners run step by step.
 pub(crate) fn submit_both(node: &Node, text: &str) {
     let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
     let prepared = decoders.prepare(node.writes(), request(node, text)).unwrap();
@@ -95,7 +95,7 @@ pub(crate) fn read_blocking(node: &Node) -> BTreeMap<String, Vec<SeriesSamples>>
     all
 }
 
-/// Expected content after writes of these series at these times.
+/// The content that a node must have after samples were written to these series at these times.
 pub(crate) fn content_of<const N: usize>(
     series: [(&str, Vec<i64>); N],
 ) -> BTreeMap<String, Vec<SeriesSamples>> {

@@ -1,10 +1,11 @@
-//! Limits of tenants on their series.
+//! Limits on a tenant's series.
 
 use super::*;
 use admission::watermarks;
 use std::ops::Range;
 
-/// Sends one sample of each series `name{i="…"}`. Returns the number stored, and any refusal.
+/// Sends one sample for each of the series `name{i="…"}`. Returns how many were stored, and the refusal if there was
+/// one.
 async fn send(node: &Node, tenant: &str, name: &str, series: Range<u32>) -> (u64, Option<Refusal>) {
     let mut encoder = V1Encoder::new();
     for i in series {
@@ -94,7 +95,7 @@ async fn a_tenant_whose_tables_fill_its_part_of_the_disk_is_refused_for_now() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Fills a real head of the smallest size.
+/// Uses a real head of the smallest size, and fills it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_one_tenant_leaves_room_for_the_others() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! De-duplication of replicas.
+//! Removal of the duplicates that replicas send.
 
 use super::super::replicas::deduplicate;
 use super::histograms::histogram;
@@ -16,7 +16,7 @@ fn tenant() -> TenantId {
     TenantId::parse("pairs").unwrap()
 }
 
-/// A node that de-duplicates one tenant's samples, and its clock.
+/// Starts a node that removes duplicates for one tenant. Also returns the node's clock.
 fn start(dir: &std::path::Path, adjust: impl FnOnce(&mut TenantSettings)) -> (Node, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms() / 1000 * 1000));
     let mut settings = small_settings(dir);
@@ -40,7 +40,7 @@ async fn send(node: &Node, to: &TenantId, series: &[Pairs<'_>], times: &[i64]) -
     write(node, to.clone(), Version::V1, body, memory).await
 }
 
-/// Samples stored, and samples of replicas that are not elected.
+/// Returns how many samples were stored, and how many were left out because another replica is elected.
 fn counts(outcome: Result<Outcome, Unwritten>) -> (u64, u64) {
     let outcome = outcome.unwrap();
     assert_eq!((outcome.refused_samples, outcome.refused_series), (0, 0), "{}", outcome.report());
@@ -68,7 +68,7 @@ async fn one_replica_is_stored_until_another_takes_over() {
     let mut send_at = async |at_s: u64, replica: &'static str, expected| {
         clock.advance((at_s - seconds) * 1000);
         seconds = at_s;
-        // everything scraped since it last sent; b scrapes half a second later than a
+        // a replica sends everything that it has scraped since it last sent, and b scrapes half a second later than a
         let offset_ms = if replica == "a" { 0 } else { 500 };
         let from = sent.insert(replica, at_s).unwrap();
         let times: Vec<_> = (from..at_s).map(|s| began_ms + s as i64 * 1000 + offset_ms).collect();
@@ -87,7 +87,7 @@ async fn one_replica_is_stored_until_another_takes_over() {
     // a reconnects and sends its backlog
     send_at(45, "a", (0, 35)).await;
     send_at(50, "b", (10, 0)).await;
-    // b stops, and a sends its backlog; samples older than b's last one are duplicates
+    // b stops and a sends its backlog, in which samples older than the last sample of b are duplicates
     send_at(90, "a", (40, 5)).await;
     let second = |s: i64| began_ms + s * 1000;
     let expected: Vec<_> =
@@ -200,7 +200,7 @@ async fn duplicates_do_not_count_against_the_rate_of_samples() {
     stop(node).await;
 }
 
-/// Adds a series of floats and a series of histograms, with samples and exemplars at these times.
+/// Adds a series of floats and one of histograms. Both have samples and exemplars at `times`.
 fn push(batch: &mut Batch, labels: Pairs<'_>, times: &[i64]) {
     let start = batch.bytes.len() as u32;
     batch.bytes.extend_from_slice(Labels::from_pairs(labels).as_bytes());
@@ -235,7 +235,7 @@ fn listed<V>(bytes: &[u8], batch: &SeriesBatch<V>) -> Vec<(String, SeriesKey, Ve
     batch.series.iter().enumerate().map(of).collect()
 }
 
-/// A proxy may put any series into one request.
+/// A proxy may put series of several replicas into one request.
 #[test]
 fn each_series_of_a_request_is_decided_by_its_own_labels() {
     let dir = tempfile::tempdir().unwrap();
@@ -298,7 +298,7 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
     ];
     assert_eq!(kept, expected.map(|(name, times)| (name.to_owned(), times.to_vec())));
     assert_eq!(lost, 5);
-    // after a failover, only newer samples are accepted
+    // after another replica was elected, only samples newer than those stored before are accepted
     clock.advance(30_000);
     let times = [now_ms - 1, now_ms, now_ms + 1, now_ms + 2];
     let (kept, lost) =
@@ -309,7 +309,7 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
     node.stop();
 }
 
-/// The election does not survive a restart.
+/// The election is not stored, so it starts anew after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_the_first_that_is_heard_is_elected() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ use tables::DAY_MS;
 
 const MINUTE: i64 = 60_000;
 
-/// Functions that rollups can answer, and whether the result is exact for values that are not integers.
+/// Functions that rollups can answer. The flag is true if the result is exact even for values that are not integers.
 const FUNCTIONS: [(&str, bool); 13] = [
     ("count_over_time", true),
     ("present_over_time", true),
@@ -45,7 +45,8 @@ async fn write(node: &Node, all: &[(Labels, Samples)]) {
     assert_eq!((outcome.samples, outcome.refused_series), (all.iter().map(|(_, s)| s.len() as u64).sum(), 0));
 }
 
-/// Counters and gauges with gaps, resets, stale markers, and samples on borders of buckets and days.
+/// Generates counters and gauges. They have gaps, resets, stale markers, and samples at the borders of buckets and
+/// days.
 fn series(rng: &mut Rng, from: i64, to: i64) -> Vec<(Labels, Samples)> {
     let mut all = Vec::new();
     for n in 0..8 {
@@ -175,7 +176,7 @@ async fn rollups_answer_as_samples_do() {
         rng
     });
     let mut rng = task.await.unwrap();
-    // a late sample in no table, on a day that has a rollup
+    // a late sample that is in no table, on a day that already has a rollup
     let labels = Labels::from_pairs(&[("__name__", "late"), ("n", "100")]);
     let late = Samples { timestamps: vec![from + 30 * 60 * MINUTE], values: vec![1.0] };
     write(&node, &[(labels, late)]).await;
@@ -205,7 +206,8 @@ async fn rollups_answer_as_samples_do() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// The rollup's label cannot be added to some series. Answers must contain these series nevertheless.
+/// Some series cannot have the label that rollups add, so the rollup leaves them out. Answers must contain them
+/// nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn series_that_rollups_leave_out_are_answered_from_samples() {
     let dir = tempfile::tempdir().unwrap();
@@ -277,6 +279,6 @@ fn longest_run_of_complete_days() {
     check(&[2, 3, 5, 6, 7, 8], &[3, 7, 8], (1, 9), Some((Some(7), 8)));
     check(&[2, 3, 5, 6, 7, 8], &[3, 7, 8], (2, 4), Some((Some(3), 3)));
     check(&[3, 4], &[3], (4, 9), None);
-    // samples have expired, so only the rollup has their days
+    // the samples of these days have expired, so the days exist only in the rollup
     check(&[], &[3, 4], (3, 4), Some((None, 4)));
 }

@@ -1,4 +1,4 @@
-//! Random orders of events, checked against a model of heads, journals and tables.
+//! Sends events in random orders, and checks the outcome with a model of heads, journals and tables.
 
 use super::*;
 use stdx::rng::{Rng, mix};
@@ -6,16 +6,16 @@ use stdx::rng::{Rng, mix};
 const PARTITIONS: usize = 2;
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Days of samples, and days per pass.
+/// Samples are from this many days, and one pass seals this many of them.
 const DAYS: u64 = 6;
 const PASS_DAYS: usize = 2;
 
 const COMMANDS_MAX: usize = 200;
 
-/// Limit on turns until everything is sealed, once nothing fails.
+/// Once nothing fails any more, everything must be sealed after this many turns.
 const TURNS_MAX: usize = 500;
 
-/// Offset and day of a record.
+/// The offset and the day of a record.
 type Record = (u64, i32);
 
 type Records = BTreeMap<u64, Record>;
@@ -32,7 +32,7 @@ struct Partition {
 struct TableModel {
     records: BTreeSet<u64>,
     floodmarks: [u64; PARTITIONS],
-    /// End and last day of the pass in the table.
+    /// For each partition, the end and the last day of the pass that the table has, if any.
     passes: [Option<(u64, Date)>; PARTITIONS],
 }
 
@@ -40,7 +40,7 @@ struct World {
     seed: u64,
     rng: Rng,
     trace: Vec<String>,
-    /// Probability that a command fails, before or after its effect.
+    /// Probability that a command fails. It may fail before or after it has taken effect.
     faults: f64,
     view: View,
     sealing: Sealing,
@@ -49,12 +49,12 @@ struct World {
     tables: BTreeMap<TenantId, TableModel>,
     broken: Option<TenantId>,
     file: StagedFile,
-    /// Records of staged files, by path.
+    /// For each staged file, by its path, the records that it has.
     files: BTreeMap<String, Vec<u64>>,
     pins: Pins,
     records: u64,
     flushes: u64,
-    /// Unanswered flushes, with the number of records before each.
+    /// Flushes without an answer. For each, the number of records that had been accepted before it.
     waiting: BTreeMap<FlushId, u64>,
 }
 
@@ -277,7 +277,7 @@ impl World {
             assert!(is_noted, "{name} is committed before the attempt is noted");
             let samples = blocks.into_iter().map(|block| self.commit_block(&name, block)).sum();
             let flushed = Flushed { tables: 1, commits: 1, samples, ..Flushed::default() };
-            // the answer may be lost
+            // the commit succeeded, but its answer may be lost
             let result = if self.fails() { Err(broken()) } else { Ok(flushed) };
             results.insert(name, result);
         }
@@ -363,7 +363,7 @@ impl World {
         Event::Relocated(Some(Moved { upto, from, tenants }))
     }
 
-    /// Checks that a tenant's table has everything that the marks claim.
+    /// Checks that a tenant's table has every record that it must have according to the marks.
     fn check_marks(&self) {
         for (partition, mark) in self.partitions.iter().zip(&self.marks) {
             for (name, records) in partition.frozen.iter().chain(&partition.live) {
@@ -376,7 +376,8 @@ impl World {
         }
     }
 
-    /// Checks that everything accepted before a flush is in tables, unless the answer says otherwise.
+    /// Checks that all records accepted before a flush are in tables, unless the answer says that tenants are
+    /// missing.
     fn check_answer(&mut self, flush: FlushId, flushed: &Flushed) {
         let before = self.waiting.remove(&flush).expect("a flush is answered once");
         let sealed: BTreeSet<_> = self.tables.values().flat_map(|table| &table.records).collect();
