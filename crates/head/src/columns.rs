@@ -11,7 +11,8 @@ pub struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Panics if the lengths differ. All series must have the kind of `values`.
+    /// Panics if the lengths differ. All series must hold the kind of values (floats or histograms) that
+    /// `values` has.
     pub fn new(refs: &'a [SeriesRef], timestamps: &'a [i64], values: ValuesRef<'a>) -> Self {
         assert!(
             refs.len() == timestamps.len() && refs.len() == values.len(),

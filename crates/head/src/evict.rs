@@ -25,9 +25,9 @@ mod tests;
 
 /// A turn takes this many steps, about fifty microseconds. A visit to one series is one step.
 pub(crate) const TURN_STEPS: usize = 500;
-/// Steps to unlist or remove a series with ten labels.
+/// Unlisting or removing a series with ten labels takes as long as this many steps.
 const SERIES_STEPS: usize = 16;
-/// Steps to visit a page of the index, besides one for each entry.
+/// Visiting a page of the index takes as long as this many steps, besides one step for each of its entries.
 const PAGE_STEPS: usize = 8;
 
 /// Series that got no sample for a while are retired, and later evicted. Both times are in seconds of the

@@ -84,8 +84,8 @@ impl TenantHead {
         merged
     }
 
-    /// Appends the frozen samples of a series to `out`, in ascending order. At each time, the last write
-    /// wins. `V` must be the kind of the values.
+    /// Appends the frozen samples of a series to `out`, in ascending order of time. If several samples were
+    /// written for one time, only the last of them counts. `V` must be the type of the series' values.
     pub fn read_frozen<V: Value>(&self, series_ref: SeriesRef, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
@@ -104,8 +104,8 @@ impl TenantHead {
         [in_order, late].into_iter().flatten().reduce(enclosing_range)
     }
 
-    /// Releases frozen samples, and takes one of `steps` for each series. Returns true after the last turn.
-    /// Each series keeps its newest time.
+    /// Releases the frozen samples of as many series as there are `steps`. Returns true after the last turn.
+    /// A series remembers the time of its newest sample.
     pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
         if !self.is_frozen() {
             return true;

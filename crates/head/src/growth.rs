@@ -70,7 +70,7 @@ pub struct Gain<'a> {
 }
 
 impl Growth {
-    /// Start of the period for which new series are counted, if it is `now_s` now.
+    /// Start of the period whose new series [`Self::gained`] counts at the time `now_s`.
     pub(crate) const fn since_s(now_s: u32) -> u32 {
         (now_s / BUCKET_S + 1).saturating_sub(BUCKETS) * BUCKET_S
     }

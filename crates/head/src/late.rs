@@ -129,7 +129,7 @@ impl LateValue for Histogram {
 #[derive(Debug)]
 pub struct LateOf<V> {
     recent: Vec<(i64, V)>,
-    /// Pieces by their bound, the least time of a piece. The first bound is `i64::MIN`.
+    /// Pieces by their bound, the lowest time that belongs to a piece. The first bound is `i64::MIN`.
     pieces: BTreeMap<i64, Piece<V>>,
     /// Memory of the pieces, and heap memory of the values in `recent`.
     held_bytes: usize,

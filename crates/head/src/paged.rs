@@ -8,12 +8,11 @@ const PAGE: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
-    /// An empty page has no memory.
     pages: Vec<Vec<T>>,
     /// Number of present elements in each page.
     used: Vec<u16>,
     len: usize,
-    /// Number of places without memory.
+    /// Number of places in empty pages, which take no memory.
     dropped: usize,
 }
 

@@ -125,13 +125,11 @@ impl Pairs {
         }
     }
 
-    /// Counts a new series with these pairs. The pair at `metric_at` is its metric name.
     pub(crate) fn count_new(&mut self, ids: &[PairId], metric_at: usize, now_s: u32) {
         let (pairs, names, seed) = (&self.pairs, &self.names, self.seed);
         self.growth.count(ids, metric_at, now_s, |id| text_hash(names, pairs, seed, id));
     }
 
-    /// Pairs that got the most new series within the last hour.
     pub(crate) fn gained(&self, now_s: u32) -> Gained<'_> {
         let text = |id: PairId| self.pair_count(id.0 as usize).map(|pair| (pair.name, pair.value));
         self.growth.gained(now_s, text, |id| text_hash(&self.names, &self.pairs, self.seed, id))
@@ -205,7 +203,7 @@ impl Pairs {
         &self.pairs.get(id.0).postings
     }
 
-    /// The pair at a position among a name's pairs, sorted by number.
+    /// Of the pairs with this name, sorted by number, the one at this position.
     pub(crate) fn nth_of_name(&self, name: &str, position: usize) -> Option<PairId> {
         self.names.get(self.number_of(name)?).pairs.nth(position).map(PairId)
     }

@@ -222,8 +222,8 @@ impl Partition {
         Evicted::WaitsForPins
     }
 
-    /// Removes tenants without series whose metadata, if any, is not needed. Calls `removed` with each tenant.
-    /// A later write adds the tenant again.
+    /// Removes the tenants that have no series, and no metadata that is still needed. Calls `removed` with
+    /// each of them. A later write adds the tenant again.
     pub fn remove_empty(&mut self, idle: Idle, removed: impl FnMut(&TenantId)) {
         self.remove_empty_of(idle, |_| true, removed);
     }

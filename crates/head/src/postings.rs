@@ -33,7 +33,7 @@ impl Default for Kept {
 }
 
 impl Postings {
-    /// Adds a new reference. Returns the change of memory in bytes.
+    /// Adds a number that is not in the set. Returns the change of memory in bytes.
     #[inline]
     pub(crate) fn insert(&mut self, reference: u32) -> isize {
         self.len += 1;
@@ -57,13 +57,13 @@ impl Postings {
             self.run = reference..reference + 1;
             return 0;
         }
-        // a reused reference below the run
+        // a number below the run, which was freed and is used again
         let estimate = self.bytes;
         self.bytes = self.bytes.saturating_add(self.kept.insert(reference) as u32);
         self.bytes as isize - estimate as isize
     }
 
-    /// Removes a reference, if present. Returns the change of memory in bytes.
+    /// Removes a number, if present. Returns the change of memory in bytes.
     pub(crate) fn remove(&mut self, reference: u32) -> isize {
         if self.run.contains(&reference) {
             self.len -= 1;
@@ -76,7 +76,7 @@ impl Postings {
         self.len -= 1;
         let estimate = self.bytes;
         let kept = self.kept_len();
-        // only when the number of references halves, because shrinking takes long
+        // only when the set has become half as large, because shrinking takes long
         if kept == 0 || kept.ilog2() != before.ilog2() {
             self.bytes = self.kept.shrink() as u32;
         }
@@ -110,7 +110,7 @@ impl Postings {
         let estimate = self.bytes;
         let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
-        // only when the number of references doubles, because `optimize` takes long
+        // only when the set has become twice as large, because `optimize` takes long
         if let Kept::Bitmap(bitmap) = &mut self.kept
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()
@@ -172,7 +172,7 @@ impl Postings {
 }
 
 impl Kept {
-    /// Adds references larger than all others. Returns the growth in bytes, estimated for a bitmap.
+    /// Adds numbers larger than all others. Returns the growth in bytes, estimated for a bitmap.
     fn extend(&mut self, run: Range<u32>) -> usize {
         match self {
             Self::List(list) if list.len() + run.len() <= LIST_MAX => {
@@ -193,7 +193,7 @@ impl Kept {
         }
     }
 
-    /// Adds a reference anywhere. Returns the growth in bytes.
+    /// Adds a number of any size. Returns the growth in bytes.
     fn insert(&mut self, reference: u32) -> usize {
         match self {
             Self::List(list) if list.len() < LIST_MAX => {

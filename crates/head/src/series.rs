@@ -122,8 +122,8 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// Releases the frozen samples (all samples, if `whole`) and forgets the newest value. Returns the change
-    /// of memory in bytes.
+    /// Releases the frozen samples and forgets the newest value. If `whole` is true, all samples are frozen.
+    /// Returns the change of memory in bytes.
     pub(crate) fn release(&mut self, whole: bool) -> isize {
         let before = self.heap_bytes();
         if whole {
@@ -178,7 +178,7 @@ impl Series {
         self.open.read(range, out);
     }
 
-    /// Appends the frozen in-order samples to `out` (all samples, if `whole`).
+    /// Appends the frozen in-order samples to `out`. If `whole` is true, all samples are frozen.
     pub(crate) fn read_frozen<V: ChunkValue>(&self, whole: bool, out: &mut Samples<V>) {
         self.frozen(whole).iter().for_each(|chunk| chunk.read(TimeRange::ALL, out));
         if whole {
@@ -217,7 +217,7 @@ impl Series {
         !samples.is_empty()
     }
 
-    /// Time range of the frozen in-order samples (all samples, if `whole`).
+    /// Time range of the frozen in-order samples. If `whole` is true, all samples are frozen.
     pub(crate) fn frozen_range(&self, whole: bool) -> Option<TimeRange> {
         let open = (whole && self.open.count() > 0)
             .then(|| TimeRange::new(self.open.first_ms(), self.open.last_ms()));

@@ -315,8 +315,8 @@ impl TenantHead {
         self.series.get(series.index()).kind()
     }
 
-    /// Appends a series' samples inside `range` to `out`, in ascending order. At each time, the last write
-    /// wins. `V` must be the kind of the values.
+    /// Appends a series' samples inside `range` to `out`, in ascending order of time. If several samples were
+    /// written for one time, only the last of them counts. `V` must be the type of the series' values.
     pub fn read<V: Value>(&self, series_ref: SeriesRef, range: TimeRange, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
@@ -369,14 +369,15 @@ impl TenantHead {
         self.labels.write(series, &self.pairs, out);
     }
 
-    /// Label names, unsorted, of `among` or of all series. A [`crate::Walk`] does this in turns.
+    /// Names of the labels of all series, or of the series in `among`, unsorted. A [`crate::Walk`] does this
+    /// in turns.
     pub fn label_names<'a>(&'a self, among: Option<&'a RoaringBitmap>) -> impl Iterator<Item = &'a str> {
         let used = move |id| is_among(self.pairs.postings(id), among);
         let names = (0..self.pairs.ends().0).filter_map(|number| self.pairs.name(number, 0));
         names.filter_map(move |(name, mut all)| all.any(used).then_some(name))
     }
 
-    /// Values of a label, unsorted, of `among` or of all series.
+    /// Values that a label has in all series, or in the series of `among`, unsorted.
     pub fn label_values<'a>(
         &'a self,
         name: &str,
@@ -400,8 +401,8 @@ impl TenantHead {
         self.pairs.find(name, value).map_or(0, |id| self.pairs.postings(id).len())
     }
 
-    /// The values of a label from the number `from` on, ascending: the number of each value, and its number
-    /// of series.
+    /// For each value of a label, the number of its label pair and its count of series. Starts at the pair
+    /// with the number `from`, in ascending order of numbers.
     pub fn values_from(&self, name: &str, from: u32) -> impl Iterator<Item = (u32, usize)> {
         self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
     }
@@ -428,7 +429,7 @@ impl TenantHead {
         self.series.get(series.index()).state & ACTIVE != 0
     }
 
-    /// A label value by its position among [`NameCount::values`].
+    /// The value of a label at this position, which is below [`NameCount::values`].
     pub fn nth_value(&self, name: &str, position: usize) -> Option<&str> {
         self.pairs.nth_of_name(name, position).map(|id| self.pairs.text(id).1)
     }
@@ -467,7 +468,6 @@ impl TenantHead {
         self.frozen.samples > 0
     }
 
-    /// Number of series with a recent sample ([`crate::Idle::retire_before_s`]).
     pub const fn active_count(&self) -> usize {
         self.active
     }
@@ -477,7 +477,7 @@ impl TenantHead {
         self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes of late samples, with those being sealed.
+    /// Memory of late samples, including the frozen ones.
     pub fn late_bytes(&self) -> usize {
         self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes
     }

@@ -35,7 +35,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Creates an allowance of `bytes_max` of memory for trees and patterns.
+    /// `bytes_max` limits the memory of syntax trees and compiled patterns.
     pub const fn new(bytes_max: u64) -> Self {
         Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max, interrupt: None }
     }

@@ -9,7 +9,6 @@ use model::LabelsRef;
 use pattern::Pattern;
 pub(crate) use program::Program;
 
-/// Longest regular expression, in bytes.
 pub const REGEX_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum size of a compiled regular expression, in bytes. The limit also bounds the time of a match, which

@@ -34,7 +34,6 @@ use crate::matcher::Matcher;
 use crate::source::{SeriesSource, SourceError};
 use crate::usage::Usage;
 use model::{Labels, Samples};
-/// Longest expression, in bytes.
 pub const EXPR_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum depth of an expression. Each operator of a chain counts as a level.

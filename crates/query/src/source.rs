@@ -8,7 +8,6 @@ use model::{ErrorKind, LabelsRef, SeriesSamples, Statistic, TimeRange};
 pub struct Select<'a> {
     /// Matchers. A missing label has the empty value.
     pub matchers: &'a [Matcher],
-    /// Time range, inclusive.
     pub range: TimeRange,
 }
 
@@ -47,7 +46,6 @@ impl RangeWindows {
     }
 }
 
-/// Request for rolled-up series.
 #[derive(Debug, Clone, Copy)]
 pub struct RolledSelect<'a> {
     pub matchers: &'a [Matcher],

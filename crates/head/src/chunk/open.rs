@@ -8,12 +8,13 @@ use super::{
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// A chunk that still grows. Its 48 bytes let a series' hot state fit a cache line.
+/// A chunk that still grows. It takes 48 bytes, so that what an append touches in a series fits in one cache
+/// line.
 #[derive(Debug, Clone)]
 pub struct OpenChunk {
     pub(super) bytes: Vec<u8>,
     last_ms: i64,
-    /// - Decimal chunk: mantissa of the newest value that is not stored whole.
+    /// - Decimal chunk: mantissa of the newest value that has one.
     /// - Float chunk: bits of the newest value.
     /// - Chunk of histograms: fingerprint of the newest histogram.
     /// - Empty chunk: fingerprint of the newest value of the series, which an earlier chunk holds, if
@@ -33,7 +34,7 @@ pub struct OpenChunk {
 /// value.
 const REMEMBERS: u32 = 1;
 
-/// The chunk is full, or has too many values that are stored whole. Seal it and append to a new one.
+/// The chunk is full, or too many of its values are stored as plain floats. Seal it and append to a new one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -81,7 +82,7 @@ impl OpenChunk {
             return Some(self.last_value);
         }
         if self.raw_count > 0 {
-            // rare: last_value does not hold values that are stored whole
+            // rare: the newest value may be stored as a plain float, so it is not in `last_value`
             let mut all = Samples::<f64>::default();
             self.read(TimeRange::new(self.last_ms, self.last_ms), &mut all);
             return all.values.last().copied().map(f64::to_bits);

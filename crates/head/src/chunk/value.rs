@@ -3,7 +3,8 @@
 use super::{Full, OpenChunk, histograms, reader};
 use model::{Histogram, Samples, TimeRange};
 
-/// A value that chunks can hold. Generic code is compiled for each kind, for speed.
+/// A type of value that chunks can hold. It is a trait and not an enum, so that code is compiled for each
+/// type, which is faster.
 pub trait ChunkValue: model::Value {
     fn append(&self, chunk: &mut OpenChunk, timestamp_ms: i64) -> Result<(), Full>;
 

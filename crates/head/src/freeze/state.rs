@@ -9,7 +9,7 @@ pub(crate) struct FreezeState {
     pub(crate) epoch: u8,
     /// Upper bound on the number of frozen samples; 0 if none are frozen.
     pub(crate) samples: u64,
-    /// Series below this number are released.
+    /// The frozen samples of series below this number are released.
     pub(crate) released: usize,
     /// Series below this number were visited by `freeze_rest_some`.
     pub(crate) visited: usize,

@@ -100,7 +100,7 @@ impl<'f> Search<'f> {
         true
     }
 
-    /// Series of the search; `None` if the turn ends first.
+    /// Returns the series that were found; `None` if the turn ends first.
     pub(super) fn series(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<RoaringBitmap> {
         if let ([one], true) = (self.found.as_slice(), self.is_lookup() && self.union.is_empty()) {
             return Some(pairs.postings(*one).to_bitmap());

@@ -16,7 +16,6 @@ const CODE_POINTS: u64 = 0x11_0000;
 /// Maximum number of ranges that case folding adds to a class.
 const FOLDED_RANGES_MAX: u64 = 3_000;
 
-/// Fails if the classes of `ast` take too many steps.
 pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
     let steps = visit(ast, Cost::of(text)).unwrap_or(u64::MAX);
     if steps <= CLASS_STEPS_MAX {

@@ -1,4 +1,4 @@
-//! Aggregations. Each row is added to its group and dropped.
+//! Aggregations, such as `sum`. Each series is added to its group as soon as it is read, and is not kept.
 
 mod cells;
 mod ranked;

@@ -220,7 +220,7 @@ impl Pairing<'_, '_> {
         Ok(())
     }
 
-    /// The row of the "one" side at each step.
+    /// For each step, the row of the "one" side that has a value, or [`NO_ROW`].
     fn partners(&self, one: &[usize]) -> Result<Vec<usize>, QueryError> {
         let mut partner = vec![NO_ROW; self.active.len()];
         for row in one {

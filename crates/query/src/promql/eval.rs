@@ -21,7 +21,7 @@ pub(super) struct Evaluator<'a> {
     pub(super) query_start_ms: i64,
     pub(super) query_end_ms: i64,
     pub(super) query_step_ms: i64,
-    /// Buffer for the samples of one series, and its charge.
+    /// Buffer for the samples of one series, and the charge for its memory.
     pub(super) samples: (SeriesSamples, Charge<'a>),
     warnings: BTreeSet<String>,
     infos: BTreeSet<String>,

@@ -63,7 +63,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Memory charged to an evaluation, in values, returned on drop.
+/// Memory that an evaluation is charged for, counted in values. Dropping the charge gives it back.
 #[derive(Debug)]
 pub(super) struct Charge<'m> {
     pub(super) meter: &'m Meter<'m>,

@@ -71,6 +71,5 @@ impl<'r> Row<'r> {
 #[derive(Debug, Clone)]
 pub(super) struct RowName {
     pub(super) labels: Labels,
-    /// True if the name is dropped at the end of the evaluation.
     pub(super) drop_name: bool,
 }

@@ -66,7 +66,7 @@ impl Parser<'_, '_> {
         Ok(lhs)
     }
 
-    /// An operand with or without a sign. A sign binds like `*`: `-2^2` is -4.
+    /// Parses an operand with or without a sign. A sign binds like `*`: `-2^2` is -4.
     fn signed(&mut self) -> Result<Part, Fault> {
         let sign = self.peek()?;
         if !sign.is("+") && !sign.is("-") {
@@ -88,7 +88,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The modifiers after an operator: `bool`, `on (…) group_left (…)`, `fill (0)`.
+    /// Parses the modifiers after an operator: `bool`, `on (…) group_left (…)`, `fill (0)`.
     fn modifiers(&mut self) -> Result<(bool, Matching), Fault> {
         let return_bool = self.take_word("bool")?;
         let mut matching = Matching { on: self.take_word("on")?, ..Matching::default() };
@@ -106,7 +106,7 @@ impl Parser<'_, '_> {
         Ok((return_bool, matching))
     }
 
-    /// `fill (1)`, or `fill_left (1)` and `fill_right (2)`.
+    /// Parses `fill (1)`, or `fill_left (1)` and `fill_right (2)`.
     fn fills(&mut self, matching: &mut Matching) -> Result<(), Fault> {
         if let Some(value) = self.fill("fill")? {
             (matching.fill_left, matching.fill_right) = (Some(value), Some(value));

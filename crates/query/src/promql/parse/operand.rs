@@ -108,7 +108,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// `by (a, b) (…)` or `(…) by (a, b)`, after the aggregation's name.
+    /// Parses `by (a, b) (…)` or `(…) by (a, b)`, after the name of an aggregation.
     fn aggregate(&mut self, op: AggregateOp, at: usize) -> Result<Part, Fault> {
         let mut grouping = self.grouping()?;
         let mut args = self.arguments("aggregation")?;
@@ -179,7 +179,7 @@ impl<'t> Parser<'t, '_> {
         Ok(args)
     }
 
-    /// Sorted label names, in parentheses.
+    /// Parses label names in parentheses. Returns them sorted.
     pub(super) fn label_names(&mut self) -> Result<Vec<String>, Fault> {
         const CONTEXT: &str = "grouping opts";
         self.open_paren(CONTEXT)?;
@@ -261,7 +261,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// `5m` or `-5m`, after `offset`.
+    /// Parses the duration after `offset`: `5m` or `-5m`.
     fn offset(&mut self, part: &mut Part) -> Result<(), Fault> {
         let sign = self.peek()?;
         let negative = sign.is("-");
@@ -283,7 +283,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// A time, `start()` or `end()`, after `@`.
+    /// Parses what follows `@`: a time, `start()` or `end()`.
     fn at_modifier(&mut self, part: &mut Part) -> Result<(), Fault> {
         let token = self.peek()?;
         let preprocessor = token.is_word("start") || token.is_word("end");
@@ -310,7 +310,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// A number, or a duration in seconds, with or without a sign.
+    /// Parses a number, or a duration in seconds, with or without a sign.
     pub(super) fn signed_number(&mut self, context: &str, expected: &str) -> Result<f64, Fault> {
         let mut token = self.peek()?;
         let negative = token.is("-");

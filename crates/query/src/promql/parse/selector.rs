@@ -8,7 +8,7 @@ use crate::promql::ast::{Node, Selector, TimeShift};
 use model::labels::METRIC_NAME;
 
 impl<'t> Parser<'t, '_> {
-    /// `name`, `name{…}` or `{…}`.
+    /// Parses `name`, `name{…}` or `{…}`.
     pub(super) fn selector(&mut self, name: Option<Token<'t>>) -> Result<Part, Fault> {
         let (mut at, mut matchers) = (self.at, Vec::new());
         let outside = name.is_some();

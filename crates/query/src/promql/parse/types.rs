@@ -4,7 +4,8 @@ use crate::promql::ValueType;
 use crate::promql::ast::{Aggregate, AggregateOp, Binary, Call, Many, Node};
 use crate::promql::functions::Signature;
 
-/// Checks an operator's modifiers and, without label matching, its operand types.
+/// Checks the modifiers of an operator: `bool`, and labels that are both in `on` and in `group_left` or
+/// `group_right`.
 pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
     let scalars = [&binary.lhs, &binary.rhs].iter().all(|side| side.value_type() == ValueType::Scalar);
     let matching = &binary.matching;

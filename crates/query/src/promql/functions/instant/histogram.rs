@@ -193,7 +193,8 @@ impl<'a> Evaluator<'a> {
 }
 
 impl Histogram {
-    /// Buckets at a step, sorted by bound. Returns false if there are none.
+    /// Fills `out` with the buckets that have a value at this step, sorted by upper bound. Returns false if
+    /// there are none.
     fn buckets_at(&self, matrix: &Matrix<'_>, step: usize, out: &mut Vec<Bucket>) -> bool {
         out.clear();
         for (upper, row) in &self.rows {

@@ -65,7 +65,7 @@ impl Part for Regression {
 }
 
 impl Regression {
-    /// Slope, and value at `time_ms`.
+    /// Slope of the line, and its value at `time_ms`.
     fn line(&self, time_ms: i64) -> (f64, f64) {
         // the mean of infinite values or NaN is not finite
         if !self.mean_y.is_finite() {
