@@ -79,7 +79,7 @@ mod tests {
             }
         };
         for doubt in [None, Some(Doubt::Settling), Some(Doubt::Ahead), Some(Doubt::Behind)] {
-            // every day of the past three years
+            // tries every day of the past three years
             (0..3 * 365).for_each(|day| check(now - day * 86_400_000, doubt, None));
             check(now - 10 * YEAR, doubt, None);
             check(now + 600_000, doubt, None);
@@ -97,7 +97,7 @@ mod tests {
         check(late, None, Some(("future_limit", false)));
         check(late, Some(Doubt::Ahead), Some(("future_limit", false)));
         check(late, Some(Doubt::Behind), Some(("seems to be behind", true)));
-        // everything since 1970
+        // with these limits, every sample since 1970 is accepted
         let all = Window::at(now, i64::MAX, i64::MAX);
         assert!(all.contains(0) && all.contains(caps::TIMESTAMP_MS_MAX) && !all.contains(-1));
     }

@@ -88,7 +88,7 @@ mod tests {
         backlog.created(SeriesKey(1));
         check(&backlog, 5, 7, 2);
         backlog.created(SeriesKey(9));
-        // a silent sender is not expected back
+        // the sender has been silent for a while, so it is not expected to come back
         check(&backlog, 62, 7, 59);
         check(&backlog, 63, 0, 0);
         backlog.left_out(SeriesKey(2), 7, began + seconds(70));

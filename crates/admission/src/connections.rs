@@ -36,7 +36,7 @@ impl<'a> Shares<'a> {
         group.connections += 1;
     }
 
-    /// True if the tenant has more connections than its share, which is at least one connection.
+    /// True if the tenant has more connections than its share. Each share is at least one connection.
     pub fn are_exceeded_by(&self, tenant: Option<&TenantId>) -> bool {
         let Some(Group { connections, weight }) = self.groups.get(&tenant) else { return false };
         let share = self.most as u128 * u128::from(*weight) / u128::from(self.weights);

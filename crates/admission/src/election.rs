@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// replica with a longer name are stored without an election.
 pub const REPLICA_NAME_BYTES_MAX: usize = 256;
 
-/// Upper bound on the memory of a cluster: its map entry and two names.
+/// The memory of a cluster is at most that of its entry in the map and of two names.
 pub const CLUSTER_BYTES: u64 = (4 * size_of::<Election>() + 2 * REPLICA_NAME_BYTES_MAX) as u64;
 
 /// Clusters that have sent nothing for this time may be forgotten, unless the failover time is longer.
@@ -33,7 +33,6 @@ pub struct Election {
     pub replica: Box<str>,
     pub since: Instant,
     pub heard: Instant,
-    /// Number of failovers so far.
     pub failovers: u64,
     /// Newest timestamp of the samples accepted from any replica so far.
     newest_ms: i64,
@@ -56,7 +55,7 @@ pub enum Vote {
     Elected(i64),
     /// The replica had been elected before. Its samples newer than this timestamp are accepted.
     After(i64),
-    /// All samples are duplicates: another replica is elected.
+    /// Another replica is elected, so all these samples are duplicates.
     Duplicate,
 }
 

@@ -39,7 +39,7 @@ pub struct Entrant<'a> {
     pub tenant: &'a TenantId,
     /// Weight of the tenant's share, compared with the weights of other tenants. At least 1.
     pub weight: u64,
-    /// Limit on the tenant's requests, if configured.
+    /// A configured limit on the tenant's concurrent requests.
     pub limit: Option<usize>,
     pub bytes: u64,
 }
@@ -175,7 +175,7 @@ mod tests {
         let mut gate = Gate::new(900, MULTIPLE);
         let (a, b, c) = (id("a"), id("b"), id("c"));
         assert_eq!(flood(&mut gate, &a, 0), 800);
-        // two tenants that flood the gate converge to equal parts
+        // two tenants that send as much as they can end up with equal shares
         for _ in 0..2000 {
             flood(&mut gate, &b, 0);
             flood(&mut gate, &a, 0);

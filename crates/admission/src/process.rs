@@ -7,11 +7,11 @@ pub const REASON: &str = "process_memory";
 /// together take at most 93 %.
 const HIGH_PERCENT: u64 = 95;
 
-/// Memory of the process, as counted by the kernel.
+/// How much memory the process has, as counted by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessMemory {
     pub held_bytes: u64,
-    /// `--memory`.
+    /// The setting `--memory`.
     pub limit_bytes: u64,
 }
 

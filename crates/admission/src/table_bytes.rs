@@ -4,7 +4,7 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableBytes {
-    /// Bytes of the live files of the tenant's tables.
+    /// Size of the tenant's tables, not counting files that were already replaced or deleted.
     pub used_bytes: u64,
     pub limit_bytes: Option<u64>,
     /// True if an operator has set the limit. Otherwise, it was derived from the size of the disk.
@@ -12,7 +12,6 @@ pub struct TableBytes {
 }
 
 impl TableBytes {
-    /// The limit, if it is reached.
     pub fn reached(&self) -> Option<u64> {
         self.limit_bytes.filter(|limit_bytes| self.used_bytes >= *limit_bytes)
     }

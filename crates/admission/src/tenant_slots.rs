@@ -4,7 +4,7 @@ use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;
 use std::time::Duration;
 
-/// Facts about a tenant that wants to write.
+/// What the checks need to know about the node and the tenant.
 pub trait Facts {
     fn presence(&self, tenant: &TenantId) -> Presence;
 
@@ -23,7 +23,6 @@ pub trait Facts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence {
-    /// True if any partition has the tenant in memory.
     pub is_in_memory: bool,
     /// True if the tenant would have to be added to a partition that already has the maximum number of
     /// tenants.

@@ -1,5 +1,3 @@
-//! Refusals of whole writes.
-
 use crate::Postponed;
 use model::{ErrorKind, SeriesRefusal, TenantId};
 use std::time::Duration;
@@ -11,7 +9,7 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 /// [`crate::postponed::CALM`], so that a shortage is not over just because senders wait.
 const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
-/// Why a whole write request is refused.
+/// Why a write request is refused as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteRefusal {
     #[error("no right to write to tenant {tenant}")]
@@ -73,7 +71,7 @@ pub enum WriteRefusal {
     },
     #[error("no room for a new tenant: {limit} tenants are in memory, which is the limit (setting tenants)")]
     Tenants {
-        /// Maximum number of tenants.
+        /// How many tenants may be in memory.
         limit: usize,
     },
     #[error(
@@ -100,7 +98,7 @@ pub enum WriteRefusal {
     NoRoomForTenant(SeriesRefusal),
     #[error("{limit} write requests are in progress, which is the limit (setting inflight_requests)")]
     InflightRequests {
-        /// Maximum number of requests.
+        /// How many write requests may be in progress.
         limit: usize,
     },
     #[error(
@@ -135,7 +133,7 @@ pub enum WriteRefusal {
          inflight (setting creating_requests)"
     )]
     CreatingRequests {
-        /// Maximum number of requests.
+        /// How many such requests may wait.
         limit: usize,
     },
     /// The thread that owns a partition cannot keep up.
@@ -143,13 +141,13 @@ pub enum WriteRefusal {
         "a partition's queue is full: {limit} write requests wait, because the disk or the processor is too slow"
     )]
     QueueFull {
-        /// Maximum length of the queue.
+        /// How many requests may wait in each queue.
         limit: usize,
     },
     /// Only a part of the request was stored. The rest may be stored if the request is repeated.
     #[error("{report}retry the request: samples that are stored already are not duplicated")]
     Postponed {
-        /// First reason in the order of [`Postponed`].
+        /// The first reason in the order of [`Postponed`], if there are several.
         what: Postponed,
         /// Lines of text that say what was stored and what was refused.
         report: String,

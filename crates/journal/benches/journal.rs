@@ -23,7 +23,7 @@ const FULL: Size =
 const SMALL: Size = Size { metrics: 50, targets: 3, time: Duration::ZERO, journal_bytes: 1 << 20 };
 
 fn main() {
-    // cargo passes --bench only under `cargo bench`
+    // cargo passes `--bench` for `cargo bench`, but not for `cargo test`
     let full = std::env::args().any(|a| a == "--bench");
     let size = if full { FULL } else { SMALL };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

@@ -24,7 +24,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// not. The directory survives a power loss only after its parent is synced: see [`create_dir_all`].
     fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()>;
 
-    /// Lists up to `most` entries of a directory, in any order.
+    /// Lists the entries of a directory in any order, and at most `most` of them.
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>>;
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
@@ -62,7 +62,7 @@ pub enum Mode {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Names that are not UTF-8 are omitted from listings.
+    /// Entries whose names are not UTF-8 are not listed.
     pub name: String,
     pub bytes: u64,
 }
@@ -79,7 +79,7 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
-    /// Truncates the file, or extends it with zeros.
+    /// Cuts the file off, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
     /// Reserves disk space for `bytes` bytes from position `at` on. If the file is shorter, it is extended

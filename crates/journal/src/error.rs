@@ -7,26 +7,25 @@ use std::path::Path;
 pub enum JournalError {
     #[error("cannot {operation} {place}: {source}")]
     Io {
-        /// Failed operation as a verb, such as "write".
+        /// What failed, as a verb such as "write".
         operation: &'static str,
-        /// Location as text, such as a path.
+        /// Where it failed, such as a path.
         place: String,
         source: io::Error,
     },
-    /// The disk is full, or a quota is exhausted. Writing resumes once there is room.
+    /// The disk is full, or a quota is used up. Writing goes on once there is room.
     #[error("disk is full: cannot {operation} {place}: {source}")]
     Full {
         operation: &'static str,
-        /// Location as text.
+        /// Where it failed, such as a path.
         place: String,
         source: io::Error,
     },
-    /// A record is longer than [`RECORD_BYTES_MAX`].
     #[error("journal record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX} bytes")]
     TooLarge { bytes: usize },
     #[error("{place} has journal format version {found}, this build reads version {known}")]
     Version {
-        /// Location, such as a path.
+        /// Where the unknown version was found, such as a path.
         place: String,
         found: u16,
         known: u16,

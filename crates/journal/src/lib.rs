@@ -61,7 +61,7 @@ pub struct DictionaryId(pub u64);
 #[derive(Debug)]
 pub enum Settings {
     Files {
-        /// Directory that contains a directory for each partition.
+        /// Each partition has a directory in this directory.
         dir: PathBuf,
         options: Options,
     },

@@ -50,7 +50,8 @@ const FULL_EXTRA_BYTES: usize = 1 << 20;
 
 const FULL_HISTOGRAM_BYTES: usize = 8 << 20;
 
-/// Maximum length of an encoded sample: reference 5, timestamp 10, tag 0.5, value 8.
+/// The encoded sample is longest with 5 bytes for the reference, 10 for the timestamp, half a byte for the
+/// tag and 8 for the value.
 const SAMPLE_BYTES_MAX: usize = 24;
 
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
@@ -388,7 +389,7 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<Body, RecordError> {
         VERSION_FLOATS => Ok(Body::Batch(ValueKind::Float)),
         VERSION_HISTOGRAMS => Ok(Body::Batch(ValueKind::Histogram)),
         VERSION_DELETED => Ok(Body::Deleted),
-        // version 0 never existed: such bytes are damage, not a later version
+        // there was never a version 0, so the bytes are damaged and not from a later version
         0 => Err(RecordError::Malformed("version 0, which does not exist")),
         later => Err(RecordError::Version(later)),
     }

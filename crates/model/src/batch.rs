@@ -9,7 +9,8 @@ use std::ops::Range;
 /// the canonical form).
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The bytes that `BatchSeries::labels` refers to. For remote write 1.0, they are the decompressed body.
+    /// `BatchSeries::labels` are positions in these bytes. With remote write 1.0, they are the decompressed
+    /// body of the request.
     pub bytes: Vec<u8>,
     pub floats: SeriesBatch<f64>,
     pub histograms: SeriesBatch<Histogram>,
@@ -28,12 +29,12 @@ pub struct Batch {
 /// All series of a request whose values are floats, or all whose values are histograms.
 #[derive(Debug)]
 pub struct SeriesBatch<V> {
-    /// Series in order of arrival. A series may occur twice.
+    /// In the order in which they arrived. A series may occur more than once.
     pub series: Vec<BatchSeries>,
     /// Milliseconds since the Unix epoch.
     pub timestamps: Vec<i64>,
     pub values: Vec<V>,
-    /// Exemplars, each with the index of its series in `series`.
+    /// Each exemplar has the index of its series in `series`.
     pub exemplars: Vec<(u32, Exemplar)>,
 }
 
@@ -80,7 +81,6 @@ pub struct BatchMetadata {
     pub unit: Range<u32>,
 }
 
-/// Borrowed form of [`Metadata`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataRef<'a> {
     pub metric: &'a str,
@@ -151,7 +151,7 @@ impl Batch {
     }
 }
 
-/// Kinds of metrics, numbered as in remote write 2.0.
+/// The types of metrics. They have the same numbers as in remote write 2.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum MetricKind {
@@ -163,9 +163,9 @@ pub enum MetricKind {
     Histogram = 3,
     GaugeHistogram = 4,
     Summary = 5,
-    /// Information in labels. The value is always 1.
+    /// The labels have the information, and the value is always 1.
     Info = 6,
-    /// A set of states, one of which is 1.
+    /// A series for each state. The present state has the value 1, and the others 0.
     StateSet = 7,
 }
 
@@ -210,7 +210,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Cuts `text` to [`caps::METADATA_TEXT_BYTES_MAX`] bytes at a character boundary.
+    /// Cuts a text that is longer than [`caps::METADATA_TEXT_BYTES_MAX`] bytes, but not in the middle of a
+    /// character.
     pub fn cut(text: &str) -> &str {
         let mut end = text.len().min(caps::METADATA_TEXT_BYTES_MAX);
         while !text.is_char_boundary(end) {
@@ -223,7 +224,7 @@ impl Metadata {
 /// One event that a metric counted, given as an example. It usually has a trace ID.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
-    /// Labels of the exemplar, not of its series. May be empty.
+    /// Labels of the exemplar itself, in addition to those of the series. They may be empty.
     pub labels: crate::Labels,
     /// Milliseconds since the Unix epoch.
     pub timestamp_ms: i64,

@@ -1,57 +1,58 @@
-//! Limits on untrusted input. No setting can exceed them.
+//! Limits on untrusted input, which no setting can exceed.
 
-/// Compressed request body. Agents send up to a few MiB.
+/// Limit on the compressed body of a request. Agents usually send up to a few MiB.
 pub const BODY_COMPRESSED_BYTES_MAX: usize = 16 << 20;
 
-/// Decompressed request body, checked before anything is allocated.
+/// Limit on the decompressed body of a request. It is checked before memory is allocated for the body.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// Series in one request. An empty series takes 2 bytes on the wire and 50 in memory.
+/// Limit on the series in one request. A series without labels takes only 2 bytes in the request, but 50 in
+/// memory.
 pub const REQUEST_SERIES_MAX: usize = 250_000;
 
 pub const REQUEST_SAMPLES_MAX: usize = 2_000_000;
 
-/// Symbols in one remote-write 2.0 request.
+/// Limit on the symbols in one request of remote write 2.0.
 pub const REQUEST_SYMBOLS_MAX: usize = 2_000_000;
 
-/// Metadata entries in one request. Exemplars have the same limit.
+/// Limit on the metadata entries in one request, and also on its exemplars.
 pub const REQUEST_EXTRAS_MAX: usize = 250_000;
 
-/// Labels of a series, including the metric name.
+/// Limit on the labels of a series. The metric name counts as one of them.
 pub const SERIES_LABELS_MAX: usize = 128;
 
 pub const LABEL_NAME_BYTES_MAX: usize = 1 << 10;
 
 pub const LABEL_VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// All labels of a series, in canonical form.
+/// Limit on the labels of a series together, in canonical form.
 pub const SERIES_LABEL_BYTES_MAX: usize = 64 << 10;
 
-/// Buckets of a native histogram. Prometheus limits them to 160 by default.
+/// Limit on the buckets of a native histogram. In Prometheus, it is 160 by default.
 pub const HISTOGRAM_BUCKETS_MAX: usize = 4096;
 
-/// Encoded native histogram ([`crate::histogram`]).
+/// Limit on a native histogram as encoded by [`crate::histogram`].
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Characters of an exemplar's labels, as in OpenMetrics.
+/// Limit on the characters in the labels of an exemplar. It is that of OpenMetrics.
 pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
 
-/// Name of a tenant, as in Mimir.
+/// Limit on the name of a tenant. It is that of Mimir.
 pub const TENANT_BYTES_MAX: usize = 150;
 
-/// Tenants in one query. Each tenant takes a pass over all partitions.
+/// Limit on the tenants that a query reads. For each of them, the query goes through all partitions.
 pub const QUERY_TENANTS_MAX: usize = 32;
 
 /// Longer help texts and units of metrics are cut.
 pub const METADATA_TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Start of 1970. Older samples are refused.
+/// Samples from before 1970 are refused.
 pub const TIMESTAMP_MS_MIN: i64 = 0;
 
-/// End of the year 9999, the last in RFC 3339.
+/// Samples from after the year 9999 are refused, because RFC 3339 cannot write their time.
 pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
 
-/// Points per series of one range query, as in Prometheus.
+/// Limit on the points that a range query returns per series. It is that of Prometheus.
 pub const QUERY_POINTS_MAX: i64 = 11_000;
 
 pub const PARTITIONS_MAX: usize = 1024;

@@ -100,7 +100,7 @@ impl Histogram {
         Self::of(bytes.to_vec())
     }
 
-    /// Encodes a histogram. Fails if the counts do not fit the layout or a limit is exceeded.
+    /// Encodes a histogram. Fails if the counts do not match the layout, or if a limit is exceeded.
     pub fn new(parts: &HistogramParts) -> Result<Self, NotAHistogram> {
         let expected = parts.layout.buckets().ok_or(TOO_MANY)? + 2;
         if parts.counts.len() != expected || parts.layout.custom_bounds.len() > HISTOGRAM_BUCKETS_MAX {

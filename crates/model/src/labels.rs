@@ -20,7 +20,7 @@ use form::Pairs;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The label that holds a series' metric name.
+/// This label holds the metric name of a series.
 pub const METRIC_NAME: &str = "__name__";
 
 /// A set of labels in canonical form. Clones share memory. Equality, order and hash are those of
@@ -36,7 +36,7 @@ impl Labels {
         Self(Arc::from([]))
     }
 
-    /// A set from pairs in any order, for tests and constants. Panics if the labels are not valid.
+    /// Builds a set from labels in any order, for tests and constants. Panics if they are not valid.
     pub fn from_pairs(pairs: &[(&str, &str)]) -> Self {
         let mut builder = LabelsBuilder::new();
         for (name, value) in pairs {

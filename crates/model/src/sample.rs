@@ -8,7 +8,7 @@ pub const fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS
 }
 
-/// A closed range of time, in milliseconds since the Unix epoch.
+/// A range of time that includes both its ends, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeRange {
     pub start_ms: i64,
@@ -31,7 +31,8 @@ impl TimeRange {
     }
 }
 
-/// Samples of one series: two columns of equal length, in ascending time order, with unique timestamps.
+/// Samples of one series, in ascending order of time and with unique timestamps. Both columns have the same
+/// length.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples<V = f64> {
     /// Milliseconds since the Unix epoch.

@@ -1,5 +1,3 @@
-//! Keys and references of series.
-
 use crate::ValueKind;
 use xxhash_rust::const_xxh3::const_custom_default_secret;
 use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
@@ -23,7 +21,7 @@ impl SeriesKey {
     pub const fn of_kind(self, kind: ValueKind) -> Self {
         match kind {
             ValueKind::Float => self,
-            // any constant works, because the keys are hashes
+            // The constant is arbitrary: keys are hashes, so any would do.
             ValueKind::Histogram => Self(self.0 ^ 0x6e61_7469_7665_2068),
         }
     }

@@ -1,7 +1,7 @@
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use std::time::Duration;
 
-/// Reason why one series of a request cannot be stored.
+/// Why one series of a request, or some of its samples, cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesRefusal {
     #[error("series has no metric name (label __name__)")]
@@ -52,7 +52,7 @@ pub enum SeriesRefusal {
              raise the limit with --memory"
     )]
     NoRoom {
-        /// Memory held by the head.
+        /// Memory that the head holds.
         used_mib: u64,
         limit_mib: u64,
     },
@@ -61,11 +61,10 @@ pub enum SeriesRefusal {
              {limit_mib} MiB; raise the limit with --memory"
     )]
     NoMemory {
-        /// Memory of the process.
+        /// Memory that the process holds.
         used_mib: u64,
         limit_mib: u64,
     },
-    /// The tenant holds more than its share of the head.
     #[error(
         "no memory for new series of this tenant: it holds {used_mib} MiB, and its share of the head is \
              {share_mib} MiB; raise the limit with --memory, or the setting share_weight"

@@ -1,6 +1,6 @@
 use crate::TenantId;
 
-/// Patterns of tenant names. `*` stands for any text.
+/// Patterns for names of tenants, in which `*` stands for any text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantPatterns(Vec<String>);
 

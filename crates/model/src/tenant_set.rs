@@ -18,7 +18,7 @@ pub enum TenantSetError {
 }
 
 impl TenantSet {
-    /// Parses names separated by `|`. Each name counts toward the limit, even if repeated.
+    /// Parses names separated by `|`. A name that occurs twice counts twice toward the limit.
     pub fn parse(text: &str) -> Result<Self, TenantSetError> {
         let count = text.split(SEPARATOR).count();
         if count > QUERY_TENANTS_MAX {

@@ -1,4 +1,4 @@
-//! Virtual time, and the node's clock, which may be wrong.
+//! Virtual time. The node's clock can differ from the true time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -131,7 +131,7 @@ pub struct Plan {
     /// True if idle series are evicted. Then no metadata is sent, because it is dropped with the last series
     /// of its metric.
     pub evicts: bool,
-    /// True if `floodmarks.json` may be lost at a restart.
+    /// True if the file `floodmarks.json` may be missing after a restart.
     pub loses_marks: bool,
     /// True if old data directories are restored against the advice in `docs/operating.md`.
     pub forgets_advice: bool,

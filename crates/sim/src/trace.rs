@@ -31,7 +31,6 @@ impl Trace {
         &self.text
     }
 
-    /// Text of the last `steps` steps.
     pub fn tail(&self, steps: usize) -> &str {
         let from = self.text.rmatch_indices('\n').nth(steps.saturating_sub(1)).map_or(0, |(at, _)| at);
         &self.text[from..]

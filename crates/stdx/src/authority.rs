@@ -49,7 +49,7 @@ impl Authority {
         self.sign(name);
     }
 
-    /// Signs a client's certificate that expired in 2020.
+    /// Signs a certificate for a client that has expired in 2020.
     pub fn expired_client(&self, name: &str, subject: &str) {
         self.request(name, subject, "", "clientAuth", &NEW_KEY);
         let settings = "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\

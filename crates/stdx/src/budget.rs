@@ -1,6 +1,6 @@
-//! Memory accounting. The process has one budget, split into named [`Account`]s. Code reserves bytes before
-//! it allocates memory whose size depends on untrusted input. If the account is exhausted,
-//! [`Account::reserve`] fails at once.
+//! Accounts for memory. The budget of the process is divided into named [`Account`]s. Before code allocates
+//! memory whose size depends on untrusted input, it reserves the bytes. If the account is full,
+//! [`Account::reserve`] fails at once instead of waiting.
 
 mod incremental;
 
@@ -101,7 +101,6 @@ impl Account {
         self.0.whole.as_ref().map_or(self, |whole| &whole.account)
     }
 
-    /// Reserves `bytes` until the reservation is dropped.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
         self.take(bytes, 0)?;
         Ok(Reservation { account: self.clone(), bytes, advance_bytes: None })

@@ -2,7 +2,7 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date {
-    /// Astronomical year: 0 is 1 BC.
+    /// There is a year 0, which is 1 BC.
     pub year: i64,
     /// 1 to 12.
     pub month: i64,
@@ -16,8 +16,8 @@ const ERA_DAYS: i64 = 146_097;
 /// Days from 1 March of the year 0 to 1 January 1970.
 const EPOCH_DAYS: i64 = 719_468;
 
-// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". Years begin in March, so the leap
-// day comes last.
+// The algorithm is from Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". Its years begin in
+// March, so that the leap day is the last day of a year.
 impl Date {
     pub const fn of_days(days: i64) -> Self {
         let shifted = days + EPOCH_DAYS;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Wall-clock time in milliseconds since the Unix epoch. It can go back.
+    /// Milliseconds since the Unix epoch, by the wall clock. They can decrease when the clock is set.
     fn now_ms(&self) -> i64;
 
     fn instant(&self) -> Instant {

@@ -22,7 +22,7 @@ pub fn mutations(usual: usize) -> usize {
 
 const INTERESTING: [u8; 11] = [0x00, 0x01, 0x0a, 0x0b, 0x12, 0x1a, 0x22, 0x2a, 0x7f, 0x80, 0xff];
 
-/// Damages `bytes` in up to four places.
+/// Changes, inserts or removes bytes in up to four places.
 pub fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     for _ in 0..1 + rng.below(4) {
         let at = rng.below(bytes.len() as u64 + 1) as usize;

@@ -1,4 +1,5 @@
-//! A small seeded random number generator (SplitMix64, Steele, Lea & Flood 2014). Not for secrets.
+//! A small random number generator with a seed (SplitMix64, Steele, Lea & Flood 2014). It must not be used
+//! for secrets.
 
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
@@ -37,12 +38,12 @@ impl Rng {
         out
     }
 
-    /// A number in `0..n`; 0 if `n` is 0.
+    /// A number that is at least 0 and less than `n`. If `n` is 0, it is 0.
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }
 
-    /// A number in `[0, 1)`.
+    /// A number that is at least 0 and less than 1.
     pub const fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }

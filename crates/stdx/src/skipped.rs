@@ -1,5 +1,5 @@
-//! Reports of skipped tests, and scores of tests that ran. `cargo test` hides the output of passing tests, so
-//! `make test` names files for these reports and prints them at its end.
+//! Reports which tests were skipped, and the scores of public test suites. `cargo test` hides the output of
+//! tests that pass, so `make test` names files for these reports and prints them at its end.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -16,7 +16,6 @@ pub fn for_want_of(missing: &str) {
     note(thread.name().unwrap_or("a test"), missing, std::env::var_os(VARIABLE).as_deref());
 }
 
-/// Reports the score of a public test suite.
 pub fn score(text: &str) {
     println!("{text}");
     append(&format!("{text}\n"), std::env::var_os(SCORES).as_deref());

@@ -36,7 +36,7 @@ impl Gauge {
     }
 }
 
-/// Upper bounds in seconds, for latencies from 100 µs to 30 s.
+/// Bounds of buckets in seconds, for latencies from 100 µs to 30 s.
 pub const LATENCY_BUCKETS_S: &[f64] = &[
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0,
@@ -154,7 +154,7 @@ impl Registry {
         counter
     }
 
-    /// A counter whose value is read at each [`Self::read`] of the registry.
+    /// A counter whose value is asked for by each [`Self::read`] of the registry.
     pub fn counter_fn(
         &self,
         name: &'static str,
@@ -170,7 +170,7 @@ impl Registry {
         gauge
     }
 
-    /// A gauge whose value is read at each [`Self::read`] of the registry.
+    /// A gauge whose value is asked for by each [`Self::read`] of the registry.
     pub fn gauge_fn(
         &self,
         name: &'static str,
@@ -230,7 +230,7 @@ impl Registry {
         }
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Writes all metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let mut out = String::new();
         self.read(&mut |found| match found {

@@ -1,9 +1,9 @@
-//! Variable-length integers (LEB128), with zigzag for signed numbers.
+//! Integers of variable length (LEB128). Signed numbers are mapped to unsigned ones by zigzag.
 
-/// Maximum encoded length of a number in bytes.
+/// No number takes more than this many bytes.
 pub const BYTES_MAX: usize = 10;
 
-/// Appends `n`, seven bits per byte, lowest bits first.
+/// Appends `n`. Each byte has seven bits, and the lowest bits come first.
 #[inline]
 pub fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -13,15 +13,14 @@ pub fn put(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// Number of bytes that [`put`] appends.
 #[inline]
 pub const fn len(n: u64) -> usize {
-    // the common case: one byte
+    // most numbers take one byte
     if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Takes a number off the front of `from`. If the number is truncated or has more than 64 bits, returns
-/// `None` and leaves `from` unchanged. A truncated number has fewer than [`BYTES_MAX`] bytes.
+/// Takes a number off the front of `from`. If it is cut off or has more than 64 bits, returns `None` and
+/// leaves `from` unchanged. If fewer than [`BYTES_MAX`] bytes are left, it is cut off.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {
@@ -36,7 +35,7 @@ pub fn take(from: &mut &[u8]) -> Option<u64> {
 fn take_long(from: &mut &[u8]) -> Option<u64> {
     let mut n = 0;
     for (i, &byte) in from.iter().take(BYTES_MAX).enumerate() {
-        // the last byte holds only the 64th bit
+        // the last byte has only the 64th bit
         if i == BYTES_MAX - 1 && byte > 1 {
             return None;
         }
@@ -49,7 +48,7 @@ fn take_long(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Maps 0, -1, 1, -2 to 0, 1, 2, 3.
+/// Maps signed numbers to unsigned ones so that small ones stay small: 0, -1, 1, -2 become 0, 1, 2, 3.
 #[inline]
 pub const fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64

@@ -80,7 +80,8 @@ fn after(vote: Vote) -> Option<i64> {
     }
 }
 
-/// Replicas send at random, with pauses and backlogs. Accepted samples of different replicas never overlap.
+/// Three replicas send at random times, with pauses. The samples accepted from one must never overlap with
+/// those of another.
 #[test]
 fn replicas_never_mix() {
     let mut rng = Rng::announced();
@@ -95,7 +96,7 @@ fn replicas_never_mix() {
         for _ in 0..200 {
             now_ms += if rng.chance(0.05) { rng.below(60_000) } else { rng.below(8000) };
             let replica = ["a", "b", "c"][rng.below(3) as usize];
-            // each replica sends one sample per second, up to now
+            // each replica has one sample per second, and sends some of those it has not sent yet
             let first_ms = next_ms[replica];
             let until_ms = first_ms + rng.below(now_ms - first_ms + 1);
             next_ms.insert(replica, until_ms);

@@ -100,7 +100,7 @@ impl FrameHeader {
         let mut repaired = *header;
         match repair::wrong_byte(difference, body.len()) {
             Some((i, mask)) => repaired[i] ^= mask,
-            // the wrong byte is in the checksum
+            // the payload and the rest of the header are right, and only the checksum has a wrong byte
             None if difference.to_le_bytes().iter().filter(|b| **b != 0).count() == 1 => {
                 let sound = header_crc(seed, at, body).to_le_bytes();
                 repaired[HEADER_CRC_AT..].copy_from_slice(&sound);
@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn zeros_whose_checksum_is_zero_are_no_header() {
-        // this salt was found by solving the checksum, which is linear
+        // with this salt, the checksum of zeros is zero; it was found by solving equations, because CRCs are
+        // linear
         let seed = crc_seed(0x4e3e_c807);
         let zeros = [0; FRAME_HEADER_BYTES];
         assert_eq!(header_crc(seed, 1024, &zeros[..HEADER_CRC_AT]), 0);

@@ -1,4 +1,4 @@
-//! Reads and writes the file `source`: the identity's number as 16 hexadecimal digits.
+//! The file `source`, which has the number of the journal's identity as 16 hexadecimal digits.
 
 use crate::disk::{self, Disk};
 use crate::{Identity, JournalError, JournalId};

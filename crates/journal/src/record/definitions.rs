@@ -118,7 +118,7 @@ impl Definitions {
         let mut bitmap = [0; 16];
         let marks = cursor.take(count.min(before).div_ceil(8))?;
         bitmap[..marks.len()].copy_from_slice(marks);
-        // a series' labels beyond the number of the previous series' labels are new
+        // if the series has more labels than the previous one, the additional labels are new
         let new = u128::from_le_bytes(bitmap) | u128::MAX.checked_shl(before as u32).unwrap_or(0);
 
         let start = self.bytes.len();
@@ -181,7 +181,8 @@ impl Definitions {
         Ok(())
     }
 
-    /// Checks label order, metric name and size. Two adjacent labels of the previous series are known to be in order.
+    /// Checks the order of the labels, the metric name and the size. If two adjacent labels are those of the
+    /// previous series, their order was checked before.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;

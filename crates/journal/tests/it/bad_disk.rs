@@ -13,7 +13,6 @@ pub(crate) struct FileFault {
     pub(crate) done: usize,
 }
 
-/// Decides which operations fail.
 pub(crate) trait FileFaults: Send + Sync + std::fmt::Debug {
     /// Called before each `create`, `fallocate`, `write` and `fdatasync`. `path` is the name under which the
     /// file was created.

@@ -4,7 +4,6 @@ use journal::{Durability, Journal, JournalId, Memory, Options, Settings};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 
-/// A temporary directory, in memory if possible.
 pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 struct DurableNames(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
 impl DurableNames {
-    /// Asserts that a path and its parents survive a power loss.
     fn check(&self, root: &Path, path: &Path) {
         let durable = self.0.lock().unwrap();
         for path in path.ancestors().take_while(|path| *path != root) {

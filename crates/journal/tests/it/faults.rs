@@ -20,7 +20,7 @@ impl FileFaults for Random {
         if !rng.chance(0.05) {
             return Ok(());
         }
-        // input/output error, disk full, quota exceeded
+        // the error numbers for an input/output error, a full disk and an exceeded quota
         let code = [5, 28, 122][rng.below(3) as usize];
         Err(FileFault {
             error: io::Error::from_raw_os_error(code),

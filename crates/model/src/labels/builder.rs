@@ -5,7 +5,7 @@ use crate::series_refusal::SeriesRefusal;
 #[derive(Debug, Default)]
 pub struct LabelsBuilder {
     text: String,
-    /// (name start, value start, end) of each label in `text`
+    /// for each label, where its name starts in `text`, where its value starts, and where the value ends
     spans: Vec<(u32, u32, u32)>,
     /// Total bytes of all labels, once they exceed [`TEXT_BYTES_MAX`]. Labels after that are only
     /// counted, so that the error can state their length.

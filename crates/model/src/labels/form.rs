@@ -1,4 +1,4 @@
-//! Writes, reads and checks the canonical bytes of labels ([`super`] has the format).
+//! Writes, reads and checks labels in canonical form ([`super`] describes the format).
 
 use super::METRIC_NAME;
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -134,7 +134,7 @@ mod tests {
         assert!(!is_canonical(&bad), "not UTF-8");
         assert!(!is_canonical(&up.as_bytes()[..up.as_bytes().len() - 1]), "cut");
         assert!(!is_canonical(b""), "no name");
-        // a length in two bytes instead of one
+        // the length takes two bytes although one would be enough
         assert!(!is_canonical(&[0x0a, 0x8c, 0x00]), "overlong varint");
     }
 }

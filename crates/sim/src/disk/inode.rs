@@ -108,7 +108,7 @@ impl Inode {
                     0 => false,
                     1 => true,
                     2 => at < cut,
-                    // sectors are written whole or not at all
+                    // a sector is written as a whole or not at all
                     _ => stdx::rng::mix(cut as u64 ^ sector as u64) & 1 == 0,
                 };
                 if is_new {

@@ -33,7 +33,7 @@ fn regular_columns_are_a_few_bytes() {
     let times: Vec<i64> = (0..2000).map(|i| 1_795_276_800_000 + 15_000 * i).collect();
     assert!(deltas_round_trip(&times) < 16);
     assert_eq!(deltas_round_trip(&[]), 2);
-    // random values: one varint each
+    // random values have no runs, so each takes one varint
     let mut rng = Rng::new(1);
     let random: Vec<i64> = (0..1000).map(|_| rng.below(64) as i64).collect();
     assert!(deltas_round_trip(&random) <= 1001);
