@@ -46,7 +46,6 @@ pub enum DataDirError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
     /// The identity file is damaged, or was written by a later version.
@@ -54,7 +53,6 @@ pub enum DataDirError {
     Identity {
         /// The file.
         path: PathBuf,
-        /// Description of the error.
         reason: String,
     },
 }

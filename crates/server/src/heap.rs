@@ -1,5 +1,3 @@
-//! Statistics and profiles of the heap.
-
 pub(crate) mod profiles;
 
 use std::fmt::Debug;

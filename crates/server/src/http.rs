@@ -205,7 +205,6 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     finished(app, guard, routes)
 }
 
-/// Router of the administration listener at `address`.
 pub(crate) fn admin_router(app: App, address: SocketAddr) -> Router {
     let guard = BrowserGuard::new(address, &app.node.settings().allow_host);
     let changes = admin_routes(&app);

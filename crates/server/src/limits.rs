@@ -1,5 +1,3 @@
-//! Limits of the node: memory, concurrent requests, and time of background work.
-
 pub(crate) mod budget;
 pub(crate) mod fair_permits;
 pub(crate) mod gate;

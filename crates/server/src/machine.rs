@@ -68,7 +68,6 @@ pub(crate) fn private_bytes() -> u64 {
     kib.map_or(0, |kib| kib << 10)
 }
 
-/// Returns the size of the file system that contains `path`, or `None` if the path does not exist.
 fn disk_bytes(path: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path).ok()?;
     Some(disk.f_frsize.saturating_mul(disk.f_blocks)).filter(|bytes| *bytes > 0)

@@ -1,5 +1,3 @@
-//! Starts and stops a node, and holds its parts and their threads.
-
 mod assembly;
 
 use crate::auth::Auth;

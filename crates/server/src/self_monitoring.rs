@@ -48,7 +48,6 @@ impl Metrics {
     }
 }
 
-/// Stores the node's own metrics as series until the node stops. `port` is part of their label `instance`.
 pub(crate) fn run(
     context: Arc<write_path::Context>,
     registry: &Registry,

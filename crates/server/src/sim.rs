@@ -76,7 +76,6 @@ enum Acting {
     Away,
 }
 
-/// A stepped node, together with its sealer and its upkeep.
 #[derive(Debug)]
 pub struct Simulated {
     node: Stepped,
@@ -194,7 +193,6 @@ impl Simulated {
     }
 }
 
-/// A flush that was requested.
 #[derive(Debug)]
 pub struct Flush(oneshot::Receiver<crate::seal::flushed::Flushed>);
 

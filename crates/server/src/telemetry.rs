@@ -1,4 +1,5 @@
-//! Counters and histograms of the server. [`gauges`] has the metrics that are computed when scraped.
+//! Counters and histograms of the server. [`gauges`] has the metrics that are computed only when they are
+//! scraped.
 
 pub(crate) mod accounts;
 mod gauges;

@@ -15,7 +15,6 @@ use stdx::telemetry::{Counter, Registry};
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) trait Source {
-    /// Name of the source in logs and metrics.
     const NAME: &'static str;
     type Raw: PartialEq + Send;
     type Content;

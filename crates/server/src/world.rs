@@ -50,7 +50,6 @@ pub(crate) trait Resident: std::fmt::Debug + Send + Sync {
     fn bytes(&self) -> u64;
 }
 
-/// The memory of the process, as counted by the kernel.
 #[derive(Debug)]
 struct OwnProcess;
 

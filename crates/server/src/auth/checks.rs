@@ -168,7 +168,6 @@ mod tests {
         (Arc::clone(&clock), Checks::new(clock, BOUNDS, 1 << 20))
     }
 
-    /// Attempts to begin `count` checks and returns how many were permitted.
     async fn begun(checks: &Checks, count: u32, from: impl Fn(u32) -> IpAddr) -> usize {
         let mut begun = 0;
         for number in 0..count {

@@ -54,7 +54,6 @@ impl Credentials {
         self.users.insert(user, entry);
     }
 
-    /// Fails if another entry already uses this certificate name, and returns the name of that entry.
     pub(super) fn add_certificate(&mut self, name: &str, grant: Grant) -> Result<(), Arc<str>> {
         match self.certificates.entry(normal(name).into_owned()) {
             MapEntry::Occupied(other) => Err(Arc::clone(&other.get().name)),

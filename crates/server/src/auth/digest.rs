@@ -1,5 +1,3 @@
-//! Digests of secrets. The secrets themselves are not kept.
-
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq;
 

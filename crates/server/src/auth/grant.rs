@@ -1,4 +1,4 @@
-//! What a credential allows.
+//! What a caller may do after its credential was accepted: the tenants and roles.
 
 use super::{Access, Caller};
 use crate::refusal::Refusal;
@@ -33,7 +33,6 @@ impl Roles {
         }
     }
 
-    /// Returns the roles that `words` name. Unknown words are ignored.
     pub(super) fn among<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         let mut roles = Self::default();
         for word in words {

@@ -219,7 +219,6 @@ impl Jwt {
     }
 }
 
-/// Verifies the signature of `token`. If it is valid, the network of the sender becomes a known one.
 fn has_signed(key: &Key, token: &Token<'_>, check: Check<'_>) -> bool {
     let has_signed = key.has_signed(token.signed, &token.signature);
     if has_signed {

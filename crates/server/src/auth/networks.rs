@@ -1,7 +1,6 @@
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// IP networks such as `10.0.0.0/8`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Networks(pub(crate) Vec<IpNet>);
 

@@ -62,7 +62,6 @@ impl HeapProfiles {
         }
     }
 
-    /// Writes a profile if memory is above the watermark and the last attempt was long enough ago.
     fn check(&mut self) {
         let (memory, now) = (self.headroom.memory(), self.clock.instant());
         let is_high = memory.held_bytes >= memory.limit_bytes / 100 * self.percent;

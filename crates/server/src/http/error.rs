@@ -39,7 +39,6 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// Error for a request that [`super::browser_guard`] refuses.
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
         Self { status, kind: "bad_data", reason, message, retry_after: None }
     }

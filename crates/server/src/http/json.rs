@@ -18,7 +18,6 @@ pub(crate) struct Json {
     refused: Option<Refusal>,
 }
 
-/// Minimum size by which the buffer grows.
 const GROW_BYTES_MIN: usize = 4 << 10;
 
 #[derive(Debug)]
@@ -34,7 +33,6 @@ impl Json {
         Self { bytes: Vec::new(), memory: Some(memory), refused: None }
     }
 
-    /// Returns the answer, or an error if its memory could not be reserved.
     pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
         match self.refused {
             Some(refusal) => Err(AnswerSize(refusal)),

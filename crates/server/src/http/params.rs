@@ -126,8 +126,6 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// Reads the time range from `start` to `end`. If one of them is missing, the range is unbounded on that
-    /// side.
     pub(crate) fn range(&self) -> Result<TimeRange, ApiError> {
         let start_ms = self.time("start")?.unwrap_or(i64::MIN);
         let end_ms = self.time("end")?.unwrap_or(i64::MAX);

@@ -185,7 +185,6 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
 #[derive(Debug, Clone)]
 struct RequestTenants(TenantSet);
 
-/// The tenants whose data a request reads.
 #[derive(Debug, Clone)]
 pub(super) struct ReadTenants(pub(super) TenantSet);
 

@@ -26,7 +26,6 @@ pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenan
     Ok(json)
 }
 
-/// Lists the tenant's clusters by name, each with its elected replica.
 pub(super) async fn ha_tracker(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,

@@ -1,5 +1,3 @@
-//! Memory budget of the process.
-
 use crate::machine::Memory;
 use std::fmt;
 
@@ -89,7 +87,6 @@ impl Budget {
         self.query_bytes / 8
     }
 
-    /// Limit on the memory in which queries are evaluated: half of `query_bytes`.
     pub const fn evaluation_bytes(&self) -> u64 {
         self.query_bytes / 2
     }
@@ -122,12 +119,10 @@ impl Budget {
         self.exports_bytes() / self.exports_max(concurrency) as u64
     }
 
-    /// Limit on exemplars: 5 % of `head_bytes`.
     pub const fn exemplars_bytes(&self) -> u64 {
         self.head_bytes / 20
     }
 
-    /// Limit on metadata: 5 % of `head_bytes`.
     pub const fn metadata_bytes(&self) -> u64 {
         self.head_bytes / 20
     }

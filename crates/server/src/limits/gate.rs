@@ -1,4 +1,4 @@
-//! A gate (concurrency limiter) for requests on any thread.
+//! A limit on concurrent requests, usable from any thread.
 
 use admission::gate::{self, Entrant, Full, Inside};
 use model::TenantId;

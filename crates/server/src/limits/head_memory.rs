@@ -38,7 +38,6 @@ impl HeadMemory {
         }
     }
 
-    /// Memory of all heads, and of the elected replicas.
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
         heads_bytes + self.replicas.used_bytes()

@@ -48,7 +48,6 @@ impl Headroom {
         self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
 
-    /// Returns the memory of the process. It was read at most [`READ_EVERY_MS`] ago.
     pub(crate) fn memory(&self) -> ProcessMemory {
         let limit_bytes = self.limit_bytes;
         let Some(resident) = &self.resident else { return ProcessMemory { held_bytes: 0, limit_bytes } };

@@ -23,7 +23,6 @@ const SAVED_MAX: Duration = Duration::from_millis(100);
 /// made up for later.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
-/// While a thread waits, it checks at this interval whether requests are still in progress.
 const POLL: Duration = Duration::from_micros(200);
 
 #[derive(Debug, Default)]
@@ -38,7 +37,7 @@ impl Traffic {
         RequestInProgress(self)
     }
 
-    /// Waits until no request is in progress, but at most [`WAIT_FACTOR`] times `worked`. Returns the time
+    /// Waits while requests are in progress, but at most [`WAIT_FACTOR`] times `worked`. Returns the time
     /// waited.
     pub(crate) fn wait_after(&self, worked: Duration, clock: &dyn Clock) -> Duration {
         let (mut waited, most) = (Duration::ZERO, worked * WAIT_FACTOR as u32);

@@ -40,7 +40,6 @@ impl Replicas {
         self.elections.len()
     }
 
-    /// Lists the clusters by name, each with its elected replica.
     pub(crate) fn all(&self) -> Vec<(Box<str>, Election)> {
         let copy = |(cluster, election): (&str, &Election)| (Box::from(cluster), election.clone());
         let mut all: Vec<(Box<str>, Election)> = self.elections.iter().map(copy).collect();

@@ -48,7 +48,6 @@ struct Buckets {
     backlog: Backlog,
 }
 
-/// Mean rate over about a minute.
 #[derive(Debug, Default, Clone, Copy)]
 struct MeanRate {
     per_s: f64,
@@ -233,7 +232,7 @@ struct Division {
     shares: Shares,
 }
 
-/// States of the tenants that hold memory or have used their rates recently.
+/// Tenants that hold memory, or whose use of their rate limits must be remembered for now.
 #[derive(Debug)]
 pub(crate) struct TenantStates {
     memory: Memory,
@@ -368,7 +367,6 @@ impl TenantStates {
         (tenant.bytes() > share_bytes).then_some(share_bytes)
     }
 
-    /// Divides a head of `limit_bytes` among the tenants that hold memory.
     fn divide(&self, weight_of: impl Fn(&TenantId) -> u64, limit_bytes: u64, now: Instant) -> Division {
         let new_below = self.new_below(now);
         let all = self.all.read();

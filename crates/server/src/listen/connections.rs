@@ -77,7 +77,6 @@ struct State {
     since: Instant,
     /// True if a request on this connection was answered before.
     was_answered: bool,
-    /// Since when a write has been blocked because the client does not read.
     write_blocked_since: Option<Instant>,
     is_closed: bool,
 }

@@ -1,5 +1,3 @@
-//! HTTP/1.1 on one connection.
-
 use super::Client;
 use super::connections::{Busy, Connection, Link};
 use crate::limits::budget::CONNECTION_BYTES;

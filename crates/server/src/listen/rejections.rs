@@ -16,7 +16,6 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The client of a refused connection is told to retry after this delay, or somewhat later.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers connections that are not served. Each answer is sent by a task.
 #[derive(Debug, Clone)]
 pub(super) struct Rejections {
     answered: Arc<Semaphore>,

@@ -14,7 +14,6 @@ use std::path::{Component, Path, PathBuf};
 /// Larger values mean that there is no limit. Version 1 reports 2^63 minus a page.
 const UNLIMITED: u64 = 1 << 62;
 
-/// Returns the smallest limit in bytes, and the file that sets it.
 pub(super) fn memory_limit(root: &Path) -> Option<(u64, PathBuf)> {
     let groups = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
@@ -70,7 +69,6 @@ impl Mount {
         Some(Self { version, group: place.next()?, at: place.next()? })
     }
 
-    /// Reads the limits of `group` and of its visible ancestors.
     fn limits(&self, root: &Path, group: &Path) -> Vec<(u64, PathBuf)> {
         let top = root.join(self.at.strip_prefix("/").unwrap_or(&self.at));
         let mut dir = top.join(self.below(group));

@@ -1,5 +1,3 @@
-//! Where the administrative API is served.
-
 use std::net::SocketAddr;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,10 @@ use crate::machine::Machine;
 use std::path::PathBuf;
 use url::Url;
 
-/// Percentage of the disk that one tenant may take.
 const SHARE_PERCENT: u64 = 90;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiskDefault {
-    /// The limit, or `None` if there is none.
     pub(super) bytes: Option<u64>,
     pub(super) how: String,
 }

@@ -243,7 +243,6 @@ fn settings_of_tenants() -> String {
     format!("settings of tenants are {}", known.join(", "))
 }
 
-/// Returns the keys with their positions and values, in the order of the file.
 fn in_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, usize, &'a Spanned<DeValue<'a>>)> {
     let mut rows: Vec<_> =
         table.iter().map(|(key, value)| (&**key.get_ref(), key.span().start, value)).collect();

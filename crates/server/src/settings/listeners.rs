@@ -10,7 +10,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// Where administration is served by default if other machines can reach the address `http`.
 const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9010);
 
-/// Reads the setting `admin_listen`. `http` is the address of the main listener.
 pub(super) fn admin_listen(reader: &mut Reader<'_>, http: SocketAddr) -> Result<AdminListen, SettingsError> {
     let default = if is_reachable(http) { AdminListen::At(ADMIN_DEFAULT) } else { AdminListen::Same };
     let admin = reader.derive(&table::ADMIN_LISTEN, default)?;

@@ -1,5 +1,3 @@
-//! Settings that may contain secrets, and their redaction.
-
 use std::collections::BTreeMap;
 
 const REDACTED: &str = "(redacted)";

@@ -1,5 +1,3 @@
-//! Settings for storing the node's own metrics as series.
-
 use super::given::{Entries, Entry, Origin, SettingsError};
 use super::reader::Reader;
 use super::setting::Setting;
@@ -11,7 +9,6 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfMonitoring {
-    /// Interval at which the metrics are stored. `None` if they are not stored.
     pub interval: Option<Duration>,
     /// Tenant to which the series belong. Nobody else may write to it.
     pub tenant: TenantId,

@@ -14,19 +14,18 @@ pub struct Setting {
     pub about: &'static str,
     /// Further explanation for the reference, in Markdown.
     pub why: &'static str,
-    /// True if the short help lists the setting.
     pub is_common: bool,
     /// True if the setting may be given for single tenants or classes, in `[tenant.NAME]` or `[class.NAME]`.
     pub is_per_tenant: bool,
     pub(super) is_secret: bool,
     pub(super) bounds: Option<(u64, u64)>,
-    /// The word that means no value, if the setting can be without one.
+    /// The word for having no value, if the setting is optional.
     pub(super) none: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
-    /// A text that is parsed as if it were given.
+    /// The text is parsed as if it were given.
     Fixed(&'static str),
     /// The value depends on the machine or on other settings, as the text explains.
     Derived(&'static str),
@@ -38,9 +37,7 @@ pub enum Takes {
     File,
     Address,
     Url,
-    /// Size in bytes, such as `2GiB`.
     Size,
-    /// Duration, such as `1h30m`.
     Duration,
     Count,
     Label,

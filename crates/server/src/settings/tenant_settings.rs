@@ -29,7 +29,6 @@ pub struct TenantSettings {
     pub limits: TenantLimits,
     /// When a resource is scarce, tenants get shares in proportion to their weights.
     pub share_weight: usize,
-    /// The status with which a write is answered that exceeds a limit configured for the tenant.
     pub limit_status: LimitStatus,
     pub ha_dedup: bool,
     pub ha_cluster_label: LabelName,

@@ -27,7 +27,6 @@ fn resolve(given: &Given) -> Result<(Settings, Vec<EffectiveSetting>), SettingsE
     Settings::on(&machine(), given)
 }
 
-/// Formats the settings that are not defaults.
 fn listing(rows: &[EffectiveSetting]) -> String {
     let rows = rows.iter().filter(|row| !matches!(row.origin, Origin::Default | Origin::Derived(_)));
     rows.map(|EffectiveSetting { key, value, origin }| {

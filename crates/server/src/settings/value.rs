@@ -32,7 +32,6 @@ pub(super) trait Value: Sized {
 
     fn parse(text: &str, setting: &Setting) -> Result<Self, String>;
 
-    /// Like [`Self::parse`], for text that may not be Unicode.
     fn parse_os(text: &OsStr, setting: &Setting) -> Result<Self, String> {
         Self::parse(text.to_str().ok_or("must be valid UTF-8")?, setting)
     }

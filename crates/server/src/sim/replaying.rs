@@ -12,7 +12,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use stdx::clock::Clock;
 
-/// Who may run now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Driver,

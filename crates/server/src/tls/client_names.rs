@@ -1,5 +1,3 @@
-//! The names that identify a client in its certificate.
-
 use super::der::{Elements, IA5_STRING, OBJECT_ID, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +18,6 @@ const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 pub(crate) struct ClientNames(Arc<[Box<str>]>);
 
 impl ClientNames {
-    /// Returns no names if the certificate cannot be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Self(Arc::default()) };
         let mut names: Vec<_> = certificate.valid_dns_names().chain(certificate.valid_uri_names()).collect();

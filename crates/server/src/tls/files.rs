@@ -50,7 +50,6 @@ pub(crate) struct Texts {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Arc<ServerConfig>,
-    /// Unix time at which the server's certificate expires, or 0 if it is unknown.
     pub(crate) expires_s: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Section `[certificate.NAME]`: a client that is identified by a name in its certificate.
+//! Section `[certificate.NAME]` of `auth_file`: a client that is identified by a name in its certificate.
 
 use super::{Fault, Kind, fault, patterns_of, roles_of, tenants_for};
 use crate::auth::credentials::Credentials;

@@ -1,4 +1,4 @@
-//! Section `[forward]`: a service that decides about callers.
+//! Section `[forward]` of `auth_file`: a service that decides about callers.
 
 use super::jwt::text_of;
 use super::{Fault, fault, patterns_of, roles_of, tenants_for, words};

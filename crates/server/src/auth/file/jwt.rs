@@ -1,4 +1,4 @@
-//! Section `[jwt.NAME]`: a service whose tokens are accepted.
+//! Section `[jwt.NAME]` of `auth_file`: a service whose tokens are accepted.
 
 use super::{Fault, Kind, fault, patterns_of, roles_of, table_of, tenants_for, words};
 use crate::auth::jwt::claim_name::ClaimName;

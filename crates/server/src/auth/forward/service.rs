@@ -25,7 +25,6 @@ pub(crate) struct Service {
     pub(crate) tenant_header: HeaderName,
     /// The service names the caller's roles in this header of its answer. If `None`, all of `roles` are granted.
     pub(crate) roles_header: Option<HeaderName>,
-    /// An answer cannot allow more than these tenants and roles.
     pub(crate) tenants: Arc<TenantPatterns>,
     pub(crate) roles: Roles,
     pub(crate) timeout: Duration,

@@ -1,12 +1,9 @@
-//! Tenants and roles in the claims of a token.
-
 use super::issuer::Issuer;
 use crate::auth::grant::{Grant, Roles, Tenants};
 use model::TenantPatterns;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// A longer subject (claim `sub`) is left out of the caller's name.
 const SUBJECT_BYTES_MAX: usize = 100;
 
 /// Reads the rights from the claims of a verified token. If a claim named in `auth_file` is missing, it allows nothing.

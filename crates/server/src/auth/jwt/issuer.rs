@@ -1,5 +1,3 @@
-//! Issuers of tokens that are accepted.
-
 use super::claim_name::ClaimName;
 use super::key::{KeySet, Origin};
 use super::token::Token;

@@ -48,7 +48,6 @@ impl Algorithm {
 enum Material {
     Hs256(hmac::Key),
     Rs256(PublicKeyComponents<Vec<u8>>),
-    /// The point of the curve in uncompressed form.
     Es256([u8; 65]),
 }
 

@@ -21,7 +21,6 @@ pub(super) const REST: Duration = Duration::from_secs(10);
 /// Interval between fetches while all keys are known.
 const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// Interval after a failed fetch.
 const RETRY_EVERY: Duration = Duration::from_secs(30);
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +36,6 @@ enum State {
     Fetching,
     /// The last fetch succeeded less than [`REST`] ago.
     Fresh,
-    /// The last fetch failed less than [`REST`] ago.
     Failed,
     Waiting,
 }

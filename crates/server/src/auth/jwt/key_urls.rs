@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 
 #[derive(Debug)]
 pub(in crate::auth) struct KeyUrls {
-    /// The key URLs in `auth_file`, at most one per issuer.
     urls: RwLock<BTreeMap<Arc<str>, Arc<KeyUrl>>>,
     changed: Notify,
     shared: Shared,

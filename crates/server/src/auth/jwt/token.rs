@@ -107,7 +107,6 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// Returns the period in which the token is valid.
     pub(super) fn times(&self) -> Result<Times, Fault> {
         // a huge number becomes the largest `i64`, because `as` saturates; JSON has no NaN
         let ms = |seconds: f64| (seconds * 1000.0) as i64;

@@ -17,7 +17,6 @@ pub(super) async fn of_tenants(State(app): State<App>, params: Params) -> Result
     listing(app.node.overrides().current().rows().iter(), &params)
 }
 
-/// Writes one line for each setting, with a comment that says where its value comes from.
 fn listing<'a>(
     rows: impl Iterator<Item = &'a EffectiveSetting>,
     params: &Params,

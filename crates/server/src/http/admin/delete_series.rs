@@ -1,5 +1,3 @@
-//! Deletes samples, with the same API as Prometheus.
-
 use super::counts;
 use crate::deletes;
 use crate::http::App;

@@ -1,5 +1,3 @@
-//! Graphite's plaintext protocol over HTTP.
-
 use super::{outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;

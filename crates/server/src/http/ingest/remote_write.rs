@@ -1,5 +1,3 @@
-//! Remote write over HTTP.
-
 use super::{outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;

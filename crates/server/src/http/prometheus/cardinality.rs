@@ -173,7 +173,6 @@ pub(crate) async fn unqueried(
     .await
 }
 
-/// Reads the parameter `within` and returns seconds.
 fn within_of(params: &Params) -> Result<Option<u32>, ApiError> {
     let Some(text) = params.get("within") else { return Ok(None) };
     match duration_ms(text) {

@@ -1,5 +1,3 @@
-//! Endpoints for instant and range queries in PromQL.
-
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;

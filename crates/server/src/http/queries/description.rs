@@ -22,7 +22,6 @@ pub(crate) struct Description {
     pub(crate) peer: Peer,
 }
 
-/// The time range and step that a request asks for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
     pub(crate) start_ms: Option<i64>,

@@ -35,7 +35,6 @@ const SMALL_TIME: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// A thread on which the query runs to its end.
     Whole,
     /// The small-query thread, which gives up after [`SMALL_TIME`].
     Small,
@@ -51,7 +50,8 @@ pub(crate) enum Outcome {
 /// The work for a query. It may be started a second time, after an attempt on the small-query thread.
 pub(crate) type Query = Box<dyn FnMut(Lane) -> Outcome + Send>;
 
-/// The threads. After this is dropped, each thread finishes its current query and ends.
+/// The pool of threads that evaluate queries. When it is dropped, each thread finishes its current query and
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Queries {
     inner: Arc<Inner>,

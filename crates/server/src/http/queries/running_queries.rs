@@ -123,7 +123,6 @@ pub(crate) struct RunningQueries {
     clock: Arc<dyn Clock>,
 }
 
-/// Keeps a query in the list until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
     list: Arc<RunningQueries>,

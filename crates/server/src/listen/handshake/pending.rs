@@ -52,7 +52,6 @@ struct State {
     most_of_network: usize,
     next: u64,
     handshakes: BTreeMap<u64, Handshake>,
-    /// Number of handshakes of each network that has at least one.
     networks: HashMap<Network, usize>,
     peak: usize,
 }

@@ -28,7 +28,6 @@ fn anonymous() -> RequestPrincipal {
     RequestPrincipal(Principal::of(TenantId::anonymous()))
 }
 
-/// Sends one sample of a series. Returns the status of the answer.
 fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     let mut encoder = V1Encoder::new();
     let labels = Labels::from_pairs(&[("__name__", name)]);

@@ -18,7 +18,6 @@ use std::task::{Context, Poll, ready};
 use stdx::budget::{Account, Reservation};
 use tokio::sync::mpsc::{Receiver, Sender};
 
-/// A piece is sent when its text has this length.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// While a long line is written, the piece is checked for being full after each group of this many numbers.
@@ -127,7 +126,8 @@ impl<'a> Pieces<'a> {
         if self.piece.len() >= PIECE_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// Discards all text written so far, unless some of it was sent. Returns false in this case.
+    /// Discards all text written so far. If some of it was sent, nothing is discarded, and the result is
+    /// false.
     pub(super) fn take_back(&mut self) -> bool {
         if !self.has_sent {
             self.piece.clear();

@@ -95,8 +95,8 @@ impl Shared {
     }
 }
 
-/// A log file. Before it would exceed half of `bytes_max`, it is renamed to `NAME.1`, which replaces the one
-/// before.
+/// A log file that is renamed to `NAME.1` before it would exceed half of `bytes_max`. An earlier `NAME.1` is
+/// replaced.
 #[derive(Debug)]
 struct RotatedFile {
     path: PathBuf,

@@ -14,7 +14,6 @@ impl KnownLarge {
         self.0.contains(&fingerprint)
     }
 
-    /// Adds a fingerprint as the newest. If there are too many, the oldest is dropped.
     pub(super) fn insert(&mut self, fingerprint: u64) {
         self.remove(fingerprint);
         if self.0.len() == KEPT_MAX {

@@ -137,7 +137,6 @@ impl Queue {
         first.map(|(tenant, _)| tenant)
     }
 
-    /// Records the end of a query that [`Self::take_whole`] returned.
     pub(super) fn done(&mut self, tenant: &TenantId) {
         self.running -= 1;
         let own = self.tenants.get_mut(tenant).expect("BUG: a tenant with a running query is unknown");
@@ -183,7 +182,6 @@ impl Queue {
         self.running
     }
 
-    /// Number of the tenant's running queries, not counting a query on the small-query thread.
     pub(super) fn running_of(&self, tenant: &TenantId) -> usize {
         self.tenants.get(tenant).map_or(0, |own| own.running)
     }

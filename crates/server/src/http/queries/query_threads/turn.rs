@@ -50,7 +50,6 @@ impl Turn {
         Self { clock, traffic, query, limits, lane, is_over, questions, began, yielded_us }
     }
 
-    /// True if this attempt ended because the query is not small.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
