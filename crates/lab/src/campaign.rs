@@ -74,7 +74,6 @@ pub struct Trial {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Name of the searched parameter, such as `rate`.
     pub what: String,
     pub limit: Option<f64>,
     /// Rules that broke in the last failed trial.
@@ -97,7 +96,6 @@ pub fn amount(what: &str, value: f64) -> String {
     }
 }
 
-/// Finds the largest load between `min` and `max` that passes.
 pub async fn find_limit(
     scenario: &Scenario,
     options: &RunOptions,
@@ -118,7 +116,6 @@ pub async fn find_limit(
     find(what, options, search, with, observer).await
 }
 
-/// Finds the smallest target that passes.
 pub async fn find_minimum(
     scenario: &Scenario,
     options: &RunOptions,

@@ -37,7 +37,6 @@ use scrape::Scrape;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Maximum number of events of the target in a result. Further events are dropped.
 const EVENTS_MAX: usize = 100;
 
 /// Says where the target can be observed. Everything is optional.

@@ -39,7 +39,6 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunResult {
-    /// [`FORMAT`] of the program that wrote the result.
     pub format: u32,
     pub name: String,
     /// Text of the scenario, without secrets.
@@ -153,11 +152,9 @@ pub struct ReadTotals {
     pub bytes: u64,
 }
 
-/// Outcome of one rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Judgement {
-    /// Name of the rule in the scenario, such as `p99`.
     pub rule: String,
     /// Permitted value with its unit: `≤ 1 s`.
     pub limit: String,

@@ -69,7 +69,6 @@ pub struct Scenario {
     pub notes: Vec<String>,
 }
 
-/// What [`Scenario::scale`] multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scales {

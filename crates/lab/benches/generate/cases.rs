@@ -58,7 +58,7 @@ fn templates(plan: &Plan, version: Version) -> Vec<Template> {
     (0..plan.slots_count()).map(|slot| renderer.render(plan, plan.slot(slot), 0)).collect()
 }
 
-/// Encodes and compresses each request anew, without templates.
+/// For comparison: encodes and compresses every request anew, without templates.
 fn encoder(size: Size) -> String {
     let plan = plan(size, ValueModel::Mix);
     let targets: Vec<_> = (0..plan.targets).map(|t| target_bytes(&plan.fleet.target_labels(t, 0))).collect();
@@ -81,7 +81,7 @@ fn encoder(size: Size) -> String {
     line("encode and compress anew, 1.0", samples, begin, bytes)
 }
 
-/// Builds templates: the cost of a new series.
+/// Measures what a new series costs, for which a template must be built.
 fn render(size: Size, version: Version) -> String {
     let plan = plan(size, ValueModel::Mix);
     let begin = Instant::now();
@@ -90,7 +90,7 @@ fn render(size: Size, version: Version) -> String {
     line(&format!("build templates, {version:?} (bytes of memory)"), plan.series(), begin, memory)
 }
 
-/// Fills templates: the cost of a sample.
+/// Measures what a further sample of a known series costs, which is written into an existing template.
 fn fill(size: Size, version: Version, values: ValueModel) -> String {
     let plan = plan(size, values);
     let mut templates = templates(&plan, version);

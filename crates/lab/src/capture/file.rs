@@ -40,7 +40,6 @@ const ITEM_HISTOGRAMS_MAX: usize = 16;
 /// Native histograms with a larger encoding are left out of a recording.
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of series in a dictionary, after which the writer begins a new, empty one.
 pub const DICTIONARY_SERIES_MAX: usize = 1 << 20;
 
 /// Maximum number of streams (pairs of tenant and protocol version) in a dictionary.

@@ -93,7 +93,6 @@ pub struct RecordReport {
 }
 
 impl RecordReport {
-    /// True if every settled write request is in the file.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }

@@ -8,7 +8,6 @@ use anyhow::Result;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::time::Duration;
 
-/// Addresses of a target. Host names are resolved once, before the load.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     /// Endpoints for writing by tenant. The writers of a tenant take them in turn.

@@ -10,7 +10,6 @@ pub(crate) struct Log {
     events: Arc<Mutex<Vec<Event>>>,
 }
 
-/// Maximum number of events in a result. Further events are dropped.
 const EVENTS_MAX: usize = 10_000;
 
 impl Log {

@@ -9,7 +9,6 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Sums of all connections' counts since the start of the run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sums {
     pub(crate) offered: u64,
@@ -46,7 +45,6 @@ pub(crate) struct Meter {
     last: (Instant, Sums),
     last_cpu_s: f64,
     begin_cpu_s: f64,
-    /// When the target last acknowledged samples.
     last_success: Instant,
     silence: Duration,
 }
@@ -168,7 +166,6 @@ pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Hist
     (all, lag)
 }
 
-/// Adds up the counts of all connections over the whole run.
 pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
     let [mut latency, mut new, mut service, mut refusal, mut lag] = [0; 5].map(|_: u8| histogram());
     let mut totals = Totals::default();

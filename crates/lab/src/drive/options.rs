@@ -15,7 +15,6 @@ pub struct RunOptions {
     pub access: Access,
     /// Number of this machine's part of the load, from 1, and the number of parts.
     pub part: (u32, u32),
-    /// Stops the run early. Its result is then marked as partial.
     pub stop: Stop,
 }
 

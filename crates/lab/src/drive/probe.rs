@@ -162,7 +162,6 @@ impl Probe {
     }
 }
 
-/// Builds the path of a query for the sample that a series has in `round`.
 fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
     let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
     let stamp = plan.timestamp_ms(target, round);

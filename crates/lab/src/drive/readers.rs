@@ -87,7 +87,6 @@ impl Reading {
     }
 }
 
-/// Starts the users of all query mixes, who send queries until the run ends.
 pub(crate) fn start(
     scenario: &Scenario,
     tenants: &[Tenant],
@@ -122,7 +121,6 @@ pub(crate) fn start(
     Ok(all)
 }
 
-/// Simulated user that sends one query after another.
 struct User {
     user: u32,
     users: u32,

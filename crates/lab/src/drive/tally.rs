@@ -89,7 +89,6 @@ impl Counts {
         record(&mut self.service, service);
     }
 
-    /// Counts an attempt that got an answer, whatever its status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         count(&mut self.totals.by_reason, status.as_str());
     }

@@ -38,7 +38,6 @@ pub(crate) struct Tenant {
     pub(crate) name: String,
     /// Headers of all this tenant's requests, including queries.
     pub(crate) headers: Vec<(String, String)>,
-    /// The series that this machine generates for the tenant.
     pub(crate) plan: Plan,
     pub(crate) time_share: TimeShare,
     /// Samples per second of each series. `None` in a closed loop.

@@ -57,7 +57,6 @@ pub struct Fleet {
     pub seed: u64,
     /// Number of labels of each series, including the metric name. At least 2.
     pub labels: usize,
-    /// Metric names are padded to this length.
     pub metric_name_bytes: Option<usize>,
     /// Names of labels beyond the first ten are padded to this length.
     pub label_name_bytes: Option<usize>,

@@ -11,7 +11,6 @@ use model::LabelsRef;
 use protocol::encode::{V1Encoder, V2Encoder};
 use serde::{Deserialize, Serialize};
 
-/// Version of the remote-write protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Version {
     /// Version 1.0, in which every series contains its labels.

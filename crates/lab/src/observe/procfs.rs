@@ -47,7 +47,6 @@ impl Process {
         self.status()?.vmrss?.checked_mul(1024)
     }
 
-    /// Largest resident memory that the process has had so far.
     pub fn rss_peak_bytes(self) -> Option<u64> {
         self.status()?.vmhwm?.checked_mul(1024)
     }
@@ -57,7 +56,6 @@ impl Process {
     }
 }
 
-/// Memory of the machine that can be used without swapping.
 pub fn memory_available_bytes() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }

@@ -166,7 +166,7 @@ fn systems_are_recognised_by_their_metrics() {
     assert_eq!(recognise(tricky).values["own/series"], 4.0);
 }
 
-/// A target whose `/metrics` returns `text`.
+/// Starts a target whose `/metrics` returns `text`, and returns its URL.
 async fn exposition(text: Arc<Mutex<String>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/metrics", listener.local_addr().unwrap());
@@ -201,7 +201,7 @@ async fn a_second_of_this_process() {
     let mut observation = Observation::begin(&options).await.unwrap();
     let mut timeline = Timeline::default();
     let mut looks = 0;
-    // the scrape runs in the background
+    // the scrape runs in the background, so wait until its figures appear
     while timeline.get("own/series").is_none() {
         timeline.advance(f64::from(looks));
         observation.second(&mut timeline).await;
@@ -259,7 +259,7 @@ async fn a_restarted_process_is_followed() {
     observation.second(&mut timeline).await;
     assert_eq!(observation.events.len(), 1);
     assert!(observation.events[0].text.contains("ended"), "{:?}", observation.events);
-    // a restart by the run is no event of the target
+    // a restart by the run itself must not be reported as an event of the target
     observation.target_is(second.0.id());
     observation.second(&mut timeline).await;
     second.end();

@@ -15,7 +15,6 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Converts a histogram whose values are in microseconds.
     pub fn of_micros(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();

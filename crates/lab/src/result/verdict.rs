@@ -169,7 +169,6 @@ fn seconds(s: f64) -> String {
     }
 }
 
-/// Formats the verdict as plain lines of text.
 pub fn to_text(result: &RunResult) -> String {
     let mut out = String::new();
     let width =

@@ -255,7 +255,6 @@ impl Scenario {
         load
     }
 
-    /// The load's shape over the duration of this run.
     pub fn course(&self) -> super::shape::Course {
         self.shape.over(self.length_s(), self.compress)
     }

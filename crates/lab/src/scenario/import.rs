@@ -21,7 +21,6 @@ pub struct Dashboard {
     pub variables: BTreeMap<String, Values>,
 }
 
-/// Reads a file, and refuses files that are too large.
 pub fn read(path: &Path) -> Result<String> {
     let context = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).with_context(context)?.len();
@@ -29,7 +28,6 @@ pub fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(context)
 }
 
-/// Extracts the queries of all panels from an exported dashboard.
 pub fn grafana(json: &str) -> Result<Dashboard> {
     let root: Value = serde_json::from_str(json).context("the dashboard is not valid JSON")?;
     // Grafana's API returns the dashboard inside another object, and an export contains it directly

@@ -25,7 +25,6 @@ pub struct TargetSpec {
     /// Adds a label with the tenant's name to every series, to tell the tenants apart in a target that does not
     /// support tenants.
     pub tenant_label: Option<String>,
-    /// Version of remote write: 1.0 or 2.0.
     pub protocol: Version,
     pub timeout: Span,
     pub auth: Option<Auth>,

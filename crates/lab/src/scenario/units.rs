@@ -39,7 +39,6 @@ impl Count {
     }
 }
 
-/// Parses a size such as `4GiB`, `512 MB` or `1000`.
 pub fn size(text: &str) -> anyhow::Result<u64> {
     stdx::units::bytes(text).with_context(|| format!("{text:?} is not a size such as 512MiB or 4GiB"))
 }

@@ -256,7 +256,6 @@ impl Sheet<'_> {
         }
     }
 
-    /// Counts acknowledged samples that the query did not return.
     fn missing(&mut self, seen: &[u8]) {
         let first = self.plan().first_target(0);
         let query = self.query;

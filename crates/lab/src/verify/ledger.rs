@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A set of round numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rounds {
@@ -82,7 +81,6 @@ const fn first_format() -> u32 {
 /// Says which samples of a plan were sent and which were acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// [`FORMAT`] of the program that wrote the ledger.
     #[serde(default = "first_format")]
     pub format: u32,
     pub plan: Plan,

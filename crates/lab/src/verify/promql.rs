@@ -20,7 +20,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// If the target lacks memory for a query, it is retried for this time, and then halved.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
-/// An error quotes this many characters of the query.
 const QUERY_SHOWN: usize = 160;
 
 #[derive(Debug)]

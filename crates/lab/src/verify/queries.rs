@@ -21,7 +21,6 @@ pub(super) struct Query {
     pub(super) rounds: Range<u32>,
     /// Selects the targets whose number modulo [`JOBS`] is this value. `None` selects all targets.
     pub(super) job: Option<u64>,
-    /// Names of the metrics, each once.
     pub(super) names: Vec<String>,
 }
 

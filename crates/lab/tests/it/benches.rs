@@ -1,4 +1,4 @@
-//! Runs the benchmarks with small inputs.
+//! Runs the benchmarks with small inputs, to test that they still work.
 
 #[path = "../../benches/generate/cases.rs"]
 mod cases;

@@ -8,7 +8,7 @@ use lab::scenario::ReadMix;
 use lab::show::progress::{Observer, Progress};
 use lab::{Scenario, Silent};
 
-/// 40 series for one second, with a limit of 500 samples.
+/// The load has 40 series and lasts one second. It ends earlier if 500 samples are sent.
 const TEXT: &str = "
 name = 'small'
 duration = '1s'
@@ -69,7 +69,7 @@ async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
     let target = Target::start(|_| Reaction::Keep).await;
     let (mut scenario, options) = against(&target);
     scenario.load.interval = Some(lab::scenario::Span::seconds(0.1));
-    // with one core, the target ends too early
+    // with one core, the process of the target ends during the run
     scenario.verdict.restarts = Some(0);
     scenario.target.start = Some("sh -c 'test {cores} != 1.00 || exec sleep 0.2; exec sleep 60'".into());
     scenario.target.ready = Some(target.read_url() + "/api/v1/query?query=x%5B1ms%5D&time=0");

@@ -1,4 +1,4 @@
-//! Each way to lose, duplicate or change a sample is found and named.
+//! A target that loses, duplicates or changes samples must be found out, and the fault must be named.
 
 use crate::target::{Reaction, Target};
 use lab::drive::options::RunOptions;
@@ -7,7 +7,7 @@ use lab::scenario::{Count, Model, Span, Texts};
 use lab::verify::Fault;
 use lab::{RunResult, Scenario, Silent, VerifyReport};
 
-/// 2 writers × 3 targets × 5 metrics in requests of 5, 6 rounds: 36 requests of 5 samples.
+/// 2 writers × 3 targets × 5 metrics are 30 series. In 6 rounds, they take 36 requests of 5 samples.
 pub(crate) fn scenario(target: &Target) -> Scenario {
     let mut scenario = Scenario { duration: Span::seconds(600.0), ..Scenario::default() };
     scenario.target.write = Texts::One(target.write_url());
@@ -17,10 +17,10 @@ pub(crate) fn scenario(target: &Target) -> Scenario {
     (load.metrics, load.series_per_metric, load.writers, load.batch) = (Count(5.0), Count(3.0), 2, 5);
     (load.model, load.rounds) = (Model::Closed, Some(6));
     load.backoff_min = Span::seconds(0.001);
-    // the target sends a `Retry-After` of an hour
+    // the target asks for a pause of an hour when it refuses a request
     load.retry_after_max = Span::seconds(0.001);
     scenario.verify.probes_per_s = 0.0;
-    // lost samples will never appear
+    // do not wait for lost samples, which never appear
     scenario.verify.patience = Span::seconds(0.0);
     scenario.verify.page = Count(17.0);
     scenario

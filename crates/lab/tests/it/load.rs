@@ -53,7 +53,7 @@ async fn a_restarted_run_goes_on_with_the_same_series() {
     assert_eq!(target.series(), 30);
 }
 
-/// The two runs have samples of the same series at different times.
+/// A second run writes samples of the same series at other timestamps, so those of the first run are unexpected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_of_an_earlier_run_are_explained() {
     let target = Target::start(|_| Reaction::Keep).await;
@@ -130,7 +130,7 @@ async fn an_unreachable_target_is_named() {
     assert!(said.contains("127.0.0.1:1") && said.contains("connect"), "{said}");
 }
 
-/// Stops the run at the first acknowledged sample, and records the phases.
+/// Stops the run when the first sample is acknowledged, and records which phases were reported.
 struct Stopper {
     stop: lab::Stop,
     phases: Mutex<Vec<Phase>>,

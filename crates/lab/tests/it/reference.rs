@@ -1,7 +1,8 @@
-//! Keys that a type reads, extracted from its own deserializer, to check the reference pages.
+//! Finds out which keys a type can be deserialized from, to check that the reference pages list them all.
 //!
-//! A derived deserializer names the fields of its struct before it reads any. The tracer supplies one field at a
-//! time, whose type names its own fields. An error ends a path at the first value.
+//! A derived deserializer announces the fields of its struct before it reads any of them. The tracer then gives it one
+//! field at a time, so that the type of this field announces its own fields. At the first value, the tracer returns an
+//! error, and continues with another field.
 
 use lab::result::figures::FIGURES;
 use lab::{RunResult, Scenario};
@@ -13,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
 struct Keys {
-    /// Names of fields, by struct.
+    /// Names of the fields of each struct.
     structs: BTreeMap<&'static str, BTreeSet<&'static str>>,
-    /// Valid words of a field, by struct and field.
+    /// Words that are valid values, by struct and field.
     words: BTreeMap<(&'static str, &'static str), &'static [&'static str]>,
 }
 
-/// All keys of `T` and of the types within it.
+/// Finds all keys of `T` and of the types in its fields.
 fn of<T: for<'de> Deserialize<'de>>() -> Keys {
     let found = RefCell::default();
     let mut open: Vec<Vec<&'static str>> = vec![Vec::new()];
@@ -35,17 +36,18 @@ fn of<T: for<'de> Deserialize<'de>>() -> Keys {
     found.into_inner()
 }
 
-/// Follows `path`, and records the fields or words at its end.
+/// A deserializer that follows `path` through the fields, and records the fields or valid words that it finds at the
+/// end.
 #[derive(Clone, Copy)]
 struct Tracer<'a> {
     path: &'a [&'static str],
-    /// Struct and field whose value is being read.
+    /// Struct and field to which the value belongs that is being read.
     at: Option<(&'static str, &'static str)>,
     found: &'a RefCell<Keys>,
     next: &'a RefCell<Vec<&'static str>>,
 }
 
-/// A struct with the first field of the path, a map with one key, or a list with one item.
+/// A struct that has only the first field of the path, a map with one key, or a list with one item.
 struct One<'a> {
     key: Option<&'static str>,
     value: Option<Tracer<'a>>,
@@ -125,7 +127,7 @@ impl<'de> SeqAccess<'de> for One<'_> {
     }
 }
 
-/// Rows of the tables under a heading: the code in the first column, and the row.
+/// Rows of the tables under a heading. The key of a row is the code in its first column.
 fn rows<'a>(page: &'a str, heading: &str) -> BTreeMap<&'a str, &'a str> {
     let part =
         page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading {heading}")).1;
@@ -133,7 +135,8 @@ fn rows<'a>(page: &'a str, heading: &str) -> BTreeMap<&'a str, &'a str> {
     lines.filter_map(|line| Some((line.strip_prefix("| `")?.split('`').next()?, line))).collect()
 }
 
-/// Each struct must have a heading, with exactly one row for each field. The row must list the field's valid words.
+/// Checks that each struct has a heading, and under it exactly one row for each field, which lists the valid words of
+/// that field.
 fn hold(page: &str, keys: &Keys, headings: &[(&'static str, &str)]) {
     let expected: BTreeSet<_> = headings.iter().map(|(name, _)| *name).collect();
     assert_eq!(
@@ -156,7 +159,7 @@ fn hold(page: &str, keys: &Keys, headings: &[(&'static str, &str)]) {
 const SCENARIO: &str = include_str!("../../../../docs/reference/scenario.md");
 const RESULT: &str = include_str!("../../../../docs/reference/result.md");
 
-/// Headings of the reference, by struct.
+/// The heading on the reference page under which each struct is described.
 const OF_SCENARIOS: [(&str, &str); 12] = [
     ("Scenario", "The scenario"),
     ("TargetSpec", "target"),
@@ -172,7 +175,7 @@ const OF_SCENARIOS: [(&str, &str); 12] = [
     ("AccountFigure", "account"),
 ];
 
-/// All words in backticks, from `text` on.
+/// Words in backticks in the part of an error message that follows `text`.
 fn named<'a>(message: &'a str, text: &str) -> BTreeSet<&'a str> {
     let end = message.split_once(text).unwrap_or_else(|| panic!("{message}")).1;
     end.split('`').skip(1).step_by(2).collect()
@@ -183,7 +186,7 @@ fn the_reference_has_every_key_of_a_scenario() {
     hold(SCENARIO, &of::<Scenario>(), &OF_SCENARIOS);
 }
 
-/// Deserializers of untagged values name their fields only in error messages.
+/// Values of several kinds are not derived structs, so their fields can be found only in error messages.
 #[test]
 fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     let rows_of_auth = rows(SCENARIO, "target.auth");
@@ -202,7 +205,7 @@ fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     assert_eq!(rows(SCENARIO, "reads.variables").into_keys().collect::<Vec<_>>(), ["count", "prefix"]);
 }
 
-/// Setting a key to its documented default changes nothing.
+/// If the documented defaults are right, setting a key to its default does not change the scenario.
 #[test]
 fn the_reference_has_the_defaults_of_a_scenario() {
     let mut count = 0;

@@ -1,11 +1,11 @@
-//! Scenarios against a target that may misbehave. Ledger and verdict must report each fault.
+//! Runs scenarios against a target that may misbehave, and checks that ledger and verdict report it.
 
 use crate::target::{Reaction, Target};
 use lab::drive::options::RunOptions;
 use lab::drive::run::run;
 use lab::{RunResult, Scenario, Silent};
 
-/// 8 slots × 10 rounds, 400 samples of 40 series in a second. A busy machine may skip a part.
+/// 400 samples of 40 series in a second. They are sent in 8 slots and 10 rounds, but a busy machine may skip some.
 const SMALL: &str = "
 name = 'small'
 duration = '1s'
@@ -34,7 +34,7 @@ async fn run_within(target: &Target, text: &str, timeout: &str) -> RunResult {
     let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{e}"));
     let options = RunOptions { text, ..RunOptions::default() };
     let result = run(&scenario, &options, &Silent).await.unwrap();
-    // JSON may change the last bit of a number
+    // only these are compared, because JSON may change the last bit of a number
     let read = RunResult::from_json(&result.to_json().unwrap()).unwrap();
     assert_eq!(
         (&read.verdict, &read.events, read.totals.attempts),
@@ -47,7 +47,7 @@ fn failed(result: &RunResult) -> Vec<&str> {
     result.verdict.iter().filter(|j| !j.pass).map(|j| j.rule.as_str()).collect()
 }
 
-/// All `scheduled` samples must be accepted, refused for good or never sent, with 5 in each request.
+/// Every scheduled sample must be accepted, refused for good, or never sent. Each request has 5 samples.
 fn assert_accounted_for(result: &RunResult, scheduled: u64) {
     let totals = &result.totals;
     assert_eq!(totals.samples_offered, scheduled);
@@ -76,7 +76,7 @@ async fn an_honest_target_passes_and_every_sample_is_known() {
     let verify = result.verify.as_ref().unwrap();
     assert_eq!((verify.acknowledged, verify.read_back), (taken, taken));
     assert!(totals.freshness.count > 0 && totals.invisible == 0);
-    // each of the 8 slots is new once
+    // the first request of each of the 8 slots has only new series, and no other request has any
     assert_eq!(totals.latency_new.count * 5, totals.series_distinct);
     assert_eq!(totals.latency_new.count + totals.latency_known.count, totals.attempts);
     assert_eq!(target.header("x-scope-orgid").map(|h| h.starts_with("tenant-")), Some(true));
@@ -106,12 +106,12 @@ async fn planted_losses_doubles_and_changes_are_each_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() {
     let target = Target::start(|_| Reaction::Keep).await;
-    // a tenant has 200 samples; one name has 20 in five rounds
+    // a tenant has 200 samples, and each metric name has 20 in five rounds, so only small queries have at most 30
     target.answer_at_most(30);
     let result = run_text(&target, &SMALL.replace("probes_per_s = 50", "probes_per_s = 0")).await;
     assert!(result.passed(), "{:?} {:?}", result.verdict, result.warnings);
     let verify = result.verify.as_ref().unwrap();
-    // a slow machine skips a part of the schedule
+    // a slow machine skips a part of the schedule, so the number of samples varies
     assert_eq!((verify.read_back, verify.lost), (verify.acknowledged, 0));
     assert!(verify.read_back > 200, "{}", verify.read_back);
     assert!(verify.queries > 8 && verify.queries < 100, "{}", verify.queries);
@@ -119,7 +119,7 @@ async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_visibility_is_measured() {
-    // hidden samples appear on the second query, which only the verification sends
+    // hidden samples appear when a query is repeated, which only the verification does
     let text = SMALL.replace("patience = 0", "patience = '30s'");
     let target = Target::start(|_| Reaction::Hide).await;
     let result = run_text(&target, &format!("{text}[verdict]\nfreshness_p99 = '1us'")).await;
@@ -195,7 +195,7 @@ async fn loads_that_grow_send_what_the_shape_wants() {
         let target = Target::start(|_| Reaction::Keep).await;
         let result = run_text(&target, &format!("{SMALL}[shape]\n{shape}")).await;
         assert!(result.passed(), "{shape}: {:?}", result.verdict);
-        // a slot at the edge of a step may fall on either side
+        // whether a slot at the edge of a step still sends depends on rounding
         let offered = result.totals.samples_offered;
         assert!(offered.abs_diff(samples) <= 20, "{shape}: {offered} instead of {samples}");
         assert_accounted_for(&result, offered);
@@ -220,7 +220,7 @@ async fn all_samples_arrive_after_an_outage() {
     let shape = "[shape]\nkind = 'outage'\nat = ['300ms']\nfor = '400ms'";
     let result = run_text(&target, &format!("{SMALL}{shape}")).await;
     assert!(result.passed(), "{:?}", result.verdict);
-    // a sender skips only its last requests
+    // a sender that is late may leave out its last requests, which count as unsent
     assert_accounted_for(&result, 400);
     assert_eq!(target.out_of_order(), 0);
 }

@@ -1,5 +1,6 @@
-//! A remote-write target in the test process. It stores samples, answers range queries, and misbehaves on request. It
-//! shares no code with the lab.
+//! A remote-write target within the test process. It stores samples, answers range queries, and misbehaves on request.
+//!
+//! It shares no code with the lab, so that a bug of the lab cannot hide here.
 
 use crate::proto;
 use bytes::Bytes;
@@ -18,19 +19,19 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
     Keep,
-    /// Acknowledge without storing.
+    /// Acknowledge the samples without storing them.
     Lose,
     Double,
     Corrupt,
-    /// Store the samples at other times too.
+    /// Store the samples, and store them again with other timestamps.
     Invent,
     /// Refuse with this status and a `Retry-After` of an hour.
     Refuse(u16),
-    /// Store, but break the connection before the answer.
+    /// Store the samples, but break the connection instead of answering.
     StoreThenDisconnect,
     /// Break the connection without storing.
     Disconnect,
-    /// Store, but return the samples only from the second query on.
+    /// Store the samples, but return them only when a query is repeated.
     Hide,
     /// Store and never answer.
     Stall,
@@ -49,14 +50,14 @@ struct State {
     headers: Option<hyper::HeaderMap>,
     hidden: Vec<(Series, i64, f64)>,
     asked: HashSet<String>,
-    /// Maximum number of samples in an answer. Larger queries are refused.
+    /// A query that would return more samples is refused.
     answer_max: Option<usize>,
 }
 
-/// Chooses the reaction by the number of the request, from 0.
+/// Chooses the reaction to a request by its number, counted from 0.
 type Script = dyn Fn(u64) -> Reaction + Send + Sync;
 
-/// A running target. It ends with the runtime.
+/// A target that listens on a port. It ends with the runtime of the test.
 #[derive(Clone)]
 pub(crate) struct Target {
     state: Arc<Mutex<State>>,
@@ -91,7 +92,7 @@ impl Target {
                     match acceptor {
                         None => this.serve(stream).await,
                         Some(acceptor) => {
-                            // clients without a valid certificate are dropped
+                            // a client without a valid certificate is disconnected
                             let Ok(stream) = acceptor.accept(stream).await else { return };
                             this.serve(stream).await;
                         }
@@ -130,7 +131,7 @@ impl Target {
         self.state.lock().unwrap().samples.values().map(Vec::len).sum()
     }
 
-    /// Number of samples older than the newest of their series.
+    /// Number of received samples that were older than a sample that the same series already had.
     pub(crate) fn out_of_order(&self) -> u64 {
         self.state.lock().unwrap().out_of_order
     }
@@ -142,7 +143,7 @@ impl Target {
 
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let service = service_fn(|request| self.clone().answer(request));
-        // an error of the service breaks the connection
+        // an error of the service breaks the connection, as some reactions want
         http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
     }
 
@@ -192,8 +193,8 @@ impl Target {
         reaction
     }
 
-    /// Answers `query=name{label="…"}[…ms]&time=…` like Prometheus 2, with both ends of the range. Returns the number
-    /// of samples too.
+    /// Answers `query=name{label="…"}[…ms]&time=…`. Like Prometheus 2, it includes both ends of the range. It also
+    /// returns the number of samples.
     fn query(&self, parameters: &str) -> (String, usize) {
         let parameter = |name: &str| {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
@@ -239,7 +240,7 @@ impl State {
                 Reaction::Corrupt => samples.push((timestamp, f64::from_bits(value.to_bits() ^ 1))),
                 Reaction::Double => samples.extend([(timestamp, value), (timestamp, value)]),
                 Reaction::Invent => samples.extend([(timestamp, value), (timestamp + 1, value)]),
-                // a retried request changes nothing
+                // the sample is already stored, because the request was retried
                 _ if known => {}
                 _ => samples.push((timestamp, value)),
             }
@@ -247,7 +248,7 @@ impl State {
     }
 }
 
-/// Labels and permitted values of a selector such as `name{label="…"}` or `{__name__=~"…|…",label="…"}`.
+/// Which values a selector such as `name{label="…"}` or `{__name__=~"…|…",label="…"}` permits for each label.
 fn matchers(selector: &str) -> Vec<(&str, HashSet<&str>)> {
     let (name, rest) = selector.split_once('{').unwrap_or((selector, "}"));
     let inside = rest.strip_suffix('}').unwrap();

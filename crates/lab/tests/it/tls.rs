@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
-/// A certificate authority, with server and client certificates.
+/// Directory with a certificate authority, and the certificates that it issued for a server and a client.
 struct Authority(TempDir);
 
 impl Authority {
@@ -135,7 +135,7 @@ async fn a_recorder_passes_on_to_an_encrypted_backend() {
     assert_eq!(recorded.kept.samples, written);
 }
 
-/// Prometheus in `$FLOODMARK_CACHE/bin` (from `scripts/test-servers.sh`) or in `$PATH`.
+/// Finds Prometheus, either in `$FLOODMARK_CACHE/bin` (where `scripts/test-servers.sh` installs it) or in `$PATH`.
 fn prometheus() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).unwrap_or_default();
     let home = || PathBuf::from(variable("HOME")).join(".cache/floodmark");

@@ -211,7 +211,7 @@ fn other_files_are_refused() {
     refused(later, "format version 2");
 }
 
-/// Frames entries as a block with a valid header and checksum.
+/// A recording with one block, whose header and checksum are valid whatever `block` contains.
 fn around(block: &[u8]) -> Vec<u8> {
     let mut bytes = writer(DICTIONARY_SERIES_MAX).into_file().into_inner();
     let payload = lz4_flex::block::compress(block);
@@ -232,7 +232,7 @@ fn hostile_entries_are_damage_and_nothing_worse() {
     let mut rng = Rng::new(seed);
     for _ in 0..20_000 {
         let len = rng.below(40) as usize + 1;
-        // small numbers are more often valid kinds and lengths
+        // small numbers are more likely to be valid kinds and lengths, so that more of the reader is tested
         let block: Vec<u8> = (0..len).map(|_| (rng.next_u64() >> (56 + rng.below(7))) as u8).collect();
         read_all(&around(&block));
     }
@@ -298,7 +298,7 @@ fn broken_bodies_are_errors_and_bad_series_are_left_out() {
             writer(10).append(0, message, "", &parsed).unwrap();
         }
     }
-    // a series without a name, and a series whose label is not UTF-8
+    // a series without a name is left out, and a label that is not UTF-8 makes the whole body invalid
     let nameless = [0x0a, 2, 0x12, 0];
     let not_text = [0x0a, 9, 0x0a, 5, 0x0a, 1, b'a', 0x12, 1, 0xff];
     parsed.read(Version::V1, &compress(&nameless)).unwrap();

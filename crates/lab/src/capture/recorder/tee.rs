@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use stdx::budget::Reservation;
 
-/// Copy of a request body. It shares memory with the chunks that were passed on to the backend.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,

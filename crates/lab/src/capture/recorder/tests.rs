@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 type Got = (Method, String, HeaderMap, Bytes);
 
-/// Backend that answers with the statuses of a script, then with 204.
+/// Backend that answers with the given statuses one after the other, and then always with 204.
 struct Backend {
     address: SocketAddr,
     got: Arc<Mutex<Vec<Got>>>,
@@ -212,7 +212,7 @@ async fn an_absent_backend_is_a_502() {
     assert_eq!(running.end().await.kept.requests, 0);
 }
 
-/// File that a test can make slow or full.
+/// A file in memory that a test can make slow or full.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<DiskState>>);
 
@@ -220,7 +220,7 @@ struct Disk(Arc<Mutex<DiskState>>);
 struct DiskState {
     file: Cursor<Vec<u8>>,
     room: Option<usize>,
-    /// Blocks the writer while true.
+    /// While this is true, writes block.
     held: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -275,7 +275,7 @@ async fn a_recording_that_cannot_keep_up_costs_the_recording_and_not_the_traffic
     let held = Arc::clone(&disk.0.lock().unwrap().held);
     *held.0.lock().unwrap() = true;
     let mut client = running.client(&V1).await;
-    // more than the queue and a block hold: the writer blocks
+    // these are more requests than fit in the queue and in a block, so the writer thread is blocked
     for value in 0..500 {
         let status = send(&mut client, "/", body(f64::from(value))).await.status;
         assert_eq!(status, 204, "the sender notices the full queue");

@@ -24,7 +24,6 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reason reported for requests that are missing because the file could not be written.
 const WRITE_ERROR: &str = "the file could not be written";
 
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
@@ -59,7 +58,6 @@ pub struct Contents {
     pub samples: u64,
     pub series: u64,
     pub bytes: u64,
-    /// Series that were not recorded, because their labels were invalid.
     pub series_refused: u64,
     pub histograms_refused: u64,
     pub trouble: Option<String>,

@@ -17,7 +17,6 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Encodes a batch as a snappy-compressed body in the protocol version of the batch.
     pub(super) fn body(&mut self, batch: &Batch) -> Vec<u8> {
         self.message.clear();
         match batch.version {

@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 
 const BEGUN_MS: i64 = 1_795_284_000_000;
 
-/// Samples received, by series; requests by version and tenant.
+/// Samples that the target has received, by series, and the numbers of its requests by version and tenant.
 #[derive(Default)]
 struct Seen {
     samples: BTreeMap<String, Vec<(i64, u64)>>,
@@ -37,7 +37,8 @@ struct Target {
 }
 
 impl Target {
-    /// Answers with the statuses of a script, then with 200. 0 breaks the connection.
+    /// Answers with the given statuses one after the other, and then always with 200. The status 0 breaks the
+    /// connection.
     async fn start(script: &[u16]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
@@ -95,7 +96,7 @@ impl Seen {
     }
 }
 
-/// Records `requests` requests, `step_us` apart. Each has one sample of 10 series.
+/// Records a number of requests that arrive `step_us` apart. Each has one sample of each of 10 series.
 fn record(path: &std::path::Path, requests: i64, step_us: i64) {
     let concealer = Concealer::new(Conceal::default(), [0; 16]);
     let mut writer = Writer::begin(File::create(path).unwrap(), BEGUN_MS, concealer).unwrap();
@@ -136,7 +137,7 @@ async fn everything_arrives_in_order_and_as_often_as_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r");
     record(&path, 200, 1_000_000);
-    // refusals must not change the order
+    // samples must arrive in order, even if some requests are refused and repeated
     let target = Target::start(&[200, 503, 503, 0, 429]).await;
     let mut scenario = scenario(&path, &target.url, ReplaySpec { copies: 3, ..at_speed(5_000.0) });
     (scenario.load.writers, scenario.load.batch) = (5, 7);
@@ -176,7 +177,7 @@ async fn the_samples_of_a_tenants_series_stay_in_order() {
     let seen = target.seen.lock().unwrap();
     assert_eq!(seen.by_tenant.keys().collect::<Vec<_>>(), [&(2, "one".to_owned())]);
     assert_eq!((seen.samples.len(), result.totals.samples_acknowledged), (10, 3_000));
-    // equal labels of two tenants are two series
+    // two tenants have the same labels here, so each entry mixes the samples of two series
     for samples in seen.samples.values() {
         for parity in [0, 1] {
             let of_one: Vec<_> = samples
@@ -197,7 +198,7 @@ fn sample_times_are_scaled_or_shifted() {
         [900_000, 901_500, 899_900, 900_000, 900_001]
     );
     let shifted = SampleClock::new(SampleTimes::Shifted, 10.0, 1_000, 60_000, 900_000);
-    // the recording and the replay end at the same time
+    // the last sample of the recording gets the time at which the replay ends
     assert_eq!([61_000, 1_000].map(|t| shifted.at(t)), [906_000, 846_000]);
     for t in [i64::MIN, i64::MAX] {
         scaled.at(t);

@@ -29,7 +29,6 @@ pub struct Estimate {
     pub samples_per_s: Option<f64>,
     /// New series per second that replace older series (churn).
     pub new_series_per_s: f64,
-    /// Memory that the generator needs, however the target behaves.
     pub memory_bytes: u64,
     pub cores: f64,
     pub duration_s: f64,

@@ -83,7 +83,6 @@ impl Seconds {
         })
     }
 
-    /// Adds a point to the timeline and reports the progress of the run.
     pub(crate) fn tick(&mut self, timeline: &mut Timeline, observer: &dyn Observer) {
         let second = self.meter.second(tallies(&self.lanes), timeline);
         let at_s = second.at_s;

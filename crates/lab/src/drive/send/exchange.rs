@@ -15,7 +15,6 @@ pub(crate) struct RetryPolicy {
     pub(crate) backoff_max: Duration,
     /// A longer pause in a `Retry-After` header is shortened to this.
     pub(crate) retry_after_max: Duration,
-    /// A request that still fails after this time is given up.
     pub(crate) give_up_after: Duration,
 }
 

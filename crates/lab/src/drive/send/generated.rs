@@ -43,7 +43,6 @@ impl Run {
 pub(crate) struct Run {
     pub(crate) lane: Arc<Lane>,
     pub(crate) plan: Plan,
-    /// Index of the tenant that this traffic belongs to.
     pub(crate) tenant: u32,
     pub(crate) pace: Pace,
     pub(crate) version: Version,

@@ -72,7 +72,6 @@ impl<S: Source> Sender<S> {
         Self { client, source, gave_up: false }
     }
 
-    /// Sends requests until there are no more, the run ends, or the connection gives up.
     pub(crate) async fn run(mut self, lane: &Lane, times: Times) -> Self {
         let timer = Timer::new();
         let mut begun = true;

@@ -37,7 +37,7 @@ fn decode(version: Version, body: &[u8]) -> Vec<Row> {
     }
 }
 
-/// Expected rows of a slot's request, computed from the plan.
+/// Rows that a slot's request should have, computed directly from the plan.
 fn expected(plan: &Plan, slot: SlotRange, round: u32) -> Vec<Row> {
     let rows = (0..slot.len).map(|index| {
         let (target, metric) = plan.series_at(slot, index);

@@ -77,7 +77,7 @@ fn unmeasured_rules_fail() {
         judgements.iter().filter(|j| j.unmeasured).map(|j| j.measured.as_str()).collect();
     assert_eq!(unmeasured[1], "not measured: tenant-0: POST /api/v1/query query=x: 503 full");
     assert_eq!((unmeasured.len(), unmeasured[5].contains("target.pid")), (6, true));
-    // an invisible sample counts as measured
+    // if a probed sample was not visible in time, freshness has been measured, and is bad
     result.totals.invisible = 3;
     let slow = judge(&scenario(rules), &result).into_iter().find(|j| j.rule == "freshness_p99").unwrap();
     assert_eq!((slow.unmeasured, slow.pass, slow.measured.as_str()), (false, false, "30.00 s"));

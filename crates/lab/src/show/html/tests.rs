@@ -7,7 +7,7 @@ use crate::result::{
 use crate::verify::VerifyReport;
 use expect_test::expect_file;
 
-/// Script injection that must never run.
+/// Text that would run a script if the report did not escape it.
 const HOSTILE: &str =
     "</script><script>document.title='owned'</script><img src=x onerror=\"alert(1)\">'\"&<!--";
 
