@@ -70,10 +70,8 @@ pub(crate) fn sample_allocations() -> io::Result<()> {
     Err(command.args(arguments).env(CONF_VARIABLE, conf).exec())
 }
 
-/// jemalloc reads its options from this environment variable.
 const CONF_VARIABLE: &str = "MALLOC_CONF";
 
-/// Returns the number of live allocations, summed over all size classes and arenas.
 fn objects() -> Option<u64> {
     let classes = [
         (&b"arenas.nbins\0"[..], &b"stats.arenas.4096.bins.0.curregs\0"[..]),

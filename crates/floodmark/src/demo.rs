@@ -82,7 +82,6 @@ fn scenario(args: &DemoArgs, url: &str) -> Scenario {
     // the load must last at least as long as the demo, because a kill after the load would prove nothing
     let series = METRICS * TARGETS * f64::from(WRITERS);
     load.rounds = Some((args.rate * args.duration.as_secs_f64() / series).ceil() as u32);
-    // try again soon after the kill
     load.backoff_max = Span::seconds(0.5);
     scenario
 }

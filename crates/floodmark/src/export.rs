@@ -40,7 +40,6 @@ struct Counts {
     samples: u64,
     /// The number of staleness markers that were left out, because text formats cannot express them.
     left_out: u64,
-    /// Messages about data that could not be read.
     warnings: Vec<String>,
 }
 

@@ -32,7 +32,6 @@ fn columns(names: &[&str], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt()
 }
 
-/// Formats a time as RFC 3339. If it is out of range, the number itself is shown.
 fn time(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |t| t.to_string())
 }

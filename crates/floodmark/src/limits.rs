@@ -95,7 +95,6 @@ fn shown(value: &Value, is_size: bool) -> String {
     }
 }
 
-/// Formats a size such as `6.0 GiB`.
 fn size(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.into_iter().find(|(_, unit)| bytes >= *unit) {

@@ -110,7 +110,7 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// log kilobytes for each error.
 const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
-/// Starts logging to stderr. The variable `RUST_LOG` replaces the default filter.
+/// The variable `RUST_LOG` replaces the default filter.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));

@@ -49,7 +49,6 @@ pub(crate) fn shown(header: &str) -> String {
     header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
 }
 
-/// A request body as the client sent it, possibly compressed.
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     pub encoding: Encoding,
@@ -137,7 +136,6 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Decompresses a stream whose length is not known in advance.
     fn inflate(
         &self,
         mut stream: impl Read,

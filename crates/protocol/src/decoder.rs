@@ -4,7 +4,6 @@ use crate::{Body, DecodeError};
 use model::Batch;
 use stdx::budget::{IncrementalReservation, Reservation};
 
-/// The body of a request, and what its headers say about the format of the body.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a, F> {
     /// The variant of the protocol, such as the version of remote write. `()` if the protocol has only one.

@@ -15,7 +15,7 @@ use model::{Exemplar, Metadata};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras<'a> {
     pub exemplars: &'a [Exemplar],
-    /// The metric's metadata, which only version 2.0 sends with a series.
+    /// Only version 2.0 sends metadata with a series.
     pub metadata: Option<&'a Metadata>,
     /// When the series started counting, in milliseconds since the Unix epoch. 0 means unknown. Only version
     /// 2.0 has this field.

@@ -23,7 +23,6 @@ pub enum DecodeError {
     DecodedTooLarge(u64),
     #[error("invalid snappy block: {0}")]
     Snappy(&'static str),
-    /// The body is damaged, or its encoding is not the one in the header.
     #[error("invalid {} body: {error}", encoding.name())]
     Damaged {
         encoding: Encoding,

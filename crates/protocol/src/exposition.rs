@@ -26,12 +26,10 @@ pub enum Dialect {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
-    /// A comment or an empty line.
     Nothing,
     /// `# EOF`, the last line in OpenMetrics.
     End,
     Sample {
-        /// The series' labels, or the reason why they are invalid.
         labels: Result<Labels, SeriesRefusal>,
         /// `None` if the line has no timestamp.
         timestamp_ms: Option<i64>,

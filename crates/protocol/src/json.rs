@@ -214,7 +214,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Appends a string in quotes, and escapes characters where needed.
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();

@@ -21,7 +21,6 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
     builder.build_series()
 }
 
-/// A label that was found in the label bytes of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelField<'a> {
     pub value: &'a [u8],
@@ -254,7 +253,7 @@ mod tests {
             let mut bytes = whole.clone();
             (0..=rng.below(3))
                 .for_each(|_| bytes[rng.below(whole.len() as u64) as usize] = rng.next_u64() as u8);
-            // the labels found are those of the slow path, for any bytes
+            // the fast path must find the same labels as the slow path, for any bytes
             let found = find_labels(&bytes, ["b", "y"]);
             for LabelField { value, range } in found.into_iter().flatten() {
                 let mut field = Reader::new(&bytes[range]);

@@ -65,7 +65,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Fails if the message has only unknown fields.
     fn check(&self, version: Version) -> Result<(), DecodeError> {
         if self.unknown && !self.known {
             let (expected, other) = (version.message(), version.other().message());

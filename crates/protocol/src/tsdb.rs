@@ -39,7 +39,6 @@ pub enum TsdbError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file's contents violate the format.
     #[error("{file} is damaged at byte {at}: {reason}")]
     Damaged {
         file: &'static str,
@@ -47,7 +46,6 @@ pub enum TsdbError {
         at: u64,
         reason: &'static str,
     },
-    /// The file has a version of the format that this build cannot read.
     #[error("{file} has version {found}, this build reads {known}")]
     Version {
         file: &'static str,

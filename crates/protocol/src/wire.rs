@@ -17,7 +17,6 @@ pub struct WireError {
 pub enum Fault {
     #[error("truncated varint")]
     TruncatedVarint,
-    /// A varint has more than ten bytes or 64 bits.
     #[error("varint of more than 64 bits")]
     LongVarint,
     /// A value's declared length reaches beyond the end of the message.
@@ -162,7 +161,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the length of a value. Returns where the value ends.
     #[inline(always)]
     fn end_of_len(&mut self) -> Result<usize, WireError> {
         let start = *self;

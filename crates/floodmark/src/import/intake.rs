@@ -189,7 +189,6 @@ impl Intake {
         Ok(())
     }
 
-    /// Adds a sample to the series that was begun last.
     pub(crate) fn sample(&mut self, timestamp_ms: i64, value: f64) -> anyhow::Result<()> {
         let current = self.current.as_mut().expect("BUG: a sample was added before its series began");
         if !(TIMESTAMP_MS_MIN..=TIMESTAMP_MS_MAX).contains(&timestamp_ms) {

@@ -194,7 +194,6 @@ impl Target {
     }
 }
 
-/// A lease on uploaded files, and the time when it was taken.
 struct Leased {
     lease: Lease,
     began: Instant,

@@ -66,7 +66,6 @@ fn assert_within_budget(server: &Server) {
     assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
 }
 
-/// Every acknowledged sample must be stored once.
 fn assert_complete(server: &Server, flood: &Flood) {
     for (writer, acknowledged) in flood.acknowledged.iter().enumerate() {
         let expected = Some(acknowledged.load(Ordering::Relaxed) as f64);

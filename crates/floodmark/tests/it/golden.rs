@@ -37,7 +37,6 @@ fn open(data: &Path) -> Server {
     Server::start(Options::default().data_dir(data).config(config).allow("the clock has jumped ahead"))
 }
 
-/// Every acknowledged sample must be stored once, with the same bits.
 fn verify(server: &Server, folder: &Path) {
     for (name, tenant) in LEDGERS {
         let (ledger, url) =

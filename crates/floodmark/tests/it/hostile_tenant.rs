@@ -161,7 +161,6 @@ fn fill(server: &Server) {
     }
 }
 
-/// Runs `attack` while the other tenants write and query.
 #[track_caller]
 fn check(attack: impl FnOnce(&Server)) {
     let folder = tempfile::tempdir().unwrap();

@@ -28,7 +28,6 @@ pub(crate) fn scenario(folder: &Path, duration: &str, rest: &str) -> String {
     path.to_str().expect("a plain path").to_owned()
 }
 
-/// The scenario's table about a target at `address`. More keys can be appended to it.
 pub(crate) fn target(address: SocketAddr) -> String {
     format!("[target]\ntimeout = '1s'\nwrite = 'http://{address}/api/v1/write'\n")
 }

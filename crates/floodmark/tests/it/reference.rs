@@ -28,13 +28,11 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// Returns the words of a text that look like names of metrics.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("floodmark_") || word.starts_with("process_"))
 }
 
-/// Returns the ids of refusals that occur in a server's metrics.
 fn reasons(metrics: &str) -> Vec<&str> {
     let counters = metrics.lines().filter_map(|line| line.strip_prefix("floodmark_refusals_total{reason=\""));
     counters.filter_map(|rest| Some(rest.split_once('"')?.0)).collect()

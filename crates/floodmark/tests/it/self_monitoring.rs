@@ -6,7 +6,6 @@ use serde_json::Value;
 
 const TENANT: Option<&str> = Some("floodmark-system");
 
-/// Runs an instant query on the server's own metrics, and returns the series of the answer.
 fn series(server: &Server, query: &str) -> Vec<Value> {
     server.query_as(TENANT, query, now_ms())["result"].as_array().expect("a vector").clone()
 }

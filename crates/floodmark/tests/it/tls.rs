@@ -108,7 +108,6 @@ fn credentials(dir: &Path) -> String {
     text(&path).to_owned()
 }
 
-/// Options for a server that authenticates clients by their certificates.
 pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Options {
     authority.client("team-a", "/CN=Team-A.example", "");
     authority.client("ops", "/CN=ignored", "URI:spiffe://example/ops");

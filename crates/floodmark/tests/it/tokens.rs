@@ -17,7 +17,6 @@ pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A key that signs tokens, on the curve P-256.
 pub(crate) struct Signer {
     pair: EcdsaKeyPair,
     id: &'static str,

@@ -278,7 +278,7 @@ fn staleness_markers_and_nans_keep_their_bits() {
         let result = |at| server.query_as(tenant, "ends", at)["result"].as_array().unwrap().len();
         assert_eq!((result(now - 1), result(now)), (1, 0), "the series does not end at the marker");
     }
-    // the answer has no staleness markers, but it has other NaNs
+    // a range of samples leaves out staleness markers, but not other NaNs
     assert_eq!(server.value("count_over_time(bits[1m])", now), Some(6.0));
     assert!(server.terminate().success());
     assert_eq!(

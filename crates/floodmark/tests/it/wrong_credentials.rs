@@ -48,13 +48,11 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// A server that knows credentials of all kinds, and the secrets of its clients.
 struct Setup {
     server: Server,
     authority: Authority,
     /// Signs the tokens of the issuer called `id`.
     signer: Signer,
-    /// The public key of the issuer called `rsa`.
     rsa_pem: Vec<u8>,
     rsa_der: Vec<u8>,
     auth_file: PathBuf,

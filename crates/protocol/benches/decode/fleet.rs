@@ -8,7 +8,6 @@ const METRICS: usize = 100;
 const REQUEST_SERIES: usize = 2000;
 const START_MS: i64 = 1_795_276_800_000;
 
-/// Requests with the same samples, in several encodings.
 pub(crate) struct Fleet {
     pub(crate) v1: Vec<Vec<u8>>,
     pub(crate) v2: Vec<Vec<u8>>,

@@ -33,7 +33,6 @@ const LITERAL_LONG: usize = 60;
 /// The most compact element is a copy, which expands 3 bytes to 64. No body can expand by a larger factor.
 const EXPANSION_MAX: usize = 64usize.div_ceil(3);
 
-/// The common path moves at most this many bytes for an element.
 const MOVE: usize = 64;
 
 /// The common path reads at most this many input bytes for an element: a tag, then an offset or a literal of

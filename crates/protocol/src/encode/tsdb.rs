@@ -40,7 +40,6 @@ pub struct BlockEncoder {
 #[derive(Debug)]
 struct EncodedSeries {
     labels: Vec<(String, String)>,
-    /// First and last timestamp in milliseconds, and the chunk's offset.
     chunks: Vec<(i64, i64, u64)>,
 }
 

@@ -38,7 +38,6 @@ impl V2Encoder {
         self.series_with(labels, timestamps, values, Extras::default());
     }
 
-    /// Adds a series with exemplars, metadata or a start time.
     pub fn series_with(
         &mut self,
         labels: LabelsRef<'_>,

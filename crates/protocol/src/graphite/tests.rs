@@ -4,7 +4,6 @@ use crate::{Body, Decoder as _};
 use model::LabelsBuilder;
 use stdx::budget::Account;
 
-/// Returns the samples of a body, and the errors about lines that were left out.
 fn decoded(text: &str) -> (Vec<(String, i64, f64)>, Vec<String>) {
     let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
     let (mut batch, mut builder) = (Batch::default(), LabelsBuilder::new());

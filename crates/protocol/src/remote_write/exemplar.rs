@@ -6,7 +6,6 @@ use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesRefusal};
 use stdx::budget::IncrementalReservation;
 
-/// Collects the labels of one exemplar, and checks them on the way.
 pub(super) struct ExemplarLabels<'a> {
     builder: &'a mut LabelsBuilder,
     total: Total,
@@ -20,7 +19,6 @@ impl<'a> ExemplarLabels<'a> {
         Self { builder, total: Total::default(), chars: 0, wrong: Ok(()) }
     }
 
-    /// Adds a label. Does nothing if an earlier label was invalid.
     pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
         if self.wrong.is_ok() {
             let Self { builder, total, chars, .. } = self;

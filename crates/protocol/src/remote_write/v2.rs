@@ -263,7 +263,6 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Adds the series' labels and metadata to the batch, after its samples.
     #[inline(always)]
     fn keep(&mut self, content: &Content, samples: usize) -> Result<(), Stop> {
         if samples == 0 && content.histograms == 0 && content.exemplars == 0 {

@@ -44,7 +44,7 @@ pub struct Chunks<R> {
 }
 
 impl<R: ReadAt> Chunks<R> {
-    /// Checks the headers of all segments. `segments` must be in the order of their numbers.
+    /// `segments` must be in the order of their numbers.
     pub fn open(segments: Vec<R>) -> Result<Self, TsdbError> {
         if segments.len() > SEGMENTS_MAX {
             return Err(TsdbError::damaged(FILE, 0, "more than 65,536 segments"));
@@ -76,7 +76,6 @@ impl<R: ReadAt> Chunks<R> {
             return Err(damaged("a chunk in a missing segment"));
         }
         if segment != self.current {
-            // to save memory, only the current segment has a window
             self.segments[self.current].release();
             self.current = segment;
         }

@@ -4,7 +4,6 @@ use super::{BlockMeta, Chunk, Chunks, Index, SeriesEntry, Tombstones, TsdbError,
 use model::Samples;
 use model::labels::is_canonical;
 
-/// Parses `bytes` as if they were each of the files of a block.
 pub fn block_files(bytes: &[u8]) {
     let _ = BlockMeta::parse(bytes);
     let _ = Tombstones::parse(bytes);

@@ -57,7 +57,6 @@ pub struct SeriesEntry {
     pub chunks: Vec<ChunkMeta>,
 }
 
-/// Reads the series of an index one after another.
 #[derive(Debug)]
 pub struct Index<R> {
     walk: Window<R>,
@@ -75,7 +74,6 @@ pub struct Index<R> {
 }
 
 impl<R: ReadAt + Clone> Index<R> {
-    /// Opens an index. Its header, table of contents and symbol table are checked at once.
     pub fn open(source: R) -> Result<Self, TsdbError> {
         let len = source.len();
         let damaged = |at, reason| TsdbError::damaged(FILE, at, reason);
@@ -123,7 +121,6 @@ impl<R: ReadAt + Clone> Index<R> {
         self.symbols.count
     }
 
-    /// Returns which fraction of the series was read, from 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.end.saturating_sub(self.begin) {
             0 => 1.0,

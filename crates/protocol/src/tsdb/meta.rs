@@ -6,7 +6,6 @@ use crate::json::{JsonError, Parser};
 /// compacted.
 pub const META_BYTES_MAX: u64 = 16 << 20;
 
-/// The fields of `meta.json` that are needed here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockMeta {
     /// The name of the block and its directory, which has 26 characters.

@@ -16,7 +16,6 @@ pub trait ReadAt {
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
-/// A file whose contents are already in memory.
 impl ReadAt for [u8] {
     fn len(&self) -> u64 {
         <[u8]>::len(self) as u64
@@ -41,7 +40,6 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     }
 }
 
-/// The part of a file that is currently in memory.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     source: R,

@@ -206,7 +206,6 @@ pub fn encode(timestamps: &[i64], values: &[f64]) -> Vec<u8> {
 #[derive(Debug)]
 struct BitsOut {
     bytes: Vec<u8>,
-    /// Number of unused bits in the last byte.
     free: u32,
 }
 

@@ -51,7 +51,6 @@ impl Request {
         }
     }
 
-    /// A POST request whose parameters are sent as a form in the body.
     pub(crate) fn form(path: &str, params: &[(&str, &str)]) -> Self {
         let form = Self::post(path, encoded(params).into_bytes());
         form.header("Content-Type", "application/x-www-form-urlencoded")
@@ -229,7 +228,6 @@ fn bad(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Sends one request on a new connection.
 pub(crate) fn once(address: SocketAddr, request: &Request) -> io::Result<Reply> {
     Connection::open(address)?.send(request)
 }

@@ -120,7 +120,6 @@ impl Writer {
         reply
     }
 
-    /// Returns the time at which the samples of the next request end.
     fn next_ms(&self) -> i64 {
         self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS
     }

@@ -57,7 +57,6 @@ impl Options {
         self
     }
 
-    /// Allows warnings and errors that contain this text.
     pub(crate) fn allow(mut self, text: &'static str) -> Self {
         self.allowed.push(text);
         self
@@ -91,7 +90,6 @@ impl Server {
         server
     }
 
-    /// Starts the process again on the same data, and waits until it is ready.
     pub(crate) fn restart(&mut self) {
         self.restart_unready();
         self.wait_until_ready();
@@ -169,7 +167,6 @@ impl Server {
         reply
     }
 
-    /// Returns the lines of the log that contain this text.
     pub(crate) fn log_lines(&self, text: &str) -> Vec<String> {
         self.log.lines().into_iter().filter(|l| l.contains(text)).collect()
     }
@@ -195,7 +192,6 @@ impl Server {
         line.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {series} in:\n{text}"))
     }
 
-    /// Returns the sum of a metric's values over all its labels.
     pub(crate) fn metric_sum(&self, name: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();
         let values = text.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix('{')?.rsplit(' ').next());

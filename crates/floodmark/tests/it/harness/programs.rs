@@ -37,7 +37,6 @@ impl Running {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Waits until a GET request for `path` is answered with 200.
     pub(crate) fn wait_until(&self, path: &str) {
         wait_for(path, || http::once(self.address(), &Request::get(path)).ok().filter(|r| r.status == 200));
     }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 /// bits of the value.
 pub(crate) type Matrix = BTreeMap<String, Vec<(i64, u64)>>;
 
-/// Formats a time as a query parameter, in seconds with three decimals.
 pub(crate) fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000))
 }

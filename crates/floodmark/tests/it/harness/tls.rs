@@ -57,7 +57,6 @@ impl Client {
         Self { config: Arc::new(config), from: None }
     }
 
-    /// Lets the client connect from another local address.
     pub(crate) fn from(self, address: IpAddr) -> Self {
         Self { from: Some(address), ..self }
     }
@@ -73,7 +72,6 @@ impl Client {
         hello
     }
 
-    /// Opens a connection and finishes the handshake.
     pub(crate) fn open(&self, address: SocketAddr) -> io::Result<Connection> {
         let mut socket = match self.from {
             Some(from) => connect_from(from, address)?,
@@ -126,7 +124,6 @@ impl Connection {
         Reply::read(&mut BufReader::new(conn.reader()))
     }
 
-    /// Gives access to the TLS session, which has the negotiated parameters.
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
     }

@@ -64,7 +64,6 @@ pub(crate) fn v1(series: &[Series]) -> Vec<u8> {
     snappy(&v1_message(series))
 }
 
-/// Encodes a message of version 1.0, without compression.
 pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     let mut out = Vec::new();
     for s in series {

@@ -22,7 +22,6 @@ fn graphite(body: Vec<u8>, encoding: &str) -> Request {
     Request::post("/api/v1/graphite", body).header("Content-Encoding", encoding)
 }
 
-/// Small bodies that decompress to large ones.
 fn bombs() -> Vec<Row> {
     let zstd = |bytes: usize| zstd::bulk::compress(&vec![0; bytes], 3).unwrap();
     let mut declared = Vec::new();

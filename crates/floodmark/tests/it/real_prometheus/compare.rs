@@ -154,7 +154,6 @@ pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, w
     }
 }
 
-/// Returns the elements of a list, or the entries of an object, as texts.
 fn texts(data: &Value) -> BTreeSet<String> {
     match data {
         Value::Array(list) => list.iter().map(Value::to_string).collect(),

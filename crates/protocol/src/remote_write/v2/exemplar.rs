@@ -45,7 +45,6 @@ pub(super) fn read(
 struct SymbolLabels<'a, 's> {
     labels: ExemplarLabels<'a>,
     symbols: Symbols<'s>,
-    /// A name whose value has not arrived yet.
     name: Option<&'s [u8]>,
     count: usize,
 }
