@@ -56,7 +56,7 @@ pub struct CompactLimits {
     pub files_min: usize,
     /// Number of bytes of each file that are fetched at a time.
     pub window_bytes: usize,
-    /// Encoded size of a row group of the result.
+    /// Encoded bytes at which a row group of a result file ends.
     pub row_group_bytes: usize,
     /// Size after which a result file ends at the next change of metric; a file of twice this size ends at once.
     pub file_bytes: u64,

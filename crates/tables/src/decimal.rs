@@ -17,7 +17,8 @@ const ROUNDER: f64 = 6_755_399_441_055_744.0;
 const POWERS: [f64; EXPONENT_MAX as usize + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// Values tried together: enough for vectorisation, and few enough to change the exponent cheaply.
+/// Number of values that are tried with one exponent at a time: enough for vectorisation, and few enough to repeat
+/// with a larger exponent.
 const CHUNK: usize = 64;
 
 /// Value of a mantissa; `None` for an exponent that Floodmark never writes.
@@ -76,7 +77,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     (since == 0 || fill(&values[..since], exponent, &mut out[..since])).then_some(exponent)
 }
 
-/// Computes all mantissas at one exponent. Returns `false` if one does not fit.
+/// Computes the mantissas of `values` with this exponent. Returns `false` if a value has none.
 fn fill(values: &[f64], exponent: u8, out: &mut [i64]) -> bool {
     let mut fits = true;
     if exponent == 0 {

@@ -61,10 +61,9 @@ pub use lease::{LEASE_MS, Lease};
 pub use summary::FileSummary;
 pub use sweep::{Sweeper, Swept};
 
-/// Name of this writer in the log.
 const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
 
-/// Number of log files read concurrently, and so held in memory.
+/// Number of log files that are read concurrently, each of which is held in memory.
 const READ_AHEAD: NonZero<usize> = NonZero::new(8).unwrap();
 
 /// A file that is in the store but not yet in the log.
@@ -95,7 +94,6 @@ pub struct StagedBlock {
 #[derive(Debug, Default)]
 pub struct Files {
     version: u64,
-    /// Files by day, then in the order of writes.
     list: Vec<LiveFile>,
     /// Deletes that were not applied to all files yet.
     pending: PendingDeletes,
@@ -156,7 +154,7 @@ impl Files {
     }
 }
 
-/// A table of one kind. Its methods block; see [`Location`].
+/// A table of one [`Kind`]. Its methods block, as those of [`Location`] do.
 #[derive(Debug)]
 pub struct Table {
     kind: &'static Kind,
@@ -181,7 +179,6 @@ struct Known {
 /// Maximum number of cached floodmarks. A rollup has one source for each day.
 const KNOWN_MAX: usize = 10_000;
 
-/// Memory of a cached floodmark.
 const KNOWN_BYTES: usize = 100;
 
 /// Memory of a table without its files: schema, and names of recent log files.
@@ -304,7 +301,7 @@ impl Table {
         Arc::clone(&lock(&self.snapshot))
     }
 
-    /// Keeps the newer of two snapshots, and returns its version.
+    /// Replaces the known snapshot if `snapshot` is newer. Returns the version known now.
     fn see(&self, snapshot: SnapshotRef) -> u64 {
         let mut known = lock(&self.snapshot);
         if snapshot.version() >= known.version() {
@@ -401,7 +398,7 @@ impl Table {
         TABLE_BYTES + files + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
     }
 
-    /// Bytes of the live files that were listed last. Does no I/O.
+    /// Bytes of the live files, as of the last time they were listed. Does no I/O.
     pub fn data_bytes(&self) -> u64 {
         lock(&self.files).as_ref().map_or(0, |files| files.data_bytes)
     }
@@ -430,7 +427,7 @@ impl Table {
         Staging { since: self.version(), lease: None }
     }
 
-    /// Finishes a file from [`Table::upload`].
+    /// Finishes an upload that [`Table::upload`] began, and returns the file for a commit.
     pub fn staged(&self, summary: FileSummary, upload: Upload) -> Result<StagedFile, TableError> {
         let (path, staging) = (upload.path().to_string(), upload.staging().clone());
         let len = upload.finish()?;

@@ -56,7 +56,7 @@ pub enum TableError {
          rewritten the files"
     )]
     TooManyDeletes { pending: usize },
-    /// The [`crate::Stop`] of the read was set.
+    /// The read was canceled by its [`crate::Stop`].
     #[error("the read was canceled: its result is no longer needed")]
     Canceled,
     #[error("cannot use table location {url:?}: {reason}")]
@@ -83,7 +83,7 @@ impl TableError {
         }
     }
 
-    /// True if other files can still be read.
+    /// True if the damage is limited to one file, so that a merge can go on without it.
     pub(crate) const fn is_of_one_file(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Missing { .. })
     }

@@ -3,7 +3,7 @@
 
 use crate::error::TableError;
 
-/// All places, in the order in which upkeep reaches them.
+/// Names of all places, in the order in which upkeep reaches them.
 #[cfg(test)]
 pub(crate) const PLACES: [&str; 13] = [
     "expired",

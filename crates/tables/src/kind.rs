@@ -46,8 +46,8 @@ pub struct Kind {
     pub version: u32,
     /// Columns in the order of the file.
     pub columns: &'static [Column],
-    /// Sort columns of a file. The first column is a text. The log keeps the bounds of this text, and compaction
-    /// divides large days by it.
+    /// Columns by which the rows of a file are sorted. The first is a text column: the log keeps its bounds for each
+    /// file, and compaction divides large days by it.
     pub sort_key: &'static [&'static str],
     /// Columns with the first and the last time of a row, which may be one column. The log keeps their bounds.
     pub time: [&'static str; 2],
@@ -66,7 +66,6 @@ pub enum MergePolicy {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Name of the column in Parquet and in the Delta table.
     pub name: &'static str,
     pub data_type: Type,
     /// True if a row may lack a value, as in all columns added after [`FIRST_VERSION`].
@@ -168,7 +167,7 @@ impl Kind {
         Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
     }
 
-    /// Column whose bounds are [`LiveFile::names`](crate::live_file::LiveFile::names).
+    /// First sort column, whose bounds are [`LiveFile::names`](crate::live_file::LiveFile::names).
     pub(crate) const fn leading(&self) -> &'static str {
         self.sort_key[0]
     }
@@ -193,7 +192,7 @@ impl Kind {
             .set_data_page_size_limit(PAGE_BYTES)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
             .set_statistics_enabled(EnabledStatistics::Page)
-            // the writer ends row groups by bytes, not by rows
+            // the writer closes row groups when they reach a size, whatever their number of rows
             .set_max_row_group_row_count(None)
             .set_key_value_metadata(Some(vec![KeyValue::new(FORMAT_KEY.into(), self.version.to_string())]));
         for (column, path) in self.columns.iter().flat_map(|c| c.paths().map(move |path| (c, path))) {

@@ -1,7 +1,7 @@
 use crate::date::Date;
 use model::TimeRange;
 
-/// A live file of a table, as the log lists it.
+/// A file that is part of the table, as the log lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveFile {
     /// Path in the table, percent-encoded.

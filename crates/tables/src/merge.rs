@@ -43,7 +43,7 @@ struct Source<R: Ranges> {
     /// Rows of the file; `None` at their end.
     run: Option<Run<R>>,
     row: Samples,
-    /// Number of samples of `row` that were already returned.
+    /// The caller has already got this many samples of `row`.
     at: usize,
     /// True if the cursor is on an unread row of the current series.
     more: bool,

@@ -52,7 +52,7 @@ pub(crate) use streamed_rows::DECODER_BYTES;
 pub struct ReadStats {
     /// Bytes fetched, without footers.
     pub bytes: u64,
-    /// Number of row groups that could not be excluded.
+    /// Number of row groups that were read because their statistics did not exclude them.
     pub row_groups: u64,
     /// Number of fully decoded rows.
     pub rows: u64,

@@ -47,7 +47,7 @@ use std::collections::BTreeMap;
 pub use deletes::{applied_deletes, apply_deletes};
 pub use run::{Rolled, RollupLimits, run};
 
-/// Version of the format. Rollups without a version count as 0.
+/// Version of the format of rollups. Rollups that say no version have version 0.
 const FORMAT: u64 = 3;
 
 /// The previous version, which does not record omitted series.
@@ -73,7 +73,6 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// All resolutions, the finest first.
     pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
 
     /// End of the bucket that contains `time_ms`. Like PromQL's windows, a bucket includes its end but not its start.
@@ -163,9 +162,9 @@ pub fn due(
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Days {
-    /// Days whose rollup covers all samples, except series recorded as omitted.
+    /// Days whose rollup has all samples, apart from those of series that it records as omitted.
     pub complete: Vec<Date>,
-    /// Days with an incomplete, outdated or differently formatted rollup.
+    /// Days whose rollup is incomplete, outdated, or in another format.
     pub others: Vec<Date>,
 }
 
@@ -195,12 +194,12 @@ fn source(date: Date) -> String {
 struct Floodmark(Option<u64>);
 
 impl Floodmark {
-    /// Floodmark of a day rolled up from files up to `sequence`.
+    /// Floodmark of a day that was rolled up when its files had sequences up to `sequence`.
     const fn made(sequence: u64) -> u64 {
         FORMAT << SEQUENCE_BITS | sequence
     }
 
-    /// Floodmark of a day with deletes up to `sequence`.
+    /// Floodmark of a day after a delete with this sequence, before the day is rolled up again.
     fn deleted(self, sequence: u64) -> u64 {
         let was_made =
             [FORMAT, FORMAT_SILENT, FORMAT_STALE].iter().any(|format| self.sequence_in(*format).is_some());
@@ -208,7 +207,7 @@ impl Floodmark {
         format << SEQUENCE_BITS | sequence.min(SEQUENCE_MAX)
     }
 
-    /// Sequence up to which the day was rolled up in this format.
+    /// If the day was rolled up in this format, the sequence up to which its files were included.
     fn sequence_in(self, format: u64) -> Option<u64> {
         let made = self.0.filter(|made| made >> SEQUENCE_BITS == format)?;
         Some(made & SEQUENCE_MAX)

@@ -19,10 +19,9 @@ use crate::read::{Cache, CachedFile, ReadStats, Select, WINDOW_BYTES};
 use model::{LabelsRef, Samples, SeriesKey};
 use std::sync::Arc;
 
-/// Minimum bytes fetched at once.
 const WINDOW_BYTES_MIN: usize = 16 << 10;
 
-/// Memory of a file beyond its share: name and labels.
+/// Memory of a file for its name and labels, besides its share of the limit.
 const FILE_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +118,7 @@ impl Scan {
         self.merge.read_all(samples)
     }
 
-    /// Like [`Scan::read`], for some samples at a time; `false` at the end.
+    /// Like [`Scan::read`], but appends only some of the samples. Returns `false` when none are left.
     pub fn read_some(&mut self, samples: &mut Samples) -> Result<bool, TableError> {
         self.merge.next_chunk(samples)
     }
@@ -129,12 +128,12 @@ impl Scan {
         self.merge.held_bytes()
     }
 
-    /// Returns one warning for each damaged file.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
     }
 
-    /// Warning that another program rewrote files and lost the order of writes.
+    /// Warning that the result may have old values, because another program rewrote files and lost the order of
+    /// writes.
     pub fn doubt(&self) -> Option<String> {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {

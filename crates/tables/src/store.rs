@@ -29,7 +29,7 @@ pub use names::FileStem;
 pub(crate) use readers::{Readers, Reading};
 pub use upload::{PART_BYTES, Staging, Upload};
 
-/// A store of local files for tests of power losses. `sync` makes folders durable.
+/// A store of local files for tests of power losses. `sync` stands in for the system call that makes a folder durable.
 pub fn local_files(
     sync: impl Fn(&std::path::Path) -> std::io::Result<()> + Send + Sync + 'static,
 ) -> Arc<DynObjectStore> {
@@ -48,9 +48,9 @@ pub struct Location {
     files: Option<DurableFiles>,
     /// True if another store wraps the local files ([`Self::with_store`]).
     is_wrapped: bool,
-    /// Running reads in this and all inner folders.
+    /// Reads that are running in this process, in this folder and all folders within it.
     readers: Arc<Readers>,
-    /// The folder that was opened: this folder or an ancestor.
+    /// The folder with which the location was opened: this folder, or one that contains it.
     root: Path,
     /// True if put-if-absent is known to work.
     is_exclusive: Arc<AtomicBool>,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Location {
     }
 }
 
-/// A URL without user, password and query.
+/// Writes a URL without user, password and query, which may be secret.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
     // a URL without a host has no user
@@ -79,7 +79,7 @@ pub fn check_url(url: &str) -> Result<(), TableError> {
 }
 
 fn parse(url: &str) -> Result<Url, TableError> {
-    // text that is not a URL may hold a secret
+    // if the text is not a URL, it may be a secret, and is not repeated
     let parsed = Url::parse(url)
         .map_err(|e| TableError::Location { url: "(not a URL)".into(), reason: e.to_string() })?;
     let bad = |reason: &str| Err(TableError::Location { url: shown(&parsed), reason: reason.into() });
@@ -166,7 +166,7 @@ impl Location {
         Ok(page.names())
     }
 
-    /// The same folder through a wrapped store, for tests.
+    /// The same folder, but with a store that wraps the present one, for tests.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
         let store = wrap(Arc::clone(&self.store));
@@ -250,7 +250,6 @@ impl Location {
         Ok(())
     }
 
-    /// Opens an object of known length.
     pub(crate) fn object(&self, relative: &str, len: u64) -> Result<StoredFile, TableError> {
         Ok(StoredFile { location: self.clone(), name: relative.into(), path: self.path(relative)?, len })
     }
@@ -273,7 +272,7 @@ impl Location {
     }
 }
 
-/// Collects the first `max` names after `after`.
+/// Collects names, and keeps the first `max` of those after `after`.
 #[derive(Debug)]
 struct Page<'a> {
     after: Option<&'a str>,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Maximum number of tombstones of a table. Each row is compared with each, which slows queries.
 pub const TOMBSTONES_MAX: usize = 64;
 
-/// Maximum bytes of one delete's selectors. A table's tombstones take at most 64 times as much, 1 MiB.
+/// Maximum size of one delete's selectors. With 64 tombstones, those of a table take at most 1 MiB.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
 /// Maximum size of one delete's compiled patterns. A regular expression may need a few hundred KiB.
@@ -70,7 +70,7 @@ impl Delete {
         self.selectors.iter().flatten().map(of).sum()
     }
 
-    /// Size of the compiled patterns, limited by [`PATTERN_BYTES_MAX`].
+    /// Memory of the compiled patterns, limited by [`PATTERN_BYTES_MAX`].
     pub(crate) fn pattern_bytes(&self) -> usize {
         self.selectors.iter().flatten().map(|m| size_of::<Matcher>() + m.pattern_bytes()).sum()
     }
@@ -158,7 +158,6 @@ impl Tombstone {
 pub struct Tombstones {
     /// Sequence of the last delete, complete or not; 0 if there was none.
     pub last: i64,
-    /// Tombstones, sorted by sequence.
     pub list: Vec<Tombstone>,
 }
 
@@ -192,7 +191,6 @@ impl Tombstones {
         json!({ "format": FORMAT, "version": version, "tombstones": tombstones }).to_string()
     }
 
-    /// Parses the output of [`Self::to_text`].
     pub(crate) fn parse(text: &[u8], last: i64) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         match value["format"].as_u64() {
@@ -210,7 +208,6 @@ impl Tombstones {
     }
 }
 
-/// Version of the text format.
 const FORMAT: u64 = 1;
 
 fn tombstone(value: &Value) -> Result<Tombstone, String> {
@@ -249,7 +246,6 @@ pub(crate) struct Mask {
 #[derive(Debug)]
 pub(crate) struct Masking {
     mask: Arc<Mask>,
-    /// Labels of the last row's series.
     labels: Vec<u8>,
     /// Hidden ranges, ascending and disjoint.
     hidden: Vec<TimeRange>,
@@ -296,7 +292,7 @@ impl Masking {
         self.hidden.iter().any(|hidden| hidden.overlaps(&span))
     }
 
-    /// Drops hidden samples from `from` on.
+    /// Removes the hidden samples from those at position `from` and later.
     pub(crate) fn cut(&self, samples: &mut Samples, from: usize) {
         for hidden in &self.hidden {
             let times = &samples.timestamps[from..];
@@ -312,7 +308,7 @@ impl Masking {
     }
 }
 
-/// Joins overlapping or adjacent ranges.
+/// Sorts ranges, and joins those that overlap or are adjacent.
 fn join(ranges: &mut Vec<TimeRange>) {
     ranges.retain(|range| range.start_ms <= range.end_ms);
     ranges.sort_unstable_by_key(|range| range.start_ms);

@@ -13,7 +13,7 @@ use crate::store::FileStem;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Maximum number of damaged files remembered. Beyond it, the first are retried.
+/// Maximum number of damaged files that are remembered. If there are more, some are forgotten, and tried again.
 const DAMAGED_MAX: usize = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,8 @@ pub struct Now {
     pub steady_ms: i64,
 }
 
-/// Maximum number of versions remembered. With more of them, the log is cleaned later.
+/// Maximum number of table versions that are remembered. If there are more within the grace period, the log is cleaned
+/// later.
 const SEEN_MAX: usize = 1000;
 
 /// Intervals and ages at which each step is due.
@@ -39,7 +40,6 @@ pub struct Policy {
     /// Grace period for unneeded files and log entries. Must be longer than any query, and than the time from staging
     /// to commit.
     pub grace_ms: i64,
-    /// Interval between sweeps.
     pub sweep_every_ms: i64,
     /// Number of versions between checkpoints.
     pub checkpoint_every: u64,
@@ -92,7 +92,7 @@ pub enum Done {
     Clean,
     /// Number of completed deletes.
     Deleted(usize),
-    /// Another program was faster, or the caller stopped the job.
+    /// Nothing was changed, because another program was faster or the caller stopped the job.
     Abandoned,
     /// The damaged file is skipped from now on; see [`Upkeep::damaged`].
     Damaged(String),
@@ -120,7 +120,7 @@ impl Upkeep {
         Self::default()
     }
 
-    /// Due steps, in order.
+    /// Returns the steps that are due, in the order in which to run them.
     pub fn plan(&mut self, table: &Table, now: Now, policy: &Policy) -> Result<Vec<Step>, TableError> {
         table.refresh()?;
         let files = table.files()?;
@@ -230,7 +230,7 @@ impl Upkeep {
         }
     }
 
-    /// Latest version older than the grace period. Reads of earlier versions have ended.
+    /// Latest version that is older than the grace period, so that no read of an earlier version is still running.
     fn settled(&mut self, version: u64, steady_ms: i64, grace_ms: i64) -> Option<u64> {
         if self.seen.back().is_none_or(|(last, _)| *last < version) {
             self.seen.push_back((version, steady_ms));

@@ -35,7 +35,7 @@ const BATCH_SAMPLES: usize = 32 << 10;
 /// Maximum number of files open at a time.
 pub const OPEN_DATES_MAX: usize = 400;
 
-/// Memory of an open file beyond its own accounting.
+/// Memory of an open file that its writer does not count.
 const OPEN_FILE_BYTES: usize = 16 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ pub struct WriteLimits {
 }
 
 impl WriteLimits {
-    /// Maximum number of files open at a time, within the memory limit.
+    /// Maximum number of files open at a time, as far as the memory limit permits them.
     pub(crate) fn open_max(&self) -> usize {
         (self.open_bytes / OPEN_FILE_BYTES).clamp(2, OPEN_DATES_MAX)
     }
@@ -120,7 +120,7 @@ pub struct FileWriter<W: Sink> {
     columns: Columns,
     summary: FileSummary,
     row_group_bytes: usize,
-    /// Labels of the last row, to check the order.
+    /// Labels of the last row, to check that rows come in order.
     last: Vec<u8>,
 }
 
@@ -199,7 +199,6 @@ impl<W: Sink> FileWriter<W> {
         self.encoder.flush().map_err(TableError::Write)
     }
 
-    /// Memory of writer and sink.
     pub fn held_bytes(&self) -> usize {
         self.encoder.memory_size() + self.columns.memory_bytes() + self.encoder.inner().sink.held_bytes()
     }
@@ -208,7 +207,6 @@ impl<W: Sink> FileWriter<W> {
         self.encoder.bytes_written() + self.encoder.in_progress_size()
     }
 
-    /// Finishes the file. Returns its summary and the sink.
     pub fn finish(mut self) -> Result<(FileSummary, W), TableError> {
         self.encode()?;
         let Counted { sink, bytes } = self.encoder.into_inner().map_err(TableError::Write)?;
@@ -232,7 +230,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Self { kind, limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
     }
 
-    /// Adds a stretch, which may span days, in the order of [`FileWriter::push`].
+    /// Adds a stretch, which may span several days. The order of stretches is that of [`FileWriter::push`].
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
         for (date, part) in stretch.days() {
             let file = self.file(date)?;
@@ -272,13 +270,13 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(())
     }
 
-    /// Drops the files of a day that were not taken yet.
+    /// Drops the files of a day, except those that the caller has already taken.
     pub(crate) fn abandon(&mut self, date: Date) {
         self.open.remove(&date);
         self.finished.retain(|(summary, _)| summary.date != date);
     }
 
-    /// Number of files that were not taken yet.
+    /// Number of files that the caller has not taken yet.
     pub(crate) fn files(&self) -> usize {
         self.open.len() + self.finished.len()
     }
@@ -291,7 +289,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Finishes the open files. Returns all untaken files.
+    /// Finishes the open files. Returns all files that the caller has not taken yet.
     pub fn finish(mut self) -> Result<Vec<(FileSummary, W)>, TableError> {
         self.end()
     }

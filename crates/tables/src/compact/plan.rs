@@ -75,9 +75,9 @@ impl Unit<'_> {
     }
 }
 
-/// Splits the `own` files into runs, each of which one job may merge. A run ends where one of the `others` may have
-/// the same series and was written between two of its units: a merge across this file would give older samples a later
-/// place in the order of writes, and they would override the file's samples.
+/// Splits the `own` files into runs, each of which one job may merge. A run ends at a file of `others` that was
+/// written between two units and may have the same series: a merge across it would move older samples behind it in the
+/// order of writes, and they would override its samples.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let range = NameRange::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| range.overlaps(o)).map(|o| o.rank()).collect();
@@ -148,7 +148,7 @@ impl Planner<'_> {
         units.iter().take_while(fits).count()
     }
 
-    /// True if a result of `bytes` is cut at the names in `cuts`. Small results are not cut.
+    /// True if a result of `bytes` is large enough to be cut at the names in `cuts`.
     fn is_cut(&self, bytes: u64) -> bool {
         let parts = self.cuts.len() as u64 + 1;
         parts > 1
@@ -172,7 +172,8 @@ impl Planner<'_> {
         job
     }
 
-    /// Number of leading units to merge on a past day: all that fit, if they justify rewriting the largest.
+    /// Number of leading units to merge on a past day. These are all units that fit into a job, or none if their bytes
+    /// do not justify rewriting the largest of them.
     fn choose_over(&self, units: &[Unit<'_>]) -> usize {
         let len = self.reach(units).max(1);
         let run = &units[..len];

@@ -28,7 +28,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Makes one range for each file of at least `large_bytes` that does not overlap with others.
+    /// Makes a range for each file of at least `large_bytes`. Of files that overlap, only one gets a range.
     pub(super) fn of(day: &[LiveFile], large_bytes: u64) -> Self {
         let large = day.iter().filter(|f| f.bytes >= large_bytes);
         let mut large: Vec<(&str, &str)> = large.filter_map(names).collect();

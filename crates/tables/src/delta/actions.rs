@@ -169,7 +169,7 @@ pub(super) fn only(
     Ok((FilteredEngineData::try_new(data, keep)?, files))
 }
 
-/// True if `row` is selected. Rows beyond the end of a selection are selected.
+/// True if the row is part of the selection, which may be shorter than the batch: rows beyond its end are selected.
 fn selected(selection: &[bool], row: usize) -> bool {
     selection.get(row).copied().unwrap_or(true)
 }

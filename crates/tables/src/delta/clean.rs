@@ -12,8 +12,8 @@ use crate::read::Depth;
 /// Maximum number of entries deleted in one call.
 const CLEANED_MAX: usize = 10_000;
 
-/// Number of checkpoints that a log keeps, with all entries after the earlier one. The earlier checkpoint is used if the
-/// later one is damaged.
+/// Number of checkpoints that a cleaned log still has. All entries after the first of them are kept too, because the
+/// first is used if the second is damaged.
 const KEPT: usize = 2;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -48,7 +48,7 @@ pub(super) fn check(kind: &Kind, snapshot: &Snapshot) -> Result<(), String> {
     Ok(())
 }
 
-/// Columns that a table of an earlier version lacks.
+/// Columns that the table does not have yet, because it was created by an earlier version.
 pub(super) fn missing(kind: &Kind, snapshot: &Snapshot) -> Vec<StructField> {
     let found = snapshot.schema();
     kind.columns.iter().filter(|column| found.field(column.name).is_none()).map(field).collect()

@@ -45,10 +45,9 @@ pub(super) struct Change<'a> {
     data_change: bool,
     removed: &'a [LiveFile],
     added: Vec<(&'a StagedFile, i64)>,
-    /// Minimum sequence of the added files.
+    /// The added files get at least this sequence.
     next_from_ms: Option<i64>,
     floodmarks: BTreeMap<String, u64>,
-    /// New list of pending deletes, if changed.
     pending: Option<PendingDeletes>,
 }
 
@@ -65,7 +64,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// A new list of pending deletes, with the `floodmarks` that refer to it.
+    /// Replaces the list of pending deletes, and moves the `floodmarks` that refer to it.
     pub(super) const fn of_tombstones(floodmarks: BTreeMap<String, u64>, pending: PendingDeletes) -> Self {
         Self {
             operation: UpdateTableOperation::Write,

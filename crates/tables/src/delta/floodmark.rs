@@ -24,11 +24,10 @@ use crate::error::TableError;
 use delta_kernel::snapshot::SnapshotRef;
 use std::collections::BTreeMap;
 
-/// Progress of a source's data into a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Floodmark {
     pub upto: u64,
-    /// Steps with descending offsets beyond `upto`, and with ascending days.
+    /// Steps whose offsets are greater than `upto`. Their offsets descend while their days ascend.
     steps: Vec<Step>,
 }
 
@@ -76,7 +75,7 @@ impl Floodmark {
             let Some(step_upto) = table.floodmark(snapshot, &upto_id)? else {
                 return Ok(Read { upto, floodmark, noted });
             };
-            // a step's offset and day are written together
+            // a commit writes the offset and the day of a step together
             let through = table.floodmark(snapshot, &through_id)?.unwrap_or(0);
             if step_upto > floodmark.upto {
                 floodmark.step(step_upto, Date(i32::try_from(through).unwrap_or(i32::MAX)));
@@ -90,7 +89,7 @@ impl Floodmark {
 pub(super) struct Read {
     upto: Option<u64>,
     floodmark: Floodmark,
-    /// Number of steps in the log, including void steps.
+    /// Number of steps in the log. It includes void steps, which the floodmark has passed.
     noted: usize,
 }
 

@@ -29,10 +29,10 @@ const PULSE: &str = "pulse-";
 
 const PULSE_MS: i64 = 60_000;
 
-/// An unchanged pulse counts as dead after ten intervals.
+/// A writer counts as dead when its pulse has not changed for this time, in which a living writer rewrites it ten
+/// times.
 pub const LEASE_MS: i64 = 10 * PULSE_MS;
 
-/// A writer's lease on the files that it stages.
 #[derive(Debug)]
 pub struct Lease {
     location: Location,
@@ -103,14 +103,14 @@ pub(super) struct Leases {
     seen: HashMap<String, Seen>,
 }
 
-/// A pulse, and the time since which it is unchanged.
+/// The last pulse seen, and the time since which it has not changed.
 #[derive(Debug)]
 struct Seen {
     pulse: Option<Stamp>,
     since_ms: i64,
 }
 
-/// Modification time and ETag of an object version.
+/// Modification time and ETag of an object, which change whenever it is rewritten.
 type Stamp = (i64, Option<String>);
 
 /// Names of the leases that were still alive when a sweeper looked.

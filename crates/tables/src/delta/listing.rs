@@ -12,12 +12,12 @@ use serde_json::Value;
 
 pub(super) const FOLDER: &str = "_delta_log";
 
-/// File that names the last checkpoint. It saves a longer listing.
+/// Names the last checkpoint, so that readers need not list all log files.
 pub(super) const HINT: &str = "_last_checkpoint";
 
 const VERSION_DIGITS: usize = 20;
 
-/// Length of the UUID in some engines' checkpoint names.
+/// Some engines put a UUID of this length into the names of checkpoints.
 const UUID_LEN: usize = 36;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl std::fmt::Display for Gap {
 
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// Sorted by version, then by name.
+    /// Log files, sorted by version, then by name.
     files: Vec<LogFile>,
     hint: Hint,
     is_empty: bool,
@@ -100,7 +100,7 @@ impl Listing {
         })
     }
 
-    /// Lists the files after a version, without the hint.
+    /// Lists only the log files after a version, and does not read the hint.
     pub(super) fn after(location: &Location, version: u64) -> Result<Self, TableError> {
         let (folder, store) = (location.path(FOLDER)?, location.finished_files());
         let entry = location.path(&format!("{FOLDER}/{version:020}.json"))?;
@@ -154,7 +154,7 @@ impl Listing {
         })
     }
 
-    /// First unusable entry after `checkpoint`, or of all entries.
+    /// First entry after `checkpoint` that is missing or empty. Without a checkpoint, all entries are examined.
     pub(super) fn gap(&self, checkpoint: Option<u64>) -> Option<Gap> {
         let first = checkpoint.map_or(0, |version| version + 1);
         let mut next = first;
@@ -184,7 +184,7 @@ impl Listing {
 }
 
 impl Part {
-    /// Number of files that make up the checkpoint; 1 for an entry or a checksum.
+    /// Number of files that make up this checkpoint. Entries and checksums are single files.
     const fn files(self) -> u64 {
         match self {
             Self::Checkpoint(files) => files,

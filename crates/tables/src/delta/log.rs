@@ -22,7 +22,7 @@ impl Table {
     pub fn checkpoint(&self) -> Result<(), TableError> {
         let (_, snapshot) = self.reading(|| self.snapshot().checkpoint(&self.engine, None))?;
         self.checkpointed.fetch_max(snapshot.version(), Ordering::Relaxed);
-        // With floodmarks and file counts in a checksum file, tables open without a replay.
+        // a checksum file has floodmarks and file counts, so that tables open without replaying the log
         let (_, snapshot) = self.reading(|| snapshot.write_checksum(&self.engine))?;
         self.see(snapshot);
         Ok(())
@@ -36,7 +36,7 @@ pub(super) fn create(
     engine: &dyn Engine,
 ) -> Result<Option<Loaded>, TableError> {
     location.check_exclusive()?;
-    // the library needs the folder
+    // the library fails if the folder is missing
     location.create_folder()?;
     let error = |e| failure::of(location, e);
     let columns = columns::columns(kind).map_err(error)?;

@@ -18,25 +18,24 @@ use model::SeriesKey;
 use object_store::ObjectStoreExt;
 use std::sync::Arc;
 
-/// The name of no real source: its floodmark is the number of the current list of deletes.
+/// Name under which the log stores the number of the current list of deletes, as if it were a source's floodmark.
 pub(super) const LIST: &str = "floodmark/tombstones";
 
-/// The name of no real source: its floodmark is the sequence of the last delete.
+/// Name under which the log stores the sequence of the last delete, as if it were a source's floodmark.
 pub(super) const LAST: &str = "floodmark/deleted";
 
 const PREFIX: &str = "tombstones-";
 
-/// The tombstones of one version.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingDeletes {
     pub(super) number: u64,
-    /// True for a rollup, whose series are statistics of the series that deletes select.
+    /// True for a rollup table. Its series are statistics of the series that deletes select.
     pub(super) is_rollup: bool,
     pub(super) all: Arc<Tombstones>,
 }
 
 impl PendingDeletes {
-    /// Path of the list; `None` if empty.
+    /// Path of the object with the list, or `None` if the list is empty.
     pub(super) fn path(&self) -> Option<String> {
         (self.number != 0).then(|| path(self.number))
     }
@@ -56,8 +55,8 @@ pub(super) fn number_of(text: &[u8]) -> u64 {
     (SeriesKey::of(text, 0).0 as u64 >> 1).max(1)
 }
 
-/// Reads the tombstones of a version, whose floodmarks `floodmark` looks up. If `known` is the same list, it is
-/// returned without reading.
+/// Reads the tombstones of a version. `floodmark` looks up a floodmark in this version. If `known` is the same list,
+/// it is returned without reading.
 pub(super) fn load(
     location: &Location,
     floodmark: impl Fn(&str) -> Result<Option<u64>, TableError>,

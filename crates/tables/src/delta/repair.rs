@@ -17,7 +17,6 @@ use crate::store::Location;
 
 const DAMAGED: &str = "_damaged-";
 
-/// A damaged checkpoint file, and the reason.
 struct Damaged<'a> {
     file: &'a LogFile,
     reason: String,
@@ -43,7 +42,7 @@ pub(super) fn repair(
     }
     let found = match damaged.first() {
         Some(Damaged { file, reason }) => Some((file.name.as_str(), reason.clone())),
-        // the hint's checkpoint may be newer than the listing
+        // the hint may name a checkpoint that was written after the listing
         None if listing.wrong_hint().is_some() => {
             Listing::read(location)?.wrong_hint().map(|reason| (HINT, reason))
         }
@@ -60,7 +59,7 @@ pub(super) fn repair(
             None => Ok(Mended { checkpoint, any: false }),
         };
     };
-    // the hint is deleted first, because it leads readers to the checkpoint
+    // the hint is deleted first, because it would still lead readers to the renamed checkpoint
     location.delete(&location.path(&format!("{FOLDER}/{HINT}"))?)?;
     let aside = damaged.iter().map(|damaged| put_aside(location, damaged.file));
     let aside = aside.collect::<Result<Vec<_>, _>>()?;

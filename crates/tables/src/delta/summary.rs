@@ -1,7 +1,7 @@
 use crate::date::Date;
 use model::TimeRange;
 
-/// Facts about a finished file, known without opening it.
+/// Facts about a finished file that are known without opening it, for example for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSummary {
     pub date: Date,

@@ -36,7 +36,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The name of no real source: its floodmark is the version of the last sweep's log entry.
+/// Name under which the log stores the version of the last sweep's entry, as if it were a source's floodmark.
 pub(super) const SWEPT: &str = "floodmark/swept";
 
 /// Maximum number of tracked dead files. Later sweeps find the others.
@@ -57,7 +57,7 @@ struct Dead {
     since_ms: i64,
     /// Modification time by the store's clock. A file that is still being written is not dead.
     modified_ms: i64,
-    /// First version without the file. Readers of earlier versions may need it.
+    /// First version of the table without the file. Running reads of earlier versions may still need the file.
     version: u64,
 }
 

@@ -22,11 +22,10 @@ pub(crate) struct Run<R: Ranges> {
     state: State<R>,
     kind: &'static Kind,
     select: Arc<Select>,
-    /// Samples that tombstones hide.
     mask: Option<Arc<Mask>>,
     window_bytes: usize,
     share_bytes: usize,
-    /// Rows read ahead; the first is the current one.
+    /// Rows that were read ahead. The first of them is the current row.
     ahead: VecDeque<Row>,
     ahead_bytes: usize,
     /// Position after the last row read.
@@ -96,7 +95,6 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Omits the samples that the mask hides.
     #[must_use]
     pub(crate) fn masked(self, mask: Option<Arc<Mask>>) -> Self {
         Self { mask, ..self }
@@ -153,7 +151,7 @@ impl<R: Ranges> Run<R> {
         Ok(Cursor::resume(file, footer, select, self.window_bytes, bookmark).masked(self.mask.clone()))
     }
 
-    /// Reads ahead as many rows as fit, from the current row on, and closes the file.
+    /// Reads ahead from the current row on, as many rows as fit into the share, and closes the file.
     fn read_ahead(&mut self) -> Result<bool, TableError> {
         let State::Open(mut cursor, _) = std::mem::replace(&mut self.state, State::Over) else {
             panic!("BUG: rows are read ahead from a closed file");

@@ -9,7 +9,6 @@ pub(crate) const GROUP: usize = 32;
 /// Number of bytes from which a number is extracted.
 const WORD: usize = 16;
 
-/// Maximum width of a number, in bits.
 const WIDTH_MAX: u8 = 64;
 
 pub(crate) const fn group_bytes(width: u8) -> usize {

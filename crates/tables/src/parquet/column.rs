@@ -22,9 +22,8 @@ const UNKNOWN: Damage = "a value is not in its dictionary";
 pub(crate) struct Chunk {
     /// All pages of the column.
     pub(crate) bytes: Bytes,
-    /// Number of rows of the row group.
     pub(crate) rows: usize,
-    /// Number of values and nulls of the column.
+    /// Number of values of the column, including nulls.
     pub(crate) levels: usize,
 }
 
@@ -73,7 +72,7 @@ impl Chunk {
         self.optional(delta)
     }
 
-    /// Decodes nullable integers from a dictionary.
+    /// Decodes a nullable column of integers that has a dictionary.
     pub(crate) fn optional_ints(&self) -> Result<Vec<Option<i64>>, Damage> {
         let mut dictionary = Vec::new();
         self.optional(|page, len, out| {
@@ -222,14 +221,14 @@ impl Texts {
         self.ends.len()
     }
 
-    /// Returns the text of a code, which is valid UTF-8.
+    /// String with this code. It is valid UTF-8.
     pub(crate) fn text(&self, code: u32) -> &[u8] {
         let code = code as usize;
         let start = code.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.bytes[start..self.ends[code] as usize]
     }
 
-    /// Returns all texts in the order of their codes.
+    /// Stored strings in the order of their codes.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: text is not UTF-8");
         (0..self.len() as u32).map(text)
@@ -279,7 +278,7 @@ impl Texts {
     }
 }
 
-/// Passes `len` length-prefixed texts to `each`.
+/// Passes `len` strings to `each`. In the bytes, each string is preceded by its length.
 fn each_text(
     mut bytes: &[u8],
     len: usize,
@@ -291,7 +290,7 @@ fn each_text(
     Ok(())
 }
 
-/// Reads levels that are 0 or 1.
+/// Decodes levels that are only 0 or 1, and so need one bit each.
 fn flags(bytes: &[u8], len: usize, out: &mut Vec<u32>) -> Result<(), Damage> {
     out.clear();
     rle::decode(bytes, 1, len, out).ok_or(LEVELS)

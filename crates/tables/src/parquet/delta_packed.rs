@@ -36,9 +36,8 @@ pub(crate) struct Packed {
     len: usize,
     /// Number of values in a miniblock.
     miniblock: usize,
-    /// Number of miniblocks in a block.
     miniblocks: usize,
-    /// True if no block was dropped.
+    /// True if the page still has all its blocks.
     whole: bool,
 }
 
@@ -124,12 +123,13 @@ impl Packed {
         Self { bytes: bytes.into(), blocks, whole: false, ..self }
     }
 
-    /// True if no block of `range` was dropped.
+    /// True if the page still has all blocks with values in `range`.
     pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         self.whole || self.blocks[self.blocks_of(range)].iter().all(|block| block.at != LEFT_OUT)
     }
 
-    /// Adds up the differences of the block at `at`. Returns the block's end.
+    /// Adds the differences of the block at `at` to `value`, and passes them to `see`. Returns the offset of the
+    /// block's end.
     fn walk(
         &self,
         at: u32,
@@ -218,7 +218,7 @@ impl Packed {
     /// Narrows `range`, in which values ascend, to values between `from` and `to`, rounded to whole blocks.
     pub(crate) fn narrow(&self, range: Range<usize>, from: i64, to: i64) -> Range<usize> {
         let size = self.miniblock * self.miniblocks;
-        // block b follows value b * size
+        // the first value of block b comes after value b * size of the page
         let known = range.start.div_ceil(size)..range.end.div_ceil(size).min(self.blocks.len());
         let Some(blocks) = self.blocks.get(known.clone()) else { return range };
         let below = blocks.partition_point(|b| b.before < from);

@@ -16,7 +16,6 @@ use zstd::bulk::Decompressor;
 /// Decompressed size above which a page counts as damaged. A writer exceeds its own limit by at most one row of a day.
 const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 
-/// Maximum nesting of structs in a header.
 const THRIFT_DEPTH_MAX: usize = 8;
 
 pub(crate) const DATA_PAGE: i64 = 0;
@@ -26,7 +25,7 @@ pub(crate) type Damage = &'static str;
 
 pub(crate) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
 
-/// Takes bytes that are preceded by their length.
+/// Takes a string of bytes off the front, which is preceded by its length in four bytes.
 pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
@@ -43,7 +42,7 @@ thread_local! {
 pub(crate) struct Unpacked {
     pub(crate) header: Header,
     pub(crate) bytes: Vec<u8>,
-    /// Offset of the part of `bytes` that was not taken yet.
+    /// Offset in `bytes` up to which they were used.
     pub(crate) at: usize,
 }
 

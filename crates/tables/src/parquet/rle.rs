@@ -11,7 +11,6 @@ use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint;
 
-/// Maximum width of a number, in bits.
 const WIDTH_MAX: u8 = 32;
 
 /// Appends `len` dictionary indexes; `None` if there are fewer.
@@ -46,7 +45,7 @@ pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     Some(sum)
 }
 
-/// Passes the runs of `len` numbers to `each`, with the number of values in each run.
+/// Splits `len` encoded numbers into runs, and passes each run to `each` with the number of its values.
 fn each_run<'a>(
     mut bytes: &'a [u8],
     width: u8,
@@ -146,7 +145,8 @@ enum Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Takes a run off the front, with its number of values.
+    /// Takes the first run off `bytes`. Also returns the number of its values, which may be more than are left in the
+    /// page.
     fn take(bytes: &mut &'a [u8], width: u8) -> Option<(Self, usize)> {
         if width > WIDTH_MAX {
             return None;

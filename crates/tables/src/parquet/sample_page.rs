@@ -18,11 +18,11 @@ pub struct SamplePage {
 enum Values {
     Integers(Packed),
     Floats(Box<[f64]>),
-    /// Indexes into a dictionary, which is an open page.
+    /// Indexes into the column's dictionary, which is itself an open page.
     Coded(Indexes, Arc<SamplePage>),
 }
 
-/// Contents of a page according to the row-group index.
+/// What the row-group index says about a page, to which its contents must conform.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// Number of values and nulls.
@@ -113,7 +113,7 @@ impl SamplePage {
         }
     }
 
-    /// True if the page has `len` floats, or `len` integers if `floats` is false.
+    /// True if the page has `len` values of the wanted type: floats, or integers if `floats` is false.
     pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
@@ -139,7 +139,7 @@ impl SamplePage {
     }
 }
 
-/// Checks that each row's times ascend from its start to its end.
+/// Checks a page of timestamps against the row-group index: each row's times must ascend from its start to its end.
 struct Ascending<'a> {
     /// Rows whose last timestamp was not checked yet.
     rows: &'a [(usize, i64, i64)],
@@ -190,7 +190,6 @@ impl Ascending<'_> {
         }
     }
 
-    /// Number of timestamps left in the row.
     fn left(&self) -> usize {
         self.rows[0].0 - self.at
     }

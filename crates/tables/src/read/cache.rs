@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory of an entry without its content.
+/// Estimated memory of a cache entry besides its content.
 const ENTRY_BYTES: usize = 200;
 
-/// Memory of a small file's footer with page indexes.
+/// Estimated memory of a small file's footer, including its page indexes.
 const FOOTER_BYTES: usize = 16 << 10;
 
 /// Cache that all tables share.
@@ -26,7 +26,7 @@ pub struct Cache {
 #[derive(Debug, Default)]
 struct Inner {
     entries: HashMap<Key, Entry>,
-    /// Keys by the time of their last use.
+    /// Keys in the order of their last use, by the value that `clock` had then.
     by_use: BTreeMap<u64, Key>,
     clock: u64,
     stats: CacheStats,
@@ -80,7 +80,7 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a file through the cache. `files` is the number of files read together.
+    /// Opens a file through the cache. The caller reads `files` files together, which must share the cache.
     pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
         CachedFile {
             name: file.full_path().into(),

@@ -31,7 +31,7 @@ pub struct Cursor<R: Ranges> {
     footer: Arc<Footer>,
     select: Arc<Select>,
     window_bytes: usize,
-    /// Row groups to read, with the rows that may match; `None` before the first row.
+    /// Row groups that are still to be read, each with the rows that may match. `None` before the first row.
     groups: Option<VecDeque<(usize, Vec<Range<usize>>)>>,
     part: Part,
     order: Order,
@@ -75,7 +75,7 @@ impl Bookmark {
         self.last.as_ref().map_or(0, |(labels, _)| labels.len())
     }
 
-    /// Removes rows before the bookmark.
+    /// Removes the rows before the bookmark from the rows to read.
     fn cut(&self, mut groups: VecDeque<(usize, Vec<Range<usize>>)>) -> VecDeque<(usize, Vec<Range<usize>>)> {
         groups.retain(|(group, _)| *group >= self.group);
         if let Some((group, rows)) = groups.front_mut()
@@ -135,7 +135,6 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Omits the samples that the mask hides.
     #[must_use]
     pub(crate) fn masked(mut self, mask: Option<Arc<Mask>>) -> Self {
         self.masking = mask.map(|mask| Box::new(Masking::new(mask)));
@@ -445,7 +444,8 @@ impl<R: Ranges> Cursor<R> {
     }
 }
 
-/// Returns the cached index, or a new index if it pays off and fits. `rows` are the rows to read.
+/// Returns the cached index of a row group, or builds one if that pays off for reading `rows` and the index fits into
+/// the cache.
 pub(super) fn row_group_index(
     file: &dyn Ranges,
     footer: &Footer,

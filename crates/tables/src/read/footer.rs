@@ -22,7 +22,6 @@ const FILE_BYTES_MIN: u64 = 12;
 /// Maximum number of requests for a footer: its length, its bytes, the page indexes.
 const REQUESTS_MAX: usize = 8;
 
-/// Footer of a file, needed by every read.
 #[derive(Debug, Clone)]
 pub struct Footer {
     pub(super) metadata: ArrowReaderMetadata,

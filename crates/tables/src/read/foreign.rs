@@ -38,18 +38,16 @@ const WINDOW_ROWS: u64 = 4096;
 /// Maximum number of rows decoded together, whose labels are held in memory.
 const BATCH_ROWS: usize = 512;
 
-/// Minimum memory for the rows of a pass.
+/// A pass may use at least this much memory for rows.
 const PASS_BYTES_MIN: usize = 1 << 20;
 
-/// Memory of a series, without labels and rows.
 const SERIES_BYTES: usize = 128;
-/// Memory of a row in a pass.
 const ROW_BYTES: usize = size_of::<RowPosition>();
 
 /// Maximum number of overlapping rows held in memory.
 const CHAIN_ROWS_MAX: usize = 10_000;
 
-/// Maximum bytes fetched at once without a page index.
+/// Maximum size of a row group without a page index, because all of it is fetched at once.
 const UNPAGED_BYTES_MAX: u64 = 256 << 20;
 
 /// Labels, compared in table order.
@@ -185,7 +183,7 @@ impl Foreign {
         self.series.iter().map(series).sum::<usize>() + chains.map(chain).sum::<usize>()
     }
 
-    /// Reads the keys of all rows, and keeps as many of the next series as fit.
+    /// Reads the key columns of all rows, and keeps the next series: as many as fit into memory.
     fn pass(
         &mut self,
         file: &dyn Ranges,
@@ -418,7 +416,6 @@ fn each_batch(
     Ok(())
 }
 
-/// Converts a batch to the kind's types.
 fn convert(kind: &Kind, file: &str, batch: &RecordBatch) -> Result<RecordBatch, TableError> {
     let damaged = |e| TableError::damaged(file, e);
     let options = CastOptions { safe: false, ..CastOptions::default() };

@@ -21,25 +21,26 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct RowGroupIndex {
     names: Vec<Name>,
-    /// Label pairs in canonical form, and the end of each pair.
+    /// Label pairs in canonical form, and where each of them ends.
     texts: Box<[u8]>,
     text_ends: Box<[u32]>,
-    /// Rows of each pair, ascending.
+    /// For each label pair, the rows that have it, ascending.
     postings: Box<[u32]>,
     posting_ends: Box<[u32]>,
-    /// Pairs of each row, ascending.
+    /// For each row, the numbers of its label pairs, ascending.
     pairs: Box<[u32]>,
     pair_ends: Box<[u32]>,
     keys: Box<[SeriesKey]>,
     spans: Box<[TimeRange]>,
-    /// Number of samples up to the end of each row: of all samples, and of samples in decimal form.
+    /// For each row, the number of samples up to its end: of all samples, and of those in decimal form.
     samples_ends: Box<[u32]>,
     decimals_ends: Box<[u32]>,
     /// Exponent of each row, or [`FLOATS`].
     exponents: Box<[u8]>,
     /// Number added to the mantissas of each row.
     bases: Box<[i64]>,
-    /// Range that all rows overlap.
+    /// Range between the latest start and the earliest end of a row. A selection that overlaps with this range
+    /// overlaps with every row.
     common: TimeRange,
 }
 
@@ -137,7 +138,7 @@ impl RowGroupIndex {
         Ok(rows)
     }
 
-    /// Rows that pass the matcher; `None` for all.
+    /// Rows that pass the matcher. `None` if no row fails.
     fn matching(&self, matcher: &Matcher, stop: &Stop) -> Result<Option<Vec<u32>>, TableError> {
         let test = |value: &str| (matcher.test)(value);
         if !test("") {
@@ -235,7 +236,7 @@ impl RowGroupIndex {
     }
 }
 
-/// Range of part `i`, given the ends of all parts.
+/// Range of the i-th part of an array. `ends` has the ends of all parts.
 fn part(ends: &[u32], i: usize) -> Range<usize> {
     i.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[i] as usize
 }
@@ -245,7 +246,7 @@ fn both(a: &[u32], b: &[u32]) -> Vec<u32> {
     let mut rest = many;
     let mut kept = Vec::with_capacity(few.len());
     for row in few {
-        // long gaps are skipped in doubling steps
+        // a long gap is skipped in steps that double
         let mut step = 1;
         while step < rest.len() && rest[step] < *row {
             step *= 2;

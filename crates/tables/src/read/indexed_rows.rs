@@ -18,7 +18,7 @@ pub(super) struct IndexedRows {
     index: Arc<RowGroupIndex>,
     /// Wanted rows, ascending.
     rows: Vec<u32>,
-    /// Number of rows returned.
+    /// Number of rows that were returned, including the current one.
     next: usize,
     /// Number of rows whose pages are open.
     ready: usize,
@@ -35,7 +35,7 @@ const FLOATS: usize = 2;
 
 #[derive(Debug)]
 struct Column {
-    /// Index of the column among all leaves.
+    /// Position of the column among all leaf columns of the file.
     leaf: usize,
     pages: Vec<PagePlace>,
     /// Ratio of an open page's memory to its size in the file, estimated from the whole column.
@@ -56,7 +56,7 @@ struct PagePlace {
 struct Missing {
     column: usize,
     page: usize,
-    /// True if the cached page lacks needed blocks.
+    /// True if the page is cached, but without the blocks that are needed now.
     partly: bool,
 }
 
@@ -147,7 +147,8 @@ impl IndexedRows {
         Ok(())
     }
 
-    /// Pages of the next rows by column: as many as fit, but at least those of one row.
+    /// Numbers of the pages that the next rows need in each column. As many rows as fit are considered, but at least
+    /// one.
     fn next_pages(&mut self) -> [Vec<usize>; 3] {
         let mut wanted: [Vec<usize>; 3] = Default::default();
         let Some(columns) = &self.columns else { return wanted };
@@ -168,7 +169,8 @@ impl IndexedRows {
         wanted
     }
 
-    /// Takes wanted pages from the cache, and closes others. Returns the missing pages.
+    /// Opens wanted pages that are in the cache, and closes pages that are no longer wanted. Returns the wanted pages
+    /// that must be fetched.
     fn take_cached(&mut self, file: &dyn Ranges, wanted: &[Vec<usize>; 3]) -> Vec<Missing> {
         let mut missing = Vec::new();
         let Some(columns) = &mut self.columns else { return missing };
@@ -194,7 +196,6 @@ impl IndexedRows {
         missing
     }
 
-    /// Opens a fetched page.
     fn open(&self, missing: &Missing, bytes: &[u8]) -> Result<SamplePage, Damage> {
         let column = self.column(missing.column);
         let rows = column.rows_of(missing.page, self.index.rows());
@@ -220,7 +221,6 @@ impl IndexedRows {
         &self.columns.as_ref().expect("BUG: samples are read that were not selected")[column]
     }
 
-    /// Loads the dictionary of floats, if any.
     fn load_dictionary(
         &mut self,
         file: &dyn Ranges,
@@ -249,7 +249,7 @@ impl IndexedRows {
         let end = read.partition_point(|t| *t <= range.end_ms).max(skipped);
         samples.timestamps.truncate(before + end);
         samples.timestamps.drain(before..before + skipped);
-        // wanted samples, as indexes into the row
+        // positions of the wanted samples within the row
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
         let mut mantissas = std::mem::take(&mut self.mantissas);
         let (page, own) = self.open_page(values_of(&self.index, row), row);
@@ -312,7 +312,6 @@ impl Column {
         self.pages[page].first.min(end)..end
     }
 
-    /// Approximate memory of the open page.
     fn open_bytes(&self, page: usize) -> f64 {
         let range = &self.pages[page].range;
         (range.end - range.start) as f64 * self.growth
@@ -359,7 +358,7 @@ fn expected(index: &RowGroupIndex, column: usize, rows: Range<usize>) -> Expecte
         });
         return Expected { levels: values, values, rows: ends.collect() };
     }
-    // rows of the other form are null in this column
+    // a row of floats has null mantissas, and a row of mantissas has null floats
     let nulls = rows.filter(|row| index.decimal(*row).is_some() != (column == MANTISSAS)).count();
     Expected { levels: values + nulls, values, rows: Vec::new() }
 }

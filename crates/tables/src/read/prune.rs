@@ -21,7 +21,7 @@ pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, 
         .collect()
 }
 
-/// True if each row overlaps the range, according to statistics.
+/// True if the statistics show that each row of the row group overlaps the range.
 pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeRange) -> bool {
     let Columns { start, end, .. } = Columns::of(metadata);
     let last_start = bounds(metadata, group, start).1;
@@ -30,7 +30,6 @@ pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeR
         && first_end.is_some_and(|end| end >= range.start_ms)
 }
 
-/// Bounds of a column, if known.
 fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (Option<i64>, Option<i64>) {
     match column.and_then(|column| metadata.row_group(group).column(column).statistics()) {
         Some(Statistics::Int64(s)) => (s.min_opt().copied(), s.max_opt().copied()),
@@ -38,7 +37,6 @@ fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (O
     }
 }
 
-/// Number of samples in a row group, according to the footer.
 pub(super) fn samples(metadata: &ParquetMetaData, group: usize) -> u64 {
     let column = leaf(metadata, metrics::TIMESTAMPS);
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(0))
@@ -50,7 +48,7 @@ pub(super) fn label_count(metadata: &ParquetMetaData, group: usize) -> u64 {
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(u64::MAX))
 }
 
-/// Size of label texts; dictionary texts count once.
+/// Size of the label names and values in a row group. A string in a dictionary counts once, however often it is used.
 pub(super) fn label_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
     let columns = metadata.row_group(group).columns().iter();
     let labels = columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == metrics::LABELS));
@@ -66,7 +64,7 @@ pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bo
     columns.map(|c| u64::try_from(c.compressed_size()).unwrap_or(0)).fold(0, u64::saturating_add)
 }
 
-/// First row of each page, in the largest column to read.
+/// First row of each page in the largest column that is read.
 pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: bool) -> Vec<usize> {
     let column = leaf(metadata, if samples { metrics::TIMESTAMPS } else { metrics::LABELS });
     let pages = || {
@@ -76,13 +74,13 @@ pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: boo
     pages().unwrap_or_default()
 }
 
-/// Index of the last leaf under a column of the schema.
+/// Index of the last leaf column that belongs to the column `root` of the schema.
 pub(super) fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
     let schema = metadata.file_metadata().schema_descr();
     schema.columns().iter().rposition(|c| c.path().parts().first().is_some_and(|first| first == root))
 }
 
-/// Positions of the columns with statistics.
+/// Positions of those columns that have statistics.
 struct Columns {
     name: Option<usize>,
     start: Option<usize>,

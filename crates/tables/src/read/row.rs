@@ -82,7 +82,6 @@ pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
 /// Checks that rows ascend by labels and time, as merging needs.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// Labels and end time of the last row.
     last: Option<(Vec<u8>, i64)>,
     is_unchecked: bool,
 }

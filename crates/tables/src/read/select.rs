@@ -32,7 +32,7 @@ pub struct Select {
     pub names: Option<Vec<String>>,
     /// Keys of the wanted series; `None` for all.
     pub series: Option<Arc<HashSet<SeriesKey>>>,
-    /// Matchers. A series must pass all of them.
+    /// A series must pass all of these matchers.
     pub matchers: Vec<Matcher>,
     pub range: TimeRange,
     /// If `false`, only the labels of rows that overlap the range are read.

@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub trait Ranges {
-    /// Name of the file for messages.
     fn name(&self) -> &str;
     fn len(&self) -> u64;
     fn is_empty(&self) -> bool {
@@ -61,7 +60,7 @@ impl Ranges for StoredFile {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CacheSlot {
-    /// Index of a row group.
+    /// The index of a row group, by the row group's number.
     Index(usize),
     /// A page, identified by its offset in the file.
     Page(u64),

@@ -43,10 +43,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Number of bytes of values between two checks.
+    /// The stop condition is checked after values of this many bytes in total.
     const BYTES: usize = 1024;
 
-    /// Cost of a row or an empty value.
+    /// A row, or a value besides its length, counts as this many bytes.
     const ONE: usize = 16;
 
     /// Call before each row (with `bytes` of 0) or value.

@@ -24,7 +24,7 @@ const BATCH_ROWS: u64 = 512;
 /// KiB took 1.4 MiB.
 pub(crate) const DECODER_BYTES: usize = 1400 << 10;
 
-/// Number of fetches for one batch after which the decoder counts as stuck.
+/// A decoder that needs more fetches than this for one batch counts as stuck.
 const FETCHES_MAX: usize = 100_000;
 
 #[derive(Debug)]
@@ -36,7 +36,6 @@ pub(super) struct StreamedRows {
     from: usize,
     window_bytes: usize,
     pub(super) batch: Decoded,
-    /// Current row of `batch`.
     pub(super) row: usize,
 }
 
@@ -59,13 +58,11 @@ impl StreamedRows {
         (self.group, self.from)
     }
 
-    /// Moves to the next row of the batch.
     pub(super) fn step(&mut self) -> bool {
         self.row += 1;
         self.row < self.batch.rows()
     }
 
-    /// Moves to the next batch.
     pub(super) fn next_batch(
         &mut self,
         file: &dyn Ranges,
@@ -130,7 +127,7 @@ pub(super) fn metrics_columns(parquet: &ParquetMetaData, samples: bool) -> Proje
     ProjectionMask::columns(parquet.file_metadata().schema_descr(), columns.iter().copied())
 }
 
-/// Divides rows into windows that end with a page of timestamps.
+/// Divides rows into windows of about `window_bytes`. A window ends with a page of the largest column that is read.
 fn cut(
     footer: &Footer,
     group: usize,

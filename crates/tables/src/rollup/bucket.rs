@@ -28,7 +28,7 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
         }
         sum += value;
     }
-    // PromQL's order: without a reset, this is exactly the difference
+    // PromQL adds in this order; without a reset, the result is exactly the difference
     let increase = fallen.iter().fold(last - first, |increase, before| increase + before);
     Some(([count, first, increase, last, max, min, sum], first_ms, last_ms))
 }

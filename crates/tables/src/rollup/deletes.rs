@@ -17,7 +17,8 @@ use crate::tombstone::{Delete, Tombstone};
 use model::TimeRange;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name of no real source: its floodmark is the sequence of the last delete that was applied to the rollup.
+/// Name under which the log stores the sequence of the last delete that was applied to the rollup, as if it were a
+/// source's floodmark.
 const APPLIED_SOURCE: &str = "rollup/deleted";
 
 /// Sequence of the last delete that was applied to the rollup, or 0.
@@ -55,7 +56,7 @@ pub fn apply_deletes(
     Ok(())
 }
 
-/// Range of times in which all statistics of the buckets lie that `range` touches.
+/// Times that the statistics of a bucket may have, for all buckets that `range` touches.
 fn touched(range: TimeRange, resolution: Resolution) -> TimeRange {
     // no sample is that far from the epoch
     let within = |ms: i64| ms.clamp(-DAY_MS, i64::MAX / 2);

@@ -33,8 +33,8 @@ pub struct Rolled {
 pub struct RollupLimits {
     /// Maximum total size of the windows of the day's files. Each window takes at least 64 KiB.
     pub window_bytes: usize,
-    /// All open files together hold `open_bytes`, and each at most three times `row_group_bytes`, plus one part of an
-    /// upload.
+    /// Limits on the files being written. Together they hold `open_bytes`, and each holds at most three times
+    /// `row_group_bytes` and one part of an upload.
     pub write: WriteLimits,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Writer<'a> {
     stem: &'a FileStem,
     limits: WriteLimits,
     open: [Option<FileWriter<Upload>>; OPEN],
-    /// Last labels in each file, to check their order.
+    /// Labels of the last series in each file, to find series that are out of order.
     last: [Option<Labels>; OPEN],
     staged: Vec<StagedFile>,
     files: u32,

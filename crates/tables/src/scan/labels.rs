@@ -18,7 +18,6 @@ use crate::store::StoredFile;
 use model::LabelsRef;
 use std::sync::Arc;
 
-/// Number of files fetched together.
 const BATCH_FILES: usize = 32;
 
 /// Maximum size of a file fetched whole, which saves three requests. A batch of them takes no more memory than a
@@ -40,7 +39,7 @@ pub fn texts(
     each_file(table, cache, select, &mut |cursor| cursor.scan_labels(what, each))
 }
 
-/// Like [`texts`], for all labels of each series.
+/// Like [`texts`], but passes all labels of each matching series to `each`.
 pub fn series(
     table: &Table,
     cache: &Arc<Cache>,
@@ -57,7 +56,7 @@ pub fn series(
     })
 }
 
-/// Reads files that may match until `read` returns `false`.
+/// Opens the files that may match, one after the other, until `read` returns `false`.
 fn each_file(
     table: &Table,
     cache: &Arc<Cache>,
@@ -89,7 +88,8 @@ fn each_file(
     Ok(damaged)
 }
 
-/// Opens a batch of files, fetching small uncached files whole. Errors are returned when a file is read.
+/// Opens a batch of files. Small files that are not cached are fetched whole. If a file cannot be opened, the error
+/// takes its place.
 fn open(
     table: &Table,
     cache: &Arc<Cache>,

@@ -81,7 +81,7 @@ impl DurableFiles {
         })
     }
 
-    /// A store whose folders are synced by `sync`.
+    /// For tests: `sync` replaces the system call that makes a folder durable.
     pub(crate) fn with_sync(sync: impl Fn(&FilePath) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::over(Folders::synced_by(sync))
     }
@@ -155,7 +155,7 @@ impl Drop for Parts {
     }
 }
 
-/// A file whose parts are appended in order.
+/// Upload of a local file, whose parts are written in order.
 #[derive(Debug)]
 struct Growing {
     parts: Arc<Parts>,

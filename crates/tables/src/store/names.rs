@@ -13,7 +13,6 @@
 
 use std::fmt;
 
-/// Prefix of an import's files.
 const IMPORT: &str = "import-";
 
 /// Prefix of files merged only from early files.
@@ -29,7 +28,7 @@ const SEALED_DIGITS: usize = 32;
 /// Number of digits at the start of a merged file's name.
 const REWRITTEN_DIGITS: usize = 16;
 
-/// Prefix of the names of all files of one attempt.
+/// Common beginning of the names of all files that one attempt writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStem(String);
 
@@ -51,7 +50,7 @@ impl FileStem {
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 
-    /// Stem of files merged only from early files.
+    /// Stem of files that are the result of merging only early files.
     #[must_use]
     pub(crate) fn early(&self) -> Self {
         Self(format!("{EARLY}{self}"))
@@ -68,7 +67,7 @@ impl FileStem {
         format!("{self}-{number}{SUFFIX}")
     }
 
-    /// True if a file's name begins with `stem`.
+    /// True if the file's name consists of `stem`, a hyphen, and more.
     pub(crate) fn covers(stem: &str, name: &str) -> bool {
         name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-'))
     }
@@ -84,7 +83,7 @@ pub(crate) fn is_data(name: &str) -> bool {
     name.ends_with(SUFFIX)
 }
 
-/// True for names of this and earlier versions of [`FileStem`].
+/// True for all names that this version, or an earlier one, gives to files.
 pub(crate) fn is_own(name: &str) -> bool {
     let Some((stem, number)) = name.strip_suffix(SUFFIX).and_then(|name| name.rsplit_once('-')) else {
         return false;

@@ -38,10 +38,10 @@ impl Location {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         for _ in 0..2 {
             match self.store.put_opts(&path, NAME.into(), options.clone()).await {
-                // the first put may create the object
+                // the object may not have existed before the first put, so a second put is needed
                 Ok(_) => {
                     let former: Path = self.root.parts().chain([FORMER_NAME.into()]).collect();
-                    // a failure affects only the tenant of that name; folders are not deleted
+                    // if this fails, only a tenant of that name is affected; a tenant's folder is not deleted
                     let _ = self.store.delete(&former).await;
                 }
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {

@@ -24,7 +24,6 @@ impl Readers {
         Reading { readers: Arc::clone(self), table: table.clone(), version }
     }
 
-    /// Oldest version being read.
     pub(crate) fn oldest(&self, table: &Path) -> Option<u64> {
         self.lock().get(table)?.keys().next().copied()
     }

@@ -13,7 +13,8 @@ pub const PART_BYTES: usize = 5 << 20;
 /// Size of a part of a local file. Several files are open at a time, and each holds a part.
 const LOCAL_PART_BYTES: usize = 256 << 10;
 
-/// Condition for committing a staged file; see [`crate::delta::Sweeper`].
+/// Condition under which a staged file may be committed, because no sweep can have deleted it; see
+/// [`crate::delta::Sweeper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staging {
     /// Table version at staging. After a later sweep, only a lease permits the commit.

@@ -35,7 +35,8 @@ impl Chain {
         if self.last.unsigned_abs() > CHAIN_MAX {
             self.last = 0;
         }
-        // the step into the row equals its first step: a straight line takes no bits
+        // the difference to the previous row becomes equal to the first difference within the row, so a straight line
+        // takes no bits
         let step = mantissas.get(1).map_or(0, |second| second - first);
         let base = first - self.last - step;
         mantissas.iter_mut().for_each(|m| *m -= base);
@@ -193,7 +194,7 @@ fn list(element: DataType, ends: &mut Vec<i32>, values: ArrayRef, valid: Option<
     Arc::new(ListArray::new(kind::element(element), offsets, values, valid))
 }
 
-/// Converts a length to the type of the file. Batches are cut long before an overflow.
+/// Converts a length to the type of offsets in Arrow lists. Batches are encoded long before it overflows.
 fn length(n: usize) -> i32 {
     i32::try_from(n).expect("BUG: a batch holds 2^31 samples or more")
 }

@@ -33,7 +33,6 @@ pub struct BlockStager {
     is_cut: bool,
 }
 
-/// Files of one pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Staged {
     pub files: Vec<StagedFile>,
@@ -41,7 +40,7 @@ pub struct Staged {
     pub through: Option<Date>,
 }
 
-/// A pass whose files are encoded, but not all in the store yet. Another thread may store the rest.
+/// A pass whose files are encoded, but not all of them are in the store. Another thread may put the others there.
 #[derive(Debug)]
 pub struct Encoded {
     table: Arc<Table>,
@@ -115,7 +114,7 @@ impl BlockStager {
         }
     }
 
-    /// Leaves the last day to the next pass.
+    /// Leaves the last day of this pass to the next pass, and drops its files.
     fn leave_last_day(&mut self) {
         let Some(last) = self.days.pop_last() else { return };
         self.writer.abandon(last);

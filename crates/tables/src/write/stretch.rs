@@ -16,7 +16,6 @@ const RUNS_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch<'a> {
-    /// All labels, including the metric name.
     pub labels: LabelsRef<'a>,
     pub key: SeriesKey,
     /// Milliseconds since the Unix epoch, ascending.
@@ -26,7 +25,6 @@ pub struct Stretch<'a> {
 }
 
 impl<'a> Stretch<'a> {
-    /// Name of the metric; empty if absent.
     pub fn name(&self) -> &'a str {
         self.labels.get(METRIC_NAME).unwrap_or("")
     }

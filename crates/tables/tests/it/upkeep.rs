@@ -275,9 +275,8 @@ fn live_bytes(table: &Table) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.bytes).sum()
 }
 
-/// Commits small files that have different values for the same sample, and a large file that overrides them all.
-/// Another engine then rewrites the small files, of which there are `rewritten`, and four more files are committed. Merges must
-/// change no sample.
+/// Commits `rewritten` small files that have different values for the same sample, and a large file that overrides them
+/// all. Another engine then rewrites the small files, and four more files are committed. Merges must change no sample.
 fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);

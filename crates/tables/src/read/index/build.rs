@@ -11,9 +11,9 @@ use model::{SeriesKey, TimeRange};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Memory of a row without labels.
+/// Memory of a row in the index, besides its labels.
 const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
-/// Memory of a row's label: a pair and a posting.
+/// Memory of one label of a row: the number of the pair, and the row's number in the pair's postings.
 const ROW_LABEL_BYTES: u64 = 2 * 4;
 
 impl RowGroupIndex {
@@ -155,11 +155,11 @@ impl LabelRows {
         self.number()
     }
 
-    /// Numbers the pairs of the last row.
+    /// Appends the numbers of the last row's pairs.
     fn number(&mut self) -> Result<(), Damage> {
         let before = self.numbers.len() - self.before.len();
         for (i, pair) in self.last.iter().enumerate() {
-            // usually the same label as in the row before
+            // usually, the row before has the same label at this position
             let number = match self.before.get(i) {
                 Some(known) if known == pair => self.numbers[before + i],
                 _ => self.pairs.number(*pair)?,
@@ -206,7 +206,8 @@ impl LabelRows {
         }
         let mut total = 0;
         for end in &mut posting_ends {
-            // each end is the start of its list until the list is filled
+            // while a list of postings is being filled, its end is where the next row goes; at first, that is its
+            // start
             total += std::mem::replace(end, total);
         }
         let mut postings = vec![0; self.numbers.len()];

@@ -24,10 +24,9 @@ const fn pair(name: u32, value: u32) -> Pair {
     (name as u64) << 32 | value as u64
 }
 
-/// Texts of a column with their ranks.
 struct Ranked {
     texts: Texts,
-    /// Rank of each code. Equal texts have the same rank.
+    /// Rank of the string with each code. Equal strings have the same rank.
     ranks: Vec<u32>,
     codes: Vec<u32>,
 }

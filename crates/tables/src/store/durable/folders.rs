@@ -21,9 +21,9 @@ pub(super) struct Folders {
 
 #[derive(Default)]
 struct Durable {
-    /// Folders that are durable with all their parents.
+    /// Folders whose own names, and those of all their parents, are durable.
     named: HashSet<PathBuf>,
-    /// Folders whose entries are durable as well.
+    /// Folders in which the names of all files are durable too.
     settled: HashSet<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ impl Folders {
         if self.is_settled(folder) && folder.is_dir() {
             return Ok(());
         }
-        // a new folder is empty and needs no sync
+        // a folder that was just created is empty, so it needs no sync
         if self.make(folder)? { Ok(()) } else { self.sync(folder) }
     }
 
@@ -75,7 +75,7 @@ impl Folders {
         Ok(is_new)
     }
 
-    /// Makes the names in a folder durable.
+    /// Syncs a folder, which makes the names in it durable.
     pub(super) fn sync(&self, folder: &Path) -> io::Result<()> {
         self.lock().settled.remove(folder);
         (self.sync)(folder)?;
@@ -111,7 +111,7 @@ fn remember(folders: &mut HashSet<PathBuf>, folder: &Path) {
     folders.insert(folder.into());
 }
 
-/// True if this process cannot sync the folder, and cannot have created anything in it.
+/// True if this process may not or cannot sync the folder. Then it cannot have created anything in it either.
 fn is_foreign(error: &io::Error) -> bool {
     matches!(
         error.kind(),
