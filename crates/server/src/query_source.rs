@@ -29,7 +29,6 @@ use union::Recorder;
 #[cfg(test)]
 mod tests;
 
-/// Calls `f` with the matchers translated to filters of the head.
 fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
     let predicates: Vec<_> = matchers.iter().map(|m| move |value: &str| m.matches(value)).collect();
     let filters: Vec<_> = matchers
@@ -200,7 +199,6 @@ impl<'a> Turns<'a> {
         Self { partition, tenant, canceled, _pin: pin }
     }
 
-    /// Repeats the turn until it returns true.
     pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Canceled> {
         while !self.turn(&mut turn)? {}
         Ok(())

@@ -67,7 +67,6 @@ use tables::{Cache, METRICS, Table, TableError};
 use telemetry::SealMetrics;
 use tenant_tables::{TenantTable, TenantTables};
 
-/// Name of the table into which rounds seal samples.
 const TABLE: &str = METRICS.name;
 
 #[derive(Debug)]

@@ -24,7 +24,6 @@ use tokio::sync::oneshot;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// Number of files that were removed from all tables of the tenant.
     pub(crate) files: u64,
     pub(crate) bytes: u64,
 }

@@ -71,7 +71,6 @@ impl Dictionary {
 }
 
 impl Bits {
-    /// Returns true if the series was not in the set.
     #[inline]
     pub(crate) fn insert(&mut self, series: SeriesRef) -> bool {
         let (word, bit) = (series.index() / 64, 1u64 << (series.index() % 64));
@@ -87,7 +86,6 @@ impl Bits {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Returns true if the series was in the set.
     fn remove(&mut self, series: SeriesRef) -> bool {
         let Some(word) = self.0.get_mut(series.index() / 64) else { return false };
         let bit = 1u64 << (series.index() % 64);

@@ -53,7 +53,6 @@ impl Evicting {
         self.waiting.len() >= DELETED_MAX
     }
 
-    /// Schedules an eviction of a deleted tenant's series that have no samples.
     pub(super) fn evict_tenant(&mut self, request: DeleteTenant, now: Instant) {
         self.waiting.push_back(request);
         self.time_share.suspend(now);

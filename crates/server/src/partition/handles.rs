@@ -22,7 +22,6 @@ pub(crate) trait Owners {
 
     fn add_closed(&mut self, number: usize, batch: ClosedBatch) -> Option<()>;
 
-    /// Removes and returns the samples of a closed tenant in a partition's head, if there are any.
     fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>>;
 
     fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated>;

@@ -78,7 +78,6 @@ impl Relocating {
 }
 
 impl Owner {
-    /// Refuses requests of tenants whose samples are being relocated. They can be retried later.
     pub(super) fn turn_away_relocating(&mut self) {
         let Some(relocating) = &self.relocating else { return };
         for submission in self.group.extract_if(.., |s| relocating.request.tenants.contains(&s.tenant)) {

@@ -24,7 +24,8 @@ pub(crate) struct PartitionShared {
     pub(crate) journal_segments: AtomicU64,
     pub(crate) creating: AtomicU64,
     pub(crate) unsealed_bytes: AtomicU64,
-    /// Arrival time of the oldest sample that is not in tables yet, in Unix milliseconds; 0 if there is none.
+    /// Arrival time of the oldest sample that was not frozen for sealing yet, in Unix milliseconds; 0 if there is
+    /// none.
     pub(crate) unsealed_since_ms: AtomicI64,
 }
 
@@ -88,7 +89,7 @@ impl Partitions {
         text
     }
 
-    /// Arrival time of the oldest sample that has not been frozen for sealing, in Unix milliseconds.
+    /// Arrival time of the oldest sample in any partition that was not frozen for sealing yet, in Unix milliseconds.
     pub(crate) fn unsealed_since_ms(&self) -> Option<i64> {
         let since = self.iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
         since.filter(|ms| *ms != 0).min()

@@ -26,7 +26,6 @@ impl TimeShare {
         self.0 = until;
     }
 
-    /// Schedules the next slice, now that one has run from `began` to `ended`.
     pub(super) fn record_slice(&mut self, began: Instant, ended: Instant) {
         let owed = began.saturating_duration_since(self.0).min(OWED_MAX);
         self.0 = began - owed + ended.duration_since(began) * (1 + PAUSE_FACTOR);

@@ -198,7 +198,6 @@ impl LabelQueries<'_> {
         self.add_texts(found, request, shown, turn, LabelScan::Names)
     }
 
-    /// Adds the values of a label to `found`. Returns warnings about data that could not be read.
     fn add_values(
         &self,
         found: &mut Found<'_>,

@@ -29,7 +29,6 @@ struct ClosedTenant {
 }
 
 impl Closed {
-    /// Closes a tenant for one partition.
     pub(super) fn add(&self, tenant: &TenantId, partition: usize, why: String) {
         let mut tenants = self.tenants.lock();
         let new =

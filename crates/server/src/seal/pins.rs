@@ -68,7 +68,6 @@ impl Pins {
         self.wait(ended, Duration::ZERO)
     }
 
-    /// Lets the pins of `ended` and of earlier generations expire.
     pub(crate) fn expire(&self, ended: Ended) {
         self.expired_below.fetch_max(ended.0 + 1, Ordering::AcqRel);
     }

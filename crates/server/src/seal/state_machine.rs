@@ -166,7 +166,6 @@ impl Sealing {
         self.retry_in(now).map_or(round, |retry| round.min(retry))
     }
 
-    /// Time until the next retry for a blocked or closed tenant.
     fn retry_in(&self, now: Instant) -> Option<Duration> {
         let blocked = self.blocked.values().map(|blocked| blocked.retry_at);
         let next = blocked.chain(self.reopening.wake_at).min();

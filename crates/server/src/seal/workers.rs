@@ -37,7 +37,6 @@ pub(crate) struct Workers {
 struct Threads {
     jobs: Sender<Job<()>>,
     queue: Arc<Mutex<Receiver<Job<()>>>>,
-    /// Number of threads started so far.
     started: usize,
     busy: Arc<Mutex<BTreeSet<TenantId>>>,
 }

@@ -18,7 +18,6 @@ pub(super) const TURN_BYTES: u64 = 64 << 20;
 /// Each job counts as this many bytes more than it processes, for its requests to the store and its commit.
 const JOB_BYTES: u64 = 1 << 20;
 
-/// One tenant's turn.
 #[derive(Debug)]
 pub(super) struct Turn<'c> {
     /// True if everything is to be done now, even if the settings or a recent attempt would delay it.

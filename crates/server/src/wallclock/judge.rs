@@ -49,7 +49,6 @@ const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 pub(super) struct Judge {
     start_ms: i64,
     last_trusted: LastTrusted,
-    /// The offset that is trusted, if any.
     offset_ms: Option<i64>,
     /// True if the offset is trusted only because it has been consistent for long. Dates that are found later do not
     /// change this.

@@ -87,7 +87,6 @@ impl<D: Decoder> Decoders<D> {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Decodes a request, and divides its samples among the partitions.
     pub(crate) fn prepare(
         &self,
         context: &Arc<Context>,

@@ -145,7 +145,6 @@ impl Deduplicator<'_> {
         })
     }
 
-    /// Begins a run of series from one replica, and decides whether they are accepted.
     fn begin_run(&mut self, cluster: String, replica: String) {
         self.end_run();
         let Self { context, state, own, arrival, .. } = *self;

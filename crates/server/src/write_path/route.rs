@@ -355,7 +355,7 @@ fn resolve(context: &Arc<Context>, partition: usize, tenant: &TenantId, key: Ser
     context.partitions[partition].head.read().tenant(tenant)?.resolve(key)
 }
 
-/// Exemplars of the series at `position`. All exemplars are sorted by series.
+/// Returns the exemplars of the series at `position`. `exemplars` must be sorted by position.
 fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
     let from = exemplars.partition_point(|(p, _)| *p < position);
     let count = exemplars[from..].partition_point(|(p, _)| *p == position);

@@ -85,7 +85,7 @@ impl Owner {
 #[derive(Debug)]
 pub(super) struct Marks {
     pub(super) noted: Mark,
-    /// Floodmarks read from tables.
+    /// Floodmarks that had to be read from tables, because the marks did not settle what the tables have.
     pub(super) asked: HashMap<TenantId, Arc<Floodmark>>,
     pub(super) closed: HashSet<TenantId>,
 }

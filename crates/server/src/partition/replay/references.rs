@@ -67,7 +67,6 @@ impl References {
         Ok((slots, &mut self.memory))
     }
 
-    /// Forgets the series of a tenant after they have left the head.
     pub(super) fn forget(&mut self, tenant: &TenantId) {
         if let Some(slots) = self.tenants.get_mut(tenant) {
             slots.retain(|_, _| false);

@@ -299,7 +299,6 @@ fn distinct(
     Ok(distinct.round() as u64)
 }
 
-/// Returns the `limit` largest counts. Entries with equal counts are ordered by name.
 pub(super) fn largest_of(mut counts: Counts, limit: usize) -> Counts {
     counts.retain(|(_, count)| *count > 0);
     counts.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));

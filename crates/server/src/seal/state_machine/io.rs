@@ -194,7 +194,6 @@ pub(crate) enum Report {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) now: Instant,
-    /// Time of the wall clock, in Unix milliseconds.
     pub(crate) now_ms: i64,
     /// True once all journals are replayed.
     pub(crate) is_ready: bool,

@@ -375,7 +375,6 @@ impl Round {
         self.parts.iter().flat_map(of).collect()
     }
 
-    /// Returns the tenant, and the partitions that have files of this tenant to commit.
     fn partitions_to_commit(&self, tenant: TenantId) -> (TenantId, Vec<usize>) {
         let parts = self.parts.iter().enumerate();
         let partitions_to_commit = parts.filter(|(_, part)| part.staged_of(&tenant).is_some());

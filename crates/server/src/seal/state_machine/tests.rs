@@ -146,7 +146,6 @@ impl Script {
         self.view.now_ms += time.as_millis() as i64;
     }
 
-    /// Lets the machine handle an event, and checks the commands that follow.
     #[track_caller]
     fn expect(&mut self, event: Event, commands: &[&str]) {
         let name = format!("{event:?}");

@@ -43,7 +43,6 @@ impl Known {
         Self { page_max, older: BTreeSet::new(), newer: BTreeSet::new(), after: None }
     }
 
-    /// Returns the name after which the next page begins, and the number of names on a page.
     pub(super) fn next_page(&self) -> (Option<String>, usize) {
         (self.after.clone(), self.page_max)
     }

@@ -60,7 +60,6 @@ pub(super) fn histogram(sum: f64) -> Histogram {
     Histogram::new(&HistogramParts { reset: CounterReset::Unknown, layout, counts, sum }).unwrap()
 }
 
-/// Submits `text` to a node whose owners run step by step.
 pub(crate) fn submit_both(node: &Node, text: &str) {
     let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
     let prepared = decoders.prepare(node.writes(), request(node, text)).unwrap();

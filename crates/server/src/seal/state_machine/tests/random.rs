@@ -15,7 +15,6 @@ const COMMANDS_MAX: usize = 200;
 /// Once nothing fails any more, everything must be sealed after this many turns.
 const TURNS_MAX: usize = 500;
 
-/// The offset and the day of a record.
 type Record = (u64, i32);
 
 type Records = BTreeMap<u64, Record>;
