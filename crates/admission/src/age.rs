@@ -8,7 +8,6 @@ pub enum Doubt {
     /// The node has just started. Clocks that are wrong at boot are usually corrected within
     /// minutes.
     Settling,
-    /// The clock shows a later time than is plausible.
     Ahead,
     /// The clock shows a time before an event that has already happened.
     Behind,

@@ -11,7 +11,7 @@ const REQUESTS_MAX: usize = 64;
 /// A sender that has not repeated its request for this time is not expected to do so anymore.
 const EXPECTED_FOR: Duration = CALM;
 
-/// Requests of one tenant of which new series were left out.
+/// The requests of one tenant that had new series for which there was no room.
 #[derive(Debug, Default)]
 pub struct Backlog {
     requests: Vec<Request>,

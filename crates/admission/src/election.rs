@@ -34,7 +34,6 @@ pub struct Election {
     pub since: Instant,
     pub heard: Instant,
     pub failovers: u64,
-    /// Newest timestamp of the samples accepted from any replica so far.
     newest_ms: i64,
     /// Samples up to this timestamp are duplicates of samples that an earlier replica has sent.
     after_ms: i64,

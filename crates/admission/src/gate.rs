@@ -39,7 +39,7 @@ pub struct Entrant<'a> {
     pub tenant: &'a TenantId,
     /// Weight of the tenant's share, compared with the weights of other tenants. At least 1.
     pub weight: u64,
-    /// A configured limit on the tenant's concurrent requests.
+    /// The limit that an operator has set on the tenant's concurrent requests, if any.
     pub limit: Option<usize>,
     pub bytes: u64,
 }

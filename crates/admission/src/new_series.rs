@@ -7,7 +7,7 @@ use crate::{Head, ProcessMemory};
 use model::SeriesRefusal;
 use std::time::Instant;
 
-/// Facts about memory that decide whether new series can be created.
+/// How full the memory is. This decides whether new series can be created.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     pub head: Head,

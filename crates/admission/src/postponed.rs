@@ -65,7 +65,7 @@ const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 /// Keeps track of a shortage of memory for new series, to know how long it has lasted.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// The first and the last refusal of the present shortage.
+    /// When something was refused for the first and for the last time in the present shortage.
     met: Option<(Instant, Instant)>,
 }
 

@@ -11,7 +11,7 @@ const HIGH_PERCENT: u64 = 95;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessMemory {
     pub held_bytes: u64,
-    /// The setting `--memory`.
+    /// The value of `--memory`.
     pub limit_bytes: u64,
 }
 

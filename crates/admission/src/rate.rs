@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     pub per_s: u64,
-    /// Time in which an empty bucket becomes full.
+    /// How long it takes to fill an empty bucket. So it is also how long a sender must pause before it may
+    /// send the largest burst.
     pub burst: Duration,
 }
 

@@ -32,9 +32,9 @@ pub struct Presence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub tenants: usize,
-    /// New tenants that are admitted at the same time.
+    /// How many new tenants are admitted at the same time.
     pub burst: usize,
-    /// New tenants that are admitted per minute after a burst.
+    /// How many new tenants are admitted per minute after such a burst.
     pub per_minute: usize,
 }
 

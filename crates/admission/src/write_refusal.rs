@@ -63,7 +63,7 @@ pub enum WriteRefusal {
     )]
     DiskBytes {
         tenant: TenantId,
-        /// Size of the tables' live files.
+        /// Size of the tables, not counting files that were already replaced or deleted.
         used_kib: u64,
         limit_kib: u64,
         /// True if an operator has set the limit. Otherwise, it was derived from the size of the disk.
@@ -79,9 +79,9 @@ pub enum WriteRefusal {
          tenants_per_minute)"
     )]
     NewTenants {
-        /// New tenants that are admitted at the same time.
+        /// How many new tenants are admitted at the same time.
         burst: usize,
-        /// New tenants that are admitted per minute after a burst.
+        /// How many new tenants are admitted per minute after such a burst.
         per_minute: usize,
         wait: Duration,
     },
@@ -111,9 +111,9 @@ pub enum WriteRefusal {
     )]
     ShareOfRequests {
         tenant: TenantId,
-        /// Requests of this tenant.
+        /// How many of these requests are from this tenant.
         inside: usize,
-        /// Limit for all tenants together.
+        /// How many there may be of all tenants together.
         limit: usize,
     },
     /// The tenant has used up its share of the write requests that wait to create series.
@@ -123,9 +123,9 @@ pub enum WriteRefusal {
     )]
     ShareOfCreating {
         tenant: TenantId,
-        /// Requests of this tenant.
+        /// How many of these requests are from this tenant.
         inside: usize,
-        /// Limit for all tenants together.
+        /// How many there may be of all tenants together.
         limit: usize,
     },
     #[error(

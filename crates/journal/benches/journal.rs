@@ -42,7 +42,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds that the fastest of several runs took.
+/// Nanoseconds of the fastest of several runs.
 fn best_ns(size: &Size, mut run: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut best = f64::INFINITY;

@@ -259,7 +259,7 @@ fn changes_dictionaries_only_at_begin(place: &mut dyn Place) {
     assert_eq!(changes(&seen), changes(&given), "readers see other dictionaries than the owner");
     let dictionaries = changes(&seen).iter().filter(|same| !**same).count() + 1;
     assert!(dictionaries >= 3, "dictionaries did not become full: there are only {dictionaries}");
-    // a group that would fill several dictionaries stays in one
+    // even a group that is larger than a dictionary stays in one dictionary
     let first = journal.durable_end().0;
     write(&mut *journal, first as usize, 3 * DICTIONARY_RECORDS_MAX);
     let seen = read(&*journal, first);

@@ -35,7 +35,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names of the files in a directory durable.
+    /// Makes the names in a directory durable: files that were created, renamed or removed.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Locks a file until the returned value is dropped. The file is created if it does not exist. Fails with
@@ -56,7 +56,7 @@ pub enum Access {
 pub enum Mode {
     Read,
     Change,
-    /// Creates or truncates the file.
+    /// Creates the file, or empties it if it exists.
     Create,
 }
 
@@ -79,7 +79,7 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
-    /// Cuts the file off, or extends it with zeros.
+    /// Shortens the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
     /// Reserves disk space for `bytes` bytes from position `at` on. If the file is shorter, it is extended

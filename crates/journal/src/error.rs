@@ -40,7 +40,7 @@ pub enum JournalError {
     /// kept.
     #[error("the group of journal records is void: begin a new group")]
     Void,
-    /// A fault injected by [`crate::faulty`].
+    /// A test let the operation fail ([`crate::faulty`]).
     #[error("injected fault: {0}")]
     Injected(&'static str),
 }

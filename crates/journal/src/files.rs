@@ -83,7 +83,6 @@ impl Default for Options {
     }
 }
 
-/// The journal of one partition, stored in segment files.
 #[derive(Debug)]
 pub struct Files {
     dir: PathBuf,
@@ -170,7 +169,7 @@ impl Files {
         Ok(dictionary)
     }
 
-    /// The offsets of the records in each segment.
+    /// The range of offsets that each segment has.
     fn ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
         let ends = self.segments.iter().skip(1).map(|s| s.first).chain([self.durable]);
         self.segments.iter().map(|s| s.first).zip(ends).map(|(first, end)| first..end)

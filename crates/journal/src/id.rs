@@ -21,7 +21,7 @@ impl fmt::Display for JournalId {
     }
 }
 
-/// The identity of an open journal. Any thread may change it.
+/// The identity of an open journal, which any thread may read and change.
 pub trait Identity: Send + Sync + fmt::Debug {
     fn id(&self) -> JournalId;
 

@@ -61,7 +61,7 @@ pub struct DictionaryId(pub u64);
 #[derive(Debug)]
 pub enum Settings {
     Files {
-        /// Each partition has a directory in this directory.
+        /// The directory in which each partition has its own directory.
         dir: PathBuf,
         options: Options,
     },
@@ -192,7 +192,6 @@ pub struct Entry<'a> {
 pub struct Damage {
     /// Where the damage is, such as a path and a range of bytes.
     pub place: String,
-    /// Offsets of the records that are lost. May be empty.
     pub lost: Range<u64>,
     /// True if the journal proves that the lost records were durable, so that they may have been
     /// acknowledged. False if they may just as well belong to a group that a power loss interrupted.

@@ -60,7 +60,7 @@ const _: () = assert!(
         < RECORD_BYTES_MAX
 );
 
-/// Encodes records, one after the other in the same memory.
+/// Encodes one record after the other. Its memory is used again for the next one.
 #[derive(Debug, Default)]
 pub struct RecordEncoder {
     tenant: Option<TenantId>,
@@ -110,7 +110,6 @@ impl RecordEncoder {
         self.definer.define(series, labels);
     }
 
-    /// Adds a histogram to a record of histograms.
     pub fn histogram(&mut self, series: SeriesRef, timestamp_ms: i64, value: &Histogram) {
         assert!(self.kind == ValueKind::Histogram, "BUG: a histogram was added to a record of floats");
         self.refs.push(series.0);
@@ -128,7 +127,6 @@ impl RecordEncoder {
         &self.out
     }
 
-    /// Adds a sample to a record of floats.
     #[inline]
     pub fn sample(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
         debug_assert!(self.kind == ValueKind::Float, "BUG: a float was added to a record of histograms");
@@ -142,7 +140,6 @@ impl RecordEncoder {
         extras::put_metadata(&mut self.metadata, metadata);
     }
 
-    /// Adds an exemplar of a series that this dictionary defines.
     pub fn exemplar(&mut self, series: SeriesRef, exemplar: &Exemplar) {
         self.exemplars_count += 1;
         extras::put_exemplar(&mut self.exemplars, series, exemplar);
@@ -195,7 +192,6 @@ impl RecordEncoder {
         self.definer.count()
     }
 
-    /// How many bytes the definitions take in the latest finished record.
     pub fn definition_bytes(&self) -> usize {
         self.definer.finished_bytes()
     }
@@ -218,13 +214,12 @@ pub struct Record {
     /// True if the record says that the tenant was deleted. Then it has no other content, and the metadata
     /// and exemplars in earlier records of the tenant no longer apply.
     pub is_deleted: bool,
-    /// Series that this record defines, with their references and labels.
     pub definitions: Definitions,
     /// The series of each sample, in the order in which the samples arrived.
     pub refs: Vec<SeriesRef>,
-    /// Milliseconds since the Unix epoch, for each sample in `refs`.
+    /// Milliseconds since the Unix epoch. There is one timestamp for each element of `refs`.
     pub timestamps: Vec<i64>,
-    /// The value of each sample in `refs`.
+    /// There is one value for each element of `refs`.
     pub values: Values,
     pub metadata: Vec<Metadata>,
     pub exemplars: Vec<(SeriesRef, Exemplar)>,
@@ -269,7 +264,6 @@ impl Record {
         decoded
     }
 
-    /// Removes the content, but keeps the memory.
     pub fn clear(&mut self) {
         self.is_deleted = false;
         self.definitions.clear();

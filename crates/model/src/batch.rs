@@ -133,7 +133,6 @@ impl Batch {
         })
     }
 
-    /// Counts a refused series and its `samples` samples.
     pub fn refuse(&mut self, error: SeriesRefusal, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
         self.refused_samples += samples as u64;
@@ -155,7 +154,7 @@ impl Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum MetricKind {
-    /// The sender did not say.
+    /// The sender did not say which type the metric has.
     #[default]
     Unknown = 0,
     Counter = 1,

@@ -25,13 +25,13 @@ pub const LABEL_NAME_BYTES_MAX: usize = 1 << 10;
 
 pub const LABEL_VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on the labels of a series together, in canonical form.
+/// Limit on the total size of a series' labels, in canonical form.
 pub const SERIES_LABEL_BYTES_MAX: usize = 64 << 10;
 
 /// Limit on the buckets of a native histogram. In Prometheus, it is 160 by default.
 pub const HISTOGRAM_BUCKETS_MAX: usize = 4096;
 
-/// Limit on a native histogram as encoded by [`crate::histogram`].
+/// Limit on the size of a native histogram, as encoded by [`crate::histogram`].
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
 /// Limit on the characters in the labels of an exemplar. It is that of OpenMetrics.

@@ -27,7 +27,7 @@ pub struct Histogram(Box<[u8]>);
 /// knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterReset {
-    /// Readers have to compare the counts of the two histograms.
+    /// The sender does not know, so readers have to compare the counts of the two histograms.
     #[default]
     Unknown = 0,
     Yes = 1,

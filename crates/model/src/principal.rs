@@ -1,9 +1,8 @@
 use crate::TenantId;
 
-/// Who sent a request, as determined when the request arrives.
+/// The tenant for which something is read or written, and the rights of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// The tenant whose data the request reads or writes.
     pub tenant: TenantId,
     pub rights: Rights,
 }

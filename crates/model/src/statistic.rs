@@ -3,12 +3,12 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
     Count,
-    /// The first value. Its timestamp is stored, too.
+    /// The value of the first sample. The sample's timestamp is stored, too.
     First,
     /// How much a counter increased from the first to the last sample of the bucket. A reset counts
     /// as a restart from zero.
     Increase,
-    /// The last value. Its timestamp is stored, too.
+    /// The value of the last sample. The sample's timestamp is stored, too.
     Last,
     /// Greatest value, or NaN if all values are NaN. If values are equal (such as 0 and -0), it is
     /// the first of them.

@@ -19,7 +19,7 @@ pub enum TenantError {
 }
 
 impl TenantId {
-    /// The tenant of requests that name no tenant.
+    /// The name of the tenant for requests that do not name one.
     pub fn anonymous() -> Self {
         Self("anonymous".into())
     }

@@ -17,7 +17,7 @@ impl TenantPatterns {
         self.0.iter().any(|pattern| matches(pattern, tenant.as_str()))
     }
 
-    /// The tenant that the patterns allow, if they allow only one.
+    /// The only tenant that the patterns can match. `None` if they can match several.
     pub fn only(&self) -> Option<TenantId> {
         match &*self.0 {
             [name] if !name.contains('*') => TenantId::parse(name).ok(),

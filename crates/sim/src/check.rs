@@ -15,7 +15,6 @@ use tables::{Date, Table, TableError};
 /// Rollups are checked for this many days, beginning with the first imported day.
 pub const ROLLED_DAYS: i64 = 7;
 
-/// Reads all samples and metadata of all tenants from the node.
 pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     let mut all = Found::default();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -45,7 +44,7 @@ pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String
     Ok(())
 }
 
-/// For each sample in tables, counts the rows that have it.
+/// Counts how many rows have each sample, in all live files.
 pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, String> {
     let mut all = BTreeMap::new();
     for (tenant, id) in fleet.tenants.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Virtual time. The node's clock can differ from the true time.
+//! The virtual time of a run. The node's clock may differ from the true time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use stdx::rng::{Rng, mix};
 
-/// All runs start at this time, on a day in 2026.
+/// Each run starts at this time, on a day in 2026.
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
 /// When the sealer does not complete its turn, it does at most this many steps.
@@ -56,7 +56,6 @@ pub struct Driver {
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     import: Option<Import>,
-    /// A delete that the node has not answered yet.
     delete: Option<deletes::Deleting>,
     /// A copy of the data directory. When it is restored, these samples must not be lost.
     copy: Option<(Copy, BTreeSet<Key>)>,
@@ -67,7 +66,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Draws the plan of a run from its seed.
     pub fn new(seed: u64, fault: Option<Fault>) -> Self {
         let mut rng = Rng::new(mix(seed));
         let mut plan = Plan::of(&mut rng);
@@ -138,7 +136,7 @@ impl Driver {
     fn restart_after_power_loss(&mut self) -> Result<bool, String> {
         let is_off = self.power.is_off();
         if is_off {
-            // without a loss of power, only the process dies
+            // if the power is not lost, the process dies and what it has written is kept
             let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
             self.restart(loses_power)?;
         }

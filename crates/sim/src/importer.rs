@@ -128,7 +128,7 @@ impl Importer {
 }
 
 impl Import {
-    /// Renews the lease, if `BEAT_MS` have passed since the last time.
+    /// Renews the lease, unless that was done less than `BEAT_MS` ago.
     pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
         if steady_ms - self.beat_ms < BEAT_MS {
             return Ok(());

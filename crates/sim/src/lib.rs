@@ -45,7 +45,7 @@ pub struct Run {
 const SHOWN: usize = 25;
 
 impl Run {
-    /// Report of a failed run. `None` if the run has succeeded.
+    /// Describes a failed run, with the command that repeats it. `None` if the run has succeeded.
     pub fn report(&self, seed: u64, fault: Option<Fault>) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let steps = self.trace.tail(SHOWN);

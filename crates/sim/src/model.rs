@@ -15,7 +15,6 @@ pub struct Share {
     pub request: u64,
     /// The samples, each with the bits of its value.
     pub samples: Vec<(Key, u64)>,
-    /// The help texts of metrics.
     pub metadata: Vec<(MetadataKey, String)>,
 }
 
@@ -38,23 +37,21 @@ pub struct Model {
     refusals: Refusals,
     acknowledged: Found,
     sent: BTreeMap<Key, Vec<u64>>,
-    /// How many times each sample may have become durable.
+    /// How many rows may have each sample: one for each time it was sent, and one more for each loss of durable
+    /// data, after which a journal may replay it.
     times: BTreeMap<Key, usize>,
     /// Shares that were refused or got no answer. They may have been stored nevertheless.
     undecided: Vec<Share>,
     /// Samples that were sent and whose result is not known yet. Only the same request may send them again.
     busy: Holds<Key>,
     busy_metadata: Holds<MetadataKey>,
-    /// The newest timestamp that was sent for each tenant and series.
     newest_sent: BTreeMap<(usize, usize), i64>,
     /// Acknowledged samples that may have been deleted. The number is that of the last request that the
     /// delete can have affected.
     doubtful: BTreeMap<Key, u64>,
     /// True if a delete has failed, but may still take effect.
     is_delete_open: bool,
-    /// How many times each sample was acknowledged.
     stored: BTreeMap<Key, u64>,
-    /// For each tenant, the time before which samples may have expired.
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
@@ -208,7 +205,7 @@ impl Model {
         let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
         let (there, missing): (Vec<_>, Vec<_>) =
             share.samples.iter().copied().partition(|(key, bits)| found.samples.get(key) == Some(bits));
-        // a sample that was there before says nothing about this share
+        // if the sample was there before, it does not show whether this share was stored
         let is_news = |(key, bits): &&(Key, u64)| self.acknowledged.samples.get(key) != Some(bits);
         let news: BTreeSet<_> = there.iter().filter(is_news).map(|(key, _)| *key).collect();
         for (key, _) in &missing {
@@ -278,7 +275,7 @@ impl Model {
             let known = &self.acknowledged.metadata;
             let metadata = share.metadata.iter().filter(|(key, text)| known.get(key) != Some(text));
             let metadata = metadata.map(|(key, text)| (None, found.metadata.get(key) == Some(text)));
-            // a sample that was there before says nothing about this share
+            // if the sample was there before, it does not show whether this share was stored
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
             let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);

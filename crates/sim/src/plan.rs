@@ -114,7 +114,7 @@ pub struct Plan {
     /// each with a range of names.
     pub merged_file_bytes: u64,
     pub rolls_up: bool,
-    /// Limit on the head in bytes. `None` stands for the default.
+    /// Limit on the memory of the head. `None` stands for the default.
     pub head_bytes: Option<u64>,
     /// True if every other restart reduces the limit on the head, but not below `head_bytes`.
     pub shrinks: bool,

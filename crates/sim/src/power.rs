@@ -14,7 +14,7 @@ struct State {
     left: Option<u64>,
 }
 
-/// What the power supply does to a change.
+/// Whether a change is made before the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Made,
@@ -41,7 +41,7 @@ impl Power {
         self.lock().is_off
     }
 
-    /// To be called before each change. Returns what happens to it.
+    /// Must be called before each change, and says whether to make it.
     pub fn change(&self) -> Change {
         let mut state = self.lock();
         if state.is_off {

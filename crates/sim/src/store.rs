@@ -25,7 +25,7 @@ use stdx::clock::Clock;
 use stdx::rng::{Rng, mix};
 use tables::store::DynObjectStore;
 
-/// Probability of each fault in a single request.
+/// How likely each fault is in a single request, from 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoreFaults {
     /// A put or a delete fails and has no effect.
@@ -62,7 +62,6 @@ struct State {
     seed: u64,
     epoch: u64,
     faults: StoreFaults,
-    /// How many times each path was changed in this epoch.
     changes: HashMap<Path, u64>,
     written_ms: HashMap<Path, i64>,
     late: Vec<(Path, PutPayload, PutOptions)>,

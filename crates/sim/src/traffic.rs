@@ -25,7 +25,6 @@ pub struct Traffic {
     pub rng: Rng,
     pub model: Model,
     pub trace: Trace,
-    /// A failure that was found while the sealer waited.
     pub failure: Option<String>,
     /// This tenant sends no requests for now.
     pub reserved: Option<usize>,
@@ -45,7 +44,6 @@ pub struct Times {
     pub node_ms: i64,
 }
 
-/// A request, which may be sent more than once.
 #[derive(Debug)]
 struct Request {
     tenant: usize,

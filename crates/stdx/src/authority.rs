@@ -30,7 +30,6 @@ impl Authority {
         self.0.join(name)
     }
 
-    /// Signs a certificate for a server on this machine.
     pub fn server(&self, name: &str) {
         self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth", &NEW_KEY);
         self.sign(name);
@@ -49,7 +48,6 @@ impl Authority {
         self.sign(name);
     }
 
-    /// Signs a certificate for a client that has expired in 2020.
     pub fn expired_client(&self, name: &str, subject: &str) {
         self.request(name, subject, "", "clientAuth", &NEW_KEY);
         let settings = "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\

@@ -114,7 +114,6 @@ impl Account {
         self.0.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Largest [`Self::used_bytes`] so far.
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed)
     }

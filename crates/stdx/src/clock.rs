@@ -41,7 +41,6 @@ impl ManualClock {
         Self { now_ms: AtomicI64::new(now_ms), began: Instant::now(), passed_ms: AtomicU64::new(0) }
     }
 
-    /// Advances both the wall clock and the monotonic clock.
     pub fn advance(&self, by_ms: u64) {
         self.passed_ms.fetch_add(by_ms, Ordering::SeqCst);
         self.set(by_ms.try_into().unwrap_or(i64::MAX));

@@ -43,7 +43,7 @@ impl Rng {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }
 
-    /// A number that is at least 0 and less than 1.
+    /// A random number that is at least 0 and less than 1.
     pub const fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }

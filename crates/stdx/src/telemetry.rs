@@ -42,7 +42,6 @@ pub const LATENCY_BUCKETS_S: &[f64] = &[
     30.0,
 ];
 
-/// Counts observations in buckets with fixed bounds.
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<HistogramInner>);
 
@@ -84,7 +83,6 @@ struct Entry {
     metric: Metric,
 }
 
-/// What all metrics with the same name have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     pub name: &'static str,
@@ -93,7 +91,7 @@ pub struct Family {
     pub kind: &'static str,
 }
 
-/// What [`Registry::read`] passes to its caller.
+/// Either the description of a metric, or one of its values. [`Registry::read`] passes the description first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Found<'a> {
     Family(Family),
@@ -230,7 +228,6 @@ impl Registry {
         }
     }
 
-    /// Writes all metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let mut out = String::new();
         self.read(&mut |found| match found {

@@ -35,7 +35,7 @@ pub fn take(from: &mut &[u8]) -> Option<u64> {
 fn take_long(from: &mut &[u8]) -> Option<u64> {
     let mut n = 0;
     for (i, &byte) in from.iter().take(BYTES_MAX).enumerate() {
-        // the last byte has only the 64th bit
+        // the last byte has a single bit of the number, which is the 64th
         if i == BYTES_MAX - 1 && byte > 1 {
             return None;
         }

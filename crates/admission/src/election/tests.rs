@@ -36,7 +36,7 @@ fn an_elected_replica_may_pause_if_no_other_is_heard() {
     let (began, mut elections) = (Instant::now(), Elections::default());
     assert_eq!(elections.vote("c", "a", at(began, 0)), Vote::Elected(i64::MIN));
     elections.accepted("c", 0);
-    // the same replica sends what it collected during its pause
+    // after a long pause, the same replica sends what it has collected
     assert_eq!(elections.vote("c", "a", at(began, 1_000_000)), Vote::After(i64::MIN));
     assert_eq!(elections.vote("c", "b", at(began, 1_000_001)), Vote::Duplicate);
     assert_eq!(elections.vote("d", "b", at(began, 1_000_001)), Vote::Elected(i64::MIN), "another cluster");
@@ -72,7 +72,7 @@ fn clusters_are_forgotten_when_nothing_was_heard_for_an_hour() {
     assert!(elections.is_empty());
 }
 
-/// The time after which samples are accepted.
+/// The time after which the replica's samples are accepted. `None` if none of them are.
 fn after(vote: Vote) -> Option<i64> {
     match vote {
         Vote::Elected(after_ms) | Vote::After(after_ms) => Some(after_ms),

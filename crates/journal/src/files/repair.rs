@@ -47,7 +47,7 @@ pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
         if state == entry {
             return Some((i, index));
         }
-        // the state before the last zero byte was processed
+        // undoes the step that processed the last zero byte
         state = (state ^ entry) << 8 | u32::from(index);
     }
     None

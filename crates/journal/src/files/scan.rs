@@ -12,7 +12,7 @@ pub(super) enum Step {
     Record {
         offset: u64,
     },
-    /// These bytes are not what was written.
+    /// The bytes in this hole are not what was written.
     Damage(Hole),
     End {
         at: u64,
@@ -22,7 +22,6 @@ pub(super) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) bytes: Range<u64>,
-    /// Offsets of the records that are lost.
     pub(super) lost: Range<u64>,
     /// See [`crate::Damage::acknowledged`].
     pub(super) acknowledged: bool,
@@ -54,7 +53,6 @@ enum Payload {
 
 enum Found {
     Whole(FrameHeader),
-    /// The header is intact, but the payload is damaged.
     Header(FrameHeader),
     Nothing,
 }

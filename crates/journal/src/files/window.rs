@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 pub(super) const WINDOW_BYTES: usize = 256 << 10;
 
-/// Reads a file through a buffer.
 #[derive(Debug)]
 pub(super) struct Window {
     file: Box<dyn DiskFile>,
@@ -27,7 +26,7 @@ impl Window {
         &self.path
     }
 
-    /// Length that the file had when it was opened.
+    /// The length that the file had when it was opened. It may have grown since.
     pub(super) fn len(&self) -> u64 {
         self.len
     }

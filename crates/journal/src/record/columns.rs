@@ -131,7 +131,7 @@ pub(super) fn skip_deltas(cursor: &mut Cursor<'_>, count: usize) -> Result<(), R
 const TAG_NEGATIVE: u8 = 8;
 const TAG_DOUBLE: u8 = 15;
 
-/// Number of bytes that follow for each tag.
+/// How many bytes of the body follow for each tag.
 const BODY_BYTES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 8];
 
 #[inline]

@@ -24,7 +24,7 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use stdx::varint;
 
-/// Shorter bodies are not worth packing.
+/// Shorter bodies are not packed, because that would save too little.
 const PACK_BYTES_MIN: usize = 128;
 
 const _: () = assert!(SERIES_LABELS_MAX <= 128, "the bitmap of labels is too small");

@@ -139,7 +139,7 @@ impl Definitions {
     }
 
     fn copy_labels(&mut self, labels: Range<usize>, start: usize) {
-        // `ends` has all series except the one being read
+        // `ends` has an element for each series but the one that is being read
         let before = self.ends.len().checked_sub(2).map_or(0, |i| self.ends[i]);
         let (first, last) = (self.last[labels.start].start, self.last[labels.end - 1].end);
         let at = (self.bytes.len() - start) as u32;
@@ -233,7 +233,7 @@ impl Unpacked {
     }
 }
 
-/// The label names and values of a record.
+/// The label names and values that the series of a record refer to.
 #[derive(Debug)]
 struct Texts<'a> {
     text: &'a str,

@@ -1,4 +1,4 @@
-//! Decodes only which series a record refers to.
+//! Finds out which series a record refers to, without decoding the rest of it.
 
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;

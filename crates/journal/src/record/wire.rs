@@ -8,7 +8,6 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Untrusted bytes that are read from the front.
 #[derive(Debug, Clone)]
 pub(crate) struct Cursor<'a> {
     pub(crate) rest: &'a [u8],

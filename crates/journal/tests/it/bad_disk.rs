@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) error: io::Error,
-    /// How many bytes a failing write has written before it fails.
+    /// If a write fails, this many bytes are written nevertheless.
     pub(crate) done: usize,
 }
 

@@ -70,7 +70,7 @@ fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     group
 }
 
-/// Where everything is in a segment file, before it is damaged.
+/// What was where in a segment file before the file was damaged.
 struct Layout {
     path: PathBuf,
     len: u64,
@@ -329,7 +329,7 @@ fn each_kind_of_damage_is_reported_by_name() {
     // if the last record of the newest segment is damaged, it looks like a write that was interrupted
     check(|files| overwrite(&files[2], frame(4) + 40, &[9, 9]), 14, &[]);
     check(|files| overwrite(&files[2], frame(0) + 30, &[9; 600]), 10, &[]);
-    // files that were cut off
+    // segments that were cut off
     let cut = |path: &PathBuf, len| File::options().write(true).open(path).unwrap().set_len(len).unwrap();
     check(|files| cut(&files[1], frame(3) + 5), 15, &[(no_header, 8..10)]);
     check(|files| cut(&files[2], frame(3) + 5), 13, &[]);
@@ -337,7 +337,7 @@ fn each_kind_of_damage_is_reported_by_name() {
     check(|files| cut(&files[2], 0), 10, &[]);
     check(|files| cut(&files[1], 0), 15, &[("a segment with two damaged copies of its header", 5..10)]);
     check(|files| fs::remove_file(&files[1]).unwrap(), 15, &[(no_header, 5..10)]);
-    // damaged copies of the header
+    // segments in which a copy of the header is damaged
     let header = "a damaged copy of the segment's header";
     check(|files| overwrite(&files[1], 20, &[9]), 15, &[(header, 0..0)]);
     check(|files| overwrite(&files[2], 530, &[9]), 15, &[(header, 0..0)]);
@@ -429,7 +429,7 @@ fn many_restarts_leave_few_files() {
         journal.begin().unwrap();
     }
     assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
-    // there are only the segment, the identity and the reserve
+    // the only files are the segment, the identity and the reserve
     assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 3);
 }
 

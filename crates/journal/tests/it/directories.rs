@@ -88,7 +88,7 @@ fn existing_directories_are_synced_too() {
 /// A disk that loses power after some files were removed.
 #[derive(Debug)]
 struct Failing {
-    /// How many files are removed before the power fails.
+    /// The power fails after this many files were removed.
     removals: AtomicUsize,
     /// Files that were removed since the directory was last synced. A power loss may bring them back.
     unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,

@@ -91,7 +91,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     }
     assert_eq!(journal.durable_end(), Offset(kept));
 
-    // records can still be read
+    // the records that were written can still be read
     let mut reader = journal.read(Offset(0)).unwrap();
     let mut read = 0;
     while let Some(Item::Entry(_)) = reader.next().unwrap() {
@@ -108,7 +108,7 @@ fn a_full_disk_refuses_until_there_is_room() {
 /// Lets one `fdatasync` fail, and records which operations on the same file follow.
 #[derive(Debug)]
 struct OneBadSync {
-    /// How many syncs succeed before the one that fails.
+    /// The sync after this many successful ones fails.
     left: AtomicI64,
     failed: Mutex<Option<PathBuf>>,
     touched: Mutex<Vec<&'static str>>,

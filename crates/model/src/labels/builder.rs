@@ -21,14 +21,12 @@ impl LabelsBuilder {
         Self::default()
     }
 
-    /// Removes the labels, but keeps the memory for the next series.
     pub fn clear(&mut self) {
         self.text.clear();
         self.spans.clear();
         self.too_long = None;
     }
 
-    /// Adds a label. [`Self::build`] omits labels with an empty value.
     pub fn push(&mut self, name: &str, value: &str) {
         let all = self.too_long.unwrap_or(self.text.len()).saturating_add(name.len() + value.len());
         if all > TEXT_BYTES_MAX {

@@ -10,7 +10,7 @@ const SECTOR: usize = 512;
 pub(super) struct Inode {
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    /// Sectors that may differ between `bytes` and `durable`.
+    /// Numbers of the sectors in which `bytes` and `durable` may differ.
     dirty: BTreeSet<usize>,
     /// True from a sync that did nothing, although it reported success, until the bytes are durable.
     is_lied_about: bool,
@@ -36,7 +36,6 @@ impl Inode {
         self.dirty.extend(at / SECTOR..=last / SECTOR);
     }
 
-    /// If the file is shorter than `len`, extends it with zeros.
     pub(super) fn grow(&mut self, len: usize) {
         self.bytes.resize(len.max(self.bytes.len()), 0);
     }
@@ -46,7 +45,7 @@ impl Inode {
         self.dirty.retain(|sector| sector * SECTOR < len);
     }
 
-    /// Does not sync the file, but the caller will report success.
+    /// Called instead of [`Self::sync`] when the disk only pretends to sync.
     pub(super) fn lie(&mut self) {
         self.is_lied_about |= !self.is_durable();
     }

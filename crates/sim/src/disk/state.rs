@@ -90,7 +90,7 @@ impl State {
         self.files.get_mut(&file).expect("BUG: a named or open file does not exist")
     }
 
-    /// If this fails, the first bytes may have been written.
+    /// If a write fails, some of the bytes may have been written nevertheless.
     pub(super) fn write(&mut self, file: u64, bytes: &[u8], at: usize) -> io::Result<()> {
         let (done, failed) = match self.change(true) {
             Ok(false) => (bytes.len(), None),
@@ -152,12 +152,10 @@ impl State {
     }
 }
 
-/// The error that each call returns while the power is off.
 pub(super) fn off() -> io::Error {
     io::Error::other("the power is off")
 }
 
-/// Splits a path into the directory and the name in it.
 pub(super) fn split(path: &Path) -> (PathBuf, String) {
     let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: a path has no file name in UTF-8");
     (path.parent().unwrap_or(Path::new("/")).to_path_buf(), name.into())

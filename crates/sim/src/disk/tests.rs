@@ -1,4 +1,4 @@
-//! What survives a power loss.
+//! Tests what is left on the simulated disk after a power loss.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -5,10 +5,10 @@ use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Number of rounds in which the tenant's table cannot be written.
+/// The tenant's table cannot be written for this many rounds.
 const ROUNDS: usize = 14;
 
-/// Number of requests that the other tenants send in each round.
+/// The other tenants send this many requests in each round.
 const REQUESTS: usize = 12;
 
 /// A journal may have this many bytes besides the samples that are in no table yet. That is enough for two

@@ -79,7 +79,6 @@ impl Driver {
         (0..self.plan.tenants).for_each(|tenant| self.traffic.borrow_mut().model.expire(tenant, before_ms));
     }
 
-    /// Checks that all samples expire after the clock is right again.
     pub(super) fn check_expiry(&mut self) -> Result<(), String> {
         self.correct_clock();
         self.keep();

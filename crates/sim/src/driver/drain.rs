@@ -32,7 +32,6 @@ impl Driver {
         if self.plan.wrong_clocks { self.check_expiry() } else { Ok(()) }
     }
 
-    /// Waits until all requests are answered and a flush is complete.
     fn settle_down(&mut self) -> Result<(), String> {
         for _ in 0..DRAIN_TURNS {
             self.turn_all()?;
@@ -62,7 +61,7 @@ impl Driver {
     }
 
     fn check_drained(&mut self) -> Result<(), String> {
-        // the last requests may have left samples in the heads
+        // requests that were answered at the end of the last flush may have left samples in the heads
         self.is_draining.set(true);
         self.settle_down()?;
         self.check_now()?;

@@ -37,7 +37,6 @@ struct State {
     seed: u64,
     power: Arc<Power>,
     clock: Arc<SimClock>,
-    /// Probability that the sync of a folder fails.
     error: f64,
     rng: Rng,
     /// The names that were there when each folder was last synced.
@@ -47,7 +46,7 @@ struct State {
     root: PathBuf,
 }
 
-/// What has a durable name.
+/// A file or folder whose name would survive a power loss.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Folder,
@@ -124,7 +123,6 @@ impl State {
         Rng::new(mix(self.seed ^ mix(self.clock.epoch())) ^ hasher.finish()).chance(self.error)
     }
 
-    /// Records that all names which the folder has now are durable.
     fn note(&mut self, folder: &Path) -> io::Result<()> {
         let before = self.durable.remove(folder).unwrap_or_default();
         let mut names = BTreeMap::new();

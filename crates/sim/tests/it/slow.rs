@@ -90,7 +90,6 @@ impl World {
         seen
     }
 
-    /// Checks that a query returns each acknowledged sample exactly once.
     fn check(&self, node: &Simulated) {
         let mut expected = Content::new();
         for n in 0..self.written {
@@ -102,7 +101,6 @@ impl World {
         assert_eq!(node.node().read(&self.tenant).unwrap(), expected);
     }
 
-    /// How many commits the table has, and how many samples.
     fn in_tables(&self, node: &Simulated) -> (u64, u64) {
         self.quickly(|| {
             let Some(table) = node.node().table(&self.tenant).unwrap() else { return (0, 0) };

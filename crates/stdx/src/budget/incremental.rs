@@ -10,7 +10,7 @@ use super::{Exhausted, Reservation};
 #[derive(Debug)]
 pub struct IncrementalReservation<'a> {
     memory: &'a mut Reservation,
-    /// Bytes that are reserved, but not yet used by an allocation.
+    /// Bytes that are reserved, but not yet used for a value.
     unused_bytes: u64,
 }
 
@@ -19,7 +19,7 @@ const PIECE_BYTES: u64 = 16 << 10;
 /// A collection that has to grow gets at least this many bytes, to save small steps.
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
-/// A vector or string whose growth is reserved in advance.
+/// A collection for which memory is reserved before it grows.
 pub trait Growing {
     const ELEMENT_BYTES: usize;
     fn len_and_capacity(&self) -> (usize, usize);
