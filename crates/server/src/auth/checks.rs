@@ -85,7 +85,7 @@ impl Check<'_> {
 }
 
 impl Checks {
-    /// There are two maps of networks, known ones and rates. Each may use `networks_bytes`.
+    /// There is a map of the known networks and a map of the networks' rates. Each may use `networks_bytes`.
     pub(super) fn new(clock: Arc<dyn Clock>, bounds: Bounds, networks_bytes: usize) -> Self {
         Self {
             clock,

@@ -40,7 +40,7 @@ use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::watch;
 
-/// The body of an answer is discarded; a longer one makes the request fail.
+/// The body of an answer is read and discarded. If it is longer than this, the request to the service fails.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Limit on the questions being asked at once. Known and unknown networks each have this limit.
@@ -49,7 +49,7 @@ const AT_ONCE_MAX: usize = 16;
 /// Memory used while the service is asked: the connection's buffers and 16 KiB of headers in each direction.
 const ASKED_BYTES: usize = 2 * HEAD_BYTES_MAX + (8 << 10);
 
-/// Memory of a question while it waits for its turn, in addition to its headers.
+/// Memory of a question until it is answered, in addition to its headers.
 const QUESTION_BYTES: u64 = 2 << 10;
 
 fn bounds(asked_bytes: usize) -> Bounds {

@@ -4,7 +4,7 @@
 //! | ---: | --- |
 //! | 5/16 | verified tokens |
 //! | 3/16 | cached answers of the forward service |
-//! | 3/16 | requests to the forward service: 1/16 while they wait, 2/16 while they are being answered |
+//! | 3/16 | requests to the forward service: 1/16 for their headers, 2/16 for those that it is answering |
 //! | 2/16 | keys from URLs |
 //! | 2/16 | networks: known ones and their rates, for tokens and for the forward service |
 //! | 1/16 | tokens with a wrong signature |

@@ -163,7 +163,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// Writes a scalar, `[time,"value"]`. Unlike samples, Prometheus writes scalars without an exponent.
+    /// Writes a scalar, `[time,"value"]`. Prometheus writes scalars, unlike samples, without an exponent.
     pub(crate) fn scalar(&mut self, ms: i64, v: f64) {
         if !v.is_finite() {
             return self.point(ms, v);

@@ -7,8 +7,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A semaphore that no key, such as a tenant, can occupy alone: waiting keys take turns, no matter how many
-/// requests each of them has. The limits on connections and memory also limit the number of waiters.
+/// A semaphore for requests that have a key, such as their tenant. Keys with waiting requests take turns, no
+/// matter how many requests each of them has. The limits on connections and memory also limit the number of
+/// waiters.
 #[derive(Debug)]
 pub(crate) struct FairPermits<K: Key>(Arc<Mutex<State<K>>>);
 

@@ -117,7 +117,7 @@ fn of_accounts(node: &Node) {
     gauge("floodmark_write_inflight_peak_bytes", help, inflight, Account::peak_bytes);
 }
 
-/// Age of the oldest sample that is not in a table yet. 0 if all are.
+/// Age of the oldest sample that is not in a table yet, or 0 if there is none.
 pub(crate) fn floodmark_lag_ms(reads: &query_source::Context) -> i64 {
     let in_rounds = reads.lake.in_rounds_since_ms.load(Ordering::Relaxed);
     match reads.partitions.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {

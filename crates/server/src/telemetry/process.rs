@@ -4,7 +4,7 @@ use crate::node::Node;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Commit that was built, if the build was told.
+/// Source commit of this build, if the build was given one.
 const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
     Some(revision) => revision,
     None => "unknown",

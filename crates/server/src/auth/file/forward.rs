@@ -20,10 +20,11 @@ const ROLES_HEADER: HeaderName = HeaderName::from_static("x-floodmark-roles");
 /// Headers that concern only the client's connection to this server. They must not be passed on to the service.
 const OWN: [HeaderName; 7] = [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// `roles_header = "none"` means that answers contain no roles.
+/// As a value of `roles_header`, means that answers do not name roles.
 const NONE: &str = "none";
 
-/// The longer an answer is remembered, the later a revoked right loses its effect.
+/// Limits on `timeout` and on `remember`. The longer an answer is remembered, the later a revoked right loses
+/// its effect.
 const TIMEOUT_MS_MAX: i64 = 30_000;
 const REMEMBER_MS_MAX: i64 = 3_600_000;
 

@@ -25,6 +25,7 @@ pub(crate) struct Service {
     pub(crate) tenant_header: HeaderName,
     /// The service names the caller's roles in this header of its answer. If `None`, all of `roles` are granted.
     pub(crate) roles_header: Option<HeaderName>,
+    /// Set in `auth_file`. An answer of the service cannot allow other tenants or roles.
     pub(crate) tenants: Arc<TenantPatterns>,
     pub(crate) roles: Roles,
     pub(crate) timeout: Duration,
