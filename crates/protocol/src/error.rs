@@ -44,7 +44,6 @@ pub enum DecodeError {
     OtherMessage {
         /// The message type according to the headers.
         expected: &'static str,
-        /// The message type that the body probably has.
         other: &'static str,
     },
     /// There is not enough memory. [`Exhausted::is_for_good`] tells whether it can help to retry later.

@@ -114,7 +114,6 @@ pub fn begin_timestamps(out: &mut Vec<u8>) {
     out.extend_from_slice(b"],\"timestamps\":[");
 }
 
-/// Appends some timestamps of a line. `position` is the number of timestamps that the line already has.
 pub fn put_timestamps(out: &mut Vec<u8>, position: usize, timestamps: &[i64]) {
     for (i, t) in timestamps.iter().enumerate() {
         comma(out, position + i);

@@ -103,7 +103,6 @@ impl<'a> Reader<'a> {
         WireError { offset: self.at, fault }
     }
 
-    /// Reads the next field's tag. Returns `None` at the end of the message.
     #[inline(always)]
     pub(crate) fn tag(&mut self) -> Result<Option<Tag>, WireError> {
         match self.bytes.get(self.at) {

@@ -85,7 +85,6 @@ impl SeriesCount {
 
 type NewPart = Box<dyn FnMut(Date) -> std::io::Result<OwnFile>>;
 
-/// A temporary file that is used for a single output file.
 struct OwnFile {
     scratch: Scratch,
     writer: PartWriter,

@@ -318,7 +318,6 @@ fn non_http_input_is_refused() {
     check(format!("GET /api/v1/labels HTTP/1.1\r\n{headers}\r\n").as_bytes());
 }
 
-/// A series that is refused counts as one, no matter how many of its samples are refused.
 #[test]
 fn refused_series_are_counted_once() {
     let server = Server::new();

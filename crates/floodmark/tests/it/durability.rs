@@ -183,7 +183,6 @@ fn an_empty_directory_starts_and_starts_again() {
     writer.verify(&server, 0);
 }
 
-/// Each start is killed at a random moment, after which the next start must succeed.
 #[test]
 fn a_start_can_be_killed_at_any_moment() {
     let mut rng = Rng::new(seed());

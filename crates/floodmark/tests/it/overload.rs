@@ -19,7 +19,6 @@ fn small() -> Options {
     Options::default().arg("--memory").arg("64MiB")
 }
 
-/// Generates `count` series with 10 labels and one sample each.
 fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
     let one = |i: usize| {
         let number = format!("{tag}-{i}");
@@ -31,7 +30,6 @@ fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
     (0..count).map(one).collect()
 }
 
-/// The replies to all clients of a flood.
 #[derive(Default)]
 struct Answers {
     statuses: BTreeMap<u16, usize>,

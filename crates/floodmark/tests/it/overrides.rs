@@ -16,7 +16,6 @@ const VERSIONS: usize = 100;
 /// The tenants that write. The file has a table for tenant `b`, and a class for tenant `c`.
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Each request has samples of this many series that always exist.
 const KNOWN: usize = 5;
 
 /// One in this many requests creates a series.

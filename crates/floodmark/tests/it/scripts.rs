@@ -10,7 +10,6 @@ fn bench(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench").join(name)
 }
 
-/// Returns what a script writes to stdout, or `None` if Python is missing.
 #[track_caller]
 fn run(script: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new("python3");

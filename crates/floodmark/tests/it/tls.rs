@@ -242,7 +242,6 @@ fn certificates_change_under_load() {
     server.send(&line("m")).expect(204, &[]);
 }
 
-/// The beginning of a TLS record. It is never completed.
 const HALF_A_HELLO: [u8; 12] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 0];
 
 /// An address of this machine that counts as another network than 127.0.0.1.

@@ -169,7 +169,6 @@ fn an_imported_block_round_trips_through_parquet_exactly() {
     assert_eq!(report["sources"][0]["source"], format!("import/{ULID}"));
     assert_eq!(stored(&one), without_payloads(expected.clone()));
 
-    // importing the source again changes nothing
     let again = import("tsdb", &dir.path().join("prometheus"), &one);
     assert_eq!((&again["samples"], &again["already"]), (&Value::from(0), &Value::from(1)));
     let line = succeed(&["import", "tsdb", text(&dir.path().join("prometheus")), "--data-dir", text(&one)]);

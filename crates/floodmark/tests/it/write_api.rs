@@ -211,7 +211,6 @@ fn empty_requests_are_accepted() {
     let reply = server.send(&Request::write_v2(&wire::v2(&[])));
     reply.expect(204, &[]);
     assert_eq!(written(&reply), [Some("0"), Some("0"), Some("0")]);
-    // an empty body is not a valid snappy block
     server.send(&Request::write(&[])).expect(400, &["snappy"]);
 }
 
@@ -430,7 +429,6 @@ fn a_message_of_the_other_version_is_refused() {
     server.send(&Request::write_v2(&wire::v1(&series))).expect(400, &[]);
 }
 
-/// Exemplars are stored even if they come without a sample, in both versions, and they survive a kill.
 #[test]
 fn exemplars_without_a_sample_are_stored() {
     let mut server = Server::new();

@@ -51,7 +51,6 @@ fn bearer(token: &str) -> String {
 struct Setup {
     server: Server,
     authority: Authority,
-    /// Signs the tokens of the issuer called `id`.
     signer: Signer,
     rsa_pem: Vec<u8>,
     rsa_der: Vec<u8>,
@@ -222,7 +221,6 @@ fn credentials(with_revoked: bool) -> String {
     kept.concat() + &if with_revoked { revoked.concat() } else { String::new() }
 }
 
-/// Checks that a request was refused, in the form in which its path reports errors.
 fn expect_refusal(reply: &Reply, status: u16, path: &str, why: &str) {
     assert_eq!(reply.status, status, "{why}, {path}: {}", reply.text());
     assert_eq!(

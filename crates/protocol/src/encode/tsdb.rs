@@ -7,13 +7,10 @@ use stdx::varint;
 
 #[derive(Debug, Clone, Default)]
 pub struct BlockFiles {
-    /// `meta.json`
     pub meta: Vec<u8>,
-    /// `index`
     pub index: Vec<u8>,
     /// `chunks/000001`
     pub chunks: Vec<u8>,
-    /// `tombstones`
     pub tombstones: Vec<u8>,
 }
 

@@ -137,7 +137,6 @@ const fn metadata_len(refs: &[u64; 3]) -> usize {
     number_len(refs[0]) + number_len(refs[1]) + number_len(refs[2])
 }
 
-/// The distinct texts of a request, in the order of their first use.
 #[derive(Debug)]
 struct SymbolTable {
     fields: Vec<u8>,

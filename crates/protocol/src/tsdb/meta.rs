@@ -8,7 +8,6 @@ pub const META_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockMeta {
-    /// The name of the block and its directory, which has 26 characters.
     pub ulid: String,
     pub min_time_ms: i64,
     /// The end of the time range, which is exclusive.

@@ -133,7 +133,6 @@ pub(crate) mod v2 {
     }
 }
 
-/// A native histogram. The numbers of its fields are the same in both versions.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Histogram {
     #[prost(uint64, tag = "1")]

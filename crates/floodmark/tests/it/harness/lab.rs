@@ -26,7 +26,6 @@ impl Running {
         Self { child, said }
     }
 
-    /// Ends the lab with SIGINT. Returns its exit status and what it wrote to stdout.
     pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::INT).expect("interrupt the lab");

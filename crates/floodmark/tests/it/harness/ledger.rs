@@ -145,7 +145,7 @@ impl Writer {
         let (seed, id, base_ms) = (self.seed, self.id, self.base_ms);
         (request * SAMPLES..(request + 1) * SAMPLES).map(move |i| {
             let random = mix(seed ^ mix(id ^ mix(series ^ mix(i))));
-            // whole numbers and fractions, whose text form has the same bits
+            // some values are whole numbers, others have many decimals
             let value = match random % 3 {
                 0 => (random >> 40) as f64,
                 _ => (random >> 11) as f64 / (1u64 << 53) as f64 * 1e6,

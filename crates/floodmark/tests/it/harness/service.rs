@@ -44,7 +44,6 @@ impl Service {
         Self { address, shared, accepting: Some(accepting) }
     }
 
-    /// Starts a service that answers every request with 200 and `body`.
     pub(crate) fn of(body: &str) -> Self {
         let service = Self::new(|_| Default::default());
         service.publish(body);
@@ -70,7 +69,6 @@ impl Service {
 }
 
 impl Shared {
-    /// Answers one request. Returns `None` if the other side closes the connection.
     fn serve(&self, stream: TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let mut head = String::new();

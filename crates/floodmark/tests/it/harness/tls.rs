@@ -19,7 +19,6 @@ use tokio_rustls::rustls::{
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     config: Arc<ClientConfig>,
-    /// The local address from which the client connects, if it is not the default one.
     from: Option<IpAddr>,
 }
 

@@ -7,10 +7,8 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub(crate) labels: Pairs,
-    /// Time in milliseconds, and value.
     pub(crate) samples: Vec<(i64, f64)>,
     pub(crate) histograms: usize,
-    /// Labels, time in milliseconds, and value.
     pub(crate) exemplars: Vec<(Pairs, i64, f64)>,
     /// Type, help and unit of the metric, which only a 2.0 body contains.
     pub(crate) metadata: Option<(u64, &'static str, &'static str)>,

@@ -87,7 +87,6 @@ fn pipelined(server: &Server) {
     });
 }
 
-/// Sends requests on connections that are closed before the answer is read.
 fn short(server: &Server, count: usize) {
     let request = of("hostile", Request::ask("/api/v1/query", &[("query", "count(own)")]));
     for _ in 0..count {

@@ -26,7 +26,6 @@ request.on("error", () => process.exit(1));
 request.end();
 "#;
 
-/// Azurite in memory, with the container `lake`.
 struct Azurite {
     _dir: TempDir,
     port: u16,

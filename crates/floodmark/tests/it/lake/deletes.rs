@@ -56,7 +56,6 @@ fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_aga
         server.restart();
         assert!(server.samples("load{writer=\"1\"}[2h]", now_ms()).is_empty(), "round {round}");
         others.iter().for_each(|writer| writer.verify(&server, 0));
-        // samples that are written after the delete must be kept
         deleted = Writer::new(seed, 1);
         deleted.write_once(&server).expect(204, &[]);
         deleted.verify(&server, 0);

@@ -82,7 +82,6 @@ const REQUESTS: &[Case] = &[
     (QUERY, &[("query", "1"), ("time", "1"), ("limit", "0")], Text),
 ];
 
-/// Checks that both servers answer each request in the same way.
 pub(crate) fn are_alike(server: &Server, prometheus: &Prometheus) {
     let mut wrong = Vec::new();
     for (path, params, alike) in REQUESTS {

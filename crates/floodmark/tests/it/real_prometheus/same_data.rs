@@ -77,7 +77,6 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         let series = Series::new(&[("__name__", "by_code"), ("code", code), ("text", text)]);
         all.push(series.samples(times().map(|(i, t)| (t, (mix(i as u64 ^ 99) % 100) as f64))));
     }
-    // names that need quotes in PromQL
     let utf8 = Series::new(&[("__name__", "dotted.name"), ("a.b", "c d"), ("x", "1")]);
     all.push(utf8.samples(times().map(|(i, t)| (t, i as f64))));
     all

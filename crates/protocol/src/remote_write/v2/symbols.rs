@@ -47,7 +47,6 @@ impl<'a> Symbols<'a> {
         self.table.len()
     }
 
-    /// Returns the text of a symbol, or `None` if the table has no such entry.
     #[inline(always)]
     pub(super) fn get(&self, reference: u32) -> Option<&'a [u8]> {
         let symbol = self.table.get(reference as usize)?;
@@ -65,7 +64,6 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// Adds a symbol to the table. `end` is where its text ends in the body.
 #[inline(always)]
 fn push(
     symbol: &[u8],
