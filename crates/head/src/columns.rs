@@ -2,7 +2,6 @@
 
 use model::{SeriesRef, ValuesRef};
 
-/// Samples as three columns of equal length.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<'a> {
     pub(crate) refs: &'a [SeriesRef],

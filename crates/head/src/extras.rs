@@ -19,7 +19,6 @@ const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 /// once.
 const TRIMMED_QUARTERS: usize = 3;
 
-/// Metadata and exemplars taken out of a head.
 #[derive(Debug, Default)]
 pub struct Extras {
     _metadata: BTreeMap<String, Metadata>,
@@ -125,7 +124,6 @@ impl Partition {
         self.check(self.tenant(tenant), metadata, limit_bytes, Share::AsMuchAsIsFree { pending_bytes })
     }
 
-    /// Stores metadata if [`Self::check_metadata`] allows it.
     pub fn put_metadata(
         &mut self,
         tenant: &TenantId,

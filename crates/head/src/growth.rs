@@ -63,9 +63,9 @@ pub struct Gains<'a> {
 pub struct Gain<'a> {
     pub name: &'a str,
     pub value: &'a str,
-    /// Lower bound on the number of series.
+    /// The pair got at least this many new series.
     pub least: u64,
-    /// Upper bound on the number of series.
+    /// The pair got at most this many new series.
     pub most: u64,
 }
 
@@ -197,7 +197,7 @@ struct Sketch {
 struct Counter {
     /// Hash of the pair's text, if the counter identifies the pair by hash.
     hash: Option<u64>,
-    /// The pair's latest number.
+    /// Number of the pair. If the counter has a hash, this number may identify another pair by now.
     pair: PairId,
     count: u32,
     error: u32,

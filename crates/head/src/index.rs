@@ -12,7 +12,6 @@ const MERGE_MAX: usize = FILL_MAX / 4 * 3;
 const FREE: u32 = u32::MAX;
 const UNLINKED: u32 = 1 << 31;
 
-/// The most series an index can hold.
 pub(crate) const SERIES_MAX: usize = UNLINKED as usize - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +129,7 @@ impl Index {
         (slot.series < UNLINKED).then_some(SeriesRef(slot.series))
     }
 
-    /// Series of a key, even if unlinked.
+    /// Finds the series of a key, even if the key is unlinked.
     pub(crate) fn get_any(&self, key: SeriesKey) -> Option<SeriesRef> {
         let key = words(key);
         let page = &self.pages[self.page_of(key)];

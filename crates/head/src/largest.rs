@@ -64,7 +64,6 @@ impl Largest {
         Self::new(METRIC_NAME, count, count, count)
     }
 
-    /// A search for the `count` values of this label that have the most series.
     pub fn values_of(label: &str, count: usize) -> Self {
         Self::new(label, 0, count, 0)
     }

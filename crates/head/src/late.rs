@@ -26,7 +26,6 @@ const RECENT_MAX: usize = 64;
 /// Once a piece has this many pending samples, its chunk is rewritten with them.
 const PENDING_MAX: usize = 32;
 
-/// Size of a tree entry without chunk and pending samples.
 const ENTRY_BYTES: usize = 56;
 
 pub(crate) fn enclosing_range(a: TimeRange, b: TimeRange) -> TimeRange {
@@ -198,7 +197,6 @@ impl<V: ChunkValue> LateOf<V> {
         out.extend(all);
     }
 
-    /// Adds the samples of `later`. They replace samples at the same times. Returns the number of samples of `later`.
     fn absorb(&mut self, later: &Self) -> usize {
         let mut samples = Samples::default();
         later.merge_into(TimeRange::ALL, &mut samples, 0);

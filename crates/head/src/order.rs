@@ -202,12 +202,10 @@ impl Sort {
         true
     }
 
-    /// Merges pairs of runs into `merged`. Returns true once all are merged.
     fn merge(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         let count = self.items.len();
         self.merged.reserve_exact(count - self.merged.len());
         while self.merged.len() < count {
-            // start of the present pair of runs
             let start = self.merged.len() / (2 * self.width) * 2 * self.width;
             let (middle, end) = (count.min(start + self.width), count.min(start + 2 * self.width));
             while self.merged.len() < end {

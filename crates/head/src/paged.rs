@@ -9,7 +9,6 @@ const PAGE: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
     pages: Vec<Vec<T>>,
-    /// Number of present elements in each page.
     used: Vec<u16>,
     len: usize,
     /// Number of places in empty pages, which take no memory.
@@ -123,7 +122,7 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// Takes the lowest free number, or else `len`.
+    /// Takes the lowest free number. If none is free, returns `len`, the next new number.
     pub(crate) fn pop(&mut self, len: usize) -> u32 {
         let Some(lowest) = self.set.min() else { return len as u32 };
         self.set.remove(lowest);

@@ -48,7 +48,6 @@ impl Pairs {
         Self { seed, ..Self::default() }
     }
 
-    /// Returns the ID of the pair, which is added if it is new.
     pub(crate) fn intern(&mut self, name: &str, value: &str) -> PairId {
         let name = self.intern_name(name);
         let hash = self.pair_hash(name, value);
@@ -152,7 +151,6 @@ impl Pairs {
         self.pair_of.find(hash, same).map(|i| PairId(*i))
     }
 
-    /// Number of a name; `None` if no pair has the name.
     pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
         let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
         self.name_of.find(hash, |i| &*self.names.get(*i).text == name).copied()
@@ -217,7 +215,7 @@ impl Pairs {
         self.pairs.find(number).map_or(0, |pair| pair.postings.len())
     }
 
-    /// The pair with this number; `None` without series.
+    /// The pair with this number; `None` if it has no series.
     pub(crate) fn pair_count(&self, number: usize) -> Option<PairCount<'_>> {
         let pair = self.pairs.find(number).filter(|pair| !pair.postings.is_empty())?;
         Some(PairCount {
@@ -227,7 +225,6 @@ impl Pairs {
         })
     }
 
-    /// The name with this number; `None` if it is free.
     pub(crate) fn name_count(&self, number: usize) -> Option<NameCount<'_>> {
         let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
@@ -271,7 +268,6 @@ impl Pair {
     }
 }
 
-/// True if a table has more than four times the needed capacity.
 fn is_roomy(table: &HashTable<u32>) -> bool {
     table.capacity() > 256 && table.len() * 4 < table.capacity()
 }

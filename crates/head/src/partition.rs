@@ -47,7 +47,6 @@ pub enum Evicted {
     More,
     /// The eviction can continue once all earlier [`Pin`]s are dropped.
     WaitsForPins,
-    /// The eviction is complete, with the number of evicted series.
     Done(u64),
 }
 
@@ -228,7 +227,6 @@ impl Partition {
         self.remove_empty_of(idle, |_| true, removed);
     }
 
-    /// [`Self::remove_empty`] for wanted tenants.
     pub fn remove_empty_of(
         &mut self,
         idle: Idle,

@@ -38,7 +38,6 @@ pub struct Selection<'f> {
     applied: usize,
     /// True once listed values are looked up and `strict` is sorted.
     ordered: bool,
-    /// Series that existed at the first turn.
     all: Option<ExistingSeries>,
     selected: Option<RoaringBitmap>,
 }

@@ -55,7 +55,7 @@ impl Default for Series {
 struct Sealed {
     /// Oldest first.
     chunks: Vec<Chunk>,
-    /// Number of frozen chunks, from the oldest on.
+    /// Number of chunks that are frozen, counted from the oldest.
     frozen: u32,
 }
 
@@ -232,7 +232,7 @@ impl Series {
     }
 
     fn sealed_in(&self, range: TimeRange) -> &[Chunk] {
-        // sealed chunks end before the open one
+        // all sealed chunks end before the open one begins
         match self.open.count() > 0 && self.open.first_ms() <= range.start_ms {
             true => &[],
             false => overlapping(self.sealed(), range),

@@ -68,7 +68,7 @@ pub struct TenantHead {
 pub(crate) struct ExistingSeries {
     /// References below this number exist, except those in `absent`.
     pub(crate) end: u32,
-    /// References below `end` without a series.
+    /// References below `end` that belong to no series.
     pub(crate) absent: RoaringBitmap,
 }
 
@@ -277,7 +277,6 @@ impl TenantHead {
         }
     }
 
-    /// Sets the time at which a series was last seen, for eviction.
     pub fn set_seen(&mut self, series: SeriesRef, seen_s: u32) {
         self.series.get_mut(series.index()).seen_s = seen_s;
     }
@@ -438,7 +437,6 @@ impl TenantHead {
         self.pairs.count()
     }
 
-    /// The label pair with this number, if it has series.
     pub fn pair(&self, number: usize) -> Option<PairCount<'_>> {
         self.pairs.pair_count(number)
     }

@@ -49,7 +49,6 @@ impl Allowance {
         self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_set())
     }
 
-    /// Memory of trees and patterns so far.
     pub const fn spent_bytes(&self) -> u64 {
         self.spent_bytes
     }

@@ -74,7 +74,6 @@ impl Matcher {
         Ok(Self { name: name.into(), op, value: value.into(), pattern })
     }
 
-    /// `name="value"`.
     pub fn equal(name: &str, value: &str) -> Self {
         let pattern = Pattern::literal(value);
         Self { name: name.into(), op: MatchOp::Equal, value: value.into(), pattern }
@@ -101,7 +100,6 @@ impl Matcher {
         self.pattern.memory_bytes()
     }
 
-    /// True for `!=` and `!~`.
     pub fn is_negative(&self) -> bool {
         matches!(self.op, MatchOp::NotEqual | MatchOp::NotRegex)
     }

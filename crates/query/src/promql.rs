@@ -45,7 +45,6 @@ pub const ANNOTATIONS_MAX: usize = 100;
 /// Maximum length of a warning or info in bytes. Longer texts are cut.
 const ANNOTATION_BYTES_MAX: usize = 1 << 10;
 
-/// A parsed expression. It can be evaluated many times.
 #[derive(Debug, Clone)]
 pub struct Expr {
     root: ast::Node,
@@ -68,13 +67,12 @@ impl Expr {
 pub enum ValueType {
     Scalar,
     String,
-    /// Series with one value for each step.
     Vector,
     Matrix,
 }
 
 impl ValueType {
-    /// The word that the API uses.
+    /// Name of the type in answers of the HTTP API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -113,7 +111,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Prometheus' defaults.
+    /// Options with the defaults of Prometheus.
     pub const fn new(canceled: &'a dyn Interrupt) -> Self {
         Self {
             lookback_delta_ms: 5 * 60 * 1000,
@@ -163,7 +161,7 @@ pub enum QueryErrorKind {
 }
 
 impl QueryErrorKind {
-    /// Prometheus' `errorType`.
+    /// Value of `errorType` in answers of Prometheus' HTTP API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadData => "bad_data",

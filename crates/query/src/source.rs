@@ -6,12 +6,12 @@ use model::{ErrorKind, LabelsRef, SeriesSamples, Statistic, TimeRange};
 /// One selection: series that satisfy all matchers, with their samples in the range.
 #[derive(Debug, Clone, Copy)]
 pub struct Select<'a> {
-    /// Matchers. A missing label has the empty value.
+    /// A label that a series does not have counts as empty.
     pub matchers: &'a [Matcher],
     pub range: TimeRange,
 }
 
-/// Storage, as seen by a query.
+/// What a query needs from storage.
 pub trait SeriesSource: Sync {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
 
@@ -27,9 +27,7 @@ pub trait SeriesSource: Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeWindows {
     pub first_ms: i64,
-    /// End of the last window.
     pub last_ms: i64,
-    /// Distance between the ends of consecutive windows.
     pub step_ms: i64,
     pub range_ms: i64,
 }
@@ -55,7 +53,7 @@ pub struct RolledSelect<'a> {
 
 pub struct Rolled<'a> {
     pub set: Box<dyn BucketSet + 'a>,
-    /// Range in which the buckets contain all samples.
+    /// Time range in which the buckets contain all samples.
     pub complete: TimeRange,
     /// Name of the resolution, for example `1h`.
     pub resolution: &'static str,
@@ -92,7 +90,6 @@ pub trait BucketSet {
     /// end.
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError>;
 
-    /// Labels of the current series.
     fn labels(&mut self) -> LabelsRef<'_>;
 }
 

@@ -26,7 +26,7 @@ impl Usage {
     }
 
     pub fn read(&self, samples: u64) {
-        // only one thread writes
+        // no atomic addition is needed, because only one thread writes
         self.samples.store(self.samples() + samples, Ordering::Relaxed);
     }
 

@@ -26,7 +26,6 @@ pub struct OpenChunk {
     /// Number of values that a decimal chunk stores as plain floats, because they are not exact at its
     /// exponent.
     raw_count: u8,
-    /// True if the last token is a run that can grow.
     in_run: bool,
 }
 
@@ -123,7 +122,6 @@ impl OpenChunk {
         (self.last_value, self.last_delta) = (fingerprint, REMEMBERS);
     }
 
-    /// Prepares an empty chunk for its first histogram.
     pub(super) fn start_of(&mut self, timestamp_ms: i64) {
         *self = Self {
             bytes: std::mem::take(&mut self.bytes),

@@ -125,7 +125,6 @@ impl Reader<'_> {
         length
     }
 
-    /// The next 1 to 8 bytes as a little-endian number.
     #[inline(always)]
     fn take(&mut self, n: usize) -> u64 {
         let from = self.at;

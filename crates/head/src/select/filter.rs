@@ -8,7 +8,6 @@ pub struct Filter<'a> {
     pub kind: FilterKind<'a>,
 }
 
-/// Values that pass a [`Filter`].
 #[derive(Clone, Copy)]
 pub enum FilterKind<'a> {
     Equal(&'a str),

@@ -20,7 +20,6 @@ pub enum Among<'a> {
     Range(TimeRange),
 }
 
-/// Position of a walk over label names or values.
 #[derive(Debug, Default)]
 pub struct Walk {
     name: usize,
@@ -58,7 +57,7 @@ impl Walk {
     pub fn names(&mut self, head: &TenantHead, among: Among<'_>, mut take: impl FnMut(&str)) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         while self.name < pairs.ends().0 {
-            // the number may be free
+            // numbers that no name has at present take a step, too
             if steps == 0 {
                 return false;
             }

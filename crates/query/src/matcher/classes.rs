@@ -118,7 +118,7 @@ impl<'t> Cost<'t> {
         Size { code_points, ..left.joined(right) }
     }
 
-    /// Size of a class such as `\pL`, without its negation.
+    /// Size of a class such as `\pL`.
     fn unicode(&mut self, class: &ClassUnicode) -> Size {
         let plain = Ast::class_unicode(ClassUnicode { negated: false, ..class.clone() });
         let mut size = Size { ranges: 0, code_points: 0, folded: false };

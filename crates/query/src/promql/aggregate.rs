@@ -92,7 +92,7 @@ impl<'a> Evaluator<'a> {
         self.warn_quantiles(&quantiles);
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
-        // values of each group, row after row
+        // the values of each group, one series after the other
         let (mut values, mut drop_names) = (Vec::<Vec<f64>>::new(), Vec::new());
         let mut charge = self.meter.charge();
         let mut buffer = Vec::new();

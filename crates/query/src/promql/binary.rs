@@ -187,7 +187,6 @@ struct Pairing<'p, 'm> {
     written: Vec<WrittenSteps>,
     /// Rows of `written` that the current match group uses.
     touched: Vec<usize>,
-    /// Memory of `rows`, `written` and `touched`.
     charge: Charge<'p>,
 }
 

@@ -98,7 +98,6 @@ pub(super) fn range(
     Ok(eval.answer(Value::Matrix(series)))
 }
 
-/// The points of a row: the steps that have a value.
 fn present(row: &[f64], grid: &Grid) -> Samples {
     let count = row.iter().copied().filter(|v| is_present(*v)).count();
     let mut samples = Samples { timestamps: Vec::with_capacity(count), values: Vec::with_capacity(count) };
@@ -132,7 +131,7 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result
     Ok(())
 }
 
-/// Memory per series for sorting, without its key.
+/// Memory that sorting takes for each series, besides its key.
 const SORTING_BYTES: usize =
     size_of::<Range<usize>>() + size_of::<usize>() + 2 * size_of::<(Labels, Samples)>();
 

@@ -122,7 +122,6 @@ impl Mean {
     }
 }
 
-/// The order of values in quantiles: NaN before all numbers.
 pub(super) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     b.is_nan().cmp(&a.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
 }

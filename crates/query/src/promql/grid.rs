@@ -16,7 +16,6 @@ impl Grid {
         Self { start_ms: at_ms, step_ms: 1, count: 1 }
     }
 
-    /// A grid from `start_ms` to `end_ms`, with at most `count_max` times.
     pub(super) fn new(start_ms: i64, end_ms: i64, step_ms: i64, count_max: u64) -> Result<Self, QueryError> {
         assert!(step_ms > 0, "BUG: a grid has a step of {step_ms} ms, which is not above 0");
         if end_ms < start_ms {

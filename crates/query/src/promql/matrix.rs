@@ -56,7 +56,6 @@ impl<'m> Matrix<'m> {
         self.values.row_mut(i)
     }
 
-    /// Adds a row of absent values. Returns its position.
     pub(super) fn push_empty(&mut self, name: RowName) -> Result<usize, QueryError> {
         self.charge.add_series(name.labels.as_ref())?;
         self.charge.add(self.steps)?;
@@ -107,7 +106,6 @@ pub(super) struct Merged<'m> {
     rows: HashMap<Labels, usize>,
 }
 
-/// Error: two series with the same labels have a value at the same time.
 pub(super) fn same_labelset() -> QueryError {
     QueryError::Execution("vector cannot contain metrics with the same labelset".into())
 }
@@ -121,7 +119,7 @@ impl<'m> Merged<'m> {
         self.rows.contains_key(&name.labels)
     }
 
-    /// Row of these labels, created if absent.
+    /// Finds the row with these labels, or adds an empty one.
     pub(super) fn row_of(&mut self, name: &RowName) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&name.labels) {
             return Ok(*row);
@@ -132,7 +130,6 @@ impl<'m> Merged<'m> {
         Ok(row)
     }
 
-    /// Sets a value. Fails if there already is a value.
     pub(super) fn set(&mut self, row: usize, step: usize, value: f64) -> Result<(), QueryError> {
         let cell = &mut self.matrix.row_mut(row)[step];
         if is_present(*cell) {

@@ -86,7 +86,6 @@ impl<'m> Charge<'m> {
         Ok(())
     }
 
-    /// Charges the number of values that take `bytes`.
     pub(super) fn add_bytes(&mut self, bytes: usize) -> Result<(), QueryError> {
         self.add(bytes.div_ceil(VALUE_BYTES))
     }

@@ -63,7 +63,7 @@ const NOTHING: &str = "no expression found in input";
 
 struct Parser<'t, 'a> {
     text: &'t str,
-    /// End of the consumed text.
+    /// Byte offset at which the rest of the text begins, which is not parsed yet.
     at: usize,
     parens: usize,
     nesting: usize,
@@ -101,7 +101,6 @@ impl<'t> Parser<'t, '_> {
         self.allowance.node(text_bytes).map_err(|message| (at, message))
     }
 
-    /// The next token, which is not consumed.
     fn peek(&self) -> Result<Token<'t>, Fault> {
         lexer::token(self.text, self.at, Place::Open)
     }
@@ -146,7 +145,6 @@ impl<'t> Parser<'t, '_> {
         Ok(Part { node, at, depth: deepest + 1, bare: false })
     }
 
-    /// Error for a token that cannot stand at this place.
     fn unexpected(&self, token: Token<'_>, context: &str, expected: &str) -> Fault {
         let message = match token.kind {
             Kind::End if self.parens > 0 => "unclosed left parenthesis".to_owned(),
@@ -170,7 +168,7 @@ fn too_deep(at: usize, levels: usize) -> Fault {
     (at, format!("expression nests deeper than {levels} levels"))
 }
 
-/// A token in the words of Prometheus.
+/// Describes a token in the words of Prometheus.
 fn described(token: Token<'_>) -> String {
     let text = token.text;
     let lower = text.to_ascii_lowercase();

@@ -5,7 +5,7 @@ use super::float::is_present;
 use super::label_set::{is_metadata, keep_into};
 use model::{Labels, LabelsRef};
 
-/// Labels of a row, read only if needed.
+/// Gives the labels of a row. Storage reads them only if an operation needs them.
 pub(super) trait RowLabels {
     fn get(&mut self) -> LabelsRef<'_>;
 }

@@ -1,6 +1,6 @@
 //! Rows of equal width that never move.
 
-/// Minimum number of values in a block.
+/// A block has room for about this many values, or for one row if that is longer.
 const BLOCK_VALUES: usize = 256;
 
 /// Rows of `width` values each, in blocks. A single large vector would take three times the memory while it

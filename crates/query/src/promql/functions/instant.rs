@@ -135,7 +135,6 @@ fn clear_where_present(column: &mut [f64], row: &[f64]) {
     }
 }
 
-/// Passes the series to `sink`, if it has a value.
 fn emit_one(mut labels: Labels, values: &mut [f64], sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let row = Row { labels: &mut labels, strip: false, drop_name: false, values };
     if row.is_empty() { Ok(()) } else { sink(row) }

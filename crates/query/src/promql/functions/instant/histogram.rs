@@ -35,7 +35,6 @@ struct Histogram {
 struct Histograms<'m> {
     matrix: Matrix<'m>,
     all: Vec<Histogram>,
-    /// Charge for the labels of the histograms.
     _charge: Charge<'m>,
 }
 
@@ -311,7 +310,7 @@ fn make_monotonic(buckets: &mut [Bucket]) -> bool {
     forced
 }
 
-/// A float as in OpenMetrics: integers with `.0`.
+/// Formats a float as in OpenMetrics, where integers end in `.0`.
 fn open_metrics(value: f64) -> String {
     let text = to_text(value);
     if value.is_finite() && !text.contains(['.', 'e']) { text + ".0" } else { text }

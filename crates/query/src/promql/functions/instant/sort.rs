@@ -81,7 +81,7 @@ fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m
     Ok(names)
 }
 
-/// Memory of a name in a growing set.
+/// Memory that a label name takes in a growing hash set.
 const NAME_BYTES: usize = 64;
 
 /// A stable sort whose comparison can fail.

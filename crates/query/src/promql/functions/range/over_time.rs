@@ -143,7 +143,6 @@ fn value_of(key: u64) -> f64 {
     }
 }
 
-/// The values of a window as sorted keys.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
     keys: Vec<u64>,

@@ -11,9 +11,9 @@ const RESETS_ADDED_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Positions of samples smaller than the sample before.
+    /// Positions of the samples that are smaller than the one before, because the counter was reset.
     resets: Vec<usize>,
-    /// `totals[k]`: sum of the first `k` corrections.
+    /// `totals[k]` is the sum of the first `k` corrections, each of which is the value before a reset.
     totals: Vec<f64>,
 }
 
@@ -111,7 +111,7 @@ impl Known {
             to_start = spacing / 2.0;
         }
         if COUNTER {
-            // a counter is never below zero
+            // the counter cannot have been negative, so it began no earlier than where it would be zero
             let mut to_zero = to_start;
             if self.change > 0.0 && self.first >= 0.0 {
                 to_zero = sampled * (self.first / self.change);

@@ -10,7 +10,6 @@ pub(super) trait Part: Copy {
 
     fn push(&mut self, time_ms: i64, value: f64);
 
-    /// Joins this part with the following part `later`.
     fn join(self, later: Self) -> Self;
 }
 

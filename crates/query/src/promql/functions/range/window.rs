@@ -88,7 +88,7 @@ impl Spec {
 /// Steps between checks of the interrupt, about 50 µs.
 const CHECK_STEPS: usize = 4096;
 
-/// Samples of one step: `lo..hi`, at least one.
+/// The samples `lo..hi` of one step, of which there is at least one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) step: usize,
