@@ -1,7 +1,7 @@
 //! `floodmark export`: exports a tenant's table, series by series, in bounded memory.
 //!
-//! A running server holds the latest samples only in memory, and they are not in the table yet. `GET
-//! /api/v1/export` exports these too.
+//! A running server holds the latest samples only in memory, and they are not in the table yet.
+//! `GET /api/v1/export` exports these too.
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
