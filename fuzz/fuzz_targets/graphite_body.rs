@@ -1,4 +1,3 @@
-//! See `protocol::fuzz::graphite_body`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| protocol::fuzz::graphite_body(bytes));

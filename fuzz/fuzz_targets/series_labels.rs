@@ -1,4 +1,3 @@
-//! See `protocol::fuzz::series_labels`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| protocol::fuzz::series_labels(bytes));

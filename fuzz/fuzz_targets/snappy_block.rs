@@ -1,4 +1,3 @@
-//! See `protocol::fuzz::snappy_block`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| protocol::fuzz::snappy_block(bytes));

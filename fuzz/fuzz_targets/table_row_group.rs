@@ -1,4 +1,3 @@
-//! See `tables::read::fuzz::row_group`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tables::read::fuzz::row_group(bytes));

@@ -1,4 +1,3 @@
-//! See `protocol::tsdb::fuzz::block_contents`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| protocol::tsdb::fuzz::block_contents(bytes));

@@ -1,4 +1,3 @@
-//! See `protocol::fuzz::remote_write_body`.
 #![no_main]
 
 use protocol::remote_write::Version;

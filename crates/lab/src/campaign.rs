@@ -68,7 +68,6 @@ pub struct Trial {
     pub confirming: bool,
     pub passed: bool,
     pub failed: Vec<String>,
-    /// Rules that could not be measured, each with the reason.
     pub unmeasured: Vec<String>,
 }
 
@@ -85,7 +84,6 @@ pub struct Found {
     pub best: Option<RunResult>,
 }
 
-/// Formats a trial's value with its unit, for example a number of bytes for `memory`.
 pub fn amount(what: &str, value: f64) -> String {
     match what {
         "memory" => figures::show(value, "bytes"),

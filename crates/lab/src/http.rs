@@ -93,7 +93,6 @@ impl Endpoint {
     }
 }
 
-/// Reason why a request got no answer.
 #[derive(Debug, Clone)]
 pub enum Failure {
     /// The request was not sent, because no connection could be opened.

@@ -85,7 +85,6 @@ impl Look {
         }
     }
 
-    /// Adds an event, which every chart marks.
     fn event(&mut self, text: impl Into<String>) {
         self.events.push(text.into());
     }

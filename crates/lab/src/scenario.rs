@@ -101,7 +101,8 @@ pub struct Load {
     pub histograms: f64,
     pub histogram_buckets: u32,
     pub values: ValueModel,
-    /// Time between the samples of a series. By default, it is computed from `rate`, or is at most 15 s.
+    /// Time between the samples of a series. By default, it is computed from `rate`. If there is no `rate` either, it
+    /// is at most 15 s.
     pub interval: Option<Span>,
     /// Samples per second of all tenants together at base load. By default, it is computed from the number of series
     /// and the interval.

@@ -90,7 +90,6 @@ pub struct VerifyReport {
     pub lost: u64,
     /// Samples that a query returned in addition to another sample with the same series and timestamp.
     pub doubled: u64,
-    /// Samples that queries returned with a wrong value.
     pub wrong: u64,
     /// Samples that queries returned with a slightly different value, within [`VerifyOptions::tolerance`].
     pub rounded: u64,

@@ -15,7 +15,7 @@
 //! is now and `begun` is when the recording began. At tenfold speed, intervals of 15 s become 1.5 s. Samples of a
 //! series that would get the same millisecond are moved by one.
 //!
-//! [`SampleTimes::Shifted`]: all times move by the same amount. The last sample gets the time at which the replay
+//! With [`SampleTimes::Shifted`], all times move by the same amount. The last sample gets the time at which the replay
 //! ends.
 //!
 //! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the label

@@ -1,5 +1,3 @@
-//! Addresses of a scenario's target.
-
 use super::tenants::Tenant;
 use crate::generate::template::Version;
 use crate::http::{Access, Client, Endpoint, headers};

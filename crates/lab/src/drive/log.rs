@@ -1,5 +1,3 @@
-//! Events of a run.
-
 use crate::result::{Event, EventKind};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

@@ -1,5 +1,3 @@
-//! Options of a run.
-
 use super::stop::Stop;
 use crate::http::Access;
 use std::path::PathBuf;

@@ -92,7 +92,6 @@ impl std::fmt::Display for Ready {
 #[derive(Debug, Default)]
 struct State {
     child: Option<Child>,
-    /// Captured output of a process that this run has started.
     output: Option<Arc<Output>>,
     pid: Option<u32>,
     /// True if the process was replaced and the new process id was not reported to the observation yet.

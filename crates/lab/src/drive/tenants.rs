@@ -213,7 +213,6 @@ impl Tenant {
         }
     }
 
-    /// Prepares a closed loop that sends the samples of `plan`.
     pub(crate) fn closed_run(&self, plan: Plan, scenario: &Scenario, path: String, stop: &Stop) -> Run {
         let connections = (plan.writers * scenario.load.connections) as usize;
         let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));

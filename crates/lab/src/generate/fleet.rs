@@ -184,7 +184,6 @@ pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, tar
     }
 }
 
-/// Appends repetitions of `filler` until `text` has `bytes` bytes.
 fn fill(text: &mut String, bytes: Option<usize>, filler: &str) {
     let missing = bytes.unwrap_or(0).saturating_sub(text.len());
     text.extend(filler.chars().cycle().take(missing));

@@ -41,7 +41,6 @@ impl Access {
 }
 
 impl TlsFiles {
-    /// Resolves relative paths within `folder`.
     pub fn within(&self, folder: &Path) -> Self {
         let within = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
         Self { ca: within(&self.ca), cert: within(&self.cert), key: within(&self.key) }

@@ -1,5 +1,3 @@
-//! The machine on which the generator ran.
-
 use crate::observe::procfs;
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -1,5 +1,3 @@
-//! Quantiles of durations.
-
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 

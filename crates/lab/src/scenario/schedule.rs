@@ -40,7 +40,6 @@ impl Scenario {
         f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0
     }
 
-    /// Time between two samples of a series, in ms.
     pub fn interval_ms(&self) -> u64 {
         let load = &self.load;
         if let Some(interval) = load.interval {

@@ -84,7 +84,6 @@ mod tests {
     use crate::result::SeriesKind;
     use expect_test::expect;
 
-    /// The block without indentation.
     fn text(timeline: &Timeline, broken: Option<&str>) -> String {
         block(timeline, broken).lines().map(str::trim_start).collect::<Vec<_>>().join("\n")
     }

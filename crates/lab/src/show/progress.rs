@@ -11,9 +11,7 @@ pub enum Phase {
     Preparing,
     Writing,
     Verifying,
-    /// Traffic passes through the recorder.
     Recording,
-    /// Recorded traffic is sent again.
     Replaying,
 }
 

@@ -30,7 +30,6 @@ pub struct Example {
     pub fault: Fault,
     /// The series in Prometheus' notation, such as `up{job="api"}`.
     pub series: String,
-    /// Timestamp of the sample in ms since 1970.
     pub timestamp_ms: i64,
     pub sent: Option<f64>,
     pub found: Option<f64>,

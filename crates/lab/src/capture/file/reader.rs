@@ -1,5 +1,3 @@
-//! Reads a recording from the beginning to the first damaged byte.
-
 use super::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, DICTIONARY_SERIES_MAX, HEADER_BYTES, HISTOGRAM_BYTES_MAX, MAGIC,
     STREAMS_MAX, TENANT_BYTES_MAX, VERSION, conceal::Conceal, flag, kind, value, varint,
@@ -297,7 +295,6 @@ fn item(rest: &mut &[u8], series: u32, last: &mut u64, last_ms: &mut i64) -> Opt
     Some(Item { series, samples, histograms })
 }
 
-/// Reads until `into` is full or the file ends, and returns the number of bytes read.
 fn fill(file: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     let mut done = 0;
     while done < into.len() {

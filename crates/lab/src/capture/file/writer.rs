@@ -1,5 +1,3 @@
-//! Writes requests to a file, block by block.
-
 use super::conceal::Concealer;
 use super::request::{Parsed, ParsedSeries};
 use super::{

@@ -239,8 +239,8 @@ impl<F: RecordingFile> RecordingWriter<F> {
         contents.bytes = self.writer.bytes();
     }
 
-    /// Makes the file writable before a request is appended, and repairs it if a repair is due. Returns the reason if
-    /// it cannot be written.
+    /// Called before a request is appended. Repairs the file if a repair is due, and returns the reason if the file
+    /// still cannot be written.
     fn ready(&mut self) -> Result<(), &'static str> {
         if self.writer.bytes() >= self.file_bytes_max && !self.full {
             self.full = true;

@@ -84,7 +84,6 @@ pub(crate) fn ledgers(
     ledgers
 }
 
-/// Waits for all tasks, and calls `report` regularly.
 async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     let mut tick = tokio::time::interval(TICK);

@@ -17,7 +17,6 @@ use std::sync::atomic::Ordering;
 /// more than this factor.
 const TREND_FACTOR: f64 = 1.5;
 
-/// Adds the figures to the result that are known only after the load.
 pub(crate) fn fill(
     result: &mut RunResult,
     scenario: &Scenario,

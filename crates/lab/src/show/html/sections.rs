@@ -1,5 +1,3 @@
-//! The sections of a report, in order.
-
 use super::escape::text;
 use super::table::{Cell, list, section, table};
 use crate::result::Quantiles;

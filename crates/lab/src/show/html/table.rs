@@ -1,5 +1,3 @@
-//! HTML tables and lists.
-
 use super::escape::text;
 use crate::result::figures::{ratio, show};
 
