@@ -35,9 +35,7 @@ struct Size {
 const FULL: Size = Size { targets: 100, metrics: 200, samples: 500 };
 const SMALL: Size = Size { targets: 2, metrics: 12, samples: 50 };
 
-/// Number of blocks in which the data is sealed.
 const BLOCKS: usize = 10;
-/// Number of partitions of each block.
 const PARTITIONS: usize = 2;
 
 /// Nearly a day of data, for measuring rollups.

@@ -124,7 +124,6 @@ impl Files {
         &self.list
     }
 
-    /// Greatest sequence of a file or delete.
     fn sequence_max(&self) -> i64 {
         self.list.iter().map(|f| f.sequence).max().unwrap_or(0).max(self.pending.all.last)
     }

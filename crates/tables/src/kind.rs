@@ -20,7 +20,6 @@ use std::sync::Arc;
 /// Partition column: the day of a row in UTC. The file's path and the log have this column, the file does not.
 pub const DATE: &str = "date";
 
-/// Name of this writer in a file's metadata.
 pub const CREATED_BY: &str = "floodmark";
 
 /// Key of the format version in a file's metadata.
@@ -40,11 +39,9 @@ const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct Kind {
-    /// Name for messages.
     pub name: &'static str,
     /// Format version of new files.
     pub version: u32,
-    /// Columns in the order of the file.
     pub columns: &'static [Column],
     /// Columns by which the rows of a file are sorted. The first is a text column: the log keeps its bounds for each
     /// file, and compaction divides large days by it.

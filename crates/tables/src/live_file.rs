@@ -23,7 +23,6 @@ pub struct LiveFile {
     pub range: TimeRange,
 }
 
-/// See [`LiveFile::rank`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     is_late: bool,

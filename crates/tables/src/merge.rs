@@ -34,13 +34,12 @@ pub struct Merge<R: Ranges> {
     damaged: Vec<TableError>,
     stats: ReadStats,
     scratch: Samples,
-    /// Maximum memory for overlapping rows of one series.
     rows_bytes_max: usize,
 }
 
 #[derive(Debug)]
 struct Source<R: Ranges> {
-    /// Rows of the file; `None` at their end.
+    /// Remaining rows of the file, or `None` when there are no more.
     run: Option<Run<R>>,
     row: Samples,
     /// The caller has already got this many samples of `row`.
@@ -229,7 +228,6 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Fails if overlapping rows exceed the memory limit.
     fn bound_rows(&self) -> Result<(), TableError> {
         let bytes: usize = self.current.iter().map(|i| samples_bytes(&self.sources[*i].row)).sum();
         match bytes <= self.rows_bytes_max {

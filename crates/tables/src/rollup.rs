@@ -97,7 +97,7 @@ impl Resolution {
     }
 }
 
-/// Matcher of a statistic, for scans of a rollup table.
+/// Selects the series of one statistic in a scan of a rollup table.
 pub fn matcher(statistic: Statistic) -> Matcher {
     Matcher::new(LABEL, move |value| value == statistic.name())
 }
@@ -126,7 +126,7 @@ fn labels_omitted(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.build().expect("BUG: a series of two labels exceeds a limit")
 }
 
-/// Returns the labels of the original series.
+/// Removes the label that [`labels_with`] adds.
 pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
     let mut builder = LabelsBuilder::new();
     labels.iter().filter(|(name, _)| *name != LABEL).for_each(|(name, value)| builder.push(name, value));

@@ -64,7 +64,6 @@ impl Scan {
         Self::open_files(table, &files, cache, select, limits)
     }
 
-    /// Like [`Scan::open`], for given files.
     pub fn open_files(
         table: &Table,
         files: &Arc<Files>,

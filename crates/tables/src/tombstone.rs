@@ -25,7 +25,6 @@ pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
 /// Maximum size of one delete's compiled patterns. A regular expression may need a few hundred KiB.
 pub const PATTERN_BYTES_MAX: usize = 2 << 20;
-/// Maximum size of compiled patterns per table.
 pub const PATTERN_BYTES_OF_TABLE_MAX: usize = 16 << 20;
 
 /// Request to delete the samples in `range` of all series that match a selector.
@@ -64,7 +63,6 @@ impl Delete {
         Ok(())
     }
 
-    /// Size of the selectors, limited by [`SELECTOR_BYTES_MAX`].
     fn selector_bytes(&self) -> usize {
         let of = |m: &Matcher| m.name.len() + m.value.len() + 4;
         self.selectors.iter().flatten().map(of).sum()
@@ -139,7 +137,6 @@ impl Tombstone {
         (file.is_early || file.sequence < self.sequence) && file.applied < self.sequence
     }
 
-    /// True if the tombstone hides all samples of the file.
     pub(crate) fn covers(&self, file: &LiveFile) -> bool {
         self.is_after(file) && self.delete.covers(file.range)
     }

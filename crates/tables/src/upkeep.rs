@@ -41,7 +41,6 @@ pub struct Policy {
     /// to commit.
     pub grace_ms: i64,
     pub sweep_every_ms: i64,
-    /// Number of versions between checkpoints.
     pub checkpoint_every: u64,
     /// Time for which log entries before a checkpoint are kept; at least the grace period.
     pub log_keep_ms: i64,
@@ -83,7 +82,6 @@ pub enum Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
-    /// Number of files expired.
     Expired(usize),
     /// Number of removed files, whose samples were all deleted.
     Dropped(usize),
@@ -282,7 +280,6 @@ impl Upkeep {
             .any(|t| !files.all().iter().any(|file| t.concerns(file) && !self.is_clean(file, t.sequence)))
     }
 
-    /// Forgets clean files that are no longer live.
     fn forget_gone(&mut self, files: &Files) {
         if files.tombstones().list.is_empty() {
             self.clean = HashMap::new();

@@ -32,7 +32,6 @@ const BATCH_ROWS: usize = 1024;
 /// Number of samples passed to the encoder together: half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
-/// Maximum number of files open at a time.
 pub const OPEN_DATES_MAX: usize = 400;
 
 /// Memory of an open file that its writer does not count.
@@ -61,7 +60,6 @@ impl Default for WriteLimits {
     }
 }
 
-/// Destination of a file's bytes.
 pub trait Sink: Write + Send {
     fn held_bytes(&self) -> usize;
 }
@@ -225,7 +223,6 @@ pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
 }
 
 impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
-    /// Creates a writer that calls `new_sink` for each file.
     pub const fn new(kind: &'static Kind, limits: WriteLimits, new_sink: S) -> Self {
         Self { kind, limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
     }

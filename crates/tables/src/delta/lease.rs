@@ -97,7 +97,6 @@ fn remove(location: &Location, name: &str) -> Result<(), TableError> {
     Ok(())
 }
 
-/// Leases of a table, as seen by a sweeper.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     seen: HashMap<String, Seen>,
@@ -151,7 +150,6 @@ impl Leases {
     }
 }
 
-/// Objects of a lease that a listing found.
 #[derive(Debug, Default)]
 struct Found {
     is_lease: bool,

@@ -38,7 +38,6 @@ enum Part {
     Checkpoint(u64),
 }
 
-/// A checkpoint with all its files.
 #[derive(Debug)]
 pub(super) struct Checkpoint<'a> {
     pub(super) version: u64,
@@ -200,7 +199,6 @@ impl Hint {
     }
 }
 
-/// Version and role of a log file.
 fn parse(name: &str) -> Option<(u64, Part)> {
     let (digits, rest) = name.split_at_checked(VERSION_DIGITS)?;
     let number = |digits: &str| {

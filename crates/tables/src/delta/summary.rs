@@ -13,9 +13,7 @@ pub struct FileSummary {
     /// Greatest value of the first sort column.
     pub name_max: String,
     pub range: TimeRange,
-    /// Greatest start time of a row.
     pub start_max_ms: i64,
-    /// Least end time of a row.
     pub end_min_ms: i64,
 }
 

@@ -3,10 +3,8 @@
 //! Numbers of `width` bits follow one another, the lowest bit first. A known width makes all offsets and shifts
 //! constants.
 
-/// Number of values unpacked together.
 pub(crate) const GROUP: usize = 32;
 
-/// Number of bytes from which a number is extracted.
 const WORD: usize = 16;
 
 const WIDTH_MAX: u8 = 64;

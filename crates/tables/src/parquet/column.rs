@@ -20,7 +20,6 @@ const UNKNOWN: Damage = "a value is not in its dictionary";
 
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// All pages of the column.
     pub(crate) bytes: Bytes,
     pub(crate) rows: usize,
     /// Number of values of the column, including nulls.
@@ -123,7 +122,6 @@ impl Chunk {
         self.one_a_row(all)
     }
 
-    /// Decodes one series key for each row.
     pub(crate) fn keys(&self) -> Result<Vec<SeriesKey>, Damage> {
         let mut all = Vec::with_capacity(self.capacity());
         self.pages(|page, len| {

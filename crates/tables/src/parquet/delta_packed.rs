@@ -167,7 +167,8 @@ impl Packed {
         Some(at)
     }
 
-    /// Least delta, miniblock widths, and offset of the first miniblock.
+    /// Parses the header of a block. Returns the least delta, the number of bits of each miniblock, and the offset of
+    /// the first miniblock.
     fn header(&self, at: u32) -> Option<(i64, &[u8], usize)> {
         let mut rest = self.bytes.get(at as usize..)?;
         let least = unzigzag(varint::take(&mut rest)?);

@@ -85,7 +85,7 @@ pub(crate) struct Header {
     pub(crate) kind: i64,
     unpacked: i64,
     packed: i64,
-    /// Number of values and nulls.
+    /// Number of values, including nulls.
     pub(crate) levels: i64,
     pub(crate) encoding: i64,
 }

@@ -25,7 +25,7 @@ enum Values {
 /// What the row-group index says about a page, to which its contents must conform.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// Number of values and nulls.
+    /// Number of values, including nulls.
     pub(crate) levels: usize,
     pub(crate) values: usize,
     /// For a page of timestamps, each row's end (as an index into the page's timestamps), first and last timestamp.
@@ -143,7 +143,6 @@ impl SamplePage {
 struct Ascending<'a> {
     /// Rows whose last timestamp was not checked yet.
     rows: &'a [(usize, i64, i64)],
-    /// Number of timestamps checked so far.
     at: usize,
     last: i64,
     /// True if the next timestamp is the first of a row.

@@ -16,7 +16,6 @@ const ENTRY_BYTES: usize = 200;
 /// Estimated memory of a small file's footer, including its page indexes.
 const FOOTER_BYTES: usize = 16 << 10;
 
-/// Cache that all tables share.
 #[derive(Debug)]
 pub struct Cache {
     limit_bytes: usize,

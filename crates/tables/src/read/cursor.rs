@@ -219,7 +219,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Decodes rows, and moves to the next one.
+    /// Decodes the next rows, and moves to the first of them. Returns `false` if there are none.
     fn fill(&mut self) -> Result<bool, TableError> {
         self.loads += 1;
         loop {

@@ -32,7 +32,6 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Reads and checks a footer with its page indexes.
     pub fn read(kind: &'static Kind, file: &dyn Ranges) -> Result<Self, TableError> {
         let name = file.name();
         guarded(name, || Self::check(kind, name, read(file, PageIndexPolicy::Optional)?))
@@ -106,7 +105,6 @@ impl Footer {
         self.parquet().file_metadata().num_rows().max(0) as u64
     }
 
-    /// Number of samples: elements of the lists of timestamps.
     pub fn samples(&self) -> u64 {
         let groups = self.metadata.metadata().row_groups().iter();
         let columns = groups.flat_map(|group| group.columns());

@@ -98,7 +98,7 @@ pub(super) struct Foreign {
     from: Option<InTables>,
     /// Series that the last pass over the key columns kept, and whose rows were not read yet.
     series: BTreeMap<InTables, Series>,
-    /// Last series taken from `series`.
+    /// Last series whose rows were taken from `series`. The next pass continues after it.
     after: Option<InTables>,
     /// True if the file has more series than the last pass could keep.
     is_more: bool,

@@ -44,10 +44,8 @@ pub struct RowGroupIndex {
     common: TimeRange,
 }
 
-/// Exponent that marks a row of floats.
 const FLOATS: u8 = u8::MAX;
 
-/// A label name, and its pairs.
 #[derive(Debug)]
 struct Name {
     text: Box<str>,

@@ -112,7 +112,6 @@ impl IndexedRows {
         self.rows[self.next - 1] as usize
     }
 
-    /// Row group, and current row.
     pub(super) fn place(&self) -> (usize, usize) {
         (self.group, self.row())
     }
@@ -121,7 +120,6 @@ impl IndexedRows {
         &self.index
     }
 
-    /// Opens pages of the next rows.
     pub(super) fn load(
         &mut self,
         file: &dyn Ranges,

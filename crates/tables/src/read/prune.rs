@@ -8,7 +8,7 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
 
-/// Row groups with their rows that may match.
+/// Returns the row groups that may match, each with the ranges of its rows that may match.
 pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, Vec<Range<usize>>)> {
     let columns = Columns::of(metadata);
     (0..metadata.num_row_groups())
@@ -80,7 +80,6 @@ pub(super) fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
     schema.columns().iter().rposition(|c| c.path().parts().first().is_some_and(|first| first == root))
 }
 
-/// Positions of those columns that have statistics.
 struct Columns {
     name: Option<usize>,
     start: Option<usize>,

@@ -62,7 +62,6 @@ impl FileStem {
         Self(format!("{APPLIED}{sequence:0REWRITTEN_DIGITS$x}-{self}"))
     }
 
-    /// Name of a numbered file, without its folder.
     pub(crate) fn file(&self, number: u32) -> String {
         format!("{self}-{number}{SUFFIX}")
     }
@@ -102,7 +101,7 @@ pub(crate) fn is_early(path: &str) -> bool {
     name.starts_with(EARLY) || !is_own(name)
 }
 
-/// Sequence of the last applied tombstone, or 0.
+/// Sequence of the last applied tombstone according to the file's name, or 0.
 pub(crate) fn applied(path: &str) -> i64 {
     let name = file_name(path);
     if !is_own(name) {

@@ -56,7 +56,6 @@ impl Encoded {
         self.rest.iter().map(|(_, upload)| FILE_BYTES + upload.held_bytes()).sum()
     }
 
-    /// Puts the files into the store.
     pub fn put(mut self) -> Result<Staged, TableError> {
         for (summary, upload) in self.rest {
             self.staged.files.push(self.table.staged(summary, upload)?);

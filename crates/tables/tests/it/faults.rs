@@ -125,7 +125,7 @@ fn series(n: u64) -> [Series; 1] {
     [Series::new(&[("__name__", "m"), ("n", &n.to_string())], &[(DAY + n as i64, n as f64)])]
 }
 
-/// Seals three blocks, with retries.
+/// Seals three blocks, and tries again whenever an attempt fails.
 fn seal_all(table: &Table) {
     let mut attempt = 0;
     for n in 0..3u64 {

@@ -25,7 +25,6 @@ struct File {
 
 #[derive(Debug, Default)]
 struct Day {
-    /// Number of series of each metric.
     series: Vec<u64>,
     /// Number of groups into which the series of each metric are divided.
     parts: u32,
