@@ -95,7 +95,6 @@ pub(crate) enum Command {
     Relocate(Relocate),
     /// Deletes the journal's records that no tenant needs any more.
     Truncate(SyncSender<()>),
-    /// Drops metadata, exemplars and empty series of a deleted tenant.
     DeleteTenant(DeleteTenant),
     Stop,
 }
@@ -128,8 +127,8 @@ pub(crate) struct Owner {
     relocating: Option<Relocating>,
     evicting: Evicting,
     incoming: Incoming,
-    /// Bytes of replayed records that are not in tables yet. The journal itself counts the bytes that are appended
-    /// after replay.
+    /// Bytes of replayed records that were not frozen for sealing yet. The journal itself counts the bytes that are
+    /// appended after replay.
     unsealed_bytes: u64,
     known_at: Instant,
     create_at: Instant,

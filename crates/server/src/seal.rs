@@ -78,7 +78,6 @@ pub(crate) struct Lake {
     /// up to this offset are then taken to be floodmarks of this journal.
     trusted: Vec<AtomicU64>,
     pub(crate) flush: Account,
-    /// Cached footers and ranges of files.
     pub(crate) cache: Arc<Cache>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) metrics: TableMetrics,
@@ -237,8 +236,8 @@ impl Lake {
     }
 
     /// Notes that the tables of closed tenants may have any record up to the tenant's attempt or, if that is unknown,
-    /// up to the journal's `end`. The journal therefore keeps the records of these tenants that are not in tables for
-    /// certain.
+    /// up to the journal's `end`. The journal then keeps all records of these tenants that may be missing from
+    /// tables.
     pub(crate) fn keep_in_doubt(&self, partition: usize, end: u64) {
         let closed = self.closed.of(partition);
         if closed.is_empty() {

@@ -52,7 +52,6 @@ const PASSES_MAX: usize = 64;
 
 const OPENED_AT_START_MAX: usize = 64;
 
-/// While a step takes long, the log gets a message at this interval.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -114,7 +113,6 @@ pub(crate) struct Upkeep {
     turns: Turns,
     /// Tables that have further jobs to do when it is their tenant's turn.
     waiting: BTreeSet<Key>,
-    /// A tenant's turn is over when its jobs have processed this many bytes.
     turn_bytes: u64,
     /// When the tables of all tenants were last visited, including tables that are not open.
     visited: Option<Instant>,

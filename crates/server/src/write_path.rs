@@ -92,8 +92,8 @@ pub(crate) async fn write_batch(
     store_within(context, tenant, known, resolved).await
 }
 
-/// Stores a request whose series were looked up. `known` is its pass through the gate for requests with only known
-/// series.
+/// Stores a request whose series were looked up. `known` is its pass through the gate of known series, which every
+/// request enters first.
 async fn store_within(
     context: &Arc<Context>,
     tenant: &TenantId,

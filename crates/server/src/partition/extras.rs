@@ -77,7 +77,6 @@ impl Owner {
     }
 }
 
-/// Drops the oldest exemplars until the rest fits into the share of the head that exemplars may use.
 pub(super) fn trim_exemplars(context: &Context, partition: &mut Partition) {
     let dropped = partition.trim_exemplars(context.heads.exemplar_limit_bytes());
     context.metrics.exemplars_dropped.add(dropped);

@@ -33,7 +33,6 @@ impl<'a> Across<'a> {
         texts.into_iter().take(super::union::LEFT_OUT_MAX).collect()
     }
 
-    /// True if the series read last may be incomplete, so that the query must restart.
     pub(crate) fn is_expired(&self) -> bool {
         self.0.iter().any(|(_, source)| source.is_expired())
     }

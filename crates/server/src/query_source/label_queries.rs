@@ -246,7 +246,6 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Returns an empty result with the limits of this query.
     fn found(&self, request: &LabelRequest<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
         // If results are limited, at most half of the strings are copied when some are dropped. Then the strings may
         // take 2/3 of the memory, because the copy takes at most 1/3.
@@ -272,8 +271,6 @@ impl LabelQueries<'_> {
         Ok(found.answer(left_out))
     }
 
-    /// Adds series that have a sample in the time range to `found`. Returns warnings about data that could not be
-    /// read.
     fn add_stored_series(
         &self,
         found: &mut Found<'_>,
@@ -286,7 +283,6 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Lists series that received a sample recently.
     pub(crate) fn active_series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, in_label_order);
         self.add_series(&mut found, request, Shown::AsStored, TenantHead::is_active)?;

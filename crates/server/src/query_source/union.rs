@@ -71,7 +71,6 @@ impl<'a> Source<'a> {
         self
     }
 
-    /// Warnings about data that the series read so far lack.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.texts()
     }
@@ -86,7 +85,6 @@ impl<'a> Source<'a> {
         self.pin.is_expired()
     }
 
-    /// For each partition, selects the series in its head that match all matchers.
     pub(super) fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
         let partitions = self.context.partitions.iter();
         let select = |partition: &Arc<PartitionShared>| {
@@ -107,7 +105,6 @@ impl<'a> Source<'a> {
     }
 }
 
-/// An answer has at most this many warnings.
 pub(super) const LEFT_OUT_MAX: usize = 100;
 
 /// Warnings about damaged files, with one warning for each file.
@@ -327,7 +324,6 @@ impl UnionSet<'_> {
         Ok(())
     }
 
-    /// Merges samples that the head has of the current series into `samples`.
     fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         let Source { context, tenant, pin, .. } = self.source;
         let key = SeriesKey::of(self.scan.labels().as_bytes(), context.seed);

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[derive(Debug, Default)]
 pub(crate) struct BlockedTenants {
-    /// For each blocked tenant, when it was blocked, in Unix milliseconds.
     since_ms: Mutex<BTreeMap<TenantId, i64>>,
     /// Number of blocked tenants, which can be read without the lock.
     count: AtomicUsize,

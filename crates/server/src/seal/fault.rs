@@ -28,13 +28,11 @@ pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super:
 
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// The place that will fail once.
     #[cfg(test)]
     pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
     /// Sealing stops, as if the process had died, when it comes to this place for the `n`th time.
     #[cfg(test)]
     dies_at: parking_lot::Mutex<Option<(u32, &'static str)>>,
-    /// The place at which a callback will run once.
     #[cfg(test)]
     pub(crate) hook: parking_lot::Mutex<Option<(&'static str, Hook)>>,
 }

@@ -37,7 +37,6 @@ pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Resul
     check_tenant(tenant, &flushed)
 }
 
-/// Fails if the flush could not seal this tenant.
 pub(crate) fn check_tenant(tenant: &TenantId, flushed: &Flushed) -> Result<(), Refusal> {
     match flushed.blocked {
         0 => Ok(()),

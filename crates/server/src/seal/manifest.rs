@@ -235,7 +235,6 @@ impl Manifest {
         self.path.parent().map_or(Ok(()), |dir| self.disk.sync_dir(dir))
     }
 
-    /// Reserves disk space for the next write, unless the disk is full.
     fn make_spare(&self) {
         let path = self.path.with_extension(SPARE);
         if self.disk.open(&path, Mode::Read).and_then(|file| file.len()).is_ok_and(|len| len >= SPARE_BYTES) {

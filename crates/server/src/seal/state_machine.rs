@@ -182,7 +182,6 @@ impl Sealing {
         self.rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX)
     }
 
-    /// Upper bound on the number of frozen samples.
     pub(crate) fn samples_frozen(&self) -> u64 {
         self.rounds().map(Round::samples_frozen).sum()
     }

@@ -46,7 +46,6 @@ const IDLE: Duration = Duration::from_secs(900);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum TenantTable {
     Samples,
-    /// Aggregates of the samples, for each time bucket.
     Rollup(Resolution),
 }
 
@@ -93,7 +92,6 @@ pub(crate) struct TenantTables {
     /// Tables that do not exist, with the time when they were looked up. A table of samples is looked up again after
     /// [`ABSENT_FOR`], and a rollup when upkeep lists the tenants.
     absent: Mutex<HashMap<Key, Instant>>,
-    /// Tenants that have a folder in the store.
     known: Mutex<Known>,
     usages: Mutex<Usages>,
 }
@@ -298,7 +296,6 @@ impl TenantTables {
         (open.len(), open.bytes())
     }
 
-    /// Lists the next page of tenants in the store.
     pub(crate) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
         let (after, max) = self.known.lock().next_page();

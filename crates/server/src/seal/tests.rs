@@ -83,7 +83,6 @@ pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     content
 }
 
-/// Number of rows in all current files. It is too large if samples were sealed twice.
 fn rows_in_tables(node: &Node) -> u64 {
     rows_of(node, &TenantId::anonymous())
 }

@@ -23,7 +23,6 @@ const POLL: Duration = Duration::from_millis(20);
 /// Work on one tenant's table. It may still go on after its round has ended.
 pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 
-/// A tenant whose job has ended or is overdue.
 pub(super) type Ended<R> = (TenantId, Result<R, Overdue>);
 
 /// A pool of threads. Without threads, the calling thread runs all jobs.

@@ -8,7 +8,6 @@ use model::TenantId;
 use tables::compact::CompactLimits;
 use tables::upkeep::Policy;
 
-/// The log of a table gets a checkpoint after this many versions.
 const CHECKPOINT_VERSIONS: u64 = 20;
 
 /// An old version of a table can be read for at least this long.

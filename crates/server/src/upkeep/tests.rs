@@ -23,7 +23,6 @@ fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
-/// Returns a tenant's own settings, for changes. At first, they are equal to the general settings.
 fn own<'a>(settings: &'a mut Settings, name: &str) -> &'a mut TenantSettings {
     let general = settings.tenants.general.clone();
     settings.tenants.own.entry(tenant(name)).or_insert(general)

@@ -80,7 +80,6 @@ impl Upkeep {
         }
     }
 
-    /// Maintains a tenant's table of samples, and then the rollups that are computed from it.
     fn take_turn(&mut self, tenant: &TenantId, kinds: &[TenantTable], mut turn: Turn<'_>) {
         for kind in kinds {
             let key: Key = (tenant.clone(), *kind);

@@ -153,7 +153,6 @@ impl Judge {
         self.confirmed
     }
 
-    /// Returns the range of offsets that do not contradict any evidence.
     fn possible(&self) -> RangeInclusive<i64> {
         // the monotonic clock is zero at the start, so an offset is the wall time of the start
         let most_ms = match (self.last_trusted, self.newest_ms) {

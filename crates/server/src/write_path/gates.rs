@@ -15,7 +15,6 @@ const CREATING_PART: u64 = 2;
 pub(crate) struct Gates {
     /// Counts requests in progress, except those that create series.
     known: Gate,
-    /// Counts requests that create series, and their memory.
     creating: Gate,
     /// Gives out permits to decode large bodies. There is one permit for each core.
     decoding: FairPermits<TenantId>,

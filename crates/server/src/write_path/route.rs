@@ -142,7 +142,6 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
     }
 }
 
-/// Refuses samples that are older than samples may be, or too far ahead of the clock.
 fn leave_out_impossible_times(
     context: &Arc<Context>,
     arrived_ms: i64,

@@ -60,7 +60,6 @@ fn sealed_upto(node: &Node, upto: u64) {
     node.reads().lake.change_marks(change).unwrap();
 }
 
-/// Returns the name of each of a tenant's series, with the number of its samples.
 fn content(owner: &Owner, tenant: &TenantId) -> Vec<(String, usize)> {
     let partition = owner.partition.head.read();
     let Some(head) = partition.tenant(tenant) else { return Vec::new() };
@@ -238,7 +237,6 @@ fn exemplars_of_sealed_churn_are_the_newest_ones() {
     node.stop();
 }
 
-/// Replays on another thread, and fails if replay has to wait.
 fn replay_at_once(mut owner: Owner) -> Owner {
     let partition = Arc::clone(&owner.partition);
     let replay = std::thread::spawn(move || {

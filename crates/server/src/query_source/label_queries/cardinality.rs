@@ -106,7 +106,6 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Counts the label names, and lists the `limit` names that have the most values.
     pub(crate) fn label_names_cardinality(&self, limit: usize) -> Result<LabelNames, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { names, .. } = self.largest(&all, limit, Largest::label_names)?;
@@ -121,7 +120,6 @@ impl LabelQueries<'_> {
         Ok(LabelNames { names: count, values, values_by_name })
     }
 
-    /// Lists the `limit` values of a label that the most series have.
     pub(crate) fn label_values_cardinality(&self, name: &str, limit: usize) -> Result<LabelValues, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { pairs, .. } = self.largest(&all, limit, |count| Largest::values_of(name, count))?;

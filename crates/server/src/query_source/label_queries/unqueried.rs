@@ -12,7 +12,6 @@ const TURN_NAMES: usize = 1_000;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unqueried {
     pub(crate) series: u64,
-    /// The metrics with the most series, and the number of series of each.
     pub(crate) series_by_metric: Counts,
     /// False if some of the metrics may be missing, because it was forgotten when they were queried.
     pub(crate) is_complete: bool,

@@ -39,7 +39,6 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// A [`Recorder`] remembers this many metrics of a head.
 const REMEMBERED: usize = 8192;
 
 /// Records the metrics of the series that are read. It remembers recent metrics, so that most series need no further
@@ -52,8 +51,8 @@ pub(crate) struct Recorder<'a> {
     latest: String,
     /// Number of the head to which `remembered` belongs, among the heads that are read.
     part: usize,
-    /// Recorded metrics of this head. A metric's label pair has a number, which is stored plus 1, at the index that
-    /// is the number modulo [`REMEMBERED`].
+    /// Metrics of this head that are already recorded, by the number of their label pair: number `n` is stored as `n
+    /// + 1` at index `n % REMEMBERED`.
     remembered: Vec<u32>,
 }
 
@@ -69,7 +68,6 @@ impl<'a> Recorder<'a> {
         Self { notes, latest: String::new(), part: 0, remembered: Vec::new() }
     }
 
-    /// Records the metric of a series that was read from tables or rollups.
     pub(super) fn series(&mut self, labels: LabelsRef<'_>) {
         let name = labels.get(METRIC_NAME).unwrap_or_default();
         if name != self.latest || name.is_empty() {
@@ -95,7 +93,6 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Records the metrics of the series that a selector selects from a rollup.
 pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: Rolled<'a>) -> Rolled<'a> {
     match Recorder::of(source, matchers) {
         None => rolled,

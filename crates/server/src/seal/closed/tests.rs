@@ -26,7 +26,6 @@ fn is_closed(node: &Simulated, name: &str) -> bool {
     node.node().node.reads().lake.closed.check(&tenant(name)).is_err()
 }
 
-/// Runs turns of the sealer until `is_over`. The clock advances between turns.
 fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simulated) -> bool) {
     for _ in 0..100 {
         if is_over(node) {

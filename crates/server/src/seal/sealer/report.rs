@@ -7,7 +7,6 @@ use crate::seal::state_machine::io::{Command, Report};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A log message names at most this many tenants.
 const NAMED_MAX: usize = 10;
 
 #[derive(Debug, Default)]

@@ -24,7 +24,6 @@ const GROWTH: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) round: Round,
-    /// When the tenant was blocked, in Unix milliseconds.
     since_ms: i64,
     failures: u32,
     pub(super) retry_at: Instant,
@@ -46,7 +45,6 @@ pub(super) enum Step {
 
 #[derive(Debug)]
 pub(super) struct Reopening {
-    /// The partition whose journal is being replayed.
     replaying: Option<usize>,
     /// The partition for which closed tenants' tables are tried first: the one after the partition that was replayed
     /// last.

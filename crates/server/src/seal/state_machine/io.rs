@@ -159,9 +159,7 @@ pub(crate) struct Rename {
 
 #[derive(Debug)]
 pub(crate) struct Moved {
-    /// All samples of the tenants in records below this offset are frozen.
     pub(crate) upto: Offset,
-    /// Offset at which the copy starts; `None` if not all samples were copied.
     pub(crate) from: Option<Offset>,
     /// The tenants, each with true if it has frozen samples.
     pub(crate) tenants: BTreeMap<TenantId, bool>,

@@ -35,7 +35,6 @@ impl OpenTables {
         self.tables.get(key).map(|open| Arc::clone(&open.table))
     }
 
-    /// Returns a table, if it is open. This counts as use of the table.
     pub(super) fn get_and_touch(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
         let open = self.tables.get_mut(key)?;
         let key = self.by_use.remove(&open.number).expect("BUG: an open table has no last use");
@@ -63,7 +62,6 @@ impl OpenTables {
         }
     }
 
-    /// Closes tables that were not used for a while, and further tables if they exceed the memory limit.
     pub(super) fn close(&mut self, is_idle: impl Fn(Instant) -> bool) {
         let idle = self.tables.iter().filter(|(_, open)| is_idle(open.used));
         let idle: Vec<Key> = idle.map(|(key, _)| key.clone()).collect();

@@ -200,7 +200,6 @@ async fn duplicates_do_not_count_against_the_rate_of_samples() {
     stop(node).await;
 }
 
-/// Adds a series of floats and one of histograms. Both have samples and exemplars at `times`.
 fn push(batch: &mut Batch, labels: Pairs<'_>, times: &[i64]) {
     let start = batch.bytes.len() as u32;
     batch.bytes.extend_from_slice(Labels::from_pairs(labels).as_bytes());
