@@ -16,8 +16,8 @@ pub struct Gate {
     inside: usize,
     peak: usize,
     bytes: u64,
-    /// What each tenant has inside. Tenants without a request are removed, so there are at most `limit`
-    /// entries.
+    /// The requests that each tenant has in the gate. Tenants without any are removed, so there are at most
+    /// `limit` entries.
     tenants: HashMap<TenantId, Inside>,
 }
 

@@ -1,23 +1,23 @@
-//! Decides whether a write is accepted: no I/O, no locks, no clock.
+//! Decides whether a write is accepted. This crate has no I/O, no locks and no clock.
 //!
-//! A write passes these checks in this order. The server gathers the facts.
+//! Each write goes through these checks, in this order. The server gathers the facts that they need.
 //!
 //! | | check | module |
 //! | --- | --- | --- |
-//! | 1 | rights, state of the node, closed and blocked tenants, a full head, bytes on disk | [`write`] |
+//! | 1 | rights, state of the node, tables that cannot be read or written, a full head, size of the tables | [`write`] |
 //! | 2 | number of tenants, rate of new tenants, each tenant's own rates | [`tenant_slots`], [`NewTenants`], [`rate`] |
 //! | 3 | concurrent requests and their bytes, shared among tenants | [`gate`] |
-//! | 4 | duplicates from other replicas of a Prometheus | [`election`] |
+//! | 4 | samples that another replica of the same Prometheus has sent already | [`election`] |
 //! | 5 | the timestamps of samples | [`age`] |
 //! | 6 | room in a partition's queue | [`WriteRefusal::QueueFull`] |
-//! | 7 | room for new series and late samples | [`Head`], [`watermarks`], [`process`] |
+//! | 7 | memory for new series and out-of-order samples | [`Head`], [`watermarks`], [`process`] |
 //! | 8 | a tenant's [`share`] of the head, its number and rate of series | [`new_series`] |
-//! | 9 | whether a retry helps the omitted series and samples | [`postponed`] |
+//! | 9 | whether the sender should retry what was left out | [`postponed`] |
 //!
 //! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single
 //! series or samples ([`model::SeriesRefusal`]).
 //!
-//! Beside writes, [`Turns`] decides which tenant's tables are maintained next.
+//! Apart from writes, [`Turns`] decides which tenant's tables are maintained next.
 
 pub mod age;
 mod backlog;

@@ -29,8 +29,8 @@ impl Turns {
         !self.ahead.contains_key(tenant)
     }
 
-    /// Chooses among the waiting tenants. If several have got the same work, it is the first of them. If no
-    /// tenant waits, all past work is forgotten.
+    /// Chooses the waiting tenant for which the least work was done, or the first of them if there are
+    /// several. If no tenant waits, all past work is forgotten.
     pub fn next<'t>(&mut self, waiting: impl Iterator<Item = &'t TenantId>) -> Option<&'t TenantId> {
         let Some(next) = waiting.min_by_key(|tenant| self.done(tenant)) else {
             *self = Self::default();

@@ -36,8 +36,7 @@ pub enum JournalError {
         offset.0
     )]
     RecordVersion { offset: Offset, found: u8, known: u8 },
-    /// The group is void, because of an earlier error or because it was never begun. None of its records are
-    /// kept.
+    /// `begin` has to be called first: there is no group, or it was discarded.
     #[error("the group of journal records is void: begin a new group")]
     Void,
     /// A test let the operation fail ([`crate::faulty`]).

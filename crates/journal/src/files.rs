@@ -62,7 +62,7 @@ pub struct Options {
     pub preallocate_bytes: u64,
     /// Free space that must be left before a group is written, so that a full disk is noticed early.
     pub headroom_bytes: u64,
-    /// Seed of the salts in segments. Each data directory has a random one.
+    /// Seed for the salts in the headers of segments. Each data directory has a random seed.
     pub seed: u64,
     /// Random number that becomes the journal's identity if it has none yet.
     pub fresh_id: u64,
@@ -92,8 +92,8 @@ pub struct Files {
     segments: VecDeque<Segment>,
     writer: Option<(Writer, DictionaryId)>,
     void: bool,
-    /// True after `end_dictionary`: if the disk is full, the next segment may use the reserved space, because
-    /// old segments can then be removed.
+    /// True if `end_dictionary` was called, so that old segments can be removed once a new one has begun. If
+    /// the disk is full, the new one may then use the reserved space.
     was_ended: bool,
     has_reserve: bool,
     next: u64,

@@ -54,7 +54,7 @@ const _: () = assert!(2 * model::caps::BODY_BYTES_MAX <= RECORD_BYTES_MAX);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Offset(pub u64);
 
-/// Identifies a dictionary among all that can be read at the same time.
+/// Identifies a dictionary. Ids are unique among the dictionaries that can be read at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DictionaryId(pub u64);
 
@@ -69,7 +69,7 @@ pub enum Settings {
     Memory(Memory),
 }
 
-/// Opens the journal of a partition. It may be open only once at a time.
+/// Opens the journal of a partition. The same journal must not be opened twice at the same time.
 pub fn open(settings: &Settings, partition: u32) -> Result<Box<dyn Journal>, JournalError> {
     Ok(match settings {
         Settings::Files { dir, options } => Box::new(Files::open(dir, partition, options.clone())?),

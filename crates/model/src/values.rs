@@ -143,8 +143,8 @@ impl Values {
         each!(self, values => values.truncate(len));
     }
 
-    /// Moves the value at `from` to `to`, where it replaces the value. For loops that remove some
-    /// of the values.
+    /// Moves the value at `from` to `to`, where it replaces the value. Loops that remove some of the values
+    /// use this.
     #[inline]
     pub fn keep(&mut self, from: usize, to: usize) {
         match self {

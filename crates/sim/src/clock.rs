@@ -7,8 +7,8 @@ use stdx::clock::{Clock, ManualClock};
 /// After this many sleeps in one step, the store works again, so that loops that retry come to an end.
 const SLEEPS_MAX: u64 = 20;
 
-/// The node's clock. Each step and each sleep begins a new epoch. In each epoch, other requests to the store
-/// fail.
+/// The node's clock. Each step and each sleep begins a new epoch. Different requests to the store fail in
+/// each epoch.
 #[derive(Debug)]
 pub struct SimClock {
     time: ManualClock,

@@ -53,7 +53,7 @@ impl SimDisk {
         self.lock().faults = faults;
     }
 
-    /// True if a power loss took bytes although a sync had reported success.
+    /// True if a power loss has destroyed bytes although a sync had reported success.
     pub fn has_lied(&self) -> bool {
         self.lock().lied
     }

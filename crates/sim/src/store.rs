@@ -1,5 +1,5 @@
-//! An object store, in memory or in local files, whose requests fail at times. They may take effect although
-//! they fail, even much later.
+//! An object store, in memory or in local files. Some requests fail. A failed request may take effect
+//! nevertheless, at once or much later.
 //!
 //! Requests may run at the same time, so faults must not depend on their order. Each fault follows from the
 //! seed, the operation, the path and the *epoch*, a number that rises with each step and each sleep. Changes

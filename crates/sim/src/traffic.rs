@@ -31,7 +31,8 @@ pub struct Traffic {
     load: Load,
     accepted_ms: i64,
     underway: Vec<Underway>,
-    /// Shares of which only some samples were stored, and how many. A query will show which.
+    /// Shares that were stored only in part, with the number of stored samples. A query will show which
+    /// samples these are.
     unclear: Vec<(Share, u64)>,
     /// The last requests, whether they have succeeded or not.
     recent: VecDeque<Rc<Request>>,
@@ -298,7 +299,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Finds out which samples were stored, of shares of which only some were.
+    /// Some shares were stored only in part. Finds out which of their samples were stored.
     fn clear_up(&mut self, found: &Found) -> Result<(), String> {
         let mut unclear = std::mem::take(&mut self.unclear).into_iter();
         unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))

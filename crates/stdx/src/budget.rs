@@ -35,7 +35,8 @@ pub struct Exhausted {
     pub asked_bytes: u64,
     pub used_bytes: u64,
     pub limit_bytes: u64,
-    /// If the part of an account had used up its share, the bytes that it may hold at the moment.
+    /// How many bytes the part of an account may hold at the moment. `None` if something else than this limit
+    /// caused the refusal.
     pub share_bytes: Option<u64>,
 }
 

@@ -109,7 +109,7 @@ pub struct Reading<'a> {
     pub value: f64,
 }
 
-/// Reads gauges that differ in one label: its value for each gauge, and the number to show.
+/// For gauges that differ in one label, returns the label's value and the number of each gauge.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
 enum Metric {

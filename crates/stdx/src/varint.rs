@@ -19,8 +19,8 @@ pub const fn len(n: u64) -> usize {
     if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Takes a number off the front of `from`. If it is cut off or has more than 64 bits, returns `None` and
-/// leaves `from` unchanged. If fewer than [`BYTES_MAX`] bytes are left, it is cut off.
+/// Takes a number off the front of `from`. If the number is incomplete or has more than 64 bits, returns
+/// `None` and leaves `from` unchanged. It is incomplete if `from` has fewer than [`BYTES_MAX`] bytes.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {

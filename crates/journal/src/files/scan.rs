@@ -36,8 +36,8 @@ pub(super) struct Scanner {
     seed: u32,
     at: u64,
     next: u64,
-    /// Records in this segment have lower offsets. It is the first offset of the next segment, or the durable
-    /// end. `None` while the newest segment is recovered, because its end is not known yet.
+    /// All offsets in this segment are lower than this one, which is the first offset of the next segment or
+    /// the durable end. `None` while the newest segment is recovered, because its end is not known yet.
     bound: Option<u64>,
     payload: Payload,
     frame: Range<u64>,

@@ -55,7 +55,8 @@ impl Header {
         out
     }
 
-    /// Decodes one copy of the header. `None` if it is damaged. If its version is unknown, that is the error.
+    /// Decodes one copy of the header. Returns `None` if the copy is damaged. If its version is unknown,
+    /// returns the version as error.
     fn decode(copy: &[u8]) -> Result<Option<Self>, u16> {
         let Some(copy) = copy.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let u32_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));

@@ -239,7 +239,8 @@ struct Texts<'a> {
     text: &'a str,
     /// Position in `text` where each symbol ends.
     ends: Vec<u32>,
-    /// How many symbols were used so far. Symbols are used in ascending order for the first time.
+    /// How many different symbols were used so far. A symbol that is used for the first time is the next one
+    /// in the table.
     seen: usize,
 }
 

@@ -70,7 +70,7 @@ fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     group
 }
 
-/// What was where in a segment file before the file was damaged.
+/// Describes a segment file as it was before it was damaged.
 struct Layout {
     path: PathBuf,
     len: u64,

@@ -150,8 +150,8 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     assert_eq!(journal.append(b"next").unwrap(), Offset(1));
     journal.sync().unwrap();
     drop(journal);
-    // Syncing the file again might succeed although the kernel has dropped its unwritten pages, so nobody may
-    // do that.
+    // Syncing the file again might succeed although the kernel has dropped its unwritten pages, so the
+    // journal must not touch the file anymore.
     assert!(faults.failed.lock().unwrap().is_some());
     assert_eq!(*faults.touched.lock().unwrap(), [""; 0]);
 

@@ -57,8 +57,8 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Reads a varint of one to three bytes, enough for every length that [`crate::caps`] allows.
-/// Longer than necessary forms are not canonical, so they are refused.
+/// Reads a varint of one to three bytes, enough for every length that [`crate::caps`] allows. A varint that
+/// is longer than necessary is not canonical, so it is refused.
 #[inline]
 fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match *bytes {

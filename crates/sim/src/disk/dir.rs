@@ -75,7 +75,7 @@ impl Dir {
         self.names.remove(name).is_some()
     }
 
-    /// Only some of the changes survive a power loss: those up to a random one.
+    /// Simulates a power loss: all changes after a randomly chosen one are lost.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         let done = rng.below(self.changes.len() as u64 + 1) as usize;
         for change in self.changes.drain(..).take(done) {

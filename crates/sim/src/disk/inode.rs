@@ -12,7 +12,7 @@ pub(super) struct Inode {
     durable: Vec<u8>,
     /// Numbers of the sectors in which `bytes` and `durable` may differ.
     dirty: BTreeSet<usize>,
-    /// True from a sync that did nothing, although it reported success, until the bytes are durable.
+    /// True after a sync that reported success but did nothing, until the bytes are durable.
     is_lied_about: bool,
 }
 
@@ -50,7 +50,7 @@ impl Inode {
         self.is_lied_about |= !self.is_durable();
     }
 
-    /// True if a power loss may take bytes although a sync has reported success.
+    /// True if a power loss may destroy bytes although a sync has reported success.
     pub(super) const fn is_lied_about(&self) -> bool {
         self.is_lied_about
     }

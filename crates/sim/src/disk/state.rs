@@ -15,7 +15,7 @@ pub(super) struct State {
     pub(super) faults: DiskFaults,
     /// Number of process deaths so far. Files that were opened before the last one can no longer be used.
     pub(super) boots: u64,
-    /// True if a power loss took bytes although a sync had reported success.
+    /// True if a power loss has destroyed bytes although a sync had reported success.
     pub(super) lied: bool,
     pub(super) files: BTreeMap<u64, Inode>,
     pub(super) dirs: BTreeMap<PathBuf, Dir>,

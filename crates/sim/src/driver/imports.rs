@@ -20,7 +20,7 @@ const PAUSES_MAX: u64 = 120;
 const UNCLEAR_MAX: usize = 3;
 
 impl Driver {
-    /// The importer stages a file, waits for up to hours, or commits what it has staged.
+    /// In each step, the importer stages a file, waits for minutes or hours, or commits what it has staged.
     pub(super) fn import(&mut self) -> Result<(), String> {
         let Some(import) = self.import.take() else {
             self.stage_import();
@@ -59,8 +59,8 @@ impl Driver {
         }
     }
 
-    /// The importer waits and renews its lease, while the node sweeps. The time may be longer than the period
-    /// for which sweeps spare any file.
+    /// The importer waits and renews its lease, while the node sweeps. It may wait for longer than the grace
+    /// period after which a sweep deletes files that have no lease.
     fn wait_with_import(&mut self) {
         for pause in 1..self.below(PAUSES_MAX) {
             if self.power.is_off() {

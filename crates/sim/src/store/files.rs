@@ -1,8 +1,8 @@
-//! A store of local files in a real directory. A simulated power loss can take names of files.
+//! A store of local files in a real directory. In a simulated power loss, names of files may disappear.
 //!
-//! A file gets its name only after its bytes are synced, so a power loss can only take names. The names in a
-//! folder are durable after the folder is synced. Files with durable names are kept by hard links, so that a
-//! power loss can bring back files that were deleted or replaced.
+//! A file gets its name only after its bytes are synced, so a power loss affects only names. The names in a
+//! folder are durable after the folder is synced. Hard links keep the files that have durable names, so that
+//! a power loss can bring back files that were deleted or replaced.
 
 use crate::clock::SimClock;
 use crate::power::Power;
