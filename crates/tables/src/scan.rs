@@ -76,7 +76,7 @@ impl Scan {
         if count > limits.files {
             return Err(TableError::TooManyFiles { files: count, max: limits.files });
         }
-        // a third of the memory is for overlapping rows of a series
+        // a third of the memory is for overlapping rows of a series, and the files share the rest
         let rows_bytes = limits.bytes / 3;
         let share = (limits.bytes - rows_bytes) / count.max(1);
         let window = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);

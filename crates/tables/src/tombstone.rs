@@ -230,7 +230,7 @@ fn matcher(value: &Value) -> Result<Matcher, String> {
     Matcher::new(text("name")?, op, text("value")?).map_err(|e| e.to_string())
 }
 
-/// Tombstones that may hide samples of a file, for reading this file.
+/// Tombstones that may hide samples of a file, and so must be applied when it is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mask {
     tombstones: Vec<Tombstone>,

@@ -1,7 +1,7 @@
 use crate::date::Date;
 use model::TimeRange;
 
-/// Facts about a finished file that are known without opening it, for example for the log.
+/// Facts about a finished file, most of which go into the log, so that readers can do without opening the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSummary {
     pub date: Date,

@@ -385,7 +385,7 @@ fn read_rows(
     })
 }
 
-/// Decodes the given rows, or all, and converts them to the kind's types.
+/// Decodes the rows with the given numbers, or all rows, and converts them to the kind's types.
 #[expect(
     clippy::too_many_arguments,
     reason = "independent arguments: the source, the selection, limits and results"

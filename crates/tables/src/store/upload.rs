@@ -17,7 +17,8 @@ const LOCAL_PART_BYTES: usize = 256 << 10;
 /// [`crate::delta::Sweeper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staging {
-    /// Table version at staging. After a later sweep, only a lease permits the commit.
+    /// Version of the table when the file was staged. After a later sweep, the file can be committed only under a
+    /// lease.
     pub(crate) since: u64,
     pub(crate) lease: Option<Arc<str>>,
 }

@@ -122,7 +122,7 @@ impl BlockStager {
         self.is_cut = true;
     }
 
-    /// True if a series that begins at `first_ms` has nothing in this pass, and need not be pushed.
+    /// True if a series that begins at `first_ms` has no samples in this pass, so that it need not be pushed.
     pub fn is_behind(&mut self, first_ms: i64) -> bool {
         let is_behind = Date::of(first_ms) > self.through;
         self.is_cut |= is_behind;
