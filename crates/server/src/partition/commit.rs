@@ -1,4 +1,4 @@
-//! Commit of a group: makes it durable, then visible, then answers.
+//! Commits a group: makes it durable, then visible to queries, and then answers its requests.
 
 use super::Owner;
 use super::extras::trim_exemplars;

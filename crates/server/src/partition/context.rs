@@ -1,5 +1,3 @@
-//! Dependencies of partition owners.
-
 use super::shared::Partitions;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::tenant_state::{TenantState, TenantStates};

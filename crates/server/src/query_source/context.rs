@@ -1,5 +1,3 @@
-//! Dependencies of queries.
-
 use super::queried::QueriedMetrics;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;

@@ -1,5 +1,3 @@
-//! Dependencies of sealing.
-
 use super::Lake;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::pacer::{Pacer, Traffic};

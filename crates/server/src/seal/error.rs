@@ -1,5 +1,3 @@
-//! Errors of sealing.
-
 use journal::JournalError;
 use model::TenantId;
 use std::io;

@@ -1,5 +1,3 @@
-//! Metrics of sealing.
-
 use stdx::telemetry::{Counter, Gauge, Histogram, Registry};
 
 const ROUND_BUCKETS_S: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];

@@ -1,5 +1,3 @@
-//! Dependencies of upkeep.
-
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::pacer::{Pacer, Traffic};
 use crate::seal::Lake;

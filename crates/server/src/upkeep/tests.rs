@@ -1,5 +1,3 @@
-//! Upkeep of the tables of a running node.
-
 use super::{Compacted, compact};
 use crate::deletes;
 use crate::node::Node;

@@ -1,5 +1,3 @@
-//! Decides whether to trust the wall clock.
-
 use admission::age::{Doubt, EARLIEST_MS};
 use std::ops::RangeInclusive;
 use tables::upkeep::Now;

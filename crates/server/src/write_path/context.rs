@@ -1,5 +1,3 @@
-//! Dependencies of the write path.
-
 use super::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;

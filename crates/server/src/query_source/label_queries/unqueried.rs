@@ -1,4 +1,4 @@
-//! Finds metrics that have series in memory but that no query has selected recently. No series is visited.
+//! Finds metrics that have series in memory but that no query has selected recently. This does not look at each series.
 
 use super::cardinality::{Counts, SPARE, largest_of, resolve, sum};
 use super::{ENTRY_BYTES, LabelQueries};

@@ -1,4 +1,4 @@
-//! Commands for blocked and closed tenants: relocation of their samples, and replay for them.
+//! Executes commands of the state machine for blocked tenants (relocation) and closed tenants (replay).
 
 use super::Sealer;
 use super::commit::PATIENCE;

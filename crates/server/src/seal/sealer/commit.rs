@@ -1,4 +1,4 @@
-//! Commands to tables and `floodmarks.json`: check, rename, note, commit.
+//! Executes commands of the state machine that concern tables and `floodmarks.json`: check, rename, note, commit.
 
 use super::Sealer;
 use crate::partition::Owners;

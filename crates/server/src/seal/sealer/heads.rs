@@ -1,4 +1,4 @@
-//! Commands to the heads: freeze, stage, release.
+//! Executes commands of the state machine that concern the heads: freeze, stage, release.
 
 use super::Sealer;
 use crate::partition::{Owners, SealedSamples};

@@ -1,4 +1,4 @@
-//! Commands and events of the state machine, and the observed state of the node.
+//! Input and output of the state machine: events, the state of the node, and commands.
 
 use super::flushes::FlushId;
 use super::marks::MarkUpdate;

@@ -1,5 +1,3 @@
-//! Limits on a tenant's series.
-
 use super::*;
 use admission::watermarks;
 use std::ops::Range;

@@ -1,5 +1,3 @@
-//! Removal of the duplicates that replicas send.
-
 use super::super::replicas::deduplicate;
 use super::histograms::histogram;
 use super::*;
