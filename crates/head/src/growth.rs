@@ -171,7 +171,7 @@ fn gains<'a, 's>(
     Gains { gains: sums.into_iter().filter_map(gain).collect(), others_max }
 }
 
-/// Sums of a pair's counts, over the buckets in which the pair has a counter.
+/// Sums for one pair, over the buckets that have a counter for it.
 #[derive(Debug, Default)]
 struct Sum {
     most: u64,
@@ -187,7 +187,7 @@ struct Sketch {
     positions: HashTable<u32>,
     /// Number of counters that identify their pair by hash.
     left: usize,
-    /// Lower bound of all counters. A pair without a counter was not added more often.
+    /// No counter is below this value, and no pair without a counter was added more often.
     floor: u32,
     /// Position at which the search for the lowest counter continues.
     next: usize,

@@ -206,7 +206,8 @@ impl<V: ChunkValue> LateOf<V> {
         samples.len()
     }
 
-    /// Close upper bound on the samples that [`Self::merge_into`] adds, found without decoding.
+    /// A close upper bound on the number of samples that [`Self::merge_into`] adds. It is found without
+    /// decoding.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let in_piece = |piece: &Piece<V>| usize::from(piece.chunk.count()) + piece.pending.len();
         self.recent.len() + self.pieces(range).map(in_piece).sum::<usize>()

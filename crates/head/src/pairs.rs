@@ -182,7 +182,8 @@ impl Pairs {
         }
     }
 
-    /// The pairs of a name from the number `from` on, ascending. Some may have no series.
+    /// The pairs with this name, in ascending order of their numbers, starting at `from`. Some may have no
+    /// series.
     pub(crate) fn of_name(&self, name: &str, from: u32) -> impl Iterator<Item = PairId> + '_ {
         let name = self.number_of(name).map(|number| self.names.get(number));
         name.into_iter().flat_map(move |name| name.pairs.iter_from(from)).map(PairId)
@@ -244,7 +245,8 @@ impl Pairs {
         (self.names.end(), self.pairs.end())
     }
 
-    /// The name with this number, and its pairs from the number `from` on; `None` if free.
+    /// The name with this number, and its pairs, starting at the number `from`. `None` if no name has this
+    /// number.
     pub(crate) fn name(&self, number: usize, from: u32) -> Option<(&str, impl Iterator<Item = PairId> + '_)> {
         let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
         Some((&*name.text, name.pairs.iter_from(from).map(PairId)))

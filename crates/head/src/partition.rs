@@ -145,8 +145,8 @@ impl Partition {
         true
     }
 
-    /// Guard to hold while references, a [`crate::Selection`] or a [`crate::Walk`] are kept from one lock to
-    /// the next. Take it before the first read, under the same lock.
+    /// A guard for callers that keep references to series, a [`crate::Selection`] or a [`crate::Walk`] while
+    /// they do not hold the lock. Take the guard before the first read, under the same lock.
     pub fn pin(&self) -> Pin {
         self.pins.pin()
     }
@@ -157,7 +157,7 @@ impl Partition {
         self.evict_turn_of(idle, |_| true, freed)
     }
 
-    /// [`Self::evict_turn`] for tenants that are wanted when the eviction begins.
+    /// Like [`Self::evict_turn`], but only for the tenants that `wanted` accepts when the eviction begins.
     pub fn evict_turn_of(
         &mut self,
         idle: Idle,
@@ -276,7 +276,7 @@ impl Partition {
         true
     }
 
-    /// Change of memory since the last call, by releases, evictions, trims and removals of tenants.
+    /// Change of memory since the last call, caused by releases, evictions, trims and removals of tenants.
     pub const fn take_change(&mut self) -> isize {
         std::mem::replace(&mut self.change_bytes, 0)
     }

@@ -186,7 +186,8 @@ impl Series {
         }
     }
 
-    /// Close upper bound on the samples that [`Self::read`] appends, found without decoding.
+    /// A close upper bound on the number of samples that [`Self::read`] appends. It is found without
+    /// decoding.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let sealed = self.sealed_in(range).iter().map(|chunk| usize::from(chunk.count()));
         sealed.sum::<usize>() + usize::from(self.open.count())

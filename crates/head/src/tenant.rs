@@ -148,7 +148,8 @@ impl TenantHead {
         series
     }
 
-    /// [`Self::create_of`] for a series sent at `now_s`. If the series is new, [`Self::gained`] counts it.
+    /// Like [`Self::create_of`], for a series that was sent at `now_s`. If it is new, [`Self::gained`] counts
+    /// it.
     pub fn create_sent(
         &mut self,
         kind: ValueKind,
@@ -324,7 +325,7 @@ impl TenantHead {
         self.all_late_of(series, series_ref).for_each(|late| V::late(late).merge_into(range, out, from));
     }
 
-    /// [`Self::read`] for a series of any kind. Clears `out` first.
+    /// Like [`Self::read`], but for a series of any kind. Clears `out` first.
     pub fn read_any(&self, series: SeriesRef, range: TimeRange, out: &mut SeriesSamples) {
         out.clear_for(self.kind(series));
         match out {
@@ -333,7 +334,8 @@ impl TenantHead {
         }
     }
 
-    /// Close upper bound on the samples that [`Self::read`] appends, found without decoding.
+    /// A close upper bound on the number of samples that [`Self::read`] appends. It is found without
+    /// decoding.
     pub fn samples_at_most(&self, series_ref: SeriesRef, range: TimeRange) -> usize {
         let series = self.series.get(series_ref.index());
         let late = self.all_late_of(series, series_ref).map(|late| late.samples_at_most(range));
@@ -504,7 +506,7 @@ fn repeats_newest<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bo
         && series.open.newest().is_some_and(|newest| newest == value.fingerprint())
 }
 
-/// True if a series is in `among`. If `among` is `None`, true if there is any series.
+/// True if at least one of the series is in `among` or, if that is `None`, if there are any series.
 fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
     match among {
         Some(set) => postings.intersects(set),

@@ -82,7 +82,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// Counts a pattern that needs the regex engine, without its memory.
+    /// Counts a regular expression that needs the regex engine, but not its memory.
     pub(crate) fn pattern(&mut self) -> Result<(), String> {
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {

@@ -97,7 +97,8 @@ impl OpenChunk {
         }
     }
 
-    /// Takes the samples as a finished chunk. The open chunk keeps its newest time.
+    /// Returns the samples as a finished chunk and empties this one, which remembers the time of the newest
+    /// sample.
     pub fn seal(&mut self) -> Option<Chunk> {
         if self.count == 0 {
             return None;

@@ -11,7 +11,8 @@ pub trait ChunkValue: model::Value {
     /// Appends the samples inside `range` of a chunk to `out`.
     fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Self>);
 
-    /// Number for comparison with [`OpenChunk::newest`]: the bits of a float, or a hash of a histogram.
+    /// A number that identifies the value, to compare it with [`OpenChunk::newest`]: the bits of a float, or
+    /// a hash of a histogram.
     fn fingerprint(&self) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! Search for the series of one filter.
+//! Search for the series whose labels pass one filter.
 
 use super::filter::{Filter, FilterKind};
 use crate::pair::PairId;
@@ -29,7 +29,7 @@ pub(super) struct Search<'f> {
     pub(super) references: usize,
     /// Position of the next listed value, or number of the label's next pair.
     next: usize,
-    /// End of the walk. Pairs beyond it are newer than the first turn.
+    /// The walk ends before the pair with this number. Later pairs are newer than the first turn.
     end: Option<usize>,
     /// Values for a pattern to test without the lock.
     batch: Batch,

@@ -53,7 +53,7 @@ impl Walk {
         true
     }
 
-    /// [`Self::values`] for the names of labels.
+    /// Like [`Self::values`], but for the names of labels.
     pub fn names(&mut self, head: &TenantHead, among: Among<'_>, mut take: impl FnMut(&str)) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         while self.name < pairs.ends().0 {

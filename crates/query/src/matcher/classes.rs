@@ -1,5 +1,5 @@
-//! Limits the time to translate a pattern's character classes, because the translation cannot be interrupted.
-//! With `(?i)`, the eight bytes of `[!-\u{10ffff}]` take 1.1 million steps.
+//! A limit on the time to translate a pattern's character classes, because the translation cannot be
+//! interrupted. With `(?i)`, the eight bytes of `[!-\u{10ffff}]` take 1.1 million steps.
 
 use regex_syntax::ast::{
     Ast, ClassBracketed, ClassSet, ClassSetBinaryOp, ClassSetBinaryOpKind, ClassSetItem, ClassSetRange,

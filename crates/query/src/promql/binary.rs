@@ -329,7 +329,7 @@ impl Pairing<'_, '_> {
         if is_present(value) { self.out.set(out, step, value) } else { Ok(()) }
     }
 
-    /// Result row of a pair of rows, created if absent.
+    /// Finds the result row for a pair of rows, or adds it.
     fn row_of(&mut self, many: usize, one: usize) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&(many, one)) {
             return Ok(*row);

@@ -30,7 +30,7 @@ impl std::ops::Deref for Column<'_> {
     }
 }
 
-/// Rows of `steps` values each, one for a series.
+/// A table that has one row of `steps` values for each series.
 #[derive(Debug)]
 pub(super) struct Matrix<'m> {
     pub(super) steps: usize,

@@ -207,8 +207,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Computes the rows of a function over samples. `spec` has the windows of `steps`. Other steps have no
-    /// value.
+    /// Computes the rows of a function from samples. `spec` describes the windows of `steps`. Other steps get
+    /// no value.
     fn sample_rows(
         &mut self,
         matchers: &[Matcher],

@@ -5,8 +5,8 @@ use crate::promql::QueryError;
 use crate::promql::meter::Meter;
 use model::Samples;
 
-/// Up to this number of resets in a window, corrections are added in Prometheus' order, for the same result.
-/// Beyond it, their sum is the difference of two running totals.
+/// If a window has at most this many resets, their corrections are added one by one in Prometheus' order, for
+/// the same result. Otherwise, their sum is the difference of two running totals, which takes constant time.
 const RESETS_ADDED_MAX: usize = 16;
 
 #[derive(Debug, Default)]
