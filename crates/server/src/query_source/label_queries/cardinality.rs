@@ -1,5 +1,5 @@
 //! Counts a tenant's series, label pairs and values in memory, and finds the metrics, pairs and names with the
-//! largest counts. No series is visited.
+//! largest counts. This does not look at each series.
 //!
 //! Each partition lists its own largest metrics, pairs and names. For each of these, the exact counts in all
 //! partitions are then added up.

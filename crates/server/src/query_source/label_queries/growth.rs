@@ -1,5 +1,5 @@
-//! Finds the metrics and label pairs of a tenant with the most new series in about the last hour. No series is
-//! visited.
+//! Finds the metrics and label pairs of a tenant with the most new series in about the last hour. This does
+//! not look at each series.
 //!
 //! Each partition counts the new series of only some pairs ([`TenantHead::gained`]). For every other pair, it knows
 //! an upper bound.
