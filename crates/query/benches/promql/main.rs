@@ -1,5 +1,6 @@
 //! Evaluation over a source in memory: `cargo bench -p query --bench promql [-- <part of a name>]`. Prints
-//! the best time of each query, and the time that the source alone takes for the same selection.
+//! the time of the fastest run of each query, and the time in which the source alone returns the same
+//! samples.
 
 mod workload;
 

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct Size {
     pub(crate) metrics: usize,
     pub(crate) series: usize,
-    /// Samples of each series, 15 s apart.
+    /// Number of samples of each series, which are 15 s apart.
     pub(crate) samples: usize,
-    /// Steps of range queries, a minute apart.
+    /// Number of steps of each range query, which are a minute apart.
     pub(crate) steps: i64,
 }
 

@@ -47,7 +47,7 @@ struct BitReader<'a> {
 }
 
 impl BitReader<'_> {
-    /// The next 64 bits, which are not consumed. Zeros follow the end.
+    /// Returns the next 64 bits without consuming them. Zeros follow the end.
     #[inline]
     fn peek(&self) -> u64 {
         let (word, shift) = (self.at / 64, self.at % 64);
@@ -132,7 +132,7 @@ impl XorChunk {
             self.length = 64 - leading - trailing;
             self.bits.put(0b11, 2);
             self.bits.put(u64::from(leading), 5);
-            // 1 to 64 in six bits
+            // lengths from 1 to 64 are stored as 0 to 63, in six bits
             self.bits.put(u64::from(self.length - 1), 6);
         }
         self.bits.put(xor >> (64 - self.leading - self.length), self.length);

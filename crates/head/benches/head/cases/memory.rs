@@ -9,7 +9,7 @@ use model::{SeriesKey, SeriesRef, TenantId};
 pub(crate) struct MemoryReport {
     pub(crate) series: usize,
     pub(crate) parts: Vec<(&'static str, usize)>,
-    /// Not dropped before the caller has measured the memory of the process.
+    /// Kept until the caller has measured the memory of the process.
     pub(crate) head: Box<TenantHead>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) use memory::{build_fleet, build_tenants};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// The sizes in the names of the cases are divided by this number, but not below 16.
+    /// The number in a case's name is divided by this one to get the size to measure, which is at least 16.
     pub(crate) scale_down: usize,
 }
 

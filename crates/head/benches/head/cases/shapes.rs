@@ -14,7 +14,8 @@ pub(crate) enum Shape {
     Constant,
     /// Random walk with all digits of a double.
     Walk,
-    /// In turn, by number of the series: two counters, a gauge with decimals, a value that rarely changes.
+    /// A different shape for each series: two counters, a gauge with decimals and a value that rarely changes
+    /// take turns.
     Mix,
 }
 

@@ -31,9 +31,9 @@ fn parse_error(message: impl std::fmt::Display) -> QueryError {
 const PATTERNS_MAX: usize = 64;
 
 struct Converter {
-    /// Strings of the expression. The tree has an index instead of each string.
+    /// The strings of the expression. In the tree, each string is replaced by its index in this list.
     strings: Vec<(MatchOp, String)>,
-    /// Matchers so far that need the regex engine.
+    /// Number of matchers so far that need the regex engine.
     patterns: usize,
 }
 
