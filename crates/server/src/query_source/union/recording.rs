@@ -51,8 +51,8 @@ pub(crate) struct Recorder<'a> {
     latest: String,
     /// Number of the head to which `remembered` belongs, among the heads that are read.
     part: usize,
-    /// Metrics of this head that are already recorded, by the number of their label pair: number `n` is stored as `n
-    /// + 1` at index `n % REMEMBERED`.
+    /// Metrics of this head that are already recorded. If the label pair of a metric has the number `n`, then `n + 1`
+    /// is stored at index `n % REMEMBERED`.
     remembered: Vec<u32>,
 }
 
