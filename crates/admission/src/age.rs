@@ -78,7 +78,6 @@ mod tests {
             }
         };
         for doubt in [None, Some(Doubt::Settling), Some(Doubt::Ahead), Some(Doubt::Behind)] {
-            // tries every day of the past three years
             (0..3 * 365).for_each(|day| check(now - day * 86_400_000, doubt, None));
             check(now - 10 * YEAR, doubt, None);
             check(now + 600_000, doubt, None);

@@ -21,7 +21,6 @@ pub struct Backlog {
 struct Request {
     last: SeriesKey,
     series: u64,
-    /// When series of this request were left out for the first time.
     since: Instant,
     seen: Instant,
 }

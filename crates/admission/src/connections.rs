@@ -1,5 +1,3 @@
-//! Divides connections fairly among tenants.
-
 use model::TenantId;
 use std::collections::HashMap;
 

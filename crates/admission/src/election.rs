@@ -102,7 +102,6 @@ impl Elections {
         }
     }
 
-    /// Records the newest timestamp among the samples that were accepted from a cluster.
     pub fn accepted(&mut self, cluster: &str, newest_ms: i64) {
         if let Some(election) = self.0.get_mut(cluster) {
             election.newest_ms = election.newest_ms.max(newest_ms);

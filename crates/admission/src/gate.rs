@@ -94,7 +94,6 @@ impl Gate {
             || own.bytes > free_bytes.saturating_mul(multiple)
     }
 
-    /// Removes a request that had entered with `bytes`.
     pub fn leave(&mut self, tenant: &TenantId, bytes: u64) {
         self.inside -= 1;
         self.bytes -= bytes;

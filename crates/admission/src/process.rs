@@ -1,6 +1,5 @@
 use model::SeriesRefusal;
 
-/// Name of this reason for refusals in metrics and logs.
 pub const REASON: &str = "process_memory";
 
 /// New work that needs memory is refused when the process holds this percentage of `--memory`. All accounts

@@ -4,7 +4,6 @@ use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;
 use std::time::Duration;
 
-/// What the checks need to know about the node and the tenant.
 pub trait Facts {
     fn presence(&self, tenant: &TenantId) -> Presence;
 

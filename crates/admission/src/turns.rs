@@ -42,7 +42,6 @@ impl Turns {
         Some(next)
     }
 
-    /// Records that `bytes` of work were done for a tenant.
     pub fn charge(&mut self, tenant: &TenantId, bytes: u64, weight: u64) {
         let done = self.done(tenant).saturating_add(bytes.div_ceil(weight.max(1)));
         if done > self.clock {

@@ -1,5 +1,3 @@
-//! Decides whether a client may write, before its request is decoded.
-
 use crate::watermarks::REFUSE_ABOVE_SHARE;
 use crate::{TableBytes, WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};

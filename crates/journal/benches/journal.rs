@@ -191,7 +191,6 @@ fn open(dir: &Path, durability: Durability) -> Files {
     Files::open(dir, 0, Options { durability, ..Options::default() }).expect("a journal in a new directory")
 }
 
-/// Writes groups that have one record each. Returns how many seconds each group took.
 fn write_groups(journal: &mut Files, records: &[Vec<u8>], groups: usize) -> Vec<f64> {
     let mut seconds: Vec<f64> = (0..groups)
         .map(|g| {

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::rng::Rng;
 
-/// How likely each fault is in a single call, from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     pub append_error: f64,

@@ -169,7 +169,6 @@ impl Files {
         Ok(dictionary)
     }
 
-    /// The range of offsets that each segment has.
     fn ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
         let ends = self.segments.iter().skip(1).map(|s| s.first).chain([self.durable]);
         self.segments.iter().map(|s| s.first).zip(ends).map(|(first, end)| first..end)
@@ -327,7 +326,6 @@ impl Journal for Files {
 }
 
 impl Drop for Files {
-    /// Gives back the disk space that was allocated ahead.
     fn drop(&mut self) {
         if let Some((writer, _)) = self.writer.take() {
             writer.close();

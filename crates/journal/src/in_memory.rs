@@ -64,7 +64,6 @@ impl Shared {
         self.dictionaries.first().map_or(self.end, |d| d.first)
     }
 
-    /// Index of the dictionary that has the record at `offset`, or else of the nearest one.
     fn position(&self, offset: u64) -> usize {
         self.dictionaries.partition_point(|d| d.first <= offset).saturating_sub(1)
     }

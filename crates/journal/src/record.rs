@@ -207,7 +207,6 @@ impl RecordEncoder {
     }
 }
 
-/// A decoded record, which can be used again to decode the next one.
 #[derive(Debug)]
 pub struct Record {
     pub tenant: TenantId,
@@ -290,7 +289,6 @@ impl Record {
         })
     }
 
-    /// Keeps only the samples for which `keep` returns true. Returns how many were dropped.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut SeriesRef, i64) -> bool) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {

@@ -67,7 +67,6 @@ pub struct BatchSeries {
     pub key: SeriesKey,
     /// Position of the labels in `Batch::bytes`.
     pub labels: Range<u32>,
-    /// Positions of this series' samples in `SeriesBatch::timestamps` and `values`.
     pub samples: Range<u32>,
 }
 

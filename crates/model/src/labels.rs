@@ -20,7 +20,6 @@ use form::Pairs;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// This label holds the metric name of a series.
 pub const METRIC_NAME: &str = "__name__";
 
 /// A set of labels in canonical form. Clones share memory. Equality, order and hash are those of

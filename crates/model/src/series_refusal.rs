@@ -22,7 +22,6 @@ pub enum SeriesRefusal {
     LabelsTooLong(usize),
     #[error("label reference {0} is outside the symbol table of {1} symbols")]
     SymbolOutOfRange(u32, usize),
-    /// Label references must come in pairs: name, then value.
     #[error("odd number of label references: {0}")]
     OddLabelRefs(usize),
     /// The number is the offset of the error, from the start of the labels.

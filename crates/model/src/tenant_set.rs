@@ -1,5 +1,3 @@
-//! The tenants that one query reads.
-
 use crate::caps::QUERY_TENANTS_MAX;
 use crate::{TenantError, TenantId};
 use std::sync::Arc;

@@ -91,7 +91,6 @@ impl Default for Values {
     }
 }
 
-/// Evaluates the same expression for either kind of vector.
 macro_rules! each {
     ($values:expr, $vec:ident => $body:expr) => {
         match $values {

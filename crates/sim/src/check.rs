@@ -181,7 +181,6 @@ fn counted(
     Ok(Some((complete, counted)))
 }
 
-/// Describes the progress of each partition and the tables of each tenant, for the report of a failure.
 pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     let mut text = String::new();
     for progress in node.progress() {

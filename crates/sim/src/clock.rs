@@ -1,5 +1,3 @@
-//! The virtual time of a run. The node's clock may differ from the true time.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, ManualClock};

@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use stdx::rng::Rng;
 
-/// How likely each fault is in a single call, from 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DiskFaults {
     pub error: f64,

@@ -240,7 +240,6 @@ impl Driver {
         self.collect_answers_of_sealer()
     }
 
-    /// Collects the answers that arrived while the sealer was at work.
     fn collect_answers_of_sealer(&mut self) -> Result<(), String> {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
             return Err(format!("in the middle of a turn: {failure}"));

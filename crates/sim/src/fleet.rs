@@ -28,7 +28,6 @@ impl Fleet {
         self.numbers.get(labels).copied()
     }
 
-    /// Folder of the store that has the tables of a tenant.
     pub fn directory_of(&self, tenant: usize) -> String {
         format!("{}/", self.tenants[tenant].as_str())
     }

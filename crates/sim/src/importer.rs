@@ -128,7 +128,6 @@ impl Importer {
 }
 
 impl Import {
-    /// Renews the lease, unless that was done less than `BEAT_MS` ago.
     pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
         if steady_ms - self.beat_ms < BEAT_MS {
             return Ok(());

@@ -41,7 +41,6 @@ pub struct Run {
     pub failure: Option<String>,
 }
 
-/// The report of a failed run shows only this many of its last steps.
 const SHOWN: usize = 25;
 
 impl Run {

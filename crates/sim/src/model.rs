@@ -94,7 +94,6 @@ impl Model {
         Self { refusals, ..Self::default() }
     }
 
-    /// True if the sample was sent and its result is not known yet.
     pub fn is_busy(&self, key: Key) -> bool {
         self.busy.0.contains_key(&key)
     }

@@ -107,7 +107,6 @@ pub struct Plan {
     pub series: usize,
     pub load: Load,
     pub retention_ms: Option<i64>,
-    /// True if the node's clock may be wrong. The clocks of senders are always right.
     pub wrong_clocks: bool,
     pub segment_bytes: u64,
     /// Files are merged up to this length. If it is small, the merged samples of a day go into several files,
@@ -125,7 +124,6 @@ pub struct Plan {
     /// Faults of the store. The tenant whose table fails is drawn anew each time they are turned on.
     pub store: StoreFaults,
     pub local_store: bool,
-    /// True if the store may fail for the tables of a single tenant.
     pub breaks_tenants: bool,
     pub durability: Durability,
     /// True if idle series are evicted. Then no metadata is sent, because it is dropped with the last series

@@ -25,7 +25,6 @@ use stdx::clock::Clock;
 use stdx::rng::{Rng, mix};
 use tables::store::DynObjectStore;
 
-/// How likely each fault is in a single request, from 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoreFaults {
     /// A put or a delete fails and has no effect.
@@ -50,7 +49,6 @@ pub struct SimStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     objects: Mutex<Arc<DynObjectStore>>,
-    /// The local files of the store. `None` if it is in memory.
     files: Option<Files>,
     power: Arc<Power>,
     clock: Arc<SimClock>,

@@ -1,5 +1,3 @@
-//! Text that describes each step of a run. Runs with the same seed have the same text.
-
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 

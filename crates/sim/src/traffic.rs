@@ -34,7 +34,6 @@ pub struct Traffic {
     /// Shares that were stored only in part, with the number of stored samples. A query will show which
     /// samples these are.
     unclear: Vec<(Share, u64)>,
-    /// The last requests, whether they have succeeded or not.
     recent: VecDeque<Rc<Request>>,
     requests: u64,
 }
@@ -217,7 +216,6 @@ impl Traffic {
         drawn
     }
 
-    /// Draws a series, with one sample on each of several days.
     fn draw_backfill(&mut self, tenant: usize, series: usize, now_ms: i64) -> DrawnSamples {
         let number = self.rng.below(series as u64) as usize;
         let most = self.load.backfill_days;

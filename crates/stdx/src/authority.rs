@@ -1,5 +1,3 @@
-//! A certificate authority for tests, which runs `openssl`.
-
 use crate::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,3 @@
-//! Dates of the civil calendar, without time zones.
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date {
     /// There is a year 0, which is 1 BC.

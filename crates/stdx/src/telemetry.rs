@@ -71,7 +71,6 @@ impl Histogram {
     }
 }
 
-/// All metrics of a process. Tests have a registry for each node.
 #[derive(Debug, Default, Clone)]
 pub struct Registry(Arc<Mutex<Vec<Entry>>>);
 

@@ -1,8 +1,5 @@
-//! Durations and sizes as people write them.
-
 use std::time::Duration;
 
-/// Milliseconds of each unit, longest unit first.
 const DURATIONS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
     ("w", 7 * 86_400_000),

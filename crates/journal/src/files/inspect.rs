@@ -33,7 +33,6 @@ pub struct SegmentReport {
     pub damage: Vec<(Range<u64>, Range<u64>, &'static str)>,
 }
 
-/// Numbers of the partitions that have a directory in `dir`, in ascending order.
 pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     let in_dir = |e| JournalError::io("list", dir, e);
     let mut partitions = Vec::new();
@@ -44,7 +43,6 @@ pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     Ok(partitions)
 }
 
-/// Calls `each` with a report on each segment of a partition, from the oldest to the newest.
 pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) -> Result<(), JournalError> {
     let dir = segment::partition_dir(dir, partition);
     let in_dir = |e| JournalError::io("list", &dir, e);

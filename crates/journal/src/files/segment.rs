@@ -37,7 +37,6 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Encodes both copies of the header, which take the first [`RECORDS_START`] bytes of the file.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(HEADER_BYTES);
         copy.extend_from_slice(MAGIC);

@@ -175,7 +175,6 @@ impl Definer {
 #[derive(Debug, Default)]
 struct Symbols {
     text: Vec<u8>,
-    /// Position in `text` where each symbol ends.
     ends: Vec<u32>,
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,

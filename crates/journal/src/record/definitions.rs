@@ -237,7 +237,6 @@ impl Unpacked {
 #[derive(Debug)]
 struct Texts<'a> {
     text: &'a str,
-    /// Position in `text` where each symbol ends.
     ends: Vec<u32>,
     /// How many different symbols were used so far. A symbol that is used for the first time is the next one
     /// in the table.

@@ -6,7 +6,6 @@ pub enum RecordError {
     Truncated,
     #[error("journal record has version {0}, this build reads versions up to {RECORD_VERSION}")]
     Version(u8),
-    /// The bytes are damaged: no encoder writes such bytes.
     #[error("malformed journal record: {0}")]
     Malformed(&'static str),
     /// The memory for decoding is not available. The record itself may be valid.

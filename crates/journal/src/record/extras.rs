@@ -89,7 +89,6 @@ pub(super) fn exemplars(
     Ok(())
 }
 
-/// Reads the series of each exemplar, and skips the rest.
 pub(super) fn exemplar_refs(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<SeriesRef>,

@@ -296,7 +296,6 @@ fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     true
 }
 
-/// The outline of a record must have the same references as the record.
 fn check_outline(bytes: &[u8], record: &Record) {
     let mut outline = Outline::new();
     outline.decode(bytes, &mut Unlimited).unwrap();

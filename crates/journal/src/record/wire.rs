@@ -1,5 +1,3 @@
-//! Reads fields from untrusted bytes, and writes strings.
-
 use super::error::RecordError;
 use stdx::varint;
 

@@ -94,7 +94,6 @@ fn layouts(dir: &Path, written: &[Vec<u8>]) -> Vec<Layout> {
     files.iter().zip(ends).map(layout).collect()
 }
 
-/// Damages a file at random. Returns the range of bytes that may have changed.
 fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
     let len = layout.len;
     let file = File::options().write(true).open(&layout.path).unwrap();
@@ -190,7 +189,6 @@ fn damaged_journal_reads_the_rest(seed: u64) {
     assert_eq!((again.records.len(), again.damage), (found.records.len(), found.damage), "seed {seed}");
     assert_eq!(stats, journal.stats());
 
-    // new records can be written
     let end = journal.durable_end().0;
     let more = write_group(&mut journal, &mut rng);
     let all = read(&journal);
@@ -311,7 +309,6 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-/// Position in the file of the record with number `i` in its segment.
 const fn frame(i: u64) -> u64 {
     RECORDS_START + i * (FRAME_HEADER_BYTES + 50)
 }
@@ -329,7 +326,6 @@ fn each_kind_of_damage_is_reported_by_name() {
     // if the last record of the newest segment is damaged, it looks like a write that was interrupted
     check(|files| overwrite(&files[2], frame(4) + 40, &[9, 9]), 14, &[]);
     check(|files| overwrite(&files[2], frame(0) + 30, &[9; 600]), 10, &[]);
-    // segments that were cut off
     let cut = |path: &PathBuf, len| File::options().write(true).open(path).unwrap().set_len(len).unwrap();
     check(|files| cut(&files[1], frame(3) + 5), 15, &[(no_header, 8..10)]);
     check(|files| cut(&files[2], frame(3) + 5), 13, &[]);
@@ -337,7 +333,6 @@ fn each_kind_of_damage_is_reported_by_name() {
     check(|files| cut(&files[2], 0), 10, &[]);
     check(|files| cut(&files[1], 0), 15, &[("a segment with two damaged copies of its header", 5..10)]);
     check(|files| fs::remove_file(&files[1]).unwrap(), 15, &[(no_header, 5..10)]);
-    // segments in which a copy of the header is damaged
     let header = "a damaged copy of the segment's header";
     check(|files| overwrite(&files[1], 20, &[9]), 15, &[(header, 0..0)]);
     check(|files| overwrite(&files[2], 530, &[9]), 15, &[(header, 0..0)]);

@@ -54,7 +54,6 @@ impl Disk for DurableNames {
     }
 }
 
-/// Writes and syncs a record, and asserts that it would survive a power loss.
 fn commit(root: &Path, dir: &Path) {
     let disk = Arc::new(DurableNames::default());
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };

@@ -91,7 +91,6 @@ fn a_full_disk_refuses_until_there_is_room() {
     }
     assert_eq!(journal.durable_end(), Offset(kept));
 
-    // the records that were written can still be read
     let mut reader = journal.read(Offset(0)).unwrap();
     let mut read = 0;
     while let Some(Item::Entry(_)) = reader.next().unwrap() {

@@ -1,5 +1,3 @@
-//! An inspection reports the records that were written, and does not change the files.
-
 use crate::conform::{scratch, small_segments};
 use journal::faulty::{flip_bit, segment_files};
 use journal::files::inspect;

@@ -1,5 +1,3 @@
-//! A directory, with the changes of its names that were not synced yet.
-
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
 
@@ -20,7 +18,6 @@ pub(super) enum Entry {
 pub(super) enum DirChange {
     Add(String, Entry),
     Remove(String),
-    /// The old and the new name. If the new name exists, it is replaced.
     Rename(String, String),
 }
 

@@ -10,7 +10,6 @@ const SECTOR: usize = 512;
 pub(super) struct Inode {
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    /// Numbers of the sectors in which `bytes` and `durable` may differ.
     dirty: BTreeSet<usize>,
     /// True after a sync that reported success but did nothing, until the bytes are durable.
     is_lied_about: bool,

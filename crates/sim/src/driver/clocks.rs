@@ -1,5 +1,3 @@
-//! Lets time pass, sets the node's clock, and lets samples expire.
-
 use super::Driver;
 use crate::clock::SimClock;
 use crate::plan::Plan;

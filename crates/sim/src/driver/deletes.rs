@@ -152,7 +152,6 @@ impl Driver {
         Err("a delete is not answered, although no faults are injected".into())
     }
 
-    /// After a compaction, checks that no deleted sample and no tombstone is left.
     pub(super) fn check_deleted(&self) -> Result<(), String> {
         if self.plan.weights.weight(crate::plan::Step::Delete) == 0 {
             return Ok(());

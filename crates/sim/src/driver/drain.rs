@@ -1,5 +1,3 @@
-//! Waits until all requests are answered and all samples are in tables, of all tenants or of all but one.
-
 use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;

@@ -1,5 +1,3 @@
-//! Steps of an importer, which writes to the tables of the node, and checks of the rollups of its samples.
-
 use super::{BEGIN_MS, Driver};
 use crate::check;
 use crate::importer::{CommitOutcome, DAYS_BACK, Import};

@@ -1,5 +1,3 @@
-//! Starts the node, lets it crash, and restores old data directories.
-
 use super::Driver;
 use super::clocks::times;
 use crate::check;

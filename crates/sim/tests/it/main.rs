@@ -13,7 +13,6 @@ const SEEDS_LONG: u64 = 5000;
 /// This many seeds are simulated for each named fault, from 0 on.
 const SEEDS_OF_FAULT: u64 = 100;
 
-/// Simulates the seeds on all cores.
 fn run_all(from: u64, seeds: u64, fault: Option<Fault>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     let reports = std::thread::scope(|scope| {

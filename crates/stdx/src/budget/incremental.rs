@@ -78,7 +78,6 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
-    /// Appends bytes. If the vector has to grow, the memory is reserved first.
     pub fn extend(&mut self, vec: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Exhausted> {
         self.room(vec, bytes.len())?;
         vec.extend_from_slice(bytes);
