@@ -8,7 +8,7 @@ use admission::gate::{Entrant, Full, Inside};
 use model::TenantId;
 use stdx::telemetry::Registry;
 
-/// Requests that create series may together hold this fraction (one half) of the memory for write requests.
+/// Requests that create series may together hold at most 1/`CREATING_PART` of the memory for write requests.
 const CREATING_PART: u64 = 2;
 
 #[derive(Debug)]
