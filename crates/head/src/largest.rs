@@ -178,7 +178,6 @@ impl Largest {
     }
 }
 
-/// The `count` largest entries offered.
 #[derive(Debug)]
 struct Top {
     heap: BinaryHeap<Reverse<(usize, u32)>>,

@@ -226,7 +226,6 @@ impl<V: ChunkValue> LateOf<V> {
             || self.pieces(range).any(|piece| piece.has_samples(range))
     }
 
-    /// Pieces that may have samples inside `range`.
     fn pieces(&self, range: TimeRange) -> impl Iterator<Item = &Piece<V>> {
         let first = self.pieces.range(..=range.start_ms).next_back().map_or(range.start_ms, |(t, _)| *t);
         self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)

@@ -85,7 +85,6 @@ impl Matcher {
         self.pattern.matches(value) != self.is_negative()
     }
 
-    /// True if series without the label satisfy the matcher.
     pub fn matches_empty(&self) -> bool {
         self.matches("")
     }

@@ -2,7 +2,6 @@ use super::open::Full;
 use super::*;
 use proptest::prelude::*;
 
-/// Appends samples and seals full chunks, like a series.
 fn pack(samples: &[(i64, f64)]) -> (Vec<Chunk>, OpenChunk) {
     let (mut sealed, mut open) = (Vec::new(), OpenChunk::default());
     for &(t, v) in samples {

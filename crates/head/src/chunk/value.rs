@@ -8,7 +8,6 @@ use model::{Histogram, Samples, TimeRange};
 pub trait ChunkValue: model::Value {
     fn append(&self, chunk: &mut OpenChunk, timestamp_ms: i64) -> Result<(), Full>;
 
-    /// Appends the samples inside `range` of a chunk to `out`.
     fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Self>);
 
     /// A number that identifies the value, to compare it with [`OpenChunk::newest`]: the bits of a float, or

@@ -121,7 +121,7 @@ fn one_life(rng: &mut Rng) {
             now += i64::from(rng.chance(0.3));
             let t = match rng.below(20) {
                 0 => now - rng.below(300) as i64,
-                // a time at which the series already has a sample, its newest
+                // again at the time of the series' newest sample
                 1..3 => model[i].newest_ms.unwrap_or(now),
                 _ => now,
             };

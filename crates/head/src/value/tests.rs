@@ -51,7 +51,6 @@ fn histograms() -> impl Strategy<Value = Vec<Histogram>> {
     })
 }
 
-/// Appends samples and seals full chunks, like a series.
 fn pack(samples: &Samples<Histogram>) -> (Vec<Chunk>, OpenChunk) {
     let (mut sealed, mut open) = (Vec::new(), OpenChunk::default());
     for (timestamp_ms, value) in samples.iter_from(0) {

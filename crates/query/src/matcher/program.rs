@@ -179,7 +179,6 @@ fn with_ascii_classes(text: &str) -> String {
     out
 }
 
-/// True if `text` closes a parenthesis that it did not open.
 fn closes_too_early(text: &str) -> bool {
     let (mut depth, mut in_class, mut bytes) = (0i64, false, text.bytes());
     while let Some(b) = bytes.next() {

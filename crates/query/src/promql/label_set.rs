@@ -29,7 +29,6 @@ pub(super) fn keep(labels: LabelsRef<'_>, keep: impl FnMut(&str) -> bool) -> Lab
     LabelsRef::from_canonical(&bytes).to_owned()
 }
 
-/// The labels without `__name__`, `__type__` and `__unit__`.
 pub(super) fn without_name(labels: LabelsRef<'_>) -> Labels {
     keep(labels, |name| !is_metadata(name))
 }

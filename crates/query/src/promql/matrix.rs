@@ -119,7 +119,6 @@ impl<'m> Merged<'m> {
         self.rows.contains_key(&name.labels)
     }
 
-    /// Finds the row with these labels, or adds an empty one.
     pub(super) fn row_of(&mut self, name: &RowName) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&name.labels) {
             return Ok(*row);

@@ -165,7 +165,7 @@ fn long_evaluations_check_the_interrupt() {
     for function in ["mad_over_time", "quantile_over_time", "double_exponential_smoothing"] {
         let param = if function == "quantile_over_time" { "0.5, " } else { "" };
         let params = if function.starts_with("double") { ", 0.5, 0.5" } else { "" };
-        // a sorted window moves in a hundredth of the time of a visit to all its samples
+        // moving a sorted window takes a hundredth of the time of visiting all its samples
         let least = if function.starts_with("double") { 1100 * 1000 / 10_000 } else { 1100 / 100 };
         check(&format!("{function}({param}vector(time())[5s:1ms]{params})"), 1100, least);
     }

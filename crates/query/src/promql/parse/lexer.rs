@@ -106,7 +106,6 @@ fn symbol(text: &str, place: Place) -> Option<usize> {
     }
 }
 
-/// Error for a character that begins no token.
 fn strange(text: &str, place: Place) -> String {
     let mut chars = text.chars();
     let (first, second) = (chars.next().unwrap_or_default(), chars.next());

@@ -80,7 +80,6 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// Parses the value after a matcher's operator.
     fn matcher(&mut self, label: &str, op: MatchOp) -> Result<Matcher, Fault> {
         let value = self.brace_token()?;
         if value.kind != Kind::Text {

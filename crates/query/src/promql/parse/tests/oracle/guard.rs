@@ -44,7 +44,7 @@ impl Level {
 struct Scan<'t> {
     text: &'t str,
     at: usize,
-    /// The text without its strings, up to `copied`.
+    /// What was copied of the text so far, up to the offset `copied`, with its strings replaced.
     out: Checked,
     copied: usize,
     levels: Vec<Level>,
