@@ -216,8 +216,8 @@ impl Node {
         &self.0.writes.settings
     }
 
-    /// Reads the files again that may change at run time. If a file is invalid, an error is logged and the
-    /// earlier content stays in effect.
+    /// Reads again the files that may change at run time. If one of them is invalid, an error is logged and
+    /// its earlier content stays in effect.
     pub fn reload(&self) {
         self.overrides().reload();
         self.auth().reload();

@@ -68,7 +68,6 @@ pub struct Stepped {
     replayed: Rc<RefCell<Replayed>>,
 }
 
-/// Where an owner is between its turns.
 #[derive(Debug)]
 enum Acting {
     Here(Box<Owner>),

@@ -18,7 +18,7 @@ pub(crate) struct World {
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) random: RandomSource,
     pub(crate) pause: Arc<dyn Pause>,
-    /// Tells the memory of the process. `None` if the process may have more than one node.
+    /// Measures the memory of the process. `None` if the process may have more than one node.
     pub(crate) resident: Option<Arc<dyn Resident>>,
 }
 

@@ -49,8 +49,8 @@ impl BodyReader<'_> {
 
     /// Makes room in `bytes` for `more` bytes, and reserves the memory.
     ///
-    /// A body that is larger than `step_bytes` may grow only while a third of the account stays free. So
-    /// large bodies that never end leave room for small ones.
+    /// A body that is larger than `step_bytes` may grow only while a third of the account stays free, so
+    /// that large bodies that never end leave room for small ones.
     pub(crate) fn make_room(
         &self,
         bytes: &mut Vec<u8>,

@@ -14,7 +14,7 @@ pub(crate) struct Json {
     bytes: Vec<u8>,
     /// Reservation for `bytes`. `None` for small answers, whose size is fixed.
     memory: Option<Reservation>,
-    /// Why memory could not be reserved, if so. Nothing is written after that.
+    /// The error, if memory for the text could not be reserved. Nothing is written after that.
     refused: Option<Refusal>,
 }
 

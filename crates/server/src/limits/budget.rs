@@ -132,17 +132,18 @@ impl Budget {
         self.head_bytes / 100
     }
 
-    /// Limit on connections: 5 %, taken from `other_bytes`.
+    /// Limit on the memory of connections: 5 %, taken from `other_bytes`.
     pub const fn connections_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 5)
     }
 
-    /// Limit on the names of queried metrics: a quarter of a percent, taken from `other_bytes`.
+    /// Limit on the memory of the names of queried metrics: a quarter of a percent, taken from `other_bytes`.
     pub const fn queried_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 1) / 4
     }
 
-    /// Limit on open tables: 1 %, taken from `other_bytes`. The names of closed tenants may take as much.
+    /// Limit on the memory of open tables: 1 %, taken from `other_bytes`. The names of closed tenants may
+    /// take as much.
     pub const fn tables_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 1)
     }

@@ -21,7 +21,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Key for K {}
 struct State<K: Key> {
     free: usize,
     waiting: HashMap<K, VecDeque<oneshot::Sender<Permit<K>>>>,
-    /// Each key that has waiters, once, in the order of turns.
+    /// The keys that have waiters, in the order in which they get their turns. Each key occurs once.
     turns: VecDeque<K>,
 }
 

@@ -19,7 +19,7 @@ const LOG_EVERY_MS: u64 = 60_000;
 
 #[derive(Debug)]
 pub(crate) struct Headroom {
-    /// Tells the memory of the process. `None` if the process contains more than this node.
+    /// Measures the memory of the process. `None` if the process contains more than this node.
     resident: Option<Arc<dyn Resident>>,
     clock: Arc<dyn Clock>,
     began: Instant,

@@ -19,8 +19,8 @@ const WAIT_FACTOR: i64 = 7;
 /// Limit on the waiting time that a thread can save up.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
-/// A thread may have waited longer than it should, because a busy machine woke it late. At most this much is
-/// made up for later.
+/// A thread may wait longer than it should, because a busy machine woke it late. At most this much of the
+/// excess is subtracted from its later waits.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
 const POLL: Duration = Duration::from_micros(200);

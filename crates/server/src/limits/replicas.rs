@@ -47,7 +47,8 @@ impl Replicas {
         all
     }
 
-    /// Removes clusters that no longer send. Does nothing if the last call was less than [`TIDY_EVERY`] ago.
+    /// Removes clusters from which no samples have arrived for some time. Does nothing if the last call was
+    /// less than [`TIDY_EVERY`] ago.
     pub(crate) fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let is_early = |tidied| now.saturating_duration_since(tidied) < TIDY_EVERY;
         if self.tidied.is_some_and(is_early) {

@@ -88,7 +88,8 @@ impl TenantState {
         &self.inflight
     }
 
-    /// Returns the account for this tenant's query forms and answers, after updating its share from `own`.
+    /// Returns the account for the parameters and answers of this tenant's queries, after updating the tenant's
+    /// share from `own`.
     pub(crate) fn answers(&self, own: &TenantSettings) -> &Account {
         self.answers.share(multiple(own), u64::MAX);
         &self.answers
@@ -147,8 +148,8 @@ impl TenantState {
         Ok(room as usize)
     }
 
-    /// Records that `count` admitted series were created, and how many series and bytes the partition's head
-    /// now has of this tenant.
+    /// Records that `count` admitted series were created. The tenant now has `series` and `bytes` in the
+    /// partition's head.
     pub(crate) fn created(&self, count: usize, partition: usize, series: usize, bytes: usize) {
         let mut buckets = self.buckets.lock();
         self.hold(partition, series, bytes);
@@ -161,8 +162,8 @@ impl TenantState {
         self.buckets.lock().backlog.left_out(last, series, now);
     }
 
-    /// Records that all new series of a request exist, the last of which is `last`. Its sender no longer
-    /// waits.
+    /// Records that all new series of a request exist, so that its sender no longer waits. The last of these
+    /// series, `last`, identifies the request.
     pub(crate) fn created_all(&self, last: SeriesKey) {
         self.buckets.lock().backlog.created(last);
     }
@@ -250,7 +251,7 @@ pub(crate) struct Memory {
     pub(crate) partitions: usize,
     /// Memory of write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
-    /// Memory of query forms, and of answers until they are sent.
+    /// Memory of the parameters of queries, and of answers until they are sent.
     pub(crate) answers: Account,
 }
 
@@ -313,8 +314,8 @@ impl TenantStates {
         self.all.read().values().cloned().collect()
     }
 
-    /// Removes the clusters of all tenants that no longer send. Does nothing if the last call was less than
-    /// [`TIDY_EVERY`] ago.
+    /// Removes clusters from which no samples have arrived for some time, in all tenants. Does nothing if the
+    /// last call was less than [`TIDY_EVERY`] ago.
     pub(crate) fn forget_silent_clusters(&self, settings: &settings::Tenants, now: Instant) {
         {
             let mut tidied = self.clusters_tidied.lock();

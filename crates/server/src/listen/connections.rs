@@ -48,7 +48,8 @@ struct Open {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
-    /// Some connections are too young to be closed; the first may be closed at this time.
+    /// No connection may be closed yet, because the candidates are too young. This is when the first of them
+    /// will be old enough.
     Until(Instant),
     Busy,
 }

@@ -56,7 +56,8 @@ type Encrypted = TlsStream<StallTimeout<TcpStream>>;
 pub(crate) struct Handshakes {
     tls: Arc<Tls>,
     pending: PendingHandshakes,
-    /// Permits to compute signatures. There are half as many as processors.
+    /// A handshake needs one of these permits while it computes its signature. There are half as many as
+    /// processors.
     processors: FairPermits<Network>,
     traffic: Arc<Traffic>,
     clock: Arc<dyn Clock>,
@@ -106,7 +107,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 enum Failure {
     Plaintext(TcpStream),
-    /// The client showed no certificate although it must, or a certificate that is not accepted.
+    /// The client must show a certificate but showed none, or it showed one that is not accepted.
     Certificate(String),
     Other(io::Error),
 }

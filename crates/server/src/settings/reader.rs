@@ -108,8 +108,8 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
-    /// Creates an error for two settings whose values conflict. It names a value that was given rather than a
-    /// default.
+    /// Creates an error for two settings whose values conflict. The error is about one that was set
+    /// explicitly, because at most one of them can be a default.
     pub(super) fn conflict<T>(&self, both: [&TypedSetting<T>; 2], reason: &str) -> SettingsError {
         let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
         let (typed, entry) = given.expect("BUG: values conflict although neither is given");

@@ -25,7 +25,7 @@ pub struct Setting {
 
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
-    /// The text is parsed as if it were given.
+    /// The default is this text, which is parsed like a value that the user has set.
     Fixed(&'static str),
     /// The value depends on the machine or on other settings, as the text explains.
     Derived(&'static str),

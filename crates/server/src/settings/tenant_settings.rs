@@ -21,10 +21,10 @@ pub struct TenantSettings {
     /// Age at which samples are dropped. `None` if they are kept forever.
     pub retention_ms: Option<i64>,
     pub rollups: Vec<Resolution>,
-    /// The setting for the age at which rollups are dropped. Use [`Self::rollups_kept_ms`], which keeps them
-    /// as long as samples.
+    /// Age at which rollups are dropped, as configured. Code should use [`Self::rollups_kept_ms`] instead,
+    /// which keeps rollups at least as long as samples.
     pub rollup_retention_ms: Option<i64>,
-    /// What queries read that do not have the parameter `resolution`.
+    /// Whether queries without the parameter `resolution` read raw samples or rollups.
     pub query_resolution: Detail,
     pub limits: TenantLimits,
     /// When a resource is scarce, tenants get shares in proportion to their weights.

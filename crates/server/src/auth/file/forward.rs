@@ -20,7 +20,7 @@ const ROLES_HEADER: HeaderName = HeaderName::from_static("x-floodmark-roles");
 /// Headers that concern only the client's connection to this server. They must not be passed on to the service.
 const OWN: [HeaderName; 7] = [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// As a value of `roles_header`, means that answers do not name roles.
+/// If `roles_header` has this value, answers do not name roles.
 const NONE: &str = "none";
 
 /// Limits on `timeout` and on `remember`. The longer an answer is remembered, the later a revoked right loses

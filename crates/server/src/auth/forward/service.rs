@@ -29,7 +29,7 @@ pub(crate) struct Service {
     pub(crate) tenants: Arc<TenantPatterns>,
     pub(crate) roles: Roles,
     pub(crate) timeout: Duration,
-    /// For how long an answer is cached if it accepts, or refuses, the credential.
+    /// Answers that accept a credential are cached for this long, refusals for `remember_refusals`.
     pub(crate) remember: Duration,
     pub(crate) remember_refusals: Duration,
 }

@@ -1,4 +1,4 @@
-//! The tests decide when the service that authenticates callers answers, and what.
+//! Each test plays the service that authenticates callers, and decides what to answer and when.
 
 use crate::auth::tests::auth_of;
 use crate::auth::{Access, Auth, Caller, Credential, Original, Presented};

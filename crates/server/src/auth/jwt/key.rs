@@ -161,7 +161,8 @@ impl KeySet {
         }
     }
 
-    /// Returns these keys, but keeps the objects of equal keys in `before`. Tokens that they verified stay verified.
+    /// Replaces each key that `before` also contains by the object in `before`, so that tokens verified with
+    /// it need not be verified again.
     pub(super) fn replacing(mut self, before: &Self) -> Self {
         for key in &mut self.0 {
             if let Some(same) = before.0.iter().find(|other| other.digest == key.digest) {

@@ -32,7 +32,7 @@ impl KeyUrls {
         self.urls.read().get(url).cloned()
     }
 
-    /// From now on, fetches from the URLs of `issuers`. A URL that was followed before keeps its keys.
+    /// Sets the URLs to fetch from: those of `issuers`. A URL that was already in use keeps its keys.
     pub(in crate::auth) fn follow(&self, issuers: &[Issuer]) {
         let wanted = issuers.iter().filter_map(|issuer| match &issuer.keys {
             Keys::Url(url, uri) => Some((url, uri)),

@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Form,
-    /// The token is not signed, or with another algorithm than HS256, RS256 and ES256.
+    /// The token is not signed, or its algorithm is none of HS256, RS256 and ES256.
     Algorithm,
     NoExpiry,
     Expired,
     NotYet,
-    /// No known key has signed the token, or another key than the one it names.
+    /// No known key matches the signature. If the token names a key, keys with other names are not tried.
     Signature,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Token<'a> {
     registered: Registered,
 }
 
-/// Tells tokens from other secrets, which rarely contain exactly two dots.
+/// Returns true for text with exactly two dots, as tokens have. Other secrets rarely do.
 pub(in crate::auth) fn is_token(text: &[u8]) -> bool {
     text.iter().filter(|byte| **byte == b'.').count() == 2
 }

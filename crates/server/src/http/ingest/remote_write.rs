@@ -46,8 +46,8 @@ pub(crate) async fn remote_write(
     response
 }
 
-/// Remote write 2.0 requires counts in each answer. Adds them to the answer to a refused request: nothing was
-/// written.
+/// Adds the counts of written samples and exemplars, which remote write 2.0 requires in each answer, if they
+/// are missing. They are zero, because the request was refused.
 pub(super) async fn report_nothing_written(request: Request, next: Next) -> Response {
     let is_v2 = sent_version(request.headers()).is_ok_and(|version| version == Version::V2);
     let mut response = next.run(request).await;

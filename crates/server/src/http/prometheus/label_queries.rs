@@ -68,7 +68,8 @@ pub(crate) async fn label_values(
     answer.await
 }
 
-/// Prepares label queries of `tenant`. They may use the memory that parsing the selectors has left.
+/// Prepares label queries of `tenant`. Their memory is limited to the part of the request's memory that was
+/// not used to parse the selectors.
 pub(super) fn label_queries_of<'a>(
     app: &'a App,
     tenant: &'a TenantId,

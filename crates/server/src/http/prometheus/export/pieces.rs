@@ -106,7 +106,8 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes the samples as a line of JSON. Even of a long line, only one piece is in memory.
+    /// Writes the samples as a line of JSON. Each piece is sent as soon as it is full, so a long line need not
+    /// fit into memory.
     fn line(&mut self, labels: LabelsRef<'_>, times: &[i64], values: &[f64]) -> Result<(), Stop> {
         jsonl::begin_line(&mut self.piece, labels);
         for (i, values) in values.chunks(NUMBERS).enumerate() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use stdx::telemetry::Counter;
 
-/// Limit on the lines that wait for the disk, and on the lines being written. Each may take this much memory.
+/// Limit on each of two buffers: one for the lines that wait, one for the lines that are being written to disk.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// A log file. When it is dropped, the lines that still wait are written.

@@ -91,8 +91,8 @@ impl Interrupt for Turn {
         questions.is_multiple_of(QUESTIONS) && self.check_time()
     }
 
-    /// Asked before files are read. A query that reads files is not small: an attempt on the small-query
-    /// thread ends here.
+    /// Called before files are read. A query that has to read files is not small, so its attempt on the
+    /// small-query thread ends here.
     fn may_wait(&self) -> bool {
         if self.lane == Lane::Small {
             self.is_over.store(true, Ordering::Relaxed);
