@@ -92,8 +92,8 @@ fn objects() -> Option<u64> {
     Some(objects)
 }
 
-/// The names of jemalloc's statistics have the size class in this position. The arena 4096 in them stands for
-/// all arenas.
+/// The position of the size class among the dot-separated parts of a statistic's name, counted from 0. The
+/// arena 4096 in such a name stands for all arenas together.
 const CLASS_AT: usize = 4;
 
 #[cfg(test)]

@@ -91,8 +91,9 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
 }
 
 impl Ask {
-    /// Calls `each` with the samples in `range`, one series after another, in the order of time. A call gets
-    /// samples of only one series, and at most one read of the table more than `samples_max`.
+    /// Calls `each` with the samples in `range`, one series after another, in the order of time. Each call
+    /// gets samples of only one series. There are no more than `samples_max` of them, plus those of a single
+    /// read of the table.
     fn each(
         &mut self,
         range: TimeRange,

@@ -33,8 +33,8 @@ fn main() {
     }
 }
 
-/// Measures each of `parts` with `requests` requests, `passes` times. The fastest pass is closest to the cost
-/// of the code itself, because nothing else slowed it down.
+/// Times the benchmarks that `parts` names. In each of the `passes`, a benchmark handles `requests` requests.
+/// The fastest pass is closest to the cost of the code itself, because nothing else slowed it down.
 pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     let fleet = Fleet::new(requests);
     println!(

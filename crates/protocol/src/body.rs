@@ -143,7 +143,8 @@ impl<'a> Body<'a> {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
         out.clear();
-        // hostile input makes each read return few bytes, which is cheap with a small buffer
+        // a hostile body can make each read return only a few bytes, which is cheap because this buffer is
+        // small
         let mut step = Vec::new();
         reservation.room(&mut step, STEP_BYTES)?;
         step.resize(STEP_BYTES, 0);

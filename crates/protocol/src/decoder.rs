@@ -12,9 +12,9 @@ pub struct Request<'a, F> {
 }
 
 /// Decodes the requests of one protocol. A decoder keeps its working memory between requests. To be fast, it
-/// hashes the bytes of labels without parsing them. Only if a series is new, the caller parses its labels
-/// with [`labels_of`](crate::labels::labels_of). If the message itself is damaged, the whole request fails.
-/// If only one series is invalid, that series is left out ([`Batch::refuse`]).
+/// hashes the bytes of labels without parsing them. The caller parses the labels of a series only if the
+/// series is new, with [`labels_of`](crate::labels::labels_of). If the message itself is damaged, the whole
+/// request fails. If only one series is invalid, that series is left out ([`Batch::refuse`]).
 pub trait Decoder: Send + 'static {
     type Format: std::fmt::Debug + Copy + Send + 'static;
 

@@ -248,7 +248,7 @@ pub const fn end(dialect: Dialect) -> &'static [u8] {
     }
 }
 
-/// Appends the name and labels of a series, such as `name{a="x"} `, and a space.
+/// Appends the name and labels of a series, such as `name{a="x"}`, followed by a space.
 fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     let name = labels.get(METRIC_NAME).unwrap_or("");
     let plain = is_plain(name, true);

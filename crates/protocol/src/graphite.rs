@@ -39,7 +39,7 @@ pub struct Decoder {
     labels: Vec<Label>,
 }
 
-/// Where a tag's name and value are in the path.
+/// The ranges of the path that contain a tag's name and its value.
 type Label = (Range<u32>, Range<u32>);
 
 impl crate::Decoder for Decoder {

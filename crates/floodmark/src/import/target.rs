@@ -21,8 +21,8 @@ use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
-/// A source with this floodmark was imported completely. A smaller floodmark is the number of blocks of the
-/// source that were already committed. Each commit writes one block.
+/// The floodmark of a source that was imported completely. Until then, a source's floodmark is the number of
+/// its blocks that were already committed. Each commit writes one block.
 const COMPLETE: u64 = 1 << 40;
 
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
@@ -41,7 +41,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn of(args: &PlaceArgs) -> anyhow::Result<Self> {
         let tenant = TenantId::parse(&args.tenant)?;
-        // settings are resolved as the server does it, so that both use the same tables
+        // resolve the settings in the same way as the server, so that both use the same tables
         let mut given = serve::given(args.config.as_deref())?;
         if let Some(data_dir) = &args.data_dir {
             given = given.flag("data_dir", data_dir);
@@ -200,8 +200,8 @@ struct Leased {
 }
 
 impl Leased {
-    /// Takes a lease under a name that was never used. An earlier attempt that was killed may have left files
-    /// under its own name.
+    /// Takes a lease under a new random name, because an earlier attempt that was killed may have left files
+    /// under the name of its lease.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
         let lease = table.lease(FileStem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })

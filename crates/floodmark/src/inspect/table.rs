@@ -86,7 +86,7 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     with_table(args, |place, table| {
         let sources = sources(place)?;
         let of_table = table.floodmarks(sources.iter().map(String::as_str))?;
-        // the data directory has a copy of the floodmarks, which may be missing
+        // the server also keeps the floodmarks in its data directory, but this file may be missing
         let manifest = fs::read(place.data_dir.join("floodmarks.json")).ok();
         let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if args.json {

@@ -54,8 +54,8 @@ fn metadata_beyond_the_limit() {
     is_well(server);
 }
 
-/// Exemplars and metadata have their own parts of the head's memory. Checks that such a part is used, and
-/// within its limit.
+/// Checks the memory of exemplars or metadata. Each of them is a `part` of the head's memory with a limit of
+/// its own, and must use some of it, but no more than the limit.
 fn check_part(server: &Server, part: &str) {
     let of = |what| {
         server.metric(&format!("floodmark_budget_part_{what}_bytes{{account=\"head\",part=\"{part}\"}}"))
@@ -203,7 +203,8 @@ fn exemplars_of_many_new_series() {
         });
         took.min().expect("three rounds")
     };
-    // the least of three times, because other tests use the processors too; quadratic work would take 64 times as long
+    // compares the fastest of three requests, because other tests use the processors too; quadratic work
+    // would take 64 times as long
     let (few, many) = (least(5_000), least(40_000));
     assert!(many < 40 * few, "5,000 took {few:?}, 40,000 took {many:?}");
 }

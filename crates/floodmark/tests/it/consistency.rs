@@ -97,7 +97,7 @@ fn time_may_begin_with_the_epoch() {
     check(&server);
 }
 
-/// Samples arrive in random order, some of them repeatedly with the same time. The value that was sent last
+/// Samples arrive in random order, and often several have the same time. Of these, the one that was sent last
 /// must be stored.
 #[test]
 fn late_samples_in_any_order() {

@@ -31,7 +31,6 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
         let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
         let load_ms = 20 + rng.below(400);
         under_load(&mut server, &mut writers, Duration::from_millis(load_ms), Server::kill9);
-        // in the second case, the writers are already writing while the journal is replayed
         match rng.chance(0.5) {
             true => server.restart(),
             false => server.restart_unready(),

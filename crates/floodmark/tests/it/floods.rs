@@ -23,7 +23,8 @@ struct Flood {
     requests: usize,
     series: usize,
     tenant_of: fn(usize) -> String,
-    /// Each series is sent with this many different labels, one after the other.
+    /// How many times the requests are sent. Each time, the label `version` has another value, so that all
+    /// series are new.
     versions: usize,
 }
 

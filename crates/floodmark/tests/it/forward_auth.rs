@@ -5,9 +5,9 @@ use crate::harness::{Options, Reply, Request, Server, Service, wait_for};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// The answers of that service. It accepts `alice`, `carol`, `dave` and `frank`, whose credentials are in
-/// different headers. It forbids `eve`, fails for `mallory`, redirects `trent`, and answers 401 to everyone
-/// else.
+/// Decides how the authentication service answers a request with this head. It accepts `alice`, `carol`,
+/// `dave` and `frank`, whose credentials are in different headers. It forbids `eve`, fails for `mallory`,
+/// redirects `trent`, and answers 401 to everyone else.
 fn decide(head: &str) -> (String, String) {
     let status = match head.to_ascii_lowercase() {
         head if head.contains("bearer alice") => {

@@ -67,7 +67,7 @@ impl<'s> Watcher<'s> {
         Self { server, tenant, kept, requests: 0, slowest: (Duration::ZERO, "") }
     }
 
-    /// Writes samples, and queries each of them at once, until `stop` is set. No request may fail.
+    /// Until `stop` is set, writes a sample and then queries it, again and again. No request may fail.
     fn run(&mut self, stop: &AtomicBool) {
         let mut last_ms = 0;
         while !stop.load(Ordering::Relaxed) {

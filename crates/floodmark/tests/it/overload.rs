@@ -33,7 +33,7 @@ fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
 #[derive(Default)]
 struct Answers {
     statuses: BTreeMap<u16, usize>,
-    /// The first refusal that was caused by a full head.
+    /// The first reply that refused a request because the head, which holds the latest samples, was full.
     full: Option<Reply>,
 }
 

@@ -71,7 +71,8 @@ fn values(version: usize) -> [u64; 3] {
 struct Writer {
     tenant: &'static str,
     base_ms: i64,
-    /// The number of requests so far. The samples of known series in them were acknowledged.
+    /// The number of requests so far. The server must have stored all of their samples of known series, even
+    /// if a request was refused because of a new series.
     sent: u64,
     created: Vec<u64>,
 }
@@ -113,8 +114,8 @@ impl Writer {
         Request::write(&wire::v1(&known.chain(new).collect::<Vec<_>>())).tenant(self.tenant)
     }
 
-    /// Checks that each sample of a known series, and of a new series if acknowledged, is stored exactly
-    /// once.
+    /// Checks that all samples of known series are stored exactly once, and also the samples of those new
+    /// series whose creation was acknowledged.
     #[track_caller]
     fn verify(&self, server: &Server) {
         let (tenant, at_ms) = (Some(self.tenant), self.base_ms + self.sent as i64);

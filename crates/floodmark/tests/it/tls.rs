@@ -314,7 +314,7 @@ fn a_flood_of_handshakes_does_not_starve_senders() {
         let flood = [threads.spawn(flood), threads.spawn(flood)];
         wait_for("the bound", || (handshakes(&server, "refused") > 0.0).then_some(()));
         for _ in 0..10 {
-            // both on an open connection, and on a new one from another network
+            // senders are served on an open connection, and also on a new one from another network
             known.send(&line("m")).unwrap().expect(204, &[]);
             server.send(&line("m")).expect(204, &[]);
         }

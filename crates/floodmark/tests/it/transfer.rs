@@ -94,8 +94,8 @@ fn awkward(rng: &mut Rng) -> f64 {
     f64::from_bits(bits)
 }
 
-/// Creates a block with two days of samples, and its expected content. In Prometheus' order of labels, the
-/// series are in another order than in the table.
+/// Creates a block with two days of samples, and its expected content. The block has its series in
+/// Prometheus' order, which differs from the order in the table.
 fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     let mut all = Vec::new();
     for i in 0..40 {

@@ -31,7 +31,7 @@ fn both_versions_write_the_same_series() {
     let reply = server.send(&Request::write_v2(&wire::v2(&[series(now - 1000, 2.0)])));
     reply.expect(204, &[]);
     assert_eq!(written(&reply), [Some("1"), Some("0"), Some("0")]);
-    // the encoder in `protocol` and the one of these tests result in the same series
+    // the encoder of the crate `protocol` results in the same series as the encoder of these tests
     let mut encoder = protocol::encode::V2Encoder::new();
     let labels = model::Labels::from_pairs(&[("__name__", "m"), ("a", "1"), ("b", "2")]);
     encoder.series(labels.as_ref(), &[now], &[3.0]);

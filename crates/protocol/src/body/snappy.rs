@@ -243,7 +243,8 @@ impl Expansion<'_> {
     }
 }
 
-/// Copies byte by byte from `offset` bytes before `to`, and so repeats bytes just written.
+/// Copies `length` bytes one by one, from `offset` bytes before `to`. If `offset` is less than `length`, the
+/// copy also repeats bytes that it has just written.
 ///
 /// # Safety
 ///

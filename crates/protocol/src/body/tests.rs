@@ -115,7 +115,7 @@ fn damaged_bodies_are_invalid() {
         let good = compressed(encoding, &text);
         for bad in [&b""[..], b"no such thing", &good[..good.len() / 2], &good[1..]] {
             let refused = decompress(encoding, bad, u64::MAX).0;
-            // an empty body has no gzip member
+            // even an empty body is damaged, because gzip needs at least one member
             let Err(refused) = refused else { panic!("{encoding:?}: {} bytes", bad.len()) };
             assert_eq!(refused.kind(), ErrorKind::Invalid, "{encoding:?}: {refused}");
         }

@@ -18,7 +18,8 @@ pub struct BlockFiles {
 pub enum BlockChunk<'a> {
     /// Timestamps and values of at most 65,535 samples.
     Floats(&'a [i64], &'a [f64]),
-    /// A chunk with any encoding number and any bytes. The index gets the given range of time.
+    /// A chunk with this encoding number and these bytes, which need not be valid. The index says that the
+    /// chunk's samples are in this range of time.
     Other(u8, &'a [u8], TimeRange),
 }
 

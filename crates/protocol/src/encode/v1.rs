@@ -20,7 +20,8 @@ impl V1Encoder {
         self.series_with(labels, timestamps, values, Extras::default());
     }
 
-    /// Adds a series with exemplars. Version 1.0 has no fields for the other extras.
+    /// Adds a series with its exemplars. Everything else in `extras` is ignored, because version 1.0 has no
+    /// fields for it.
     pub fn series_with(
         &mut self,
         labels: LabelsRef<'_>,

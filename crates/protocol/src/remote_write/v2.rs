@@ -121,7 +121,8 @@ struct Walk<'a, 'p> {
 
 /// A TimeSeries message, without the samples and exemplars, which are already in the batch.
 struct Content {
-    /// Where the body has the series' references in packed form: name, value, name, value and so on.
+    /// The range of the body that contains the series' label references in packed form. References to names
+    /// and to values alternate.
     refs: Range<usize>,
     /// True if the references were in more than one field. They were then copied to `Walk::gathered`.
     scattered: bool,
@@ -181,7 +182,7 @@ impl<'a> Walk<'a, '_> {
             self.batch.floats.timestamps.truncate(first_sample);
             self.batch.floats.values.truncate(first_sample);
             self.batch.bytes.truncate(labels_start);
-            // the labels just removed may be the ones that the next series would be compared with
+            // the next series must not be compared with labels that were just removed from the batch
             self.last.forget();
             let labels = self.put_shown(&content)?;
             self.batch.refuse(error, labels, samples.len());

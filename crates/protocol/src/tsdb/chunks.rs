@@ -39,7 +39,7 @@ pub enum Chunk<'a> {
 #[derive(Debug)]
 pub struct Chunks<R> {
     segments: Vec<Window<R>>,
-    /// The only segment of which a window is in memory.
+    /// The number of the segment that was read last. No other segment has a window in memory.
     current: usize,
 }
 

@@ -25,7 +25,7 @@ pub fn block_contents(bytes: &[u8]) {
     index.extend((symbols.len() as u32).to_be_bytes());
     put_protected(&mut index, symbols);
     let series_at = index.len().next_multiple_of(16) as u64;
-    // the first byte is the length of all entries
+    // the first byte says how long each entry is
     let step = series.first().map_or(1, |n| usize::from(*n)).max(1);
     for entry in series.chunks(step) {
         index.resize(index.len().next_multiple_of(16), 0);

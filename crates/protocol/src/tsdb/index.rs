@@ -106,7 +106,7 @@ impl<R: ReadAt + Clone> Index<R> {
         }
         let [symbols_at, series_at, ..] = references;
         let symbols = Symbols::open(source, symbols_at, contents_at, version, &mut walk)?;
-        // the series end where another section begins
+        // the section of series has no length: it ends where the next section begins
         let behind = references[2..].iter().copied().filter(|r| *r > series_at);
         let end = if series_at == 0 { 0 } else { behind.min().unwrap_or(contents_at) };
         if series_at != 0 && series_at < HEADER_BYTES {

@@ -64,7 +64,7 @@ impl<R: ReadAt> Window<R> {
         }
     }
 
-    /// Returns `len` bytes from offset `at`. The caller must limit `len`, because so much memory is
+    /// Returns `len` bytes from offset `at`. The caller must limit `len`, because that much memory is
     /// allocated. Fails with [`TsdbError::Damaged`] if the file ends earlier.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let got = self.get_up_to(at, len)?.len();

@@ -33,7 +33,8 @@ fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
 fn a_block_round_trips_in_both_versions() {
     for version in [1, 2] {
         let mut block = BlockEncoder::new(version);
-        // so many symbols that the position of more than one is kept
+        // there are enough symbols for the index to keep the positions of several, because it keeps every
+        // 32nd
         for i in 0..500 {
             let times: Vec<i64> = (0..7).map(|k| 1_000 + i as i64 + k * 15_000).collect();
             let mut values: Vec<f64> = (0..7).map(|k| k as f64 * 0.1 + i as f64).collect();

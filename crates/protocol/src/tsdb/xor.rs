@@ -1,5 +1,6 @@
-//! Decodes and encodes chunks of floats. A timestamp is stored as the difference between its distance to the
-//! previous timestamp and the distance before. A value is stored as XOR with the previous value.
+//! Decodes and encodes chunks of floats. A timestamp is stored as the difference of two intervals: the one
+//! from the previous timestamp to this one, and the one before that. A value is stored as XOR with the
+//! previous value.
 //!
 //! Source: Pelkonen et al., "Gorilla: a fast, scalable, in-memory time series database", VLDB 2015, section
 //! 4.1, with Prometheus' bit widths:

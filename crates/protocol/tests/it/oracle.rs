@@ -72,7 +72,7 @@ fn check(version: Version, message: &[u8], decoder: &mut Decoder, batch: &mut Ba
         Err(DecodeError::Wire(e)) if e.fault == Fault::WireType => {}
         // prost does not check this rule of the protocol
         Err(DecodeError::FirstSymbol(_)) => {}
-        // prost finds no known field
+        // prost accepts a message whose fields are all unknown, and finds no series in it
         Err(DecodeError::OtherMessage { .. }) => assert!(theirs.is_empty(), "{message:x?}"),
         Err(e) => panic!("only prost accepts it: {e}: {version:?} {message:x?}"),
     }

@@ -77,8 +77,8 @@ impl Request {
         self.header("X-Scope-OrgID", tenant)
     }
 
-    /// True for the paths to which samples are sent. Their errors are plain text, those of other paths are
-    /// JSON.
+    /// True for the paths to which samples are sent. Errors are plain text on these paths, and JSON on all
+    /// others.
     pub(crate) fn is_write(&self) -> bool {
         ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&self.path.as_str())
     }

@@ -31,8 +31,8 @@ pub(crate) struct Writer {
     seed: u64,
     id: u64,
     base_ms: i64,
-    /// How many requests were acknowledged. A request is retried until it is acknowledged, so these are the
-    /// first ones.
+    /// How many requests were acknowledged. Each request is retried until it is acknowledged, and only then
+    /// is the next one sent, so these are the first requests of the writer.
     pub(crate) acknowledged: u64,
     /// True if a request was sent but not acknowledged. Some of its samples may be stored, and they may be
     /// found by later queries.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Gets the head of a request. Returns the answer: its status line with headers, and its body.
+/// A function from the head of a request to the answer, which consists of the status line with the headers,
+/// and the body.
 type Answer = Box<dyn Fn(&str) -> (String, String) + Send>;
 
 /// A service on a port of its own, which stops when this is dropped.

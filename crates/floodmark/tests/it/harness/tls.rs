@@ -116,7 +116,7 @@ impl Connection {
     pub(crate) fn send_until_refused(&mut self, request: &Request) -> io::Result<Reply> {
         let _ = self.0.get_mut().write_all(&request.bytes()); // fails after the server has closed the connection
         let StreamOwned { conn, sock } = self.0.get_mut();
-        // not by `StreamOwned`, which would first try to send the rest of the request
+        // read directly, because `StreamOwned` would first try to send the rest of the request
         while conn.read_tls(sock).is_ok_and(|bytes| bytes > 0) {
             conn.process_new_packets().map_err(io::Error::other)?;
         }

@@ -4,11 +4,12 @@ use super::Attack;
 use crate::harness::Request;
 use crate::harness::wire::{self, Series};
 
-/// Statuses for invalid bodies. They are refused for good, or for now because other bodies of the tenant hold
-/// the memory.
+/// Statuses that may answer an invalid body. With 503, the server asks to retry later, because other bodies
+/// of the tenant hold the memory.
 const BAD: &[u16] = &[400, 413, 503];
 
-/// Statuses for valid bodies. They are stored, perhaps in part, or refused because there is no room.
+/// Statuses that may answer a valid body. The server stores all or part of it, or refuses it because there is
+/// no room.
 const ROOM: &[u16] = &[204, 400, 413, 503];
 
 pub(super) fn attacks(now_ms: i64) -> Vec<Attack> {

@@ -1,5 +1,5 @@
-//! Stores that fail. Meanwhile, the journal must keep everything and writes must be accepted, and sealing
-//! must continue afterwards without a restart.
+//! Tables that cannot be written or read for a while. Until they work again, the journal must keep everything
+//! and writes must be accepted. Afterwards, sealing must continue without a restart.
 
 use super::{data_files, flush, foreign, seed};
 use crate::disk_full::SmallDisk;
@@ -175,7 +175,7 @@ fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
             write_as(&server, tenant, base_ms + round).expect(204, &[]);
         }
         times.push(base_ms + round);
-        // the samples of the second half remain in the journal
+        // the samples of the last two rounds are not flushed to tables, so they remain in the journal
         if round < 2 {
             flush(&server);
         }

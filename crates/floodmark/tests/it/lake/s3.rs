@@ -93,7 +93,6 @@ fn tables_in_s3_take_everything_once_though_the_service_goes_away() {
     assert!(!server.data_dir().join("tables").exists(), "the data directory has tables too");
 }
 
-/// Nothing depends on cached parts of a log.
 #[test]
 fn a_checkpoint_in_s3_that_is_cut_short_is_put_aside() {
     let Some(s3) = S3::start() else { return };

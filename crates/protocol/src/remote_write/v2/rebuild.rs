@@ -30,13 +30,13 @@ const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as u
 
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// One entry for each label of the previous series: the part of the series from that label to the end.
-    /// The first entry is the whole series, and the last entry is empty.
+    /// For each label of the previous series, the part of the series that begins with this label. The first
+    /// entry is therefore the whole series. The last entry, after those of the labels, is empty.
     tails: Vec<Tail>,
-    /// The same for the next series, but only for the labels before the part that it shares with the previous
-    /// series.
+    /// Like `tails`, but for the series whose labels are being rebuilt, and only for its labels before the
+    /// part that it shares with the previous series.
     heads: Vec<Tail>,
-    /// Indexed by reference: where the batch has the latest label with this value.
+    /// For each reference to a label's value, the position in the batch of the latest label with this value.
     pair_positions: Vec<PairPosition>,
     /// Only the entries of `pair_positions` with this generation are valid. It increases for each request,
     /// and if labels are removed from the batch.
@@ -226,8 +226,8 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     }
 }
 
-/// Finds out why a series' references do not result in valid labels. All of them are read again, because the
-/// error may show totals.
+/// Finds out why a series' references do not result in valid labels. It reads all of the references again,
+/// even after the first fault, because the error may show their total number or length.
 #[cold]
 fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     let (mut count, mut text_bytes) = (0, 0);
