@@ -42,7 +42,7 @@ pub struct Election {
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
     pub now: Instant,
-    /// The same time by the wall clock.
+    /// The same moment as `now`, by the wall clock.
     pub now_ms: i64,
     /// Another replica is elected when the elected one has sent nothing for this time.
     pub failover: Duration,
@@ -124,7 +124,7 @@ impl Election {
         if silence < failover {
             return false;
         }
-        // The bound is no later than the start of the silence. Otherwise, a sample from the future, or a
+        // `after_ms` is no later than the start of the silence. Otherwise, a sample from the future, or a
         // clock that was set back, would make the samples of the new replica duplicates.
         let silence_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));

@@ -30,8 +30,8 @@ impl Head {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Checks whether more out-of-order samples can be kept. `late_bytes` are held by those that arrived
-    /// earlier.
+    /// Checks whether more out-of-order samples can be kept. `late_bytes` is the memory of those that are
+    /// already kept.
     pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesRefusal> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());

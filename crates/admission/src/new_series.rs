@@ -33,8 +33,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// How many of `wanted` new series the tenant may create, at least one. `series` is how many it has
-    /// already. A token is taken for each new series.
+    /// Returns how many of the `wanted` new series the tenant may create, and fails if it is none. `series`
+    /// is how many the tenant has already. A token is taken for each new series.
     pub fn room(
         self,
         series: u64,

@@ -70,8 +70,8 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// Decides whether to ask the sender for a retry. Returns why, which is one of the reasons for which
-    /// parts of the request were `postponed`. Returns `None` if these parts are refused for good.
+    /// Decides whether to ask the sender for a retry, and returns the reason for it, which is one of those in
+    /// `postponed`. Returns `None` if the missing parts of the request are refused for good.
     pub fn worth_a_retry(&mut self, postponed: &[Postponed], now: Instant) -> Option<Postponed> {
         // the refusal prolongs the shortage even if another reason is returned
         let lasts = postponed.iter().any(|what| what.is_of_series()) && self.met(now) >= PATIENCE;

@@ -15,7 +15,7 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Checks for memory for new series, new tenants, exports and all but small queries.
+    /// Fails if the process has no memory left for new series, new tenants, exports and larger queries.
     pub const fn room(self) -> Result<(), SeriesRefusal> {
         let high_bytes = self.limit_bytes / 100 * HIGH_PERCENT;
         if self.held_bytes < high_bytes {

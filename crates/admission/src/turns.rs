@@ -66,8 +66,8 @@ mod tests {
         names.map(|name| TenantId::parse(name).unwrap())
     }
 
-    /// The waiting tenants are given with their bytes per turn and their weights. Returns how many bytes each
-    /// of them has got after `number` turns.
+    /// Takes `number` turns, and returns how many bytes of work each tenant has got. A waiting tenant is
+    /// given with the bytes of each of its turns and its weight.
     fn served(turns: &mut Turns, waiting: &[(&TenantId, u64, u64)], number: usize) -> Vec<u64> {
         let mut served = vec![0; waiting.len()];
         for _ in 0..number {

@@ -12,11 +12,11 @@ pub trait Facts: tenant_slots::Facts {
     /// Why the tenant's table cannot be read. `None` if it can.
     fn closed(&self, tenant: &TenantId) -> Option<String>;
 
-    /// If the tenant's table cannot be written, the fill level of the head at which its writes are refused,
-    /// in percent.
+    /// The fill level of the head, in percent, at which writes are refused because the tenant's table cannot
+    /// be written. `None` if the table can be written.
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
 
-    /// If the tenant holds more than its share of the head, that share in bytes.
+    /// The tenant's share of the head in bytes, if the tenant holds more than that.
     fn exceeded_share(&self, tenant: &TenantId) -> Option<u64>;
 
     fn table_bytes(&self, tenant: &TenantId) -> TableBytes;

@@ -113,7 +113,7 @@ pub enum WriteRefusal {
         tenant: TenantId,
         /// How many of these requests are from this tenant.
         inside: usize,
-        /// How many there may be of all tenants together.
+        /// Limit on the write requests in progress, for all tenants together.
         limit: usize,
     },
     /// The tenant has used up its share of the write requests that wait to create series.
@@ -125,7 +125,7 @@ pub enum WriteRefusal {
         tenant: TenantId,
         /// How many of these requests are from this tenant.
         inside: usize,
-        /// How many there may be of all tenants together.
+        /// Limit on such requests of all tenants together.
         limit: usize,
     },
     #[error(

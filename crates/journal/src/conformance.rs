@@ -14,8 +14,8 @@ pub const RECORD_BYTES: usize = 100;
 
 /// Where the records of a journal are stored, so that it can be closed and opened again.
 pub trait Place {
-    /// Opens the journal as the previous journal of this place has left it. The first journal is empty, and
-    /// its identity differs from those of journals in other places.
+    /// Opens the journal in the state in which it was closed. When this place is opened for the first time,
+    /// the journal is empty, and no journal in another place has the same identity.
     fn open(&mut self) -> Box<dyn Journal>;
 }
 
@@ -401,7 +401,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
         seen.iter().map(|s| &s.payload).collect::<Vec<_>>(),
         durable[start as usize..].iter().collect::<Vec<_>>()
     );
-    // readers must see the same changes of the dictionary that `begin` reported
+    // for readers, the dictionary must change at the same records at which `begin` reported a change
     let told = &dictionaries[start as usize..];
     for (i, pair) in seen.windows(2).enumerate() {
         if let (Some(a), Some(b)) = (told[i], told[i + 1]) {

@@ -113,8 +113,9 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match disk.create_dir(dir, access) {
         Ok(()) => disk.sync_dir(above),
-        // The process that created the directory may have died before it synced the parent. If permission to
-        // sync is missing, another user created the directory.
+        // The directory exists, but the process that created it may have died before it synced the parent, so
+        // the parent is synced again. If that is not permitted, the directory belongs to another user and is
+        // left alone.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,

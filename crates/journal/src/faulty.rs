@@ -1,5 +1,5 @@
-//! Faults for tests. [`Faulty`] lets operations of any journal fail at random, and functions damage its files
-//! as a crash would.
+//! Faults for tests. [`Faulty`] makes random operations of any journal fail. [`flip_bit`] and [`tear`] damage
+//! files as a bad disk or a power loss would.
 
 use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, Reader};
 use std::fs::{self, File};

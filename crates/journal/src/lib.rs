@@ -207,7 +207,7 @@ pub struct Damage {
 pub struct JournalStats {
     pub dictionaries: u64,
     pub bytes: u64,
-    /// All records that were appended, even if they were discarded later.
+    /// Number of records that were appended, including those that were discarded later.
     pub appended_records: u64,
     /// Payload bytes of these records.
     pub appended_bytes: u64,

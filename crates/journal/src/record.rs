@@ -50,8 +50,8 @@ const FULL_EXTRA_BYTES: usize = 1 << 20;
 
 const FULL_HISTOGRAM_BYTES: usize = 8 << 20;
 
-/// The encoded sample is longest with 5 bytes for the reference, 10 for the timestamp, half a byte for the
-/// tag and 8 for the value.
+/// A sample takes at most 5 bytes for the reference, 10 for the timestamp, half a byte for the tag and 8 for
+/// the value.
 const SAMPLE_BYTES_MAX: usize = 24;
 
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
@@ -277,8 +277,8 @@ impl Record {
         self.values.truncate(0);
     }
 
-    /// Replaces the reference of each sample by the result of `series_of`. Samples for which there is none
-    /// are dropped. Returns their number.
+    /// Replaces the reference of each sample by the result of `series_of`. If that is `None`, the sample is
+    /// dropped. Returns the number of dropped samples.
     pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
         self.retain(|series, _| match series_of(*series) {
             Some(own) => {

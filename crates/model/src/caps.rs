@@ -34,10 +34,10 @@ pub const HISTOGRAM_BUCKETS_MAX: usize = 4096;
 /// Limit on the size of a native histogram, as encoded by [`crate::histogram`].
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on the characters in the labels of an exemplar. It is that of OpenMetrics.
+/// Limit on the characters in the labels of an exemplar. OpenMetrics has the same limit.
 pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
 
-/// Limit on the name of a tenant. It is that of Mimir.
+/// Limit on the name of a tenant. Mimir has the same limit.
 pub const TENANT_BYTES_MAX: usize = 150;
 
 /// Limit on the tenants that a query reads. For each of them, the query goes through all partitions.
@@ -52,7 +52,7 @@ pub const TIMESTAMP_MS_MIN: i64 = 0;
 /// Samples from after the year 9999 are refused, because RFC 3339 cannot write their time.
 pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
 
-/// Limit on the points that a range query returns per series. It is that of Prometheus.
+/// Limit on the points that a range query returns per series. Prometheus has the same limit.
 pub const QUERY_POINTS_MAX: i64 = 11_000;
 
 pub const PARTITIONS_MAX: usize = 1024;

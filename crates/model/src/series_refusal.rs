@@ -80,7 +80,7 @@ pub enum SeriesRefusal {
     )]
     NewSeriesRate {
         per_s: u64,
-        /// Until then, no more series can be created.
+        /// Time until the tenant may create more series.
         wait: Duration,
     },
     #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]

@@ -142,8 +142,8 @@ impl Values {
         each!(self, values => values.truncate(len));
     }
 
-    /// Moves the value at `from` to `to`, where it replaces the value. Loops that remove some of the values
-    /// use this.
+    /// Overwrites the value at `to` with the one at `from`, which is then unspecified. Loops that remove some
+    /// of the values use this to close the gaps.
     #[inline]
     pub fn keep(&mut self, from: usize, to: usize) {
         match self {

@@ -159,7 +159,7 @@ fn counted(
     table.refresh()?;
     rollup.refresh()?;
     let files = table.files()?;
-    // a rollup is ignored while the last delete was not applied to it, as queries ignore it
+    // queries ignore a rollup until the last delete was applied to it, so this check does the same
     if files
         .tombstones()
         .list
@@ -200,7 +200,8 @@ pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
 pub fn floodmarks(node: &Stepped, fleet: &Fleet, lost_marks: bool) -> Result<(), String> {
     for progress in node.progress() {
         let (start, end) = progress.offsets;
-        // if `floodmarks.json` was lost, the floodmark of a tenant without samples may be lower
+        // if `floodmarks.json` was lost, a tenant without samples may have a floodmark below the start of the
+        // journal
         if !lost_marks && progress.upto > 0 && start > progress.upto {
             return Err(format!("records that are not in all tables were truncated: {progress:?}"));
         }

@@ -50,14 +50,15 @@ pub struct Driver {
     lives: u32,
     /// Limit on the head in bytes until the next restart. `None` stands for the default.
     head_bytes: Option<u64>,
-    /// How many times the limit was doubled, because the replay would have waited forever.
+    /// How many times the limit on the head was doubled, because the replay would otherwise have waited
+    /// forever.
     more_memory: u32,
     /// When the clock became wrong, by the monotonic clock. `None` if it is right.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     import: Option<Import>,
     delete: Option<deletes::Deleting>,
-    /// A copy of the data directory. When it is restored, these samples must not be lost.
+    /// A copy of the data directory, and the samples that must still be there after the copy is restored.
     copy: Option<(Copy, BTreeSet<Key>)>,
     has_lost_marks: bool,
     /// True if an old journal was restored and kept the identity of a newer journal.

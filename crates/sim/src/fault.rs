@@ -167,7 +167,7 @@ impl Fault {
                 plan.load.metadata = false;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
                 plan.head_bytes = Some(Self::small_head(plan, rng));
-                // without `floodmarks.json`, a replay must have met all tenants before anything is sealed
+                // without `floodmarks.json`, nothing can be sealed until the replay has met all tenants
                 plan.loses_marks = false;
                 plan.weights.set(Step::Write, 80);
                 plan.load.samples = 250;

@@ -28,7 +28,7 @@ const SAMPLES_MAX: u64 = 12;
 
 const BEAT_MS: i64 = 60_000;
 
-/// A row group is longer than any import, so that a file has only one.
+/// Longer than any imported file, so that each file has a single row group.
 const ROW_GROUP_BYTES: usize = 64 << 10;
 
 /// For each series by its number, the timestamps and values of its samples.

@@ -46,7 +46,7 @@ pub struct Model {
     busy: Holds<Key>,
     busy_metadata: Holds<MetadataKey>,
     newest_sent: BTreeMap<(usize, usize), i64>,
-    /// Acknowledged samples that may have been deleted. The number is that of the last request that the
+    /// Acknowledged samples that may have been deleted, each with the number of the last request that the
     /// delete can have affected.
     doubtful: BTreeMap<Key, u64>,
     /// True if a delete has failed, but may still take effect.
@@ -102,7 +102,8 @@ impl Model {
         self.busy_metadata.0.contains_key(key)
     }
 
-    /// True if no other request whose result is unknown has anything in common with this one.
+    /// True if the request of this share may be sent again, because no other request without a result has any
+    /// of the same samples or metadata.
     pub fn may_repeat(&self, share: &Share) -> bool {
         share.samples.iter().all(|(key, _)| self.busy.is_free_for(share.request, key))
             && share.metadata.iter().all(|(key, _)| self.busy_metadata.is_free_for(share.request, key))
@@ -144,15 +145,15 @@ impl Model {
         }
     }
 
-    /// If a delete begins now, it must remove all these samples that it selects.
+    /// Returns the samples that a delete must remove if it selects them and begins now.
     pub fn begin_delete(&self) -> Begun {
         let stored = |key: &Key| self.stored.get(key).copied().unwrap_or(0);
         let is_settled = |key: &&Key| !self.is_busy(**key);
         Begun(self.acknowledged.samples.keys().filter(is_settled).map(|key| (*key, stored(key))).collect())
     }
 
-    /// A delete has succeeded. Samples that were acknowledged before it began are gone, and later samples may
-    /// be gone.
+    /// A delete has succeeded. The selected samples that were acknowledged before it began are gone, and
+    /// those that came later may be gone, too.
     pub fn end_delete(&mut self, begun: &Begun, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected: Vec<Key> =
             self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key)).collect();

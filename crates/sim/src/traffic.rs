@@ -279,7 +279,7 @@ impl Traffic {
         }
         match check::found(node, fleet) {
             Ok(found) => self.clear_up(&found),
-            // the store or the power fails, so the next call has to find out
+            // nothing can be read while the store or the power fails, so the next call tries again
             Err(_) => Ok(()),
         }
     }

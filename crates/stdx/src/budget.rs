@@ -35,8 +35,8 @@ pub struct Exhausted {
     pub asked_bytes: u64,
     pub used_bytes: u64,
     pub limit_bytes: u64,
-    /// How many bytes the part of an account may hold at the moment. `None` if something else than this limit
-    /// caused the refusal.
+    /// If a limit on a part of the account caused the refusal, how many bytes this part may hold at the
+    /// moment.
     pub share_bytes: Option<u64>,
 }
 

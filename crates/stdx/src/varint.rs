@@ -20,7 +20,8 @@ pub const fn len(n: u64) -> usize {
 }
 
 /// Takes a number off the front of `from`. If the number is incomplete or has more than 64 bits, returns
-/// `None` and leaves `from` unchanged. It is incomplete if `from` has fewer than [`BYTES_MAX`] bytes.
+/// `None` and leaves `from` unchanged. Callers can tell these cases apart: an incomplete number has fewer
+/// than [`BYTES_MAX`] bytes in `from`.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {

@@ -37,7 +37,8 @@ pub(super) struct Quarantine {
 
 #[derive(Debug, Default)]
 struct DamageFound {
-    /// Segments that are moved here when they are dropped, by their first offsets.
+    /// First offsets of the segments that will be moved to the quarantine when they are dropped, and not
+    /// deleted.
     kept: BTreeSet<u64>,
     /// The segment file and position of each damaged range that was counted.
     seen: BTreeSet<(PathBuf, u64)>,

@@ -61,8 +61,8 @@ fn recover_newest(
     let path = segment::path(dir, newest.first);
     let mut window = Window::open(&*options.disk, &path)?;
     let Some(header) = Headers::read(&mut window, partition, newest.first)?.header else {
-        // Without the salt in the header, no record can be read. The offsets that its records may have had
-        // are not assigned again.
+        // Without the salt in the header, no record of the segment can be read. The next records get offsets
+        // behind all those that the unreadable records may have had.
         let content = window.end_of_content(0)?;
         return Ok((newest.first + content.div_ceil(super::frame::FRAME_HEADER_BYTES as u64), 0));
     };

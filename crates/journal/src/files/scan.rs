@@ -25,7 +25,7 @@ pub(super) struct Hole {
     pub(super) lost: Range<u64>,
     /// See [`crate::Damage::acknowledged`].
     pub(super) acknowledged: bool,
-    /// True if the record was repaired. Then it is the next item.
+    /// True if the record was repaired. The next item is then the repaired record.
     pub(super) repaired: bool,
     pub(super) what: &'static str,
 }
@@ -79,7 +79,7 @@ impl Scanner {
         }
     }
 
-    /// Damage that stands for the latest record: its bytes are intact, but cannot be decoded.
+    /// Reports the latest record as damaged, because its bytes are intact but cannot be decoded.
     pub(super) fn unreadable(&self, what: &'static str) -> Hole {
         let lost = self.next - 1..self.next;
         Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }
@@ -142,7 +142,8 @@ impl Scanner {
 
     /// True if a record at or behind position `at` proves that the record at `offset` was durable.
     fn is_proven(&mut self, offset: u64, mut at: u64) -> Result<bool, JournalError> {
-        // Records of the same group were not durable before it, so they prove nothing.
+        // A record of the same group proves nothing, because it may have been written before the record at
+        // `offset` was durable.
         while let Found::Whole(header) = self.look(at)? {
             if header.group() > offset {
                 return Ok(true);
@@ -191,7 +192,7 @@ impl Scanner {
     ///
     /// Because the offset is checked before any checksum, this takes only about a nanosecond per byte.
     fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
-        // as many records can be missing as fit into the rest of the file, but not more
+        // no more records can be missing than fit into the rest of the file
         let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;
         let missing_max = self.window.len().saturating_sub(self.at) / FRAME_HEADER_BYTES as u64;
         let end = self.bound.unwrap_or(u64::MAX).min(self.next.saturating_add(missing_max + fit + 1));

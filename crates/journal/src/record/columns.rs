@@ -25,7 +25,7 @@ use stdx::varint::{self, unzigzag, zigzag};
 const PLAIN: u8 = 0;
 const RUNS: u8 = 1;
 
-/// Writes the deltas of a column, but not how many there are.
+/// Writes the deltas of a column. The number of deltas is not written.
 pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     // a run takes two varints, a single delta takes one
     if 2 * count_runs(column) < column.len() + 2 {
@@ -165,11 +165,11 @@ const fn unpack(tag: u8, body: u64) -> f64 {
     }
 }
 
-/// Writes values so that their bits are kept, but not how many there are.
+/// Writes values without changing any of their bits. The number of values is not written.
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     let start = out.len();
     let tags_len = values.len().div_ceil(2);
-    // reserves the maximum length for each value, and cuts the rest off below
+    // makes room for the longest encoding of each value; what is not used is cut off at the end
     out.resize(start + tags_len + 8 * values.len(), 0);
     let (tags, bodies) = out[start..].split_at_mut(tags_len);
     let mut at = 0;

@@ -280,8 +280,8 @@ fn a_deleted_tenant_is_a_record_without_anything_else() {
     assert!(record.decode(&bytes[..2]).is_err() && !record.is_deleted);
 }
 
-/// Decodes damaged bytes. That must not panic, and a record that is accepted must be valid. Returns true if
-/// it is.
+/// Decodes damaged bytes, which must not panic. If the record is accepted, checks that it is valid and
+/// returns true.
 fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     if record.decode(bytes).is_err() {
         assert!(record.refs.is_empty() && record.definitions.is_empty() && record.metadata.is_empty());

@@ -38,7 +38,8 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads how many items follow. Fails if there are more than `max`, or more than bits left.
+    /// Reads the number of items that follow. Fails if it is more than `max`, or more than the number of bits
+    /// in the rest of the record.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, RecordError> {
         let n = self.varint()?;
         let bound = self.rest.len().saturating_mul(8).min(max);

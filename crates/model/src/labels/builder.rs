@@ -7,8 +7,8 @@ pub struct LabelsBuilder {
     text: String,
     /// for each label, where its name starts in `text`, where its value starts, and where the value ends
     spans: Vec<(u32, u32, u32)>,
-    /// Total bytes of all labels, once they exceed [`TEXT_BYTES_MAX`]. Labels after that are only
-    /// counted, so that the error can state their length.
+    /// Length of all labels in bytes, once it exceeds [`TEXT_BYTES_MAX`]. Labels after that are not stored,
+    /// but their length is added, so that the error can state the total.
     too_long: Option<usize>,
 }
 

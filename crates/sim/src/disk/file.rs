@@ -47,8 +47,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state()?;
-        // Only a power loss makes a truncation fail. If it failed after a failed sync, the next process would
-        // find the bytes of an unacknowledged group in the page cache, and read them.
+        // Here, only a power loss makes a truncation fail. Otherwise, a group whose sync has failed could
+        // stay in the page cache, where the next process would read it although it was never acknowledged.
         if state.power.change() != Change::Made {
             return Err(off());
         }

@@ -15,8 +15,8 @@ const REQUESTS: usize = 12;
 /// segments, a dictionary, and the requests of some rounds.
 const FREE_BYTES: u64 = 16 << 10;
 
-/// The journal may hold this many copies of a sample that is in no table. Each takes a share of the definition
-/// of its series.
+/// For each byte of samples that are in no table, the journal may have this many bytes, because it may hold a
+/// sample several times, together with the definition of its series.
 const LIVE_FACTOR: u64 = 4;
 const SAMPLE_BYTES: u64 = 64;
 

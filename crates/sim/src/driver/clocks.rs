@@ -8,16 +8,16 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// How wrong the node's clock can be. If it is ahead, it is by at most [`DRIFT_MS`] or at least by a day,
-/// because a node that starts trusts jumps in between.
+/// The errors that the node's clock can have. A clock that is ahead is never wrong by between [`DRIFT_MS`]
+/// and a day, because a node that starts would trust such a jump.
 const ERRORS_MS: [i64; 8] =
     [0, 0, DRIFT_MS, 2 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, -3 * HOUR_MS, -12 * HOUR_MS];
 
 /// An error of the clock up to this size cannot be detected.
 const DRIFT_MS: i64 = 20 * MINUTE_MS;
 
-/// Someone notices within this time that the clock is wrong, and corrects it. It must be less than a day,
-/// because after that the node may trust the wrong clock.
+/// A wrong clock is corrected within this time. It must be less than a day, because after a day the node may
+/// trust the wrong clock.
 const NOTICED_MS: i64 = 20 * HOUR_MS;
 
 /// After this time, the node trusts its clock, if the clock was not set meanwhile.

@@ -2,7 +2,8 @@ use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// All must be done within this many turns. One turn is enough to seal the samples of two days.
+/// Without faults, the node must seal all samples within this many turns. One turn is enough for the samples
+/// of two days.
 const DRAIN_TURNS: usize = 1000;
 
 /// New requests arrive during this many turns. If there were more, sealing could not keep up with samples of

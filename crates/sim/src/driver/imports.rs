@@ -10,7 +10,7 @@ const ABSENT_MS: u64 = 2_001;
 
 /// How long the importer pauses before it looks after its lease again.
 const PAUSE_MS: u64 = 50_000;
-/// The node sweeps each time after this many pauses.
+/// The node sweeps once in this many pauses.
 const PAUSES_PER_KEEP: u64 = 25;
 const PAUSES_MAX: u64 = 120;
 

@@ -92,8 +92,7 @@ impl Driver {
         self.start(power)
     }
 
-    /// At every other restart, the limit on the heads is less than what they held before. Otherwise, there is
-    /// none.
+    /// At every other restart, draws a limit on the heads that is usually less than what they held before.
     fn shrunk_head(&self) -> Option<u64> {
         if self.lives.is_multiple_of(2) {
             return None;

@@ -39,7 +39,7 @@ struct State {
     clock: Arc<SimClock>,
     error: f64,
     rng: Rng,
-    /// The names that were there when each folder was last synced.
+    /// For each folder, the names that were in it when it was last synced.
     durable: BTreeMap<PathBuf, BTreeMap<String, Kept>>,
     links: u64,
     links_dir: PathBuf,

@@ -4,7 +4,8 @@ mod slow;
 
 use sim::fault::Fault;
 
-/// Each test run simulates this many seeds, from 0 on. An ordinary run also simulates a quarter as many new ones.
+/// Each test run simulates the seeds from 0 up to this number. Without `FLOODMARK_LONG`, it also simulates a
+/// quarter as many new seeds.
 const SEEDS: u64 = 120;
 
 /// With `FLOODMARK_LONG=1`, a test run simulates this many new seeds.

@@ -16,7 +16,8 @@ pub struct IncrementalReservation<'a> {
 
 const PIECE_BYTES: u64 = 16 << 10;
 
-/// A collection that has to grow gets at least this many bytes, to save small steps.
+/// A collection that has to grow gets at least this many bytes at once, so that it does not grow in many
+/// small steps.
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
 /// A collection for which memory is reserved before it grows.
