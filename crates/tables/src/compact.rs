@@ -42,7 +42,7 @@ pub(crate) use purge::{has_deleted_rows, purges};
 /// Maximum number of samples in a merged row. Longer rows would save few bytes and cost more decoding.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
-/// [`run`] asks `go_on` whether to continue each time it has merged this many samples.
+/// Each time it has merged this many samples, [`run`] asks `go_on` whether to continue.
 const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ pub struct CompactLimits {
     pub fan_in: usize,
     /// Maximum total bytes of a job's files. Larger files are not merged again.
     pub job_bytes: u64,
-    /// The current day's files are merged once about this many of similar size have accumulated.
+    /// The current day's files are merged as soon as about this many files of similar size have accumulated.
     pub files_min: usize,
     /// Number of bytes of each file that are fetched at a time.
     pub window_bytes: usize,
@@ -238,7 +238,7 @@ impl Compaction {
         Ok(())
     }
 
-    /// Present memory of the job, without footers.
+    /// Memory that the job uses at present, without footers.
     pub fn held_bytes(&self) -> usize {
         let samples = 8 * (self.samples.timestamps.capacity() + self.samples.values.capacity());
         self.merge.held_bytes() + samples + self.writer.as_ref().map_or(0, FileWriter::held_bytes)

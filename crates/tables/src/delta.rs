@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An entry is put only if its version is new. Floodmarks are read at version n and written with n + 1: a commit is a
-//! compare-and-swap. A second writer, or one that lost an answer, reads the floodmarks again and finds nothing left to
-//! do.
+//! compare-and-swap. A second writer, or a writer that did not receive the answer to its put, reads the floodmarks
+//! again and finds nothing left to do.
 //!
 //! Of two samples of the same series and time, the one in the file with the greater *sequence* wins. The sequence is
 //! the current time, raised above the sequences of all live files if necessary. So correctness does not depend on
@@ -95,7 +95,7 @@ pub struct StagedBlock {
 pub struct Files {
     version: u64,
     list: Vec<LiveFile>,
-    /// Deletes that were not applied to all files yet.
+    /// The deletes that have not been applied to all files yet.
     pending: PendingDeletes,
     bytes: usize,
     data_bytes: u64,
@@ -128,7 +128,7 @@ impl Files {
         self.list.iter().map(|f| f.sequence).max().unwrap_or(0).max(self.pending.all.last)
     }
 
-    /// Deletes that may not be applied to all files yet, and the last delete's sequence.
+    /// The deletes that perhaps have not been applied to all files yet, and the sequence of the last delete.
     pub fn tombstones(&self) -> &Tombstones {
         &self.pending.all
     }

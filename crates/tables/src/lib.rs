@@ -9,13 +9,13 @@
 //! ```
 //!
 //! - [`kind`]: the differences between tables: columns by format version, sort key, statistics, merge policy
-//! - [`write`]: stretches of series to rows and files, in bounded memory; [`stage`]: a block to staged files
+//! - [`write`]: writes stretches of series as rows of files, in bounded memory; [`stage`]: stages a block as files
 //! - [`decimal`]: values as integers over a power of ten, exact to the bit
 //! - [`store`]: where files lie, and their names
 //! - [`delta`]: which files are live, commits, floodmarks, the order of writes
-//! - `parquet`: encodings, by hand; [`read`]: one file to rows; `merge`: many files to series
-//! - [`scan`]: a table to series; [`labels`]: a table to labels
-//! - [`compact`]: small files to large ones; [`upkeep`]: periodic maintenance of a table
+//! - `parquet`: hand-written decoders; [`read`]: reads the rows of a file; `merge`: merges the rows of many files
+//! - [`scan`]: reads the series of a table; [`labels`]: lists its labels
+//! - [`compact`]: merges small files into large ones; [`upkeep`]: periodic maintenance of a table
 //! - [`rollup`]: the same series in less detail, as tables of their own
 //! - [`tombstone`]: deletes, which hide samples until the files are rewritten
 //!

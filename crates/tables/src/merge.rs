@@ -143,7 +143,8 @@ impl<R: Ranges> Merge<R> {
             }
             self.bound_rows()?;
             let open = self.current.iter().map(|i| &self.sources[*i]).filter(|s| s.more);
-            // Later samples may also be in a row that is not read yet: the next row of a file whose row ends here.
+            // Samples after this time cannot be merged yet: the file whose row ends here may have some of them in its
+            // next row.
             let upto = open.filter_map(|s| s.row.timestamps.last()).min().copied().unwrap_or(i64::MAX);
             self.append_upto(upto, out);
             if out.timestamps.len() > before {

@@ -106,8 +106,8 @@ pub fn left_out_matcher() -> Matcher {
     Matcher::new(LABEL, |value| value == OMITTED)
 }
 
-/// Adds a statistic's label. Returns `None` if the series has the maximum number of labels, or a label of that name: it
-/// is in no rollup.
+/// Adds a statistic's label. Returns `None` for a series that already has the maximum number of labels, or a label of
+/// that name. Such a series is in no rollup.
 pub fn labels_with(
     labels: LabelsRef<'_>,
     statistic: Statistic,

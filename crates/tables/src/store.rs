@@ -178,7 +178,8 @@ impl Location {
         Self { store: Arc::new(files.clone()), files: Some(files), ..self.clone() }
     }
 
-    /// Permits repairs of damaged logs, counted in `repairs`. Otherwise, opening a table changes nothing.
+    /// Allows damaged logs to be repaired, and counts the repairs in `repairs`. Without this, opening a table changes
+    /// nothing.
     #[must_use]
     pub fn with_repairs(self, repairs: Counter) -> Self {
         Self { repairs: Some(repairs), ..self }

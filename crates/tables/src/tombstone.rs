@@ -17,10 +17,11 @@ use query::{MatchOp, Matcher};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Maximum number of tombstones of a table. Each row is compared with each, which slows queries.
+/// Maximum number of tombstones of a table. Queries compare each row with each tombstone, so more tombstones make
+/// queries slower.
 pub const TOMBSTONES_MAX: usize = 64;
 
-/// Maximum size of one delete's selectors. With 64 tombstones, those of a table take at most 1 MiB.
+/// Maximum size of one delete's selectors. The selectors of a table's 64 tombstones take at most 1 MiB together.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
 /// Maximum size of one delete's compiled patterns. A regular expression may need a few hundred KiB.

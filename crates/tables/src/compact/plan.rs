@@ -26,9 +26,9 @@ impl Job {
     }
 }
 
-/// Chooses what to merge from the live files, in the order of [`crate::delta::Files::all`]. Days before `today` are
-/// merged into few files, `today` only as files accumulate. Jobs can run in any order. Files that `leave` selects are
-/// not merged, and no merge spans them.
+/// Plans the merges of the live files, which must have the order of [`crate::delta::Files::all`]. The files of each day
+/// before `today` are merged into few files. The files of `today` are merged only as they accumulate. Jobs can run in
+/// any order. Files that `leave` selects are not merged, and no merge spans them.
 pub fn plan(
     kind: &Kind,
     files: &[LiveFile],
@@ -75,9 +75,9 @@ impl Unit<'_> {
     }
 }
 
-/// Splits the `own` files into runs, each of which one job may merge. A run ends at a file of `others` that was
-/// written between two units and may have the same series: a merge across it would move older samples behind it in the
-/// order of writes, and they would override its samples.
+/// Splits the `own` files into runs, each of which one job may merge. A run ends at a file of `others` that was written
+/// between two units and may have the same series: a merge across that file would give older samples a later place in
+/// the order of writes, and they would override the samples of that file.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let range = NameRange::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| range.overlaps(o)).map(|o| o.rank()).collect();
@@ -125,8 +125,8 @@ impl Planner<'_> {
             let splits = job.bytes() / parts >= 2 * self.limits.file_bytes;
             jobs.push(job);
             if splits {
-                // this job creates large files, whose names give new cuts; the next plan merges the remaining units by
-                // them
+                // this job creates large files; the next plan makes new cuts from their metric names, and merges the
+                // remaining units by these cuts
                 return;
             }
             units = &units[len..];
@@ -185,15 +185,15 @@ impl Planner<'_> {
         if self.is_cut(bytes) || len > 1 && is_worth { len } else { 0 }
     }
 
-    /// Number of leading units to merge on a growing day: units of similar size, so that samples are rewritten only a
-    /// few times.
+    /// Number of leading units to merge on a day that is not over: units of similar size, so that samples are rewritten
+    /// only a few times.
     fn choose_open(&self, units: &[Unit<'_>]) -> usize {
         let level = |unit: &Unit<'_>| unit.bytes.max(1 << 16).ilog2() / 2;
         let top = level(&units[0]);
         let alike = units.iter().take_while(|u| level(u) <= top).count();
         let len = alike.min(self.reach(units));
         let of_top = units[..len].iter().filter(|u| level(u) == top).count();
-        // smaller units are merged too, but do not make a merge due
+        // smaller units are merged too, but a merge is due only if there are enough units of the largest size
         let is_due = len >= self.limits.files_min.max(2) && of_top * 2 >= self.limits.files_min;
         if is_due { len } else { 0 }
     }

@@ -9,7 +9,7 @@ use crate::tombstone::{Masking, Tombstone};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// [`has_deleted_rows`] asks `go_on` whether to continue each time it has checked this many rows.
+/// Each time it has checked this many rows, [`has_deleted_rows`] asks `go_on` whether to continue.
 const STEP_ROWS: u64 = 4096;
 
 /// Returns a job for each file that may have deleted rows and that none of `jobs` rewrites anyway. `is_clean(file,

@@ -32,7 +32,7 @@ impl Ranges {
     pub(super) fn of(day: &[LiveFile], large_bytes: u64) -> Self {
         let large = day.iter().filter(|f| f.bytes >= large_bytes);
         let mut large: Vec<(&str, &str)> = large.filter_map(names).collect();
-        // the file that ends first leaves room for the most others
+        // taking the file that ends first leaves room for the largest number of other files
         large.sort_unstable_by_key(|(_, last)| *last);
         let (mut cuts, mut end) = (Vec::new(), None);
         for (first, last) in &large {
@@ -48,7 +48,8 @@ impl Ranges {
         Self { cuts }
     }
 
-    /// All placements, wide first: a wide file keeps the files before it from being merged with those after it.
+    /// Returns all placements. The wide one comes first, because files written before a wide file cannot be merged with
+    /// files written after it.
     pub(super) fn places(&self) -> impl Iterator<Item = Placement> + use<> {
         std::iter::once(Placement::Wide).chain((0..=self.cuts.len()).map(Placement::In))
     }

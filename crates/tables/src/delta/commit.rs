@@ -247,8 +247,8 @@ impl Table {
         Ok(Some(version))
     }
 
-    /// Replaces live files with others that hold the same samples, and take the last removed file's position in the
-    /// order of writes. Returns `false` without a change if any of `removed` is no longer live.
+    /// Replaces live files with others that hold the same samples. The new files take the last removed file's position
+    /// in the order of writes. Returns `false` without a change if any of `removed` is no longer live.
     pub fn replace(&self, removed: &[LiveFile], added: &[StagedFile]) -> Result<bool, TableError> {
         self.rewrite(removed, added, false)
     }

@@ -43,7 +43,7 @@ impl Floodmark {
         Self { upto, steps: Vec::new() }
     }
 
-    /// True if the table has the record's samples of this day.
+    /// True if the table has all samples of this day from the record at `offset`.
     pub fn covers(&self, offset: u64, day: Date) -> bool {
         offset < self.upto || self.steps.iter().any(|step| offset < step.upto && day <= step.through)
     }

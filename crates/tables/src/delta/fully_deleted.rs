@@ -27,9 +27,9 @@ impl Table {
         }
     }
 
-    /// Deletes removed files at once, so readers in other processes may find them missing. Returns the number of
-    /// deleted bytes. If a read in this process may need the files, it deletes none and returns 0; a
-    /// [`super::Sweeper`] deletes them later.
+    /// Deletes files that were removed from the table, without waiting for a sweep, so readers in other processes may
+    /// find them missing. Returns the number of deleted bytes. If a read in this process may need the files, it deletes
+    /// none and returns 0; a [`super::Sweeper`] deletes them later.
     pub fn erase(&self, removed: &[LiveFile]) -> Result<u64, TableError> {
         let oldest = self.location.readers().oldest(self.location.prefix());
         if oldest.is_some_and(|oldest| oldest < self.version()) {

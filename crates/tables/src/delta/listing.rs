@@ -12,7 +12,7 @@ use serde_json::Value;
 
 pub(super) const FOLDER: &str = "_delta_log";
 
-/// Names the last checkpoint, so that readers need not list all log files.
+/// This file names the last checkpoint, so that readers need not list all log files.
 pub(super) const HINT: &str = "_last_checkpoint";
 
 const VERSION_DIGITS: usize = 20;

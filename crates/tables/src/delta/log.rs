@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Table {
-    /// Writes a checkpoint of the latest version seen. An existing checkpoint is no error. Repeat it after a failure.
+    /// Writes a checkpoint of the latest version seen. It is no error if the checkpoint exists. After a failure, call
+    /// this again.
     pub fn checkpoint(&self) -> Result<(), TableError> {
         let (_, snapshot) = self.reading(|| self.snapshot().checkpoint(&self.engine, None))?;
         self.checkpointed.fetch_max(snapshot.version(), Ordering::Relaxed);
@@ -66,7 +67,8 @@ pub(super) struct Loaded {
     pub(super) checkpoint: Option<u64>,
 }
 
-/// Reads the log whose files are in `listing`. If the last checkpoint is unusable, it is read without it.
+/// Reads the log whose files are in `listing`. If the last checkpoint is unusable, the log is read without that
+/// checkpoint.
 pub(super) fn load(
     kind: &Kind,
     location: &Location,

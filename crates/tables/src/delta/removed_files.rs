@@ -1,6 +1,6 @@
 //! Lists the files that the log records as removed.
 //!
-//! Log entries record removed files while the entries exist, checkpoints for a week
+//! A removed file is recorded in the log entry that removed it. Checkpoints also record it, but only for a week
 //! (`delta.deletedFileRetentionDuration`).
 
 use super::listing::{Checkpoint, FOLDER, LogFile};

@@ -29,8 +29,8 @@ pub(super) struct Mended {
     pub(super) any: bool,
 }
 
-/// Renames unusable checkpoints so that readers ignore them. Without a `depth`, only empty files are found, at no
-/// cost.
+/// Renames unusable checkpoints so that readers ignore them. Without a `depth`, no file is opened, and only empty files
+/// are recognized as unusable.
 pub(super) fn repair(
     location: &Location,
     listing: &Listing,

@@ -49,7 +49,7 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     });
 }
 
-/// Like [`cut`], which reads whole words, but for the last bytes of the data: they are padded with zeros.
+/// Unpacks the last bytes of the data. They are padded with zeros, because [`cut`] reads whole words.
 #[cold]
 fn cut_end<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     let mut end = [0; group_bytes(WIDTH_MAX) + WORD];

@@ -52,8 +52,8 @@ struct Block {
 const LEFT_OUT: u32 = u32::MAX;
 
 impl Packed {
-    /// Opens the `len` values in `bytes` from `at` on, and passes them to `see`. Returns `None` if the bytes are not
-    /// valid.
+    /// Opens a page with `len` values, which begin at the offset `at` in `bytes`, and passes them to `see`. Returns
+    /// `None` if the bytes are not valid.
     pub(crate) fn open(
         bytes: Vec<u8>,
         at: usize,
@@ -219,7 +219,7 @@ impl Packed {
     /// Narrows `range`, in which values ascend, to values between `from` and `to`, rounded to whole blocks.
     pub(crate) fn narrow(&self, range: Range<usize>, from: i64, to: i64) -> Range<usize> {
         let size = self.miniblock * self.miniblocks;
-        // the first value of block b comes after value b * size of the page
+        // the first value of block `b` follows the value at the index `b * size` of the page
         let known = range.start.div_ceil(size)..range.end.div_ceil(size).min(self.blocks.len());
         let Some(blocks) = self.blocks.get(known.clone()) else { return range };
         let below = blocks.partition_point(|b| b.before < from);

@@ -42,7 +42,7 @@ thread_local! {
 pub(crate) struct Unpacked {
     pub(crate) header: Header,
     pub(crate) bytes: Vec<u8>,
-    /// Offset in `bytes` up to which they were used.
+    /// Offset in `bytes` of the first byte that was not read yet.
     pub(crate) at: usize,
 }
 

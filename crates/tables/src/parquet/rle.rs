@@ -79,7 +79,8 @@ struct Start {
 }
 
 impl Indexes {
-    /// Opens `len` indexes in `bytes` from `at` on; `None` if there are fewer, or one is not below `bound`.
+    /// Opens `len` dictionary indexes, which begin at the offset `at` in `bytes`. Returns `None` if there are fewer, or
+    /// if an index is not below `bound`.
     pub(crate) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
         u32::try_from(len.max(bytes.len())).ok()?;
         let mut rest = bytes.get(at..)?;

@@ -1,7 +1,7 @@
 //! One page of samples, opened and checked once, and read many times.
 //!
-//! Values stay encoded: a page takes its own bytes and a little for random access. Levels are skipped, because the
-//! row-group index says how many samples each row has.
+//! Values stay encoded: in memory, a page takes its encoded size and a little more for random access. Levels are
+//! skipped, because the row-group index says how many samples each row has.
 
 use super::delta_packed::{Packed, Steps};
 use super::page::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};

@@ -308,7 +308,7 @@ impl<R: Ranges> Cursor<R> {
             return self.scan_rest(what, each);
         }
         if self.masking.is_some() {
-            // row by row, because labels do not show which rows are hidden
+            // rows are read one by one, because the label columns do not show which rows are hidden by deletes
             return self.scan_rest(what, each);
         }
         let name = self.file.name().to_string();

@@ -17,8 +17,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use stdx::varint;
 
-/// Reads a file, with and without cached data. Values of a damaged file may differ: an index counts a row's values in
-/// another way.
+/// Reads a file, with and without cached data. If the file is damaged, the two reads may return different values,
+/// because an index counts a row's values in another way.
 pub fn file(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let cached_file = FullyCachedFile::of(bytes.clone());
@@ -137,7 +137,8 @@ impl<'a> Contents<'a> {
     /// Appends the page in the form that it has in a file.
     pub(crate) fn put_framed(&self, out: &mut Vec<u8>) {
         let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page cannot be compressed");
-        // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct
+        // a header byte holds the difference from the last field's number, and the field's type: 5 for an integer, 12
+        // for a struct
         let put_next = |out: &mut Vec<u8>, value: usize| {
             out.push(0x15);
             varint::put(out, varint::zigzag(value as i64));

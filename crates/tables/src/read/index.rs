@@ -32,14 +32,15 @@ pub struct RowGroupIndex {
     pair_ends: Box<[u32]>,
     keys: Box<[SeriesKey]>,
     spans: Box<[TimeRange]>,
-    /// For each row, the number of samples up to its end: of all samples, and of those in decimal form.
+    /// For each row, the number of samples in this row and all rows before it. `decimals_ends` counts only the samples
+    /// in decimal form.
     samples_ends: Box<[u32]>,
     decimals_ends: Box<[u32]>,
     /// Exponent of each row, or [`FLOATS`].
     exponents: Box<[u8]>,
     /// Number added to the mantissas of each row.
     bases: Box<[i64]>,
-    /// Range between the latest start and the earliest end of a row. A selection that overlaps with this range
+    /// Range from the latest start of any row to the earliest end of any row. A selection that overlaps with this range
     /// overlaps with every row.
     common: TimeRange,
 }
@@ -80,7 +81,7 @@ impl RowGroupIndex {
         Some((self.bases[row], self.exponents[row])).filter(|(_, exponent)| *exponent != FLOATS)
     }
 
-    /// Number of samples before `row`: of all samples, and of samples in decimal form.
+    /// Returns how many samples the rows before `row` have, and how many of these samples are in decimal form.
     pub(super) fn samples_before(&self, row: usize) -> (usize, usize) {
         let last = row.checked_sub(1);
         last.map_or((0, 0), |last| (self.samples_ends[last] as usize, self.decimals_ends[last] as usize))

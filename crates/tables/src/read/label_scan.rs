@@ -13,7 +13,8 @@ use crate::error::TableError;
 use crate::parquet::{Chunk, Damage, Texts};
 use model::labels::METRIC_NAME;
 
-/// Maximum size of a row group's label columns for a label scan. In Floodmark's own files, they take a tenth of it.
+/// Maximum size of a row group's label columns for a label scan. In Floodmark's own files, these columns take about a
+/// tenth of this size.
 const LABELS_MAX: u64 = 16 << 20;
 
 #[derive(Debug, Clone, Copy)]

@@ -66,7 +66,7 @@ pub enum CacheSlot {
     Page(u64),
 }
 
-/// Data derived from a file, which never changes.
+/// Data derived from a file. It never becomes stale, because files do not change.
 #[derive(Debug, Clone)]
 pub enum Cached {
     /// The row group was read once, without an index. The next read may build one.
@@ -115,7 +115,7 @@ impl<R: Ranges + ?Sized> Ranges for &R {
     }
 }
 
-/// A file whose bytes are not cached, only data derived from them.
+/// Reads a file without caching its bytes.
 pub(super) struct Uncached<'a>(pub(super) &'a dyn Ranges);
 
 impl Ranges for Uncached<'_> {

@@ -23,8 +23,8 @@ impl Stop {
         if self.is_set() { Err(TableError::Canceled) } else { Ok(()) }
     }
 
-    /// Turns a decoder's error into [`TableError::Canceled`] if the read was canceled: filters can only return errors
-    /// of their library.
+    /// Turns a decoder's error into [`TableError::Canceled`] if the read was canceled. The error has to be converted
+    /// here because a filter can only return an error of its library.
     pub(super) fn or(&self, error: TableError) -> TableError {
         if self.is_set() { TableError::Canceled } else { error }
     }

@@ -16,7 +16,7 @@ use crate::write::WriteLimits;
 use model::{LabelsBuilder, Samples, Statistic, TimeRange};
 use std::sync::Arc;
 
-/// [`run`] asks `go_on` whether to continue each time it has read this many samples.
+/// Each time it has read this many samples, [`run`] asks `go_on` whether to continue.
 const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,8 +38,8 @@ pub struct RollupLimits {
     pub write: WriteLimits,
 }
 
-/// Makes the rollup of a day. `stem` must be new. Holds the day's samples of one series, a scan, and an open file for
-/// each statistic. `go_on` may return `false` to stop without a commit.
+/// Makes the rollup of a day. `stem` must be new. In memory, it holds the day's samples of one series, a scan, and an
+/// open file for each statistic. `go_on` may return `false` to stop without a commit.
 ///
 /// Fails on a damaged file, because a rollup must not have less data than its day.
 #[expect(clippy::too_many_arguments, reason = "independent arguments, and only one caller")]

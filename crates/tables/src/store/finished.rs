@@ -1,7 +1,7 @@
 //! Hides the unfinished files of a store from readers of the Delta log.
 //!
-//! For the library, a table exists if its log folder has any file. So an unfinished file from a killed creation would
-//! block the table forever.
+//! For the library, a table exists if its log folder has any file. So without this, a process that is killed while it
+//! creates a table could leave an unfinished file that blocks the table forever.
 
 use super::durable::is_unfinished;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};

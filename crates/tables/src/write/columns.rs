@@ -97,7 +97,8 @@ impl Columns {
         self.timestamps.len()
     }
 
-    /// Adds a row. `mantissas` has the mantissas of all rows; those after the previous row's belong to this row.
+    /// Adds a row. `mantissas` holds the mantissas of all rows so far. If this row is decimal, its mantissas are the
+    /// last ones.
     pub(super) fn finish_row(&mut self, name: &str, row: &Stretch<'_>, form: Form, mantissas: &mut [i64]) {
         let samples = row.timestamps.len();
         self.name.append_value(name);

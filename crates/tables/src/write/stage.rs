@@ -129,7 +129,7 @@ impl BlockStager {
         is_behind
     }
 
-    /// Present memory. Grows with each day, up to the [`WriteLimits`].
+    /// Memory that the pass uses at present. It grows with each day, up to the [`WriteLimits`].
     pub fn held_bytes(&self) -> usize {
         self.writer.held_bytes()
     }

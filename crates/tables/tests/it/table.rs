@@ -122,7 +122,7 @@ fn a_block_is_committed_once() {
     let (table, other) = (open(&folder), open(&folder));
     let one = block(&table, "j", None, 10);
     assert_eq!(table.commit(std::slice::from_ref(&one), NOW).unwrap(), [Outcome::Committed { version: 1 }]);
-    // once by the same writer, and once by a writer that has not seen the commit
+    // committed again by the same writer, and by a writer that has not seen the first commit
     for table in [&table, &other] {
         assert_eq!(
             table.commit(std::slice::from_ref(&one), NOW).unwrap(),

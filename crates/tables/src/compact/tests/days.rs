@@ -8,11 +8,11 @@ use stdx::rng::Rng;
 /// The series of each metric are divided into this many groups. The simulation tracks groups instead of single series.
 const PARTS: u32 = 4;
 
-/// A file's rows of one group of a metric's series.
+/// The rows that a file has for one group of a metric's series.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     samples: u64,
-    /// Number of the last write to the group of series that the rows include.
+    /// Number of the latest write whose samples are in these rows.
     write: u64,
 }
 
@@ -262,7 +262,7 @@ fn day_of(series: Vec<u64>, parts: u32) -> Day {
     day
 }
 
-/// Numbers of series of 400 metrics, a few of which have most of the series.
+/// Returns how many series each of 400 metrics has. A few metrics have most of the series.
 fn metrics_of(series: u64) -> Vec<u64> {
     (1..=400).map(|rank| series * 15 / 100 / rank + series / 10_000).collect()
 }

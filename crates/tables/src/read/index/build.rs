@@ -206,8 +206,7 @@ impl LabelRows {
         }
         let mut total = 0;
         for end in &mut posting_ends {
-            // while a list of postings is being filled, its end is where the next row goes; at first, that is its
-            // start
+            // at first, `end` is the position of the pair's first posting; adding the postings moves it to their end
             total += std::mem::replace(end, total);
         }
         let mut postings = vec![0; self.numbers.len()];
