@@ -79,7 +79,7 @@ pub struct Found {
     pub breaks_first: Vec<String>,
     pub trials: Vec<Trial>,
     pub partial: bool,
-    /// The trial whose rules could not all be measured, with the reasons. It ended the search.
+    /// The value whose trial ended the search because some rules could not be measured, followed by the reasons.
     pub undecided: Option<String>,
     pub best: Option<RunResult>,
 }
@@ -180,7 +180,7 @@ async fn find(
                 let (failed, unmeasured) = (broken_rules(&result), unmeasured_rules(&result));
                 (Some(result), failed, unmeasured)
             }
-            // even the easiest trial, with the largest target, cannot run: the size is not the cause
+            // the first trial is the easiest one, so if it cannot run, the size of load or target is not the cause
             Err(why) if found.trials.is_empty() => return Err(why),
             // the target may be too small to start
             Err(why) => (None, vec![format!("{why:#}")], Vec::new()),

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_unconfirmed_limit_is_lowered() {
-        // the value 6 passes only the first time that it is tried
+        // values above 4 and up to 6 pass only the first time that they are tried
         let mut seen = Vec::new();
         let (found, _) = find(Search::for_largest(1.0, 100.0, 1.05, 2), |value, _| {
             let lucky = !seen.contains(&value.to_bits());

@@ -169,7 +169,7 @@ impl Recorder {
             options.queue_bytes_max > 0,
             "the queue has a size of 0 bytes: it must have room for requests (--queue-bytes)"
         );
-        // fails early if the backend's host is not allowed
+        // resolved once here, so that recording does not start if the backend's host is not allowed
         Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// Endpoints for writing by tenant. The writers of a tenant take them in turn.
+    /// Endpoints to which each tenant writes. The writers of a tenant take them in turn.
     write: Vec<Vec<Endpoint>>,
     read: Vec<Endpoint>,
     version: Version,

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
-/// Starts a task for each fault of the scenario. If the load or the run ends first, the task reverts its fault and
-/// ends.
+/// Starts a task for each fault of the scenario. The task reverts its fault after the fault's duration, or earlier if
+/// the load or the run ends.
 pub(crate) fn start(
     scenario: &Scenario,
     target: &Arc<Target>,

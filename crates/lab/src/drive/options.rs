@@ -6,12 +6,13 @@ use std::path::PathBuf;
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     pub text: String,
-    /// Changes of the scenario by `--set`, such as `load.tenants=20`.
+    /// Changes that `--set` makes to the scenario, such as `load.tenants=20`.
     pub overrides: Vec<String>,
-    /// Files that the scenario names are looked up in this folder.
+    /// Folder in which the files that are mentioned in the scenario are looked up.
     pub folder: PathBuf,
     pub access: Access,
-    /// Number of this machine's part of the load, from 1, and the number of parts.
+    /// Which part of the load this machine generates, counted from 1, and how many parts there are. `(2, 3)` is the
+    /// second of three parts.
     pub part: (u32, u32),
     pub stop: Stop,
 }

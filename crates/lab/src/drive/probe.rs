@@ -157,7 +157,7 @@ impl Probe {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        // if the target answered no query at all, it is down, which other figures show
+        // if the target answered no query at all, it is down rather than slow, and other figures show that
         self.probing.lock().invisible += u64::from(answered && !run.lane.stop.is_set());
     }
 }

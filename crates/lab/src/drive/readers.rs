@@ -20,7 +20,7 @@ use stdx::clock::{Clock, SystemClock};
 use stdx::rng::mix;
 use tokio::task::JoinSet;
 
-/// A user who is inactive at this time checks the schedule again after this pause.
+/// A user that should not send queries at the moment checks again after this pause.
 const ABSENT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Reads the dashboards and query logs that the scenario names, and adds their queries to its mixes.

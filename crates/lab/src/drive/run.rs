@@ -75,7 +75,8 @@ pub async fn carry_out(
     }
     let options = &options;
     readers::import(&mut scenario, &options.folder)?;
-    // the target uses files in this directory, so it must be dropped first: variables are dropped in reverse order
+    // variables are dropped in reverse order: the directory is created before the target, so that it is removed only
+    // after the target has ended
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
     scenario.apply_replay();
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;

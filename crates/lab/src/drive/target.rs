@@ -239,7 +239,7 @@ impl Target {
         Some(how)
     }
 
-    /// True if `status` is that of a restart command that has only told a service manager to start the target.
+    /// True if `status` comes from a restart command that ended after it told a service manager to start the target.
     fn started_by_service_manager(&self, status: ExitStatus) -> bool {
         self.command.is_none() && status.success()
     }

@@ -16,8 +16,9 @@ fn whole(bits: u64) -> Option<i64> {
 
 /// Appends the value `now` relative to the previous value `before`. Both are the bits of a double.
 ///
-/// If both are whole numbers, the varint `zigzag(now - before) × 2` is written. Otherwise, the varint `(first byte ×
-/// 16 + bytes) × 2 + 1` says which bytes of the XOR follow, the lowest first.
+/// If both are whole numbers, the varint `zigzag(now - before) × 2` is written. Otherwise, the changed bytes of the
+/// XOR are written, the lowest first. They follow the varint `(first × 16 + count) × 2 + 1`, which says at which byte
+/// they begin and how many there are.
 pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     if let (Some(before), Some(now)) = (whole(before), whole(now)) {
         let difference = now - before; // both at most 2^53
@@ -83,7 +84,8 @@ mod tests {
 
     #[test]
     fn malformed_values_are_refused() {
-        // in turn: a difference after a fraction, too few bytes, and bytes beyond the eighth
+        // three invalid encodings: a difference from a value that is not whole, too few bytes, and bytes beyond the
+        // eighth
         assert_eq!(take(&mut &[0][..], 0.5f64.to_bits()), None);
         assert_eq!(take(&mut &[3][..], 0), None);
         assert_eq!(take(&mut &[0xff, 1, 0, 0, 0][..], 0), None);

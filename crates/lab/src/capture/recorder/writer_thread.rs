@@ -1,4 +1,4 @@
-//! A thread of its own writes the recorded requests to the file, so that a slow disk does not delay traffic.
+//! Writes the recorded requests to the file on a separate thread, so that a slow disk does not delay traffic.
 
 use crate::capture::file::conceal::Concealer;
 use crate::capture::file::request::Parsed;
@@ -226,7 +226,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         }
     }
 
-    /// Adds the requests in the block that was just written to the counts of the report.
+    /// Called after a block was written. Adds its requests to the counts in the report.
     fn settle(&mut self) {
         let Contents { requests, samples, series, series_refused, histograms_refused, .. } =
             std::mem::take(&mut self.pending);
@@ -287,7 +287,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         self.pending.histograms_refused += done.histograms_refused;
     }
 
-    /// Counts the requests in the block that could not be written as missing.
+    /// Called when a block could not be written. Its requests count as missing.
     fn handle_error(&mut self, why: &anyhow::Error) {
         self.broken_since = Some(Instant::now());
         let pending = std::mem::take(&mut self.pending);

@@ -51,7 +51,8 @@ impl RecordingSummary {
                 Event::Forget => dictionary_bytes = 0,
                 Event::Series(labels) => {
                     summary.series += 1;
-                    // labels, two reference counts, and an entry each in the distributor and the reader
+                    // in addition to the labels: 16 bytes for their reference counts, 56 for an entry in the
+                    // distributor, and 8 for an entry in the reader
                     dictionary_bytes += labels.len() as u64 + 16 + 56 + 8;
                     summary.dictionary_bytes_max = summary.dictionary_bytes_max.max(dictionary_bytes);
                 }
@@ -94,8 +95,8 @@ impl Replay {
     pub(crate) fn finish(&self, distributed: Distributed, result: &mut RunResult) {
         let totals = &mut result.totals;
         totals.unsent += distributed.unsent;
-        // latencies of known and new series cannot be told apart: the recording does not say which series the target
-        // knows
+        // the recording does not say which series the target already knows, so latencies of known and new series
+        // cannot be told apart
         totals.latency_known = Quantiles::default();
         totals.series_distinct = distributed.series * u64::from(self.spec.copies);
         totals.series_active = totals.series_distinct;

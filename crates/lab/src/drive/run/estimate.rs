@@ -11,8 +11,8 @@ use stdx::units::short;
 /// Number of samples that one core can generate and send in a second. It is half of the measured rate, because small
 /// requests cost more.
 ///
-/// `cortex-110k` in full reached 9.4 M/s: 32 M samples in 3.4 CPU seconds. `cargo bench -p lab` measures the parts: 17
-/// to 50 ns for a sample, 350 to 550 ns for a new series.
+/// A complete run of `cortex-110k` generated 32 million samples in 3.4 seconds of CPU time, which is 9.4 million per
+/// second. `cargo bench -p lab` measures the parts: 17 to 50 ns for a sample, 350 to 550 ns for a new series.
 const SAMPLES_PER_CORE_S: f64 = 4e6;
 
 /// Memory of a connection for its buffers and the body of the request in progress.
@@ -42,7 +42,7 @@ impl Estimate {
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        // every series has one sample per interval, so this counts series
+        // every series has one sample per interval, so this is also the number of series
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {

@@ -100,7 +100,7 @@ async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> R
     }
 }
 
-/// Reports progress. The completed share of the phase is computed from the counts by `part`.
+/// Reports progress. The function `part` computes from the counts which share of the phase is completed.
 fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Counts) -> f64) {
     let counts = run.lane.tally.lock();
     let progress = Progress {

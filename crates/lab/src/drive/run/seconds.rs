@@ -32,7 +32,7 @@ pub(crate) struct Seconds {
     /// Number of queries, and of successful queries, until the previous tick.
     reads: (u64, u64),
     phases: Vec<LoadPhase>,
-    /// For each phase of the load: its latencies, and the sums when it began.
+    /// The latencies during each phase of the load, and the cumulative counts at its beginning.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
     pub(crate) still: Duration,
@@ -146,7 +146,7 @@ impl Seconds {
     }
 
     fn tick_steps(&mut self, second: &Second) {
-        // a second in which the phase changes counts for the phase that it is mostly in
+        // if the phase changes within a second, the second belongs to the phase that takes up most of it
         let middle = second.at_s - 0.5;
         let at = self.phases.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {
@@ -159,7 +159,7 @@ impl Seconds {
         }
     }
 
-    /// Number of series that should be active at `at_s`, and of samples that should be sent per second.
+    /// Number of series that should be active at `at_s`, and number of samples that should then be sent per second.
     fn active(&self, at_s: f64) -> (f64, f64) {
         let mut all = (0.0, 0.0);
         for run in &self.runs {

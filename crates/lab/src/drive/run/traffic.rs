@@ -29,7 +29,7 @@ pub(crate) struct Ended {
 }
 
 pub(crate) struct Traffic {
-    /// One lane for each tenant whose requests are counted separately.
+    /// One lane for each tenant. A replay has a single lane for all its tenants.
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) runs: Vec<Arc<Run>>,
     pub(crate) replay: Option<Replay>,

@@ -37,7 +37,7 @@ pub(crate) struct Payload {
     pub(crate) samples: u64,
     /// Number of samples in the request that are not native histograms.
     pub(crate) floats: u64,
-    /// When the request should have been sent by the schedule. Latency counts from this time.
+    /// When the request should have been sent according to the schedule. Latency counts from this time.
     pub(crate) intended: Instant,
 }
 

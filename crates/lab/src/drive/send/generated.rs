@@ -178,8 +178,8 @@ impl Generated {
         slot.template = Some(template);
     }
 
-    /// Counts the requests as unsent that were due before the end of the run, beginning with slot `at` of the current
-    /// round.
+    /// Records how many requests were due before the end of the run but were never sent, beginning with the request
+    /// of slot `at` in the current round.
     fn count_unsent(&self, times: Times, mut at: usize) {
         let run = &self.run;
         let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.lane.stop.is_set()) else {

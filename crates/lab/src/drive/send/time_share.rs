@@ -10,7 +10,7 @@ pub(crate) struct TimeShare {
     course: Arc<Course>,
     outages: Vec<(f64, f64)>,
     grow: Grow,
-    /// Index of this tenant, out of `tenants` that are active when the load's factor is 1.
+    /// Index of this tenant. When the load's factor is 1, the first `tenants` tenants are active.
     tenant: u32,
     tenants: u32,
     pub(crate) first_writer: u32,
@@ -62,7 +62,8 @@ impl TimeShare {
         here as f64 * plan.series() as f64 / plan.slots_count() as f64
     }
 
-    /// A request that is due in a pause of the senders is sent when the pause ends, any other at once.
+    /// Returns when a request that is due at `due_s` may be sent: if the senders pause at that time, when the pause
+    /// ends, otherwise at `due_s`.
     pub(crate) fn delayed(&self, due_s: f64) -> f64 {
         self.outages.iter().find(|(from, to)| (*from..*to).contains(&due_s)).map_or(due_s, |(_, to)| *to)
     }
