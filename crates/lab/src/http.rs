@@ -1,5 +1,5 @@
-//! HTTP/1.1 client with one connection, which it keeps open. It says of each failed request whether it can have
-//! reached the target.
+//! HTTP/1.1 client with one connection, which it keeps open. The error of a failed request tells whether the request
+//! may have reached the target.
 //!
 //! It connects only to loopback addresses and to hosts that the user has allowed.
 

@@ -168,7 +168,8 @@ impl Observation {
             let restarts = look.restarts;
             scrape.look(&mut look);
             if self.process.is_some() {
-                look.restarts = restarts; // restarts of the process itself are more reliable
+                // the process shows restarts more reliably than its metrics
+                look.restarts = restarts;
             }
         }
         look

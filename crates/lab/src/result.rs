@@ -214,7 +214,7 @@ impl RunResult {
         (queries > 0).then(|| succeeded as f64 / queries as f64)
     }
 
-    /// p99 of the query mix that has the highest. Percentiles of several mixes cannot be combined.
+    /// Highest p99 of all query mixes. The percentiles of several mixes cannot be combined into one.
     pub fn read_p99_s(&self) -> Option<f64> {
         let measured = self.reads.iter().filter(|reads| reads.latency.count > 0);
         measured.map(|reads| reads.latency.p99_s).reduce(f64::max)

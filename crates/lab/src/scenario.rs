@@ -124,7 +124,7 @@ pub struct Load {
     pub start_jitter: f64,
     pub batch: u32,
     pub model: Model,
-    /// Writes samples of this much time before the load begins, as fast as possible.
+    /// Before the load begins, samples for a period of this length are written as fast as possible.
     pub history: Option<Span>,
     /// Time between the samples of the history. By default, that of the load.
     pub history_interval: Option<Span>,

@@ -61,11 +61,11 @@ pub struct Fleet {
     /// Names of labels beyond the first ten are padded to this length.
     pub label_name_bytes: Option<usize>,
     pub label_value_bytes: Option<usize>,
-    /// Additional labels with a repeating set of values, for example `("rack", 20)` for 20 racks: name, and number of
-    /// values.
+    /// Additional labels whose values repeat, each as its name and the number of different values. For example,
+    /// `("rack", 20)` distributes the targets among 20 racks.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
-    /// Additional labels with one value in all series: name, and value.
+    /// Additional labels that have the same value in all series, as pairs of name and value.
     #[serde(default)]
     pub fixed: Vec<(String, String)>,
     #[serde(default)]

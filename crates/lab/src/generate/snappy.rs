@@ -143,7 +143,8 @@ fn load(message: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Number of bytes that are equal from `source` and from `at` on. It stops before the next sample of either.
+/// Length of the match between the bytes at `source` and those at `at`. A match ends before the next sample in either
+/// place.
 fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
     let left = &message[source.at as usize..source.end as usize];
     left.iter().zip(&message[at..end]).take_while(|(a, b)| a == b).count()

@@ -90,7 +90,8 @@ fn counter(key: u64, tick: u64) -> f64 {
     base as f64 + age as f64 * slope + noise as f64
 }
 
-/// Number of observations up to a bucket that has the cumulative `share` of its histogram's observations.
+/// Cumulative count of a bucket at `tick`, if `share` of the histogram's observations fall into this bucket or a
+/// lower one.
 #[inline]
 pub fn observed(key: u64, share: f64, tick: u64) -> f64 {
     (counter(key, tick) * share).floor()

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Limits above this mean that there is none: version 1 of control groups writes a huge number instead.
+/// A limit above this value stands for no limit, because control groups of version 1 then contain a huge number.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 #[derive(Debug)]

@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn own_process_is_read_and_a_missing_one_is_gone() {
         assert!(Process::Own.cpu_seconds().is_some());
-        // read late, because other tests allocate memory at the same time, and the peak must not be lower
+        // other tests allocate memory at the same time, so the peak is read after the current value, and cannot be
+        // lower
         let rss_bytes = Process::Own.rss_bytes();
         assert!(Process::Own.rss_peak_bytes() >= rss_bytes && rss_bytes > Some(1 << 20));
         assert!(Process::Own.written_bytes().is_some());

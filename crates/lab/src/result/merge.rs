@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 const EXAMPLES_MAX: usize = 3;
 
-/// Merges the results of all parts into the result of the whole load. The parts may be in any order, but all must be
-/// there, and of the same scenario.
+/// Merges the results of all parts into the result of the whole load. The parts may be in any order, but none may be
+/// missing, and all must be of the same scenario.
 ///
 /// Counts are added. Percentiles cannot be added, so the highest of all parts is taken.
 pub fn merge(parts: &[RunResult]) -> Result<RunResult> {

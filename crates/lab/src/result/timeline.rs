@@ -70,7 +70,7 @@ pub enum SeriesKind {
 }
 
 impl Timeline {
-    /// Begins the point that contains the time `at_s`. Later values are set there.
+    /// Begins the point that contains the time `at_s`. Values that are set from now on belong to this point.
     pub fn advance(&mut self, at_s: f64) {
         while (at_s / self.step_s) as usize >= POINTS_MAX {
             self.thin();

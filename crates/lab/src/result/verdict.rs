@@ -155,7 +155,7 @@ impl Judge {
     }
 }
 
-/// Formats a share as a percentage. It never rounds so that a share below its limit looks equal to the limit.
+/// Formats a share as a percentage, with up to four decimals so that small differences from the limit are visible.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))

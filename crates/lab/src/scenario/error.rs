@@ -43,7 +43,8 @@ impl ScenarioError {
         }
     }
 
-    /// Blames an error on the `changes` of the command line. It then has no line in the file.
+    /// Says in the message that the error came from the `changes` on the command line. The error then has no line in
+    /// the file.
     pub(super) fn after(self, changes: &str) -> Self {
         Self::plain(format!("with the changes {changes}: {}", self.message))
     }

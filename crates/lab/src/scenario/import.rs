@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 32;
 pub struct Dashboard {
     /// Queries in PromQL, in which `$name` is a variable.
     pub queries: Vec<String>,
-    /// Values of each variable that the dashboard saves. Some variables have only a regular expression that matches
+    /// Values that the dashboard saves for each variable. Some variables have only a regular expression that matches
     /// all values.
     pub variables: BTreeMap<String, Values>,
 }

@@ -14,10 +14,10 @@ const VALUES_MAX: u64 = 100_000;
 
 const USERS_MAX: u32 = 10_000;
 
-/// Stands for `$__range` in queries that have no range of their own.
+/// Value of `$__range` in instant queries, which have no range of their own.
 const RANGE_MS_DEFAULT: u64 = 300_000;
 
-/// Stands for `$__rate_interval` in queries.
+/// Value of `$__rate_interval` in all queries.
 const RATE_INTERVAL_MS: u64 = 300_000;
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

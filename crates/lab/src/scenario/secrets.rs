@@ -8,8 +8,8 @@ const HIDDEN: &str = "***";
 /// A header is secret if its name contains one of these words.
 const SECRET_HEADERS: [&str; 5] = ["auth", "cookie", "key", "secret", "token"];
 
-/// Returns the text and the overrides of `scenario` without secrets, still parseable. Both are empty if a secret
-/// cannot be removed, for example because it is written with escapes.
+/// Returns the text and the overrides of `scenario` with all secrets replaced, so that both can still be parsed. Both
+/// are empty if a secret cannot be removed, for example because it is written with escapes.
 pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (String, Vec<String>) {
     let mut wanted = scenario.clone();
     // a secret that an override replaces is still in the text

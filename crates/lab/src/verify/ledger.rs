@@ -73,7 +73,7 @@ pub struct SlotLedger {
 /// Version of the ledger's file format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// Ledgers that were written before the format had a number have this one.
+/// Format of all ledgers that were written before ledgers contained a format number.
 const fn first_format() -> u32 {
     1
 }

@@ -41,7 +41,7 @@ fn of<T: for<'de> Deserialize<'de>>() -> Keys {
 #[derive(Clone, Copy)]
 struct Tracer<'a> {
     path: &'a [&'static str],
-    /// Struct and field to which the value belongs that is being read.
+    /// Struct and field of the value that is being read.
     at: Option<(&'static str, &'static str)>,
     found: &'a RefCell<Keys>,
     next: &'a RefCell<Vec<&'static str>>,

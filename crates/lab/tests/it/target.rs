@@ -248,7 +248,8 @@ impl State {
     }
 }
 
-/// Which values a selector such as `name{label="…"}` or `{__name__=~"…|…",label="…"}` permits for each label.
+/// Returns the values that a selector such as `name{label="…"}` or `{__name__=~"…|…",label="…"}` permits for each
+/// label.
 fn matchers(selector: &str) -> Vec<(&str, HashSet<&str>)> {
     let (name, rest) = selector.split_once('{').unwrap_or((selector, "}"));
     let inside = rest.strip_suffix('}').unwrap();

@@ -47,7 +47,8 @@ pub(crate) struct Request {
     pub(crate) free: Instant,
 }
 
-/// Supplies the requests of a connection. The methods of [`Account`] refer to the request that [`Self::next`] returned last.
+/// Supplies the requests of a connection. The methods of [`Account`] refer to the request that [`Self::next`]
+/// returned last.
 pub(crate) trait Source: Account + Send {
     /// Builds the next request, if possible before it is due. `None` if there are no more.
     fn next(&mut self, times: Times) -> impl Future<Output = Option<Request>> + Send;

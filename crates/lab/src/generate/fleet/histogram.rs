@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of buckets of a histogram. With this number, the last bound is 2.5 × 10^13.
 pub const BUCKETS_MAX: u32 = 48;
 
-/// Default number of buckets, with bounds up to 10, and `+Inf`.
+/// Default number of buckets. Their bounds go up to 10, and the last bucket is `+Inf`.
 pub const BUCKETS_DEFAULT: u32 = 12;
 
 /// Bucket bounds in thousandths, which repeat in each power of ten, as in client libraries.
@@ -57,8 +57,8 @@ impl Histograms {
         self.buckets + 2
     }
 
-    /// Says which part of a histogram a metric is, and which metric is the first of that histogram. A plain metric is
-    /// its own first metric.
+    /// Returns the first metric of the histogram to which `metric` belongs, and which part of that histogram `metric`
+    /// is. A metric that belongs to no histogram is returned itself.
     #[inline]
     pub fn part(self, metric: u32) -> (u32, Part) {
         if metric >= self.count * self.series() {
