@@ -21,8 +21,8 @@ impl Readiness {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Waits until replay has ended, for at most [`REPLAY_WAIT`]. Replays are usually short, so clients
-    /// rather wait than get a refusal.
+    /// Waits until replay has ended, for at most [`REPLAY_WAIT`]. Replay is usually short, so it is better to
+    /// let clients wait than to refuse their requests.
     pub(crate) async fn wait_for_replay(&self) {
         let began = Instant::now();
         while !self.is_ready() && !self.is_stopping() && began.elapsed() < REPLAY_WAIT {

@@ -52,7 +52,7 @@ const SAMPLES_MAX: u64 = 10_000_000;
 pub struct Outside {
     pub clock: Arc<dyn Clock>,
     pub disk: Arc<dyn Disk>,
-    /// Object store of the tables. `None` if the settings name it.
+    /// Object store for the tables. If `None`, the settings say which store is used.
     pub store: Option<Arc<DynObjectStore>>,
     pub seed: u64,
 }

@@ -14,7 +14,7 @@ use tables::store::DynObjectStore;
 pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) disk: Arc<dyn Disk>,
-    /// Object store of the tables. `None` if the settings name it.
+    /// Object store for the tables. If `None`, the settings say which store is used.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) random: RandomSource,
     pub(crate) pause: Arc<dyn Pause>,

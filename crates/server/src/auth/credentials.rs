@@ -40,7 +40,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Fails if another token has the same secret, and returns the name of that token.
+    /// If another token has the same secret, fails with the name of that token.
     pub(super) fn add_token(&mut self, entry: Entry) -> Result<(), Arc<str>> {
         let same = self.tokens.entry(prefix(&entry.digest)).or_default();
         if let Some(other) = same.iter().find(|other| other.digest == entry.digest) {

@@ -108,8 +108,8 @@ impl Budget {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }
 
-    /// Limit on the exports at a time. Each has the memory of one query. There are at least two, so that one
-    /// slow client does not block all others.
+    /// Limit on the exports that run at a time. Each may use as much memory as one query. At least two may
+    /// run, so that one slow client does not block all others.
     pub fn exports_max(&self, concurrency: usize) -> usize {
         let whole = self.exports_bytes() / self.query_share_bytes(concurrency).max(1);
         whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize

@@ -18,7 +18,7 @@ pub(crate) struct Pass {
 }
 
 impl Gate {
-    /// For limits of many requests. In a gate with few places, use [`Self::of_few`].
+    /// Creates a gate for many requests at a time. For only a few, use [`Self::of_few`].
     pub(crate) fn new(limit: usize) -> Self {
         Self::with_bytes(limit, u64::MAX)
     }
@@ -29,7 +29,7 @@ impl Gate {
         Self::of(gate::Gate::with_bytes(limit, bytes_limit, gate::MULTIPLE))
     }
 
-    /// For few places that requests occupy for long, such as those of exports.
+    /// Creates a gate for a few requests that stay inside for long, such as exports.
     pub(crate) fn of_few(limit: usize) -> Self {
         Self::of(gate::Gate::new(limit, gate::MULTIPLE_OF_FEW))
     }

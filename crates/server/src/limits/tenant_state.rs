@@ -233,7 +233,8 @@ struct Division {
     shares: Shares,
 }
 
-/// Tenants that hold memory, or whose use of their rate limits must be remembered for now.
+/// The tenants that must be remembered, because they hold memory, have used part of a rate limit, or have
+/// elected replicas. Others are dropped now and then.
 #[derive(Debug)]
 pub(crate) struct TenantStates {
     memory: Memory,
@@ -297,8 +298,8 @@ impl TenantStates {
         Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
     }
 
-    /// Called when a tenant was deleted. Its elected replicas and its peak are dropped, and its whole state
-    /// if it is not in use.
+    /// Called after a tenant was deleted. Drops its elected replicas and resets its peak. Its whole state is
+    /// removed if it is not in use.
     pub(crate) fn forget(&self, id: &TenantId) {
         let mut all = self.all.write();
         let Some(tenant) = all.get(id) else { return };

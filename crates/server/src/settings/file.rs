@@ -11,8 +11,8 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Tables of earlier versions, which contained one setting for several tenants. The error tells how to write
-/// them as `[tenant.NAME]`.
+/// Tables that the file could have in earlier versions, each with one setting of several tenants. If one is
+/// found, the error tells how to write it as `[tenant.NAME]`.
 const RETIRED: [(&str, &str); 4] = [
     ("tenant_query_resolution", "query_resolution"),
     ("tenant_retention", "retention"),

@@ -17,7 +17,7 @@ pub struct TenantLimits {
     pub samples_per_second: Option<usize>,
     pub bytes_per_second: Option<u64>,
     pub new_series_per_second: Option<usize>,
-    /// Tenants may send in bursts: what the four rate limits allow in this time may arrive at once.
+    /// Tenants may send in bursts. A burst may be as large as what the four rate limits allow in this time.
     pub rate_burst_ms: i64,
     pub active_series: Option<usize>,
     pub series_per_metric: Option<usize>,

@@ -17,7 +17,8 @@ struct Part {
     limit_bytes: u64,
     used: Read,
     peak: Read,
-    /// An account measures its peak itself. Otherwise, the peak is only the highest value that was ever read.
+    /// True for an account, which measures its own peak. Otherwise, the peak is the highest value that was
+    /// ever read.
     is_account: bool,
 }
 

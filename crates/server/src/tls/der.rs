@@ -1,5 +1,5 @@
-//! Reads DER, for the fields of certificates that the TLS library does not give access to. Where bytes are
-//! malformed, the sequence of elements ends.
+//! Reads DER, for the fields of certificates that the TLS library does not give access to. Iteration over
+//! elements ends at malformed bytes.
 
 use stdx::calendar::Date;
 

@@ -77,7 +77,8 @@ fn kind(result: Result<Caller, Refusal>) -> Result<String, ErrorKind> {
     result.map(|caller| caller.name.to_string()).map_err(|refusal| refusal.kind)
 }
 
-/// The new file allows no writes. The answer under the old file must not allow one.
+/// The new `auth_file` allows no writes. An answer to a question asked under the old one must not allow a
+/// write.
 #[tokio::test]
 async fn an_answer_that_is_pending_during_a_reload_is_discarded() {
     let setup = Setup::new("\"write\"").await;

@@ -98,8 +98,8 @@ impl KeyUrl {
         Arc::clone(&self.keys.read())
     }
 
-    /// Called when no known key has signed a token: the issuer may have a new key. Waits until the keys were fetched
-    /// again.
+    /// Waits until the keys have been fetched again. Called if no known key has signed a token, because the
+    /// issuer may have a new key.
     pub(super) async fn wait_for_current(&self) -> Waited {
         let Ok(_waiting) = self.waiting.try_acquire() else { return Waited::TooMany };
         let mut state = self.state.subscribe();

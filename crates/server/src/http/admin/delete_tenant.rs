@@ -37,7 +37,8 @@ pub(super) async fn delete_own(
     delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
 }
 
-/// Tells whether the deletion of the request's tenant is complete, as in Mimir and Cortex: its tables have no files.
+/// Tells, in the format of Mimir and Cortex, whether the deletion of the request's tenant is complete. It is
+/// complete if the tenant's tables have no files.
 pub(super) async fn status(
     State(app): State<App>,
     AdminTenant(tenant): AdminTenant,

@@ -101,7 +101,7 @@ struct Outcome {
     error: Option<String>,
 }
 
-/// Logs a query when it is dropped. Unless [`Self::with`] was called, the request ended early, and the query
+/// Dropping this logs the query. Unless [`Self::with`] was called, the request ended early, and the query
 /// counts as canceled.
 #[derive(Debug)]
 pub(crate) struct Ending {

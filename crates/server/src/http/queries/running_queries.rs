@@ -48,7 +48,7 @@ pub(crate) struct RunningQuery {
     pub(crate) began: Instant,
     pub(crate) usage: Usage,
     is_running: AtomicBool,
-    /// Time that the query waited before a thread took it for the last time, in microseconds.
+    /// How long the query had waited when a thread last took it, in microseconds.
     waited_us: AtomicU64,
     is_canceled: AtomicBool,
     canceled: Notify,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinHandle;
 
-/// Creates a node whose owners the test runs step by step.
+/// Creates a node without threads. The test itself runs the owners of the partitions, step by step.
 fn node_of(dir: &std::path::Path, inflight: usize, creating: usize) -> (App, Vec<Owner>) {
     let mut settings = small_settings(dir);
     settings.inflight_requests_max = inflight;
