@@ -85,7 +85,7 @@ impl TenantHead {
             self.drop_keys(steps);
             self.evicting.page += 1;
         }
-        // ascending, because it is expensive to remove from the middle of a run
+        // unlists the series in ascending order, because removing from the middle of a run is expensive
         for series in self.evicting.removing.range(self.evicting.unlisted..) {
             if *steps == 0 {
                 self.evicting.unlisted = series;
@@ -165,8 +165,9 @@ impl TenantHead {
         (0..self.series.len()).filter_map(|i| self.series.find(i)).any(Series::holds_samples)
     }
 
-    /// True if the tenant may be removed: it has no series, and nobody needs its metadata. Metadata restored
-    /// by a replay is needed until it was idle for a while, other metadata until a series was evicted.
+    /// True if the tenant may be removed: it has no series, and nobody needs its metadata. Metadata that a
+    /// replay restored is needed until the tenant was idle for a while. Other metadata is needed until the
+    /// first series of the tenant is evicted.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);

@@ -12,7 +12,8 @@ const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
     label_bytes: usize,
-    /// Number of exemplars dropped so far, which is also the number of the oldest exemplar.
+    /// Number of exemplars dropped so far. Exemplars are numbered from 0 in order of arrival, so this is also
+    /// the number of the oldest exemplar that is still in the ring.
     left: u64,
 }
 
@@ -25,7 +26,7 @@ impl Exemplars {
             self.drop_oldest();
         }
         if self.ring.len() == self.ring.capacity() {
-            // in small steps, because doubling would take other tenants' memory
+            // grows in small steps, because doubling would take memory away from other tenants
             self.ring.reserve_exact((self.ring.len() / 8).max(16));
         }
         self.label_bytes += exemplar.labels.as_bytes().len();

@@ -23,8 +23,9 @@ const BUCKET_S: u32 = 600;
 /// Number of buckets: the six complete ones of an hour, and the current one.
 const BUCKETS: u32 = 7;
 
-/// Number of counters of a sketch. A metric's count is too high by at most 1/32 of the new series, the count
-/// of another pair by at most 1/64 of the new series' pairs. All buckets of a tenant take some 20 KiB.
+/// Numbers of counters in the two sketches of a bucket. The count of a metric is too high by at most 1/32 of
+/// the new series. The count of another pair is too high by at most 1/64 of the pairs of all new series. All
+/// buckets of a tenant take some 20 KiB.
 const METRICS: usize = 32;
 const PAIRS: usize = 64;
 
@@ -159,7 +160,7 @@ fn gains<'a, 's>(
             sum.most += u64::from(*count);
             sum.least += u64::from(count - error);
             sum.floors += u64::from(sketch.floor);
-            sum.pair = *pair; // the latest
+            sum.pair = *pair; // the number in the newest bucket, which comes last
         }
     }
     let gain = |(hash, sum): (u64, Sum)| {
@@ -183,11 +184,12 @@ struct Sum {
 #[derive(Debug, Default)]
 struct Sketch {
     counters: Vec<Counter>,
-    /// For each counter that identifies its pair by number: its position in `counters`.
+    /// Finds a counter by the number of its pair. The entries are positions in `counters`, without the
+    /// counters that identify their pair by hash.
     positions: HashTable<u32>,
     /// Number of counters that identify their pair by hash.
     left: usize,
-    /// No counter is below this value, and no pair without a counter was added more often.
+    /// All counters have at least this value. A pair without a counter was added at most this many times.
     floor: u32,
     /// Position at which the search for the lowest counter continues.
     next: usize,
@@ -256,7 +258,7 @@ impl Sketch {
     /// Takes the lowest counter away from its pair, for another pair. Returns the counter's position and
     /// count.
     fn take_lowest(&mut self) -> (usize, u32) {
-        // the search fails only if the lowest count has risen
+        // if no counter has this value any more, the lowest count has risen
         let is_lowest = |counter: &Counter| counter.count == self.floor;
         let (before, after) = self.counters.split_at(self.next);
         let found = after.iter().position(is_lowest).map(|i| self.next + i);

@@ -154,8 +154,8 @@ impl Index {
         self.pages.len()
     }
 
-    /// Calls `decide` for each key of a page, with its series and true if it is linked. Then links, unlinks
-    /// or removes the key, as decided.
+    /// Calls `decide` for each key of a page, with the key's series and whether the key is linked. Then
+    /// links, unlinks or removes the key, as decided.
     pub(crate) fn review(&mut self, page: usize, mut decide: impl FnMut(SeriesRef, bool) -> Decision) {
         let Some(page) = self.pages.get_mut(page) else { return };
         let mut removed: Vec<[u32; 4]> = Vec::new();

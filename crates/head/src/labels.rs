@@ -7,8 +7,9 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::cmp::Ordering;
 
-/// The pairs of every series. Most series of a target differ in one pair. So a label set takes eight bytes: a
-/// base, which many series share, and one pair of its own.
+/// The label pairs of every series. Most series of a target differ from each other in only one pair. So the
+/// pairs of a series take eight bytes: the number of a base, whose pairs many series share, and the series'
+/// own pair, which replaces one of the base's pairs.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
     sets: Paged<Set>,
@@ -131,7 +132,8 @@ impl LabelSets {
         let (a, b) = (self.sets.get(a.index()), self.sets.get(b.index()));
         let (a_base, b_base) = (&*self.bases.get(a.base).pairs, &*self.bases.get(b.base).pairs);
         let is_own = |set: &Set, pair| pairs.name_number(pair) == pairs.name_number(set.own);
-        // a pair that both bases share is common, unless one of two different own pairs replaces it
+        // a pair that is in both bases is common, unless the two series have different own pairs and one of
+        // these replaces it
         let is_common = |x, y| x == y && (a.own == b.own || !(is_own(a, x) || is_own(b, x)));
         let common = a_base.iter().zip(b_base).take_while(|(x, y)| is_common(**x, **y)).count();
         let others = |set: &'a Set, base: &'a [PairId]| {

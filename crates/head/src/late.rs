@@ -1,5 +1,5 @@
-//! Late samples: out of order, or at a known time with another value. They are merged when read, and win over
-//! the series' chunks.
+//! Late samples are out of order, or have another value at a known time. A read merges them with the samples
+//! in the series' chunks. At equal times, the late sample wins.
 //!
 //! ```text
 //!   recent   sorted, a few, uncompressed; most series have no pieces
@@ -85,7 +85,7 @@ impl Late {
 pub trait LateValue: ChunkValue {
     fn no_late() -> Late;
 
-    /// The late samples of this kind. Panics if they have another kind.
+    /// Returns the late samples as values of this type. Panics if their values are of the other type.
     fn late(late: &Late) -> &LateOf<Self>;
 
     fn late_mut(late: &mut Late) -> &mut LateOf<Self>;
@@ -149,7 +149,7 @@ struct Piece<V> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
     Little,
-    /// A chunk was rewritten, in a few microseconds.
+    /// The insertion rewrote a chunk, which takes a few microseconds.
     Rewrite,
 }
 

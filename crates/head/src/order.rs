@@ -35,16 +35,16 @@ pub struct FrozenOrder {
 enum Stage {
     #[default]
     Start,
-    /// Finds the metric names with frozen series. The numbers are those of the next name's label pair, and of
-    /// the next series with this pair.
+    /// Finds the metric names with frozen series. The first number is that of the label pair to visit next,
+    /// and the second is that of the next series with this pair.
     FindNames(u32, u32),
     SortNames,
-    /// Finds the frozen series of a metric. The numbers are the position of its name in `names`, and the next
-    /// series.
+    /// Finds the frozen series of the metric at this position in `names`. The second number is that of the
+    /// series to visit next.
     FindSeries(usize, u32),
     SortSeries(usize),
-    /// Returns the sorted series of a metric. The numbers are the positions of its name in `names`, and of
-    /// the next series in `series`.
+    /// Returns the sorted series of the metric at this position in `names`. The second number is the position
+    /// in `series` of the series to return next.
     HandOut(usize, usize),
     Done,
 }

@@ -202,7 +202,7 @@ impl Pairs {
         &self.pairs.get(id.0).postings
     }
 
-    /// Of the pairs with this name, sorted by number, the one at this position.
+    /// The pair at `position` among the pairs with this name, which are in ascending order of numbers.
     pub(crate) fn nth_of_name(&self, name: &str, position: usize) -> Option<PairId> {
         self.names.get(self.number_of(name)?).pairs.nth(position).map(PairId)
     }
@@ -231,7 +231,7 @@ impl Pairs {
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
     }
 
-    /// How many names there are, and one more than the largest number that identifies a name.
+    /// Number of label names, and one more than the largest number that any name has.
     pub(crate) fn names_count(&self) -> (usize, usize) {
         (self.name_of.len(), self.names.end())
     }
@@ -240,7 +240,8 @@ impl Pairs {
         self.pair_of.len()
     }
 
-    /// One more than the largest number of a name, and one more than the largest number of a pair.
+    /// Ends of the ranges of numbers: all names have numbers below the first end, all pairs have numbers
+    /// below the second.
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
     }

@@ -8,7 +8,7 @@ use crate::tenant::TenantHead;
 use hashbrown::HashMap;
 use model::{SeriesRef, TenantId};
 
-/// Steps that a turn is charged for each tenant, besides those for its series.
+/// Visiting a tenant takes this many steps of a turn, in addition to the steps for its series.
 const TENANT_STEPS: usize = 8;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Partition {
 #[derive(Debug, Default)]
 struct Eviction {
     step: Step,
-    /// Tenants that the present step has yet to visit, the next one last.
+    /// Tenants that the current step has not visited yet, in reverse order of the visits.
     waiting: Vec<TenantId>,
     removing: Vec<TenantId>,
     removed: u64,
@@ -139,7 +139,7 @@ impl Partition {
                 return false;
             }
             steps = steps.saturating_sub(TENANT_STEPS);
-            // the tenant moved to this place was visited before
+            // this moves the last tenant here, which was already visited
             self.frozen.swap_remove(next);
         }
         true

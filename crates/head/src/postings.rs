@@ -4,7 +4,8 @@ use roaring::RoaringBitmap;
 use std::ops::Range;
 
 const LIST_MAX: usize = 32;
-/// A run of at least this many numbers is added to a bitmap as a range, a shorter one number by number.
+/// Runs of at least this many numbers are added to a bitmap as a range. The numbers of shorter runs are added
+/// one at a time.
 const RUN_MIN: u32 = 8;
 /// Memory that a new bitmap takes in addition to the list that it replaces.
 const BITMAP_BYTES: usize = 96;
@@ -57,7 +58,7 @@ impl Postings {
             self.run = reference..reference + 1;
             return 0;
         }
-        // a number below the run, which was freed and is used again
+        // the number is lower than others, because it was freed and is now used again
         let estimate = self.bytes;
         self.bytes = self.bytes.saturating_add(self.kept.insert(reference) as u32);
         self.bytes as isize - estimate as isize
@@ -76,7 +77,7 @@ impl Postings {
         self.len -= 1;
         let estimate = self.bytes;
         let kept = self.kept_len();
-        // only when the set has become half as large, because shrinking takes long
+        // shrinks only when the set has become half as large, because shrinking takes long
         if kept == 0 || kept.ilog2() != before.ilog2() {
             self.bytes = self.kept.shrink() as u32;
         }
@@ -110,7 +111,7 @@ impl Postings {
         let estimate = self.bytes;
         let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
-        // only when the set has become twice as large, because `optimize` takes long
+        // optimizes only when the set has become twice as large, because `optimize` takes long
         if let Kept::Bitmap(bitmap) = &mut self.kept
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()
@@ -193,7 +194,7 @@ impl Kept {
         }
     }
 
-    /// Adds a number of any size. Returns the growth in bytes.
+    /// Adds a number, which may be lower than the others. Returns the growth in bytes.
     fn insert(&mut self, reference: u32) -> usize {
         match self {
             Self::List(list) if list.len() < LIST_MAX => {
@@ -280,7 +281,8 @@ mod tests {
     use super::*;
     use stdx::rng::Rng;
 
-    /// Checks postings of runs up to `run_max` long and `gap_max` apart.
+    /// Builds postings from random runs of at most `run_max` numbers, with gaps of less than `gap_max`
+    /// numbers between the runs, and checks them.
     fn check(rng: &mut Rng, count: usize, run_max: u64, gap_max: u64) -> (Postings, isize) {
         let (mut postings, mut expected, mut bytes) = (Postings::default(), RoaringBitmap::new(), 0);
         let mut next = rng.below(3) as u32;

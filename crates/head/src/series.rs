@@ -122,8 +122,8 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// Releases the frozen samples and forgets the newest value. If `whole` is true, all samples are frozen.
-    /// Returns the change of memory in bytes.
+    /// Releases the frozen samples. If the open chunk is empty afterwards, it also forgets the newest value.
+    /// `whole` must be true if all samples of the series are frozen. Returns the change of memory in bytes.
     pub(crate) fn release(&mut self, whole: bool) -> isize {
         let before = self.heap_bytes();
         if whole {
@@ -144,8 +144,9 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// True if the series holds no samples, but its newest one was at `timestamp_ms` before it was released.
-    /// A sample sent again at this time is stored as if it was newer.
+    /// True if the series holds no samples, and the newest sample that it released was at `timestamp_ms`. If
+    /// a sample arrives with this time again, it is stored like a newer one, because the released value is no
+    /// longer known.
     pub(crate) const fn is_newest_released(&self, timestamp_ms: i64) -> bool {
         timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
     }

@@ -420,7 +420,7 @@ impl TenantHead {
         self.pairs.name_count(self.pairs.number_of(name)? as usize)
     }
 
-    /// How many label names there are, and one more than the largest number that identifies a name.
+    /// Number of label names, and one more than the largest number that any name has.
     pub fn names_count(&self) -> (usize, usize) {
         self.pairs.names_count()
     }
@@ -506,7 +506,7 @@ fn repeats_newest<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bo
         && series.open.newest().is_some_and(|newest| newest == value.fingerprint())
 }
 
-/// True if at least one of the series is in `among` or, if that is `None`, if there are any series.
+/// True if `among` has at least one of the series. Without `among`, true if there are any series.
 fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
     match among {
         Some(set) => postings.intersects(set),

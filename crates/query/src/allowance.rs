@@ -16,10 +16,12 @@ pub const PATTERNS_MAX: usize = 64;
 /// Upper bound on the memory of a node while it is parsed.
 const NODE_BYTES: usize = 512;
 
-/// Memory of a matcher without its texts: as parsed, as a pattern, and in the form that the tables use.
+/// Memory of a matcher's forms, without their texts: the parsed matcher, its pattern, and the filter that the
+/// tables use.
 const MATCHER_BYTES: usize = 512;
 
-/// Upper bound on copies of a matcher's text: as parsed, in the pattern, and for the tables.
+/// Upper bound on the number of copies of a matcher's text: in the parsed matcher, in its pattern, and in the
+/// filter that the tables use.
 const MATCHER_TEXTS: usize = 4;
 
 /// Counts the nodes, matchers, regular expressions and memory of one request, and refuses what exceeds a

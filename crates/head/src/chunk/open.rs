@@ -8,8 +8,8 @@ use super::{
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// A chunk that still grows. It takes 48 bytes, so that what an append touches in a series fits in one cache
-/// line.
+/// A chunk that still grows. It takes 48 bytes, so that it fits into one cache line together with the other
+/// fields of a series that an append touches.
 #[derive(Debug, Clone)]
 pub struct OpenChunk {
     pub(super) bytes: Vec<u8>,
@@ -17,8 +17,8 @@ pub struct OpenChunk {
     /// - Decimal chunk: mantissa of the newest value that has one.
     /// - Float chunk: bits of the newest value.
     /// - Chunk of histograms: fingerprint of the newest histogram.
-    /// - Empty chunk: fingerprint of the newest value of the series, which an earlier chunk holds, if
-    ///   `last_delta` is [`REMEMBERS`].
+    /// - Empty chunk: if `last_delta` is [`REMEMBERS`], fingerprint of the series' newest value, which is in
+    ///   an earlier chunk.
     last_value: u64,
     /// Milliseconds between the two newest samples. Longer intervals are stored as `u32::MAX`.
     last_delta: u32,
@@ -187,7 +187,7 @@ impl OpenChunk {
             Some((e, mantissa)) => (e, mantissa as u64),
             None => (FLOAT, value.to_bits()),
         };
-        // room for the header and a few tokens, in a size class of the allocator
+        // 32 bytes have room for the header and a few tokens, and are a size class of the allocator
         self.bytes.reserve_exact(32);
         self.bytes.extend_from_slice(&timestamp_ms.to_le_bytes());
         self.bytes.push(exponent);

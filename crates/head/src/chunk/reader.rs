@@ -52,7 +52,7 @@ impl Reader<'_> {
                     i += self.run(now, &mut times[i..], &mut values[i..]);
                     continue;
                 }
-                // `now` stays: a run repeats the last value that has a mantissa
+                // does not change `now`, because a run repeats the last value that has a mantissa
                 VARIANT_RAW => values[i] = f64::from_bits(self.take(8)),
                 _ => {
                     let n = (control >> 2 & 0xf) as usize;

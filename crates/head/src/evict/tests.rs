@@ -147,7 +147,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
         let zone = format!("z{}", rng.below(3));
         for series in head.select(&[Filter { name: "zone", kind: FilterKind::Equal(&zone) }]) {
             let labels = text(head, SeriesRef(series));
-            // writers find series by key, but not unlinked series
+            // a writer looks series up by key, so it does not find those that are unlinked
             if !writes || head.resolve(key_of(&labels)) == Some(SeriesRef(series)) {
                 known.push((SeriesRef(series), labels));
             }
@@ -194,7 +194,7 @@ fn evicting_churned_series_frees_their_memory() {
         live(&mut partition, &tenant, 10, 10);
         partition.memory_bytes()
     };
-    // first, each generation is evicted once the next one lives; then, all old generations are evicted at once
+    // first evicts each generation as soon as the next one exists, then evicts all old generations at once
     for at_once in [false, true] {
         let mut partition = Partition::new(1);
         for generation in 0..=10 {

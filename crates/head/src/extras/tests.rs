@@ -57,7 +57,7 @@ fn a_tenant_cannot_push_out_exemplars_of_another() {
     );
     assert_eq!(kept.len() as u64 + dropped, 5000);
     assert!(trims < 50, "{trims} trims");
-    // a second large holder gets as much as the first
+    // once both tenants hold many exemplars, a trim leaves both the same number
     partition.put_exemplars(&small, exemplars(of_small, 100, 5000), 1);
     partition.trim_exemplars(LIMIT);
     let [a, b] = [&small, &large].map(|tenant| values(&partition, tenant).len());

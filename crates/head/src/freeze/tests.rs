@@ -121,7 +121,7 @@ fn one_life(rng: &mut Rng) {
             now += i64::from(rng.chance(0.3));
             let t = match rng.below(20) {
                 0 => now - rng.below(300) as i64,
-                // again at the time of the series' newest sample
+                // sends a sample with the same time as the series' newest sample
                 1..3 => model[i].newest_ms.unwrap_or(now),
                 _ => now,
             };
@@ -160,7 +160,7 @@ fn one_life(rng: &mut Rng) {
             series.sort_unstable();
             let expected: Vec<_> = refs.iter().zip(&model).filter(|(_, m)| !m.frozen.is_empty()).collect();
             assert_eq!(series, expected.into_iter().map(|(s, _)| *s).collect::<Vec<_>>());
-            // writes between two turns
+            // samples are written between the turns of the release
             while !head.release_some(&mut { 1 + rng.below(4) as usize }) {
                 let (i, v) = (rng.below(12) as usize, rng.below(3) as f64);
                 now += 1;

@@ -38,7 +38,7 @@ fn check(gained: &Gained<'_>, exact: &Exact, now_s: u32) {
     }
 }
 
-/// A few values are in many series, and many values in a few.
+/// Labels for which a few values occur in many series, while most values occur in few.
 fn labels(rng: &mut Rng, number: u64) -> Labels {
     let mut skewed = |most: u64| most / (1 + rng.below(most));
     let (metric, pod) = (format!("m{}", skewed(2_000)), format!("p{}", skewed(500)));

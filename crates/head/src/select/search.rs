@@ -9,7 +9,7 @@ const BATCH_BYTES: usize = 16 << 10;
 
 const BATCH_VALUES: usize = 1_000;
 
-/// Steps to compare or copy a value, besides one for each [`STEP_BYTES`].
+/// Comparing or copying a value takes this many steps, and one more for each [`STEP_BYTES`].
 pub(super) const TEST_STEPS: usize = 4;
 
 /// Comparing or copying this many bytes of a value takes one more step.
@@ -25,7 +25,8 @@ pub(super) struct Search<'f> {
     passing: bool,
     /// Matching pairs whose series are not in `union` yet.
     found: Vec<PairId>,
-    /// Sum of the numbers of series of the looked-up pairs. The filter with the lowest sum is applied first.
+    /// Total number of series of the pairs that were looked up. The filter with the lowest total is applied
+    /// first.
     pub(super) references: usize,
     /// Position of the next listed value, or number of the label's next pair.
     next: usize,

@@ -57,7 +57,7 @@ impl Walk {
     pub fn names(&mut self, head: &TenantHead, among: Among<'_>, mut take: impl FnMut(&str)) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         while self.name < pairs.ends().0 {
-            // numbers that no name has at present take a step, too
+            // every number takes a step, even if no name has this number at present
             if steps == 0 {
                 return false;
             }

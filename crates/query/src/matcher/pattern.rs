@@ -143,7 +143,7 @@ fn literal_head(pattern: &str) -> String {
         let literal = match c {
             '\\' => chars.next().filter(char::is_ascii_punctuation),
             '*' | '?' | '{' => {
-                out.pop(); // the character before the operator may be absent
+                out.pop(); // the operator may make the character before it optional
                 None
             }
             '.' | '+' | '(' | ')' | '[' | ']' | '}' | '^' | '$' | '|' => None,

@@ -19,8 +19,8 @@ const SYNTAX_BYTES_PER_BYTE: usize = 256;
 /// Memory of a Unicode class (`\pL`, 650 ranges) in the syntax tree.
 const CLASS_BYTES: usize = 32 << 10;
 
-/// Memory of the NFA simulation per state, without capture groups: an entry in each of two sets, and on a
-/// stack.
+/// Memory of the NFA simulation per state: an entry in each of its two sets, and one on its stack. The
+/// offsets of capture groups are not included.
 const STATE_BYTES: usize = 2 * 8 + 2 * 48;
 
 /// Maximum number of steps to find the capture groups of one value: half a second. The query cannot be
@@ -107,8 +107,8 @@ impl Program {
     }
 }
 
-/// Memory of the NFA simulation: the offsets of all groups for each state, twice, and the offsets of the
-/// match.
+/// Memory of the NFA simulation. Besides [`STATE_BYTES`], it holds the offsets of all groups twice for each
+/// state. The offsets of the match come on top.
 const fn simulation_bytes(states: usize, slots: usize) -> usize {
     let offsets = (states + 1) * slots * size_of::<usize>();
     2 * offsets + states * STATE_BYTES + 2 * slots * size_of::<usize>()

@@ -105,7 +105,8 @@ impl<'a> Evaluator<'a> {
             drop_names[group] |= row.drop_name;
             let room = &mut values[group];
             if room.capacity() - room.len() < row.values.len() {
-                // while the vector grows by half, its old and its new memory exist: 2.5 times the old
+                // charges twice the growth, because the old and the new memory exist at the same time while
+                // the vector grows
                 charge.add(2 * (room.len() / 2 + row.values.len()))?;
                 room.reserve_exact(room.len() / 2 + row.values.len());
             }

@@ -136,7 +136,8 @@ fn set_operation<'m>(
     Ok(out.matrix)
 }
 
-/// True for the steps at which a value can find a partner, or a fill value in its place.
+/// True for each step at which the operation can have results: both sides have a value or, if missing values
+/// are filled, at least one side does.
 fn active_steps(
     meter: &Meter<'_>,
     matching: &Matching,

@@ -73,8 +73,8 @@ impl Kahan {
     }
 }
 
-/// Mean as in Prometheus: a compensated sum, divided at the end. If the sum would overflow, values update the
-/// mean instead.
+/// Mean as in Prometheus: a compensated sum, divided at the end. When the sum would overflow, it is replaced
+/// by the mean, which is then updated with each value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mean {
     count: f64,

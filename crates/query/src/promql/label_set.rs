@@ -33,7 +33,7 @@ pub(super) fn without_name(labels: LabelsRef<'_>) -> Labels {
     keep(labels, |name| !is_metadata(name))
 }
 
-/// The labels with `changes`. An empty value removes a label.
+/// Returns the labels after the given changes. A change to the empty value removes the label.
 pub(super) fn with(labels: LabelsRef<'_>, changes: &[(&str, &str)]) -> Result<Labels, QueryError> {
     let mut builder = LabelsBuilder::new();
     for (name, value) in labels.iter() {

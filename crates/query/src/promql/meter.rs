@@ -6,7 +6,7 @@ use crate::usage::Usage;
 use model::LabelsRef;
 use std::cell::Cell;
 
-/// What a series in memory is charged, without its labels and values. The unit is a value of 16 bytes.
+/// Charge for a series in memory, without its labels and values. The unit is a value of 16 bytes.
 pub(super) const SERIES_VALUES: usize = 12;
 
 /// Size of a value: a timestamp and a number.

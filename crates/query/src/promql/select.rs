@@ -34,10 +34,10 @@ impl RowLabels for BucketLabels<'_, '_> {
     }
 }
 
-/// What a bucket and its end time are charged, in values of 16 bytes.
+/// Charge for a bucket and its end time, in values of 16 bytes.
 const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(16);
 
-/// What a key in a growing hash set is charged, in values of 16 bytes.
+/// Charge for a key in a growing hash set, in values of 16 bytes.
 const SEEN_VALUES: usize = 4;
 
 fn no_histograms(labels: LabelsRef<'_>) -> QueryError {

@@ -175,7 +175,8 @@ fn long_evaluations_check_the_interrupt() {
     check("sort(m_bucket)", 1, SERIES);
     check("sort_by_label(m_bucket, \"le\", \"job\")", 1, 8 * SERIES);
     check("m_bucket + on(job, le) m_bucket", 100, 4 * SERIES);
-    // checks in the loops over active steps, partners and pairs, and in the cleanup of groups
+    // the interrupt is checked in the loops over active steps, partners and pairs, and in the cleanup of
+    // groups
     check("m_bucket * on(job, le) group_left m_bucket", 100, 9 * SERIES);
     check("m_bucket or m_bucket", 100, 8 * SERIES);
     check("count by (job) (m_bucket)", 100, 2 * SERIES);
@@ -290,7 +291,7 @@ fn memory_of_keys_and_patterns_and_state_is_counted() {
     // the memory of a compiled pattern counts
     check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 2_000, false);
     check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 100_000, true);
-    // so does the state that a regression keeps for each sample
+    // the state that a regression keeps for each sample counts, too
     check("max_over_time(vector(1)[1s:1ms])", 6_000, true);
     check("deriv(vector(1)[1s:1ms])", 6_000, false);
 }

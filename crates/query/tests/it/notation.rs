@@ -62,7 +62,7 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
     value.map(|v| sign * v).ok_or_else(|| format!("bad number {text:?}"))
 }
 
-/// The labels at the beginning, and the rest.
+/// Parses the labels at the beginning of a line. Returns them with the rest of the line.
 fn labels(line: &str) -> Result<(Labels, &str), String> {
     let mut builder = LabelsBuilder::new();
     let name_len = line.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(line.len());
@@ -97,7 +97,7 @@ fn labels(line: &str) -> Result<(Labels, &str), String> {
     Ok((labels, rest.trim()))
 }
 
-/// The quoted text at the beginning, and the rest.
+/// Parses the quoted text at the beginning. Returns its value with the rest of the text.
 pub(crate) fn quoted(text: &str) -> Result<(String, &str), String> {
     let quote = text.chars().next().filter(|c| "\"'`".contains(*c));
     let quote = quote.ok_or_else(|| format!("expected a quoted text: {text:?}"))?;

@@ -8,7 +8,7 @@ pub(crate) enum Command {
     Clear,
     /// Loads series whose points are this number of milliseconds apart.
     Load(i64, Vec<(Labels, Vec<Point>)>),
-    /// Loads classic histograms, in Prometheus also as native histograms.
+    /// Loads classic histograms. Prometheus loads them as native histograms, too.
     LoadWithHistograms(i64, Vec<(Labels, Vec<Point>)>),
     Eval(Box<Eval>),
 }

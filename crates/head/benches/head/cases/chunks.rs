@@ -64,7 +64,7 @@ fn append_scrape(size: Size, shape: Shape) -> Prepared {
     let mut values: Vec<_> = (0..series as u64).map(|i| shapes::Values::new(shape, i)).collect();
     // after this number of scrapes, the chunks have grown and lie scattered in memory
     let prepared = 32;
-    // values of the measured scrapes: the runs use these eight in turn
+    // each run appends the values of one of these eight scrapes, in turn
     let mut columns = Vec::new();
     for scrape in 0..prepared + 8 {
         let column: Vec<f64> = values.iter_mut().map(shapes::Values::next).collect();

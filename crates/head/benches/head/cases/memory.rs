@@ -21,7 +21,8 @@ pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     });
     let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
     for scrape in 0..scrapes {
-        // computed here, because the freed memory of stored values would count as resident
+        // computes values only when needed, because a list of all values would count as resident memory even
+        // after it is freed
         let value = |s: &SeriesRef| Values::new(Shape::Mix, s.0.into()).nth(scrape);
         for refs in refs.chunks(fleet::METRICS) {
             let values: Vec<f64> = refs.iter().map(value).collect();

@@ -17,7 +17,7 @@ pub(crate) use memory::{build_fleet, build_tenants};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// The number in a case's name is divided by this one to get the size to measure, which is at least 16.
+    /// Divides the sizes in the cases' names. The size to measure is the quotient, but at least 16.
     pub(crate) scale_down: usize,
 }
 

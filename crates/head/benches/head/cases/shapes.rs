@@ -14,8 +14,8 @@ pub(crate) enum Shape {
     Constant,
     /// Random walk with all digits of a double.
     Walk,
-    /// A different shape for each series: two counters, a gauge with decimals and a value that rarely changes
-    /// take turns.
+    /// Of every four series, two are counters, one is a gauge with decimals, and one has a value that rarely
+    /// changes.
     Mix,
 }
 

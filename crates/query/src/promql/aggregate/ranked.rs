@@ -10,7 +10,7 @@ use crate::promql::matrix::Matrix;
 use crate::promql::row::{Row, RowName};
 use model::SeriesKey;
 
-/// As in Prometheus, a count (the `k` of `topk`) from here on overflows an `int64` and is refused.
+/// A count (the `k` of `topk`) of at least this size overflows an `int64`. It is refused, as in Prometheus.
 const INTEGER_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INTEGER_MIN: f64 = -9_223_372_036_854_775_808.0;
 
@@ -91,7 +91,7 @@ impl<'a> Evaluator<'a> {
             let group = groups.of(labels)?;
             let share = if ratio { share_of(labels.as_bytes()) } else { 0.0 };
             if heaps.len() <= group * count {
-                charge.add(count * size_of::<Heap>() / 4)?; // counted twice: the vector grows by doubling
+                charge.add(count * size_of::<Heap>() / 4)?; // twice the size: the vector grows by doubling
                 heaps.resize((group + 1) * count, Heap::default());
             }
             let name = names.len();

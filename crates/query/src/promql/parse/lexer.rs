@@ -42,7 +42,7 @@ impl Token<'_> {
         self.kind == Kind::Symbol && self.text == symbol
     }
 
-    /// True for this keyword, in any case.
+    /// True if the token is this word, in upper or lower case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }

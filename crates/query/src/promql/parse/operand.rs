@@ -28,7 +28,7 @@ pub(super) fn aggregate_op(name: &str) -> Option<AggregateOp> {
     })
 }
 
-/// True for a word that must be quoted as a metric name. `word` must be in lower case.
+/// True for a word that can be a metric name only in quotes. `word` must be in lower case.
 fn is_reserved(word: &str) -> bool {
     matches!(word, "bool" | "on" | "ignoring" | "group_left" | "group_right" | "atan2")
 }

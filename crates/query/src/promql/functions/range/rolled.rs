@@ -11,7 +11,8 @@ use crate::promql::meter::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 
-/// Statistics of each bucket that a function needs; `None` if it cannot be computed from buckets.
+/// Returns which statistics of each bucket are needed to compute a function. `None` if the function cannot be
+/// computed from buckets.
 pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Statistic]> {
     use Statistic as S;
     Some(match function {

@@ -85,10 +85,10 @@ impl Spec {
     }
 }
 
-/// Steps between checks of the interrupt, about 50 µs.
+/// The interrupt is checked each time that this many steps were taken, which is about every 50 µs.
 const CHECK_STEPS: usize = 4096;
 
-/// The samples `lo..hi` of one step, of which there is at least one.
+/// The samples `lo..hi` of a series, which are those in the window of one step. There is at least one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) step: usize,

@@ -44,7 +44,7 @@ impl Level {
 struct Scan<'t> {
     text: &'t str,
     at: usize,
-    /// What was copied of the text so far, up to the offset `copied`, with its strings replaced.
+    /// The text before the offset `copied`, with its strings replaced.
     out: Checked,
     copied: usize,
     levels: Vec<Level>,
