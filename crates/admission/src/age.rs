@@ -41,7 +41,7 @@ impl Window {
     }
 
     /// Why a sample outside of the window is refused, and whether a retry may succeed after the
-    /// clock is corrected. That can only be true if the clock is in `doubt`.
+    /// clock is corrected. A retry can succeed only if the clock is in `doubt`.
     pub fn reason(&self, timestamp_ms: i64, doubt: Option<Doubt>) -> (&'static str, bool) {
         match timestamp_ms {
             ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),

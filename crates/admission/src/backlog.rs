@@ -38,7 +38,8 @@ pub struct Waiting {
 }
 
 impl Backlog {
-    /// Records that `series` new series of a request were left out. `last` is the key of the last of them.
+    /// Must be called when new series of a request were left out. `series` is their number, and `last` is the
+    /// key of the last one.
     pub fn left_out(&mut self, last: SeriesKey, series: u64, now: Instant) {
         self.requests.retain(|request| request.is_expected(now));
         if let Some(known) = self.requests.iter_mut().find(|request| request.last == last) {
@@ -48,7 +49,7 @@ impl Backlog {
         }
     }
 
-    /// Records that all new series of a request were created. `last` is the key of the last of them.
+    /// Must be called when all new series of a request were created. `last` is the key of the last one.
     pub fn created(&mut self, last: SeriesKey) {
         self.requests.retain(|request| request.last != last);
     }

@@ -78,7 +78,7 @@ impl Shortage {
         postponed.iter().copied().filter(|what| !(lasts && what.is_of_series())).min()
     }
 
-    /// Records that there was no room, and returns how long the shortage has lasted.
+    /// Must be called when there was no room. Returns how long the shortage has lasted.
     fn met(&mut self, now: Instant) -> Duration {
         let lasting = self.met.filter(|(_, last)| now.saturating_duration_since(*last) < CALM);
         let since = lasting.map_or(now, |(since, _)| since);

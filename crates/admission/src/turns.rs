@@ -24,7 +24,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// True if no waiting tenant has got less work than this one.
+    /// True if this tenant is among those for which the least work was done.
     pub fn is_next(&self, tenant: &TenantId) -> bool {
         !self.ahead.contains_key(tenant)
     }

@@ -44,7 +44,7 @@ pub enum WriteRefusal {
     )]
     Blocked {
         tenant: TenantId,
-        /// At this fill level of the head, the writes of such tenants are refused.
+        /// Fill level of the head at which the writes of this tenant are refused.
         percent: u64,
     },
     #[error(
@@ -53,7 +53,7 @@ pub enum WriteRefusal {
     )]
     TenantShare {
         tenant: TenantId,
-        /// At this fill level of the head, the writes of such tenants are refused.
+        /// Fill level of the head at which writes of tenants above their share are refused.
         percent: u64,
         share_mib: u64,
     },
@@ -111,7 +111,7 @@ pub enum WriteRefusal {
     )]
     ShareOfRequests {
         tenant: TenantId,
-        /// How many of these requests are from this tenant.
+        /// Number of write requests of the tenant that are in progress.
         inside: usize,
         /// Limit on the write requests in progress, for all tenants together.
         limit: usize,
@@ -123,9 +123,9 @@ pub enum WriteRefusal {
     )]
     ShareOfCreating {
         tenant: TenantId,
-        /// How many of these requests are from this tenant.
+        /// Number of requests of the tenant that are waiting.
         inside: usize,
-        /// Limit on such requests of all tenants together.
+        /// Limit on the waiting requests of all tenants together.
         limit: usize,
     },
     #[error(
@@ -133,7 +133,7 @@ pub enum WriteRefusal {
          inflight (setting creating_requests)"
     )]
     CreatingRequests {
-        /// How many such requests may wait.
+        /// Limit on the waiting requests of all tenants together.
         limit: usize,
     },
     /// The thread that owns a partition cannot keep up.

@@ -153,7 +153,7 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Kafka: `DeleteRecords` up to the beginning of a dictionary, in a topic without retention.
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
 
-    /// Counts for metrics. Most of them start at zero when the journal is opened.
+    /// Counters that are exported as metrics. Most of them start at zero when the journal is opened.
     ///
     /// Kafka: bytes from `DescribeLogDirs`.
     fn stats(&self) -> JournalStats;

@@ -44,7 +44,7 @@ pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String
     Ok(())
 }
 
-/// Counts how many rows have each sample, in all live files.
+/// Counts for each sample the rows in which it is stored, over all live files.
 pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, String> {
     let mut all = BTreeMap::new();
     for (tenant, id) in fleet.tenants.iter().enumerate() {

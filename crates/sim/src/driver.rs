@@ -31,7 +31,7 @@ use stdx::rng::{Rng, mix};
 /// Each run starts at this time, on a day in 2026.
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
-/// When the sealer does not complete its turn, it does at most this many steps.
+/// Limit on the steps that the sealer does in a turn that it does not complete.
 const SEAL_STEPS_MAX: u64 = 12;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct Driver {
     /// How many times the limit on the head was doubled, because the replay would otherwise have waited
     /// forever.
     more_memory: u32,
-    /// When the clock became wrong, by the monotonic clock. `None` if it is right.
+    /// Monotonic time at which the wall clock became wrong. `None` while it is right.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     import: Option<Import>,

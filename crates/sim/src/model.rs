@@ -37,8 +37,8 @@ pub struct Model {
     refusals: Refusals,
     acknowledged: Found,
     sent: BTreeMap<Key, Vec<u64>>,
-    /// How many rows may have each sample: one for each time it was sent, and one more for each loss of durable
-    /// data, after which a journal may replay it.
+    /// Limit on the rows in which each sample is stored: one for each time it was sent, and one more for each
+    /// loss of durable data, because an old journal may then replay the sample.
     times: BTreeMap<Key, usize>,
     /// Shares that were refused or got no answer. They may have been stored nevertheless.
     undecided: Vec<Share>,
@@ -55,7 +55,7 @@ pub struct Model {
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
-/// The samples that were acknowledged when a delete began, and how often each of them was.
+/// The samples that were acknowledged when a delete began, and how many times each was acknowledged.
 #[derive(Debug)]
 pub struct Begun(BTreeMap<Key, u64>);
 

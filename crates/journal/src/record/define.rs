@@ -197,8 +197,8 @@ impl Symbols {
         &self.text[span(&self.ends, symbol)]
     }
 
-    /// Writes the number that stands for a text, plus `base`. A new text is added to the table. Returns the
-    /// symbol.
+    /// Writes the number by which a series refers to a text, increased by `base`. A new text is added to the
+    /// table. Returns the symbol of the text.
     fn put(&mut self, text: &str, base: u64, out: &mut Vec<u8>) -> u32 {
         let Self { text: texts, ends, table, hasher } = self;
         let next = ends.len() as u32;

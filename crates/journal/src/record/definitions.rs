@@ -181,8 +181,8 @@ impl Definitions {
         Ok(())
     }
 
-    /// Checks the order of the labels, the metric name and the size. If two adjacent labels are those of the
-    /// previous series, their order was checked before.
+    /// Checks the order of the labels, the metric name and the size. Two adjacent labels that the previous
+    /// series also has are not compared again, because their order was checked there.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;
