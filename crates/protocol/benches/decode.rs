@@ -1,4 +1,5 @@
-//! Benchmarks decoding: time per sample, with the requests of a scraped fleet.
+//! Measures how long decoding takes per sample, with requests as a Prometheus sends them when it scrapes many
+//! pods.
 //!
 //! ```text
 //!   cargo bench -p protocol                            everything, a table

@@ -27,8 +27,8 @@ const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
 /// The limit on how many characters of an unreadable word are quoted in an error message.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// An encoded label consists of its two texts, three tags and three lengths. This is the largest size of the
-/// tags and lengths.
+/// Largest number of bytes that an encoded label takes in addition to its name and value. These are three
+/// tags of one byte each, and three lengths of up to five bytes each.
 const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
 
 #[derive(Debug)]

@@ -43,7 +43,8 @@ pub(crate) enum WireType {
     Len,
 }
 
-/// The number before each field, `field number << 3 | wire type`. A `Tag` was checked to be valid.
+/// The number before each field, `field number << 3 | wire type`. Tags are checked when they are read, so
+/// their field number and wire type are valid.
 pub(crate) type Tag = u32;
 
 pub(crate) const fn tag(field: u32, wire: WireType) -> Tag {

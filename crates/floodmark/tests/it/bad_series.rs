@@ -66,7 +66,7 @@ fn bodies_beyond_the_limit_are_refused_before_they_are_read() {
     connection.send_bytes(head.as_bytes()).unwrap();
     connection.reply().unwrap().expect(413, &[&(limit + 1).to_string(), &limit.to_string()]);
     works(&server);
-    // with chunks, the server notices the limit only while it reads
+    // a chunked body does not declare its length, so the server reads it until it exceeds the limit
     let mut connection = Connection::open(server.address).unwrap();
     let head = Request::write(&[]).header("Transfer-Encoding", "chunked").head();
     connection.send_bytes(head.as_bytes()).unwrap();

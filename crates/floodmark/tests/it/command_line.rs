@@ -148,7 +148,7 @@ aws_secret_access_key = "hunter2"
 retention = "never"
 "#;
     let print = |more: &[&str]| {
-        // these defaults depend on the machine, so they are set
+        // the defaults of these settings depend on the machine, so the test uses fixed values instead
         let machine = [
             "--partitions",
             "2",

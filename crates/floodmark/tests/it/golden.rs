@@ -57,7 +57,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         let data = unpack(&folder, dir.path());
         let mut server = open(&data);
         verify(&server, &folder);
-        // reads an hour of the day before from the rollup
+        // a query of one hour on the day before must be answered from the rollup
         server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["\"failures\":0"]);
         let params = [
             ("query", "sum(count_over_time(metric_1[1h]))"),

@@ -5,8 +5,8 @@ use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// The longest time until an answer may arrive. The server waits 10 s for a head and 3 s for a body, and the
-/// rest is slack for a busy machine.
+/// How long the server may take to answer or to close the connection. It waits 10 s for a head and 3 s for a
+/// body, and the rest is slack for a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Sends `bytes`, and then one more byte per second until the server answers or closes the connection.
@@ -75,7 +75,8 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
     server.wait_until_zero("floodmark_write_inflight_bytes");
 }
 
-/// Here, a body may take minutes, so the server must close slow connections when other clients need them.
+/// The settings allow a body to take minutes, so the server must close slow connections when other clients
+/// need them.
 #[test]
 fn requests_that_do_not_come_to_an_end_leave_connections_to_others() {
     const CONNECTIONS: usize = 16;

@@ -21,7 +21,8 @@ const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 /// Noon on 2026-11-20, in UTC.
 const START_MS: i64 = 1_795_176_000_000;
 
-/// For each series, the samples by time, with values as bits.
+/// The samples of each series: the outer map is from the labels as text, the inner map from a sample's time
+/// to the bits of its value.
 pub(crate) type Content = BTreeMap<String, BTreeMap<i64, u64>>;
 
 pub(crate) fn run(args: &[&str]) -> Output {

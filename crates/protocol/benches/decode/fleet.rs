@@ -11,7 +11,7 @@ const START_MS: i64 = 1_795_276_800_000;
 pub(crate) struct Fleet {
     pub(crate) v1: Vec<Vec<u8>>,
     pub(crate) v2: Vec<Vec<u8>>,
-    /// Remote write 2.0 bodies with metadata on each series, as from Prometheus.
+    /// Remote write 2.0 bodies that have metadata with each series, as Prometheus sends it.
     pub(crate) v2_metadata: Vec<Vec<u8>>,
     pub(crate) labels: Vec<Labels>,
 }

@@ -28,7 +28,7 @@ const SYMBOLS_STEP: u32 = 32;
 /// Limit on the number of symbols, which bounds the memory for their positions: 8 bytes for every 32 symbols.
 const SYMBOLS_MAX: u32 = 1 << 28;
 
-/// Limit on the memory for cached symbols. Each counts as its text and another 80 bytes.
+/// Limit on the memory for cached symbols. For each symbol, the length of its text plus 80 bytes are counted.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
 /// Limit on the length of a series' entry. A chunk takes about 10 bytes, so a year with one sample per second
@@ -62,8 +62,8 @@ pub struct Index<R> {
     walk: Window<R>,
     symbols: Symbols<R>,
     unit: u64,
-    /// Where the next series starts. `end` is where the last series ends, and `begin` where the first one
-    /// starts.
+    /// The position in the file where the next series starts. The section with all series lies between
+    /// `begin` and `end`.
     at: u64,
     end: u64,
     begin: u64,
@@ -266,7 +266,7 @@ struct Symbols<R> {
 }
 
 impl<R: ReadAt> Symbols<R> {
-    /// Reads the whole symbol table once, to check it and to note positions.
+    /// Reads the whole symbol table once, to check it and to remember where every 32nd symbol is.
     fn open(source: R, at: u64, file_end: u64, version: u8, walk: &mut Window<R>) -> Result<Self, TsdbError> {
         let mut symbols = Self {
             window: Window::new(source, FILE, SEARCH_BYTES),

@@ -115,7 +115,8 @@ fn every_truncation_of_a_message() {
 
 #[test]
 fn a_field_of_ours_with_another_type() {
-    // the field has the right number but holds a varint: in the request, in a series and in a sample
+    // a known field of the request, of a series or of a sample is a varint, which is the wrong wire type for
+    // it
     for message in [&b"\x08\x01"[..], b"\x0a\x02\x10\x01", b"\x0a\x04\x12\x02\x08\x01"] {
         let error = decode(Version::V1, &pack(message)).unwrap_err();
         assert!(matches!(error, DecodeError::Wire(WireError { fault: Fault::Mismatch, .. })), "{error}");
@@ -389,7 +390,7 @@ fn symbol_tables() {
     // a reference is split over two fields
     let message = [symbols.clone(), b"\x2a\x06\x0a\x01\x81\x0a\x01\x01".to_vec()].concat();
     assert_eq!(decode(Version::V2, &pack(&message)).unwrap_err().kind(), ErrorKind::Invalid);
-    // first, the first symbol is not the empty string; then there are no symbols at all
+    // a symbol table that does not start with the empty string, then a request without symbols
     let error = decode(Version::V2, &pack(&symbols[2..])).unwrap_err();
     assert_eq!(error.to_string(), "the first symbol has 8 bytes, it must be the empty string");
     let batch = decode(Version::V2, &pack(&series)).unwrap();

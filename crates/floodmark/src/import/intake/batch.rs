@@ -1,5 +1,5 @@
-//! Sorts samples that do not fit into memory. A batch at a time is sorted in memory and written to a
-//! temporary file as a sorted run, and the runs are merged at the end.
+//! Sorts samples that do not fit into memory. Each batch is sorted in memory and written to temporary files
+//! as sorted runs. At the end, the runs are merged.
 
 use super::super::scratch::Scratch;
 use super::{Finished, LIMITS, ROW_SAMPLES_MAX};

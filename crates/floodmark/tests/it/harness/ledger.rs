@@ -178,9 +178,9 @@ impl Writer {
         }
     }
 
-    /// Reads while the writer is writing. Each series must consist of the first requests that were sent, and
-    /// must not be shorter than before. Returns how many requests were found for each series, to be passed as
-    /// `before` next time.
+    /// Reads the stored samples while the writer is writing. Each series must have exactly the samples of the
+    /// writer's first N requests, where N must not have decreased since the previous call. Returns N for each
+    /// series, to be passed as `before` next time.
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);

@@ -23,8 +23,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Creates a client that trusts `authorities`. Its own certificate is the file `NAME.pem` of the last
-    /// authority, where `certificate` is the name.
+    /// Creates a client that trusts `authorities`. If `certificate` is a name, the client's own certificate
+    /// is the file with this name and `.pem` in the directory of the last authority.
     pub(crate) fn new(authorities: &[&Authority], certificate: Option<&str>) -> Self {
         Self::with(authorities, certificate, DEFAULT_VERSIONS, b"http/1.1")
     }
