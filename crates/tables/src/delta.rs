@@ -83,8 +83,8 @@ pub struct StagedBlock {
     pub after: Option<u64>,
     /// Floodmark of the source after this block.
     pub upto: u64,
-    /// A block that is too large for one commit is committed in passes, a range of days each. This is the last day of
-    /// the pass, or `None` in the last or only pass.
+    /// A block that is too large for one commit is committed in passes, each for a range of days. This is the last day
+    /// of the pass, or `None` in the last or only pass.
     pub through: Option<Date>,
     /// Empty if all samples were duplicates.
     pub files: Vec<StagedFile>,

@@ -1,4 +1,4 @@
-//! Places at which a test can end upkeep, as if the process had died there. They cost nothing outside of this crate's
+//! A test can end upkeep at these places, as if the process had died there. They cost nothing outside of this crate's
 //! tests.
 
 use crate::error::TableError;

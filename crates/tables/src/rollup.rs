@@ -47,7 +47,7 @@ use std::collections::BTreeMap;
 pub use deletes::{applied_deletes, apply_deletes};
 pub use run::{Rolled, RollupLimits, run};
 
-/// Version of the format of rollups. Rollups that say no version have version 0.
+/// Version of the format of rollups. Rollups that do not state a version have version 0.
 const FORMAT: u64 = 3;
 
 /// The previous version, which does not record omitted series.

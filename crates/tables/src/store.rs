@@ -95,7 +95,7 @@ fn parse(url: &str) -> Result<Url, TableError> {
 }
 
 impl Location {
-    /// The folder at `file:///...`, `s3://bucket/...`, `gs://...` or `az://...`, with `options` as in the crate
+    /// Opens the folder at `file:///...`, `s3://bucket/...`, `gs://...` or `az://...`, with `options` as in the crate
     /// `object_store` (`aws_endpoint`, ...).
     pub fn open(
         url: &str,

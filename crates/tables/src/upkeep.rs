@@ -71,7 +71,7 @@ pub enum Step {
     /// Removes files whose samples are all deleted.
     DropDeleted,
     Compact(Job),
-    /// Rewrites a file without its deleted rows, if any.
+    /// If a file has deleted rows, rewrites the file without them.
     Purge(Job),
     /// Removes tombstones applied to every file.
     EndDeletes,

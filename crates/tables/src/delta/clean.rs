@@ -23,9 +23,9 @@ pub struct Cleaned {
 }
 
 impl Table {
-    /// Deletes old log files. Of the checkpoints up to version `upto`, the last two are kept, with all log files after
-    /// the earlier of them, and all files written at `before_ms` or later (store's clock). No running read may need a
-    /// version before `upto`. The oldest files go first, so that a crash leaves no gap.
+    /// Deletes old log files. The last two checkpoints up to version `upto` are kept, and all log files after the
+    /// earlier of the two. Files written at `before_ms` or later, by the store's clock, are kept too. No running read
+    /// may need a version before `upto`. The oldest files go first, so that a crash leaves no gap.
     pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();

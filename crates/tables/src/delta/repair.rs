@@ -1,4 +1,5 @@
-//! Repairs a log with all its entries. Checkpoints and the hint only save work, so damaged ones can be put aside.
+//! Repairs a log that still has all the entries it needs. Checkpoints and the hint only save work, so damaged ones can
+//! be put aside.
 //!
 //! ```text
 //!   entries      0  1  2 … 20  21 …  40  41  42          needed: those after the last sound checkpoint

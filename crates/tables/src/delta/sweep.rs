@@ -20,7 +20,7 @@
 //! An entry is put only if its version is new.
 //!
 //! - If SWEPT is at most s, each sweep that listed the file has its entry after n + 1, and finds the file live.
-//! - If the lease is there, a sweep with its entry up to n kept the files, and a later sweep finds them live.
+//! - If the lease is there, a sweep whose entry is at most n kept the files, and a later sweep finds them live.
 
 use super::lease::{LEASE_MS, Leases, OWN_FOLDER};
 use super::pending_deletes::is_list;

@@ -216,7 +216,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// First and last sample of the row, wanted or not.
+    /// Time range from the first to the last sample of the row, even if these are not wanted.
     pub(crate) fn span(&self) -> TimeRange {
         match &self.state {
             State::Open(cursor, _) => cursor.span(),

@@ -25,7 +25,7 @@ pub(crate) type Damage = &'static str;
 
 pub(crate) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
 
-/// Takes a string of bytes off the front, which is preceded by its length in four bytes.
+/// Takes a string of bytes off the front of `bytes`. The string is preceded by its length as four bytes.
 pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;

@@ -398,7 +398,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// First and last sample of the row, wanted or not.
+    /// Time range from the first to the last sample of the row, even if these are not wanted.
     pub fn span(&self) -> TimeRange {
         match &self.part {
             Part::None => panic!("BUG: the cursor is not on a row"),

@@ -94,7 +94,7 @@ struct Chain {
 #[derive(Debug)]
 pub(super) struct Foreign {
     window_bytes: usize,
-    /// Series to begin with; `None` for the file's first.
+    /// The series with which to begin, or `None` to begin with the first series of the file.
     from: Option<InTables>,
     /// Series that the last pass over the key columns kept, and whose rows were not read yet.
     series: BTreeMap<InTables, Series>,

@@ -175,7 +175,7 @@ impl RowGroupIndex {
         select.takes_all_series() && self.all_overlap(select.range)
     }
 
-    /// Passes the label names of the selected rows to `each`, once.
+    /// Calls `each` once for each label name of the selected rows.
     pub(super) fn label_names(&self, select: &Select, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         if self.takes_all(select) {
             self.names.iter().for_each(|name| each(&name.text));

@@ -46,10 +46,10 @@ impl Pace {
     /// The stop condition is checked after values of this many bytes in total.
     const BYTES: usize = 1024;
 
-    /// A row, or a value besides its length, counts as this many bytes.
+    /// A row counts as this many bytes. A value counts as this many bytes more than its length.
     const ONE: usize = 16;
 
-    /// Call before each row (with `bytes` of 0) or value.
+    /// Call this before each row, with 0 as `bytes`, or before each value, with its length.
     pub(super) fn check(&mut self, stop: &Stop, bytes: usize) -> Result<(), TableError> {
         self.done += Self::ONE + bytes;
         if self.done < Self::BYTES {

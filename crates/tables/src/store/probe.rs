@@ -19,7 +19,8 @@ const NAME: &str = "_floodmark=probe";
 const FORMER_NAME: &str = "_floodmark.probe";
 
 impl Location {
-    /// Fails with [`TableError::NotExclusive`] if the store overwrites objects. Repeated until it succeeds once.
+    /// Fails with [`TableError::NotExclusive`] if the store overwrites objects. Each call checks the store until a
+    /// check has succeeded once.
     pub(crate) fn check_exclusive(&self) -> Result<(), TableError> {
         if self.is_exclusive.load(Ordering::Relaxed) { Ok(()) } else { self.wait(self.probe()) }
     }

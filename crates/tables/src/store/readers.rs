@@ -1,6 +1,7 @@
-//! Table versions being read in this process, whose files are not swept.
+//! Tracks which table versions are being read in this process, so that their files are not swept.
 //!
-//! A list of live files registers its version while the list exists: an export may read for hours.
+//! A list of live files keeps its version registered for as long as the list exists, because an export may read for
+//! hours.
 
 use object_store::path::Path;
 use std::collections::{BTreeMap, HashMap};

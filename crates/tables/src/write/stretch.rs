@@ -1,4 +1,4 @@
-//! Stretches of series, a table's input, and their rows.
+//! Divides stretches of series, which are a table's input, into rows.
 //!
 //! A stretch is one series' samples over a period. A row is the part of a stretch on one day with values of one form:
 //! decimal, or floats.
