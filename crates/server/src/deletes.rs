@@ -35,8 +35,8 @@ pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete)
     release(node, &tenant).await
 }
 
-/// Waits until no head has samples of the tenant that are also in its table. If a deleted sample were still in a
-/// head, sending it again would be taken for a duplicate, and it would be discarded.
+/// Waits until no head has samples of the tenant that are also in its table. If a deleted sample were still in a head
+/// and were sent again, it would be discarded as a duplicate.
 async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let is_frozen = |partition: &PartitionShared| {
         partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)

@@ -69,10 +69,11 @@ const GROUP_QUANTUM: u32 = 10_000;
 /// of one in-order sample.
 const SUBMISSION_COST_MIN: usize = 100;
 
-/// Series created between two groups. Creating them takes about a quarter of a millisecond.
+/// Number of series that are created between two groups, which takes about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
-/// In one turn, a tenant gets at most this many new series, and so does a single submission.
+/// At most this many series of a submission are created at a time. In each round of the queue, a tenant of weight 1
+/// gets about this many.
 const CREATE_SHARE: usize = 32;
 
 /// The creation of series slows down if samples of known series were admitted this recently. After each slice, it
@@ -352,8 +353,8 @@ impl Owner {
         self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
     }
 
-    /// Refuses new series of metrics at the tenant's limit on series per metric. Returns how many of the next `wanted`
-    /// series may be created.
+    /// Refuses new series whose metric has reached the tenant's limit on series per metric. Returns how many of the
+    /// next `wanted` series may be created.
     fn refuse_beyond_metric_limit(&self, submission: &mut Submission, wanted: usize) -> usize {
         let Some(limit) = self.context.overrides.current().of(&submission.tenant).limits.series_per_metric
         else {

@@ -117,7 +117,8 @@ impl SeriesSet for HeadSet<'_> {
                     SeriesSamples::Histograms(samples) => make_room(samples, most),
                 }
                 head.read_any(series, self.range, samples);
-                // checked while the head is locked: if the pin is valid now, all pinned samples were still there
+                // sealed samples stay in the head while the pin is valid, so nothing is missing if it is valid now,
+                // after reading, with the head still locked
                 if self.pin.is_expired() {
                     return Err(union::expired());
                 }
@@ -204,8 +205,8 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// Does one turn while the head is locked. Returns true if `turn` did, or if the tenant has no series in this
-    /// partition.
+    /// Calls `turn` with the locked head, and returns its result: true if the work on this partition is done. Also
+    /// returns true if the tenant has no series in this partition.
     pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Canceled> {
         if self.canceled.is_set() {
             return Err(Canceled);

@@ -139,7 +139,7 @@ impl Lake {
         })
     }
 
-    /// Fails if the store cannot write a file on condition that it does not exist yet, because commits could then
+    /// Fails if the store does not support creating a file only if it does not exist yet, because commits could then
     /// overwrite each other. If the store does not answer, the check is repeated before the first commit.
     pub(crate) fn check_store(&self) -> Result<(), LakeError> {
         Ok(self.tables.check_store()?)

@@ -47,7 +47,8 @@ const EVERY: Duration = Duration::from_secs(20);
 /// the table.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// One check of a table makes at most this many plans. Each is made after the steps of the one before are done.
+/// One check of a table makes at most this many plans. The next plan is made once the steps of the previous plan are
+/// done.
 const PASSES_MAX: usize = 64;
 
 const OPENED_AT_START_MAX: usize = 64;
@@ -123,7 +124,7 @@ type Key = (TenantId, TenantTable);
 #[derive(Debug, Default)]
 struct TableState {
     upkeep: tables::upkeep::Upkeep,
-    /// If upkeep of this table fails, when it began to fail.
+    /// When upkeep of this table began to fail; `None` if the latest attempt succeeded.
     failing: Option<Instant>,
     rolled: RolledDays,
     /// Number of deletes that are not yet applied to all files.

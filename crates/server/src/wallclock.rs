@@ -36,8 +36,8 @@ pub(crate) struct WallClock {
     /// Since the start, this much time must pass before any clock is trusted.
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
-    /// How far the timestamp of any sample was ahead of the monotonic clock at most; [`UNHEARD`] before the first
-    /// sample.
+    /// The largest difference between the timestamp of a sample and the monotonic clock when the sample arrived;
+    /// [`UNHEARD`] before the first sample.
     sender_lead_ms: AtomicI64,
     memory: Memory,
     /// When the trusted time was last saved, by the monotonic clock.

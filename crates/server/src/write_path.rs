@@ -35,8 +35,8 @@ use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
 
-/// Refusal of a whole request or of parts of it. [`Refusal::kind`] says whether the sender should retry. If it does,
-/// samples that are already stored are not stored twice.
+/// Refusal of a whole request or of parts of it. [`Refusal::kind`] says whether the sender should retry. Samples that
+/// were stored before the retry are not stored twice.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{refusal}")]
 pub(crate) struct Unwritten {
@@ -132,7 +132,8 @@ pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(),
     Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
 
-/// Decodes a request and looks up its series. If `thread` holds a permit, this happens on a blocking thread.
+/// Decodes a request and looks up its series. This is done on a blocking thread if the caller passes a permit for it in
+/// `thread`.
 async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
@@ -160,7 +161,7 @@ struct Resolved {
     began: Instant,
 }
 
-/// Submits its share to each partition's owner, and waits until all shares are durable.
+/// Submits each partition's share of the request to the partition's owner, and waits until all shares are durable.
 async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Unwritten> {
     let _passing = context.traffic.enter();
     let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;

@@ -58,8 +58,9 @@ impl Evicting {
         self.time_share.suspend(now);
     }
 
-    /// Decides which series count as idle, at the start of an eviction. If a deleted tenant waits, the eviction is
-    /// for this tenant; otherwise it is for all tenants and `all` decides.
+    /// Returns which series count as idle. This is decided when an eviction begins, and holds until its end. If a
+    /// deleted tenant is waiting, the eviction is for this tenant only; otherwise it is for all tenants, and `all`
+    /// decides.
     fn idle(&mut self, all: impl FnOnce() -> Idle) -> Idle {
         *self.idle.get_or_insert_with(|| {
             self.deleted = self.waiting.pop_front();
@@ -89,8 +90,9 @@ impl Owner {
         });
         let deleted = self.evicting.deleted.as_ref().map(|request| request.tenant.clone());
         let is_meant = |tenant: &TenantId| deleted.as_ref().is_none_or(|deleted| deleted == tenant);
-        // A closed tenant's metadata and exemplars are not replayed when the tenant opens, so its series stay. If the
-        // head is full, these series are evicted, because samples need the memory.
+        // When a closed tenant opens, replay does not restore its metadata and exemplars, so these must stay in the
+        // head together with their series. Only if the head is full are the series evicted, because samples need the
+        // memory.
         let context = Arc::clone(&self.context);
         let is_open = |tenant: &TenantId| is_meant(tenant) && !context.lake.closed.contains(tenant);
         let is_full = context.heads.is_filled_to(watermarks::EVICT_ALL);

@@ -35,7 +35,7 @@ pub(crate) struct Relocate {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Relocated {
-    /// All samples of the tenants in records below this offset are frozen.
+    /// Every sample of the relocated tenants is frozen if it is in a record below this offset.
     pub(crate) upto: Offset,
     /// Offset at which the copy starts; `None` if not all samples were copied.
     pub(crate) from: Option<Offset>,

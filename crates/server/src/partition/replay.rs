@@ -88,8 +88,8 @@ impl Owner {
         Ok(replay)
     }
 
-    /// Called before each record. Surveys the dictionary if the record is the first of a new one. Permits freezing as
-    /// soon as no table has samples of this record or of later ones.
+    /// Called before each record. If the record is the first of a new dictionary, surveys this dictionary. Also sets
+    /// `can_freeze` once it is certain that no table has samples of this record or of later ones.
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
@@ -147,8 +147,8 @@ impl Owner {
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
             let sealed = self.is_sealed(marks, tenant, entry.offset);
-            // Once freezing is permitted, dictionaries are not surveyed. All definitions of a closed tenant then
-            // become series, because exemplars may need them.
+            // Once the head can be frozen, dictionaries are no longer surveyed, so it is unknown which definitions the
+            // exemplars of a closed tenant need. All definitions of the tenant then become series.
             let is_sealed = match sealed {
                 Sealed::All => true,
                 Sealed::Later => !replay.can_freeze,

@@ -14,7 +14,8 @@ use std::time::Instant;
 /// journal is to be emptied.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// Definitions of at most this size may be written again at any freeze.
+/// When a dictionary ends, series in memory must be defined again in the next one. If these definitions take at most
+/// this many bytes, their cost is ignored.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
 /// Metadata and exemplars that are carried over to a new dictionary are synced each time this many bytes were

@@ -192,8 +192,8 @@ impl Submission {
         }
     }
 
-    /// Checks the next `most` new series, and refuses those whose metric already has `limit` series. `count` returns
-    /// the number of series of a metric. Returns how many of the series that come next may be created.
+    /// Checks new series until `most` of them may be created, and refuses those whose metric already has `limit`
+    /// series. `count` returns the number of series of a metric. Returns how many of the next series may be created.
     pub(crate) fn refuse_beyond_metric_limit(
         &mut self,
         most: usize,

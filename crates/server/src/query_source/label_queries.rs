@@ -222,8 +222,8 @@ impl LabelQueries<'_> {
     ) -> Result<Vec<String>, Refusal> {
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
-            // a series has one value of a label but many names, so only walks over names check the time range
-            // beforehand
+            // a walk over label names meets a series once for each of its labels, so the time range of the series is
+            // checked beforehand; a walk over the values of one label meets a series only once
             let series = match (turns.select_any(request.selectors)?, sealed) {
                 (None, LabelScan::Values(_)) => None,
                 (selected, _) => in_range(&turns, selected, request.range)?,
@@ -247,8 +247,8 @@ impl LabelQueries<'_> {
     }
 
     fn found(&self, request: &LabelRequest<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
-        // If results are limited, at most half of the strings are copied when some are dropped. Then the strings may
-        // take 2/3 of the memory, because the copy takes at most 1/3.
+        // If there is a limit on results, strings beyond the limit are dropped by copying the others, which are at most
+        // half of all strings. The strings may then take 2/3 of the memory, which leaves 1/3 for the copy.
         let parts = if request.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
         Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: request.limit }

@@ -344,7 +344,8 @@ impl UnionSet<'_> {
                 head.read(series, self.range, &mut self.fresh);
             }
         }
-        // checked while the head is locked: if the pin is valid now, all pinned samples were still there
+        // sealed samples stay in the head while the pin is valid, so nothing is missing if it is valid now, after
+        // reading, with the head still locked
         if pin.is_expired() {
             return Err(expired());
         }

@@ -25,7 +25,7 @@ use tables::METRICS;
 
 const NAME: &str = "floodmarks.json";
 
-/// A file of this extension and size reserves disk space for the next write.
+/// A file with this extension and size reserves disk space for the next write.
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
@@ -194,8 +194,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Also writes the mark that will hold once a journal has its next name. The mark that counts at the next start
-    /// is the one with the name that the journal has then.
+    /// Writes the file with an additional mark, for the name that a journal is about to get. If the process dies during
+    /// the rename, the next start uses the mark whose name matches the journal's.
     pub(crate) fn announce(&self, table: &str, mark: Mark) -> io::Result<()> {
         let mut tables = self.tables.clone();
         tables.entry(table.into()).or_default().push(mark);

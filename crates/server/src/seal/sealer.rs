@@ -136,7 +136,8 @@ impl<O: Owners> Sealer<O> {
     pub(crate) fn step(&mut self) -> Result<bool, Stopping> {
         if self.sealing.is_idle() && !self.sealing.is_stopped() {
             self.sealing.handle(&self.view(), Event::Tick);
-            // must be published before a freeze, after which only the rounds know when the frozen samples arrived
+            // published before the turn's commands: after a freeze, partitions no longer report when the frozen samples
+            // arrived
             self.publish();
         }
         if let Some(command) = self.sealing.poll() {

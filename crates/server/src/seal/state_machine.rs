@@ -261,12 +261,13 @@ impl Sealing {
         self.relocate_from(view, 0);
     }
 
-    /// Answers the flushes for which the round has done what they wait for: its commit or, for flushes of one tenant,
-    /// its release. `is_released` says that the round has released its samples.
+    /// Answers the flush requests that the round has satisfied. Requests for all tenants need its commit. Requests for
+    /// one tenant also need the release of its samples, which is done if `is_released` is true.
     fn answer_round(&mut self, view: &View, is_released: bool) {
         let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
         let closed = view.closed.len() as u64;
-        // A tenant that is no longer blocked has new samples that this round has left out.
+        // A tenant that was left out counts even if it is no longer blocked, because its newest samples are not in this
+        // round.
         let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
         let leaves_out = |tenant: &TenantId| round.leaves_out().any(|other| other == tenant);
         let mut answers = self.flushes.commit_round(&round.flushed, is_partial, closed);

@@ -263,7 +263,7 @@ impl TenantTables {
     pub(crate) fn publish_commits(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         self.measure(tenant, kind, table);
         let key = (tenant.clone(), kind);
-        // waits until a thread that began to open the table before the commit has opened it
+        // if another thread is opening the table, perhaps at a version before the commit, this waits until it is open
         let _claim = self.claim(&key);
         if self.is_open(&key, false).is_some_and(|open| open.version() < table.version()) {
             self.open.lock().put(key, Arc::clone(table), self.clock.instant());

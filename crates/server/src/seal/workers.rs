@@ -101,7 +101,8 @@ impl<R: Send + 'static> Batch<R> {
         Self { todo, running: BTreeMap::new(), patience, send, ended }
     }
 
-    /// Starts as many jobs as may run, and waits until one of them ends or is overdue. Returns `None` if all have.
+    /// Starts as many jobs as may run, and waits until one of them ends or is overdue. Returns `None` once every job
+    /// has ended or was reported as overdue.
     pub(super) fn next(
         &mut self,
         workers: &mut Workers,

@@ -242,7 +242,7 @@ async fn samples_and_rollups_expire_by_their_own_retention() {
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
-    // a new data directory trusts no clock until there is a sample of the present
+    // in a new data directory, the clock is not trusted until a sample with the present time has arrived
     write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
     // the samples must stay until they are rolled up
     assert_eq!(compact(&node).await.unwrap().rollups, 3);

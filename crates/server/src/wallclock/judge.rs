@@ -13,7 +13,8 @@ pub(super) enum LastTrusted {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
-    /// How far the timestamp of any sample was ahead of the monotonic clock at most; `None` before the first sample.
+    /// The largest difference between the timestamp of a sample and the monotonic clock when the sample arrived; `None`
+    /// before the first sample.
     pub(super) sender_lead_ms: Option<i64>,
     /// For this long after the start, the clock is not trusted: the verdict is [`Doubt::Settling`].
     pub(super) settle_ms: i64,
@@ -51,7 +52,7 @@ pub(super) struct Judge {
     /// True if the offset is trusted only because it has been consistent for long. Dates that are found later do not
     /// change this.
     is_consistent: bool,
-    /// True if there is evidence for the offset, and not just none against it.
+    /// True if there is evidence for the offset, rather than merely no evidence against it.
     confirmed: bool,
     /// The newest date in data that was written before the start.
     newest_ms: Option<i64>,
@@ -152,11 +153,13 @@ impl Judge {
     }
 
     fn possible(&self) -> RangeInclusive<i64> {
-        // the monotonic clock is zero at the start, so an offset is the wall time of the start
+        // an offset is the wall time minus the monotonic time, which is zero at the start; therefore, an offset equals
+        // the wall time at the start, and limits on one are limits on the other
         let most_ms = match (self.last_trusted, self.newest_ms) {
             (LastTrusted::At(_), _) | (_, None) => self.most_credible_ms(),
             (LastTrusted::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
-            // no clock was trusted when these dates were written, so no offset is plausible
+            // no clock was ever trusted here, so these dates say nothing about the true time, and no offset is
+            // plausible
             (LastTrusted::Never, Some(_)) => i64::MIN,
         };
         self.least_ms - BACK_MS..=most_ms

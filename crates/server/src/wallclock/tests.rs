@@ -130,7 +130,7 @@ fn a_clock_that_jumps_is_not_believed_until_it_has_held() {
         node.check(2 * HOUR, None);
         node.ahead_ms = jump_ms;
         node.check(3 * HOUR, Some(doubt));
-        node.ahead_ms = 3 * jump_ms; // a second jump starts the time anew
+        node.ahead_ms = 3 * jump_ms; // after a second jump, the full time must pass again
         node.check(4 * HOUR, Some(doubt));
         node.check(27 * HOUR, Some(doubt));
         node.check(28 * HOUR, None);

@@ -16,7 +16,7 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Until a body is stored, it takes this many times its decoded length of memory.
+/// Memory that a body takes until it is stored, as a multiple of its decoded length.
 const NEED_FACTOR: u64 = 2;
 
 /// If a body does not declare its decoded length, it is assumed to be this many times its encoded length.

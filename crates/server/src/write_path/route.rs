@@ -361,7 +361,8 @@ fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exempla
     &exemplars[from..from + count]
 }
 
-/// Adds new metadata to the partition to which the metric's name hashes. Drops known metadata, which is durable.
+/// Adds new metadata to the partition to which the metric's name hashes. Metadata that this partition already has is
+/// dropped, because it is durable.
 fn route_metadata(
     context: &Arc<Context>,
     tenant: &TenantId,

@@ -135,7 +135,8 @@ fn samples_relocated_twice_by_a_crash_are_replayed_once() {
             "all samples are in the table"
         );
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
-        // a series that has late samples in the second block takes two rows
+        // one row for each of the 50 series that were sealed first, and for each of the 51 series that were sealed
+        // afterwards
         assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51);
     }
 }

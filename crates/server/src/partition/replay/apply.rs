@@ -60,7 +60,7 @@ impl Replay {
     pub(super) fn forget(&mut self, partition: &mut Partition) -> isize {
         let tenant = &self.buffers.record.tenant;
         drop(partition.take_extras(tenant));
-        // later records contain the definitions of series that they use
+        // later records define anew every series that they use, so the earlier definitions are not needed
         if partition.remove_without_samples(tenant) {
             self.references.forget(tenant);
         }

@@ -100,8 +100,8 @@ struct Dictionary {
     memory: Reservation,
     /// Number of needed definitions that this pass has come across.
     definitions: u64,
-    /// Of the needed definitions, in the order of the journal, this pass loads those in this range. Its end becomes
-    /// known when memory is used up.
+    /// The definitions that this pass loads, as positions among all needed definitions of the dictionary. The end is
+    /// unknown (`u64::MAX`) until memory is used up.
     pass: Range<u64>,
 }
 

@@ -6,8 +6,8 @@ use head::TenantHead;
 use journal::Record;
 use model::{Samples, SeriesRef, TimeRange, Values};
 
-/// To find samples that the head already has, at most this many of the head's samples are decoded: a multiple of the
-/// number in the record, plus a constant.
+/// Limits how many samples of the head are decoded to find duplicates. If a record has `n` samples of a series, and the
+/// head may have more than `READ_FACTOR * n + READ_FREE` in the same time range, they are not compared.
 const READ_FACTOR: usize = 2;
 const READ_FREE: usize = 1024;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tables::Date;
 use tables::delta::Floodmark;
 
-/// After this many tables could not be read, the others are not tried, because the whole store is probably
+/// Once this many tables could not be read, no further tables are tried, because the whole store is probably
 /// unavailable.
 const UNREADABLE_MAX: usize = 8;
 

@@ -83,8 +83,8 @@ impl Owner {
         )
     }
 
-    /// True if replay may add more to the heads. Samples are sealed only once all partitions can freeze theirs. Until
-    /// then, a partition that already can leaves memory to the others.
+    /// True if replay may add more to the heads. Samples are sealed only once every partition can freeze its head. A
+    /// partition that can do so before the others stops at a lower fill level, to leave memory for them.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
             if replay.can_freeze && !self.context.partitions.can_freeze() { watermarks::SEAL } else { 100 };
@@ -136,7 +136,7 @@ impl Owner {
         let mut rest = self.references()?;
         if let Some(dictionary) = replay.dictionary {
             match self.survey(dictionary, next, &mut rest, |_, _| false) {
-                // the survey found no memory, so no series is evicted
+                // there was no memory for the survey, so it is unknown which series could be evicted
                 Err(Halt::NoRoom) => return Ok(()),
                 surveyed => surveyed?,
             }

@@ -65,8 +65,7 @@ impl Distinct {
         Ok(())
     }
 
-    /// Keeps only the first `count` strings in `order`. Until it returns, the old and the new set take memory
-    /// together.
+    /// Keeps only the first `count` strings in `order`. Meanwhile, the old and the new set both take memory.
     pub(super) fn keep_first(&mut self, count: usize, order: impl Fn(&[u8], &[u8]) -> Ordering) {
         if self.len() <= count {
             return;

@@ -68,7 +68,7 @@ impl Sum {
             series: 0,
         };
         let mut top: Vec<_> = pairs.into_iter().map(grown).collect();
-        // entries are already in the order of their names, which a stable sort keeps if they are equal
+        // entries with equal numbers stay in the order of their names, because the sort is stable
         top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
         top.truncate(limit);
         for grown in &mut top {

@@ -13,7 +13,8 @@ const TURN_NAMES: usize = 1_000;
 pub(crate) struct Unqueried {
     pub(crate) series: u64,
     pub(crate) series_by_metric: Counts,
-    /// False if some of the metrics may be missing, because it was forgotten when they were queried.
+    /// False if some unqueried metrics may be missing, because the times of their last queries were forgotten to save
+    /// memory.
     pub(crate) is_complete: bool,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Recorder<'a> {
     /// Metric of the last series that was read from tables. Tables are sorted by metric, so the next series usually
     /// has the same.
     latest: String,
-    /// Number of the head to which `remembered` belongs, among the heads that are read.
+    /// Index of the head that `remembered` belongs to, among the heads that are read.
     part: usize,
     /// Metrics of this head that are already recorded. If the label pair of a metric has the number `n`, then `n + 1`
     /// is stored at index `n % REMEMBERED`.

@@ -51,7 +51,8 @@ fn select_from<'a>(
     if rollup::applied_deletes(&table).map_err(unreadable)? < last {
         return Ok(None); // the rollup still contains samples that were deleted
     }
-    // all statistics must be read from the same list of files as the one that says which days are complete
+    // the complete days and the list of files must be from the same version of the table, so this is repeated if
+    // another commit comes in between
     let (rolled, days) = loop {
         let version = table.version();
         let days = rollup::days(&files, &table).map_err(unreadable)?;

@@ -135,7 +135,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     for name in ["a", "b", "c"] {
         contents.insert(name, write_of(&node, &tenant(name), base_ms).await);
     }
-    // the first commit takes longer than the sealer waits for any tenant
+    // the first commit exceeds the sealer's time limit for one table
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {
         clock.0.store(15_000, Ordering::Relaxed);

@@ -252,8 +252,8 @@ fn a_tenant_that_does_not_fit_leaves_others_their_room() {
 
 #[test]
 fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
-    // decoding a record takes 100 KiB, which is in one case less and in the other more than half of the memory for
-    // the replay
+    // decoding a record takes 100 KiB: less than half of the replay's memory in the first case, and more than half in
+    // the second
     for (flush_bytes, is_narrowed) in [(512 << 10, false), (256 << 10, true)] {
         check_many_labels(flush_bytes, is_narrowed);
     }

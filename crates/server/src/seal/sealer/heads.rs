@@ -16,8 +16,8 @@ use std::time::Duration;
 use tables::stage::{Encoded, Staged};
 use tables::{Date, TableError};
 
-/// Time limit for storing the files of one tenant. It is long because, after it, the files must be encoded and sent
-/// again.
+/// Time limit for storing the files of one tenant. It is long because files that are not stored in time must be encoded
+/// and sent again.
 const PUT_PATIENCE: Duration = Duration::from_secs(60);
 
 type Results = BTreeMap<TenantId, Result<Staged, SealError>>;

@@ -17,8 +17,8 @@ use std::time::Instant;
 /// A journal is long enough to be shortened if it has this many segments.
 const SEGMENTS: u64 = 2;
 
-/// After a journal was shortened, it counts as long again when it has grown by this factor. If it could not be
-/// shortened, it is tried again when it has grown by [`SEGMENTS`].
+/// After a journal was shortened, it is shortened again when it has grown by this factor. After a failed attempt, the
+/// next attempt is made when it has grown by [`SEGMENTS`].
 const GROWTH: u64 = 4;
 
 #[derive(Debug)]

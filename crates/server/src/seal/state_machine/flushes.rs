@@ -99,7 +99,8 @@ impl Flushes {
         answered.iter().map(answer).collect()
     }
 
-    /// Adds what was written for a tenant that is no longer blocked to the totals of the requests that waited for it.
+    /// Called when a blocked tenant has been sealed. Adds what was written for this tenant to the result of each
+    /// request that waits for blocked tenants.
     pub(super) fn add_unblocked(&mut self, flushed: &Flushed) {
         self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
     }

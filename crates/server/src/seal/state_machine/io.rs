@@ -198,7 +198,7 @@ pub(crate) struct View {
     pub(crate) can_freeze: bool,
     /// Arrival time of the oldest sample that no round has frozen, in Unix milliseconds.
     pub(crate) unsealed_since_ms: Option<i64>,
-    /// Number of bytes that no round has frozen, of the journal that has most of them.
+    /// Number of bytes that no round has frozen, in the journal where this number is largest.
     pub(crate) unsealed_bytes: u64,
     pub(crate) head_bytes: u64,
     /// True if the heads, or the late samples in them, have reached the level at which they are sealed to free

@@ -33,7 +33,7 @@ pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The blocked tenant for which this round is; `None` for the round of all other tenants.
+    /// The blocked tenant that this round seals; `None` if the round seals all other tenants.
     only: Option<TenantId>,
     /// Tenants that the round does not seal: closed tenants, and those that were blocked before or during the round.
     except: BTreeSet<TenantId>,
@@ -57,7 +57,7 @@ pub(super) struct Round {
 #[derive(Debug, PartialEq, Eq)]
 enum Noted {
     No,
-    /// The last command has recorded it; see [`Round::take_noted`].
+    /// The last command has recorded the round's commits in `floodmarks.json`; see [`Round::take_noted`].
     Now,
     Before,
 }
@@ -391,7 +391,7 @@ impl Round {
         (tenant, blocks)
     }
 
-    /// Tenants of which some days are committed and others are left.
+    /// Tenants that have committed samples of some days, and samples of later days that need another pass.
     fn passing(&self) -> BTreeSet<TenantId> {
         let is_passing = |tenant: &&TenantId| {
             self.parts.iter().any(|part| part.staged_of(tenant).is_some_and(|s| s.through.is_some()))

@@ -71,7 +71,7 @@ impl Usages {
         let middle = sizes.len() / 2;
         let (_, median, _) = sizes.select_nth_unstable(middle);
         let median = *median;
-        // of the tenants with exactly the median size, the number to drop
+        // several tenants may have exactly the median size; this many of them are dropped too
         let mut equal = middle - self.all.values().filter(|sizes| sizes.bytes() < median).count();
         self.all.retain(|_, sizes| {
             let bytes = sizes.bytes();

@@ -6,7 +6,7 @@ use stdx::rng::{Rng, mix};
 const PARTITIONS: usize = 2;
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Samples are from this many days, and one pass seals this many of them.
+/// Samples are spread over `DAYS` days, and one pass seals the samples of `PASS_DAYS` days.
 const DAYS: u64 = 6;
 const PASS_DAYS: usize = 2;
 
@@ -31,7 +31,8 @@ struct Partition {
 struct TableModel {
     records: BTreeSet<u64>,
     floodmarks: [u64; PARTITIONS],
-    /// For each partition, the end and the last day of the pass that the table has, if any.
+    /// Set for a partition while its records are sealed in several passes: the end of these records, and the last day
+    /// whose samples are in the table.
     passes: [Option<(u64, Date)>; PARTITIONS],
 }
 
