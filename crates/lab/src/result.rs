@@ -107,7 +107,7 @@ pub struct Totals {
     /// Number of attempts with each outcome: a status such as `204`, or `connect`, `broken`, `timeout`.
     pub by_reason: BTreeMap<String, u64>,
     pub said: BTreeMap<String, String>,
-    /// Refusals that permit a retry, but do not say in `Retry-After` when.
+    /// Refusals that permit a retry, but have no header `Retry-After` that says when.
     pub without_retry_after: u64,
     pub rejected: u64,
     pub given_up: u64,

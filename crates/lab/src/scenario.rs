@@ -126,7 +126,7 @@ pub struct Load {
     pub model: Model,
     /// Before the load begins, samples for a period of this length are written as fast as possible.
     pub history: Option<Span>,
-    /// Time between the samples of the history. By default, that of the load.
+    /// Time between the samples of the history. By default, it is the same as during the load.
     pub history_interval: Option<Span>,
     pub backoff_min: Span,
     pub backoff_max: Span,
@@ -169,7 +169,8 @@ pub struct RunLimits {
     pub samples: Count,
     /// The run ends when this number of bytes is sent.
     pub bytes: Size,
-    /// A run that needs more memory for the generator is refused. By default, half of the available memory.
+    /// Maximum memory for the generator: a run that needs more is refused. By default, it is half of the available
+    /// memory.
     pub memory: Option<Size>,
 }
 

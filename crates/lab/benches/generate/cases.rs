@@ -81,7 +81,7 @@ fn encoder(size: Size) -> String {
     line("encode and compress anew, 1.0", samples, begin, bytes)
 }
 
-/// Measures what a new series costs, for which a template must be built.
+/// Measures the cost of a new series, which includes building its template.
 fn render(size: Size, version: Version) -> String {
     let plan = plan(size, ValueModel::Mix);
     let begin = Instant::now();
@@ -90,7 +90,7 @@ fn render(size: Size, version: Version) -> String {
     line(&format!("build templates, {version:?} (bytes of memory)"), plan.series(), begin, memory)
 }
 
-/// Measures what a further sample of a known series costs, which is written into an existing template.
+/// Measures the cost of one more sample of a known series, which is written into an existing template.
 fn fill(size: Size, version: Version, values: ValueModel) -> String {
     let plan = plan(size, values);
     let mut templates = templates(&plan, version);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Longer latencies are recorded as this long.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
-/// An example message is kept for at most this many reasons of failures.
+/// Maximum number of failure reasons for which an example message is kept.
 const SAID_MAX: usize = 8;
 
 #[derive(Debug)]

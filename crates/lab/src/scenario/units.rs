@@ -14,7 +14,7 @@ pub struct Span(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Count(pub f64);
 
-/// A number of bytes, written as `"4GiB"`, `"512MB"`, or a number.
+/// A number of bytes, written as `"4GiB"`, `"512MB"`, or a plain number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Size(pub u64);
 

@@ -39,7 +39,8 @@ pub struct Progress {
     pub samples_per_s: f64,
     /// p99 latency over about the last second. `None` if there was no answer.
     pub p99_s: Option<f64>,
-    /// Number of answers other than success. While verifying, number of samples that were lost, doubled or wrong.
+    /// Number of answers that reported no success. While verifying, the number of samples that were lost, doubled or
+    /// wrong.
     pub refused: u64,
     /// Number of requests without an answer.
     pub broken: u64,

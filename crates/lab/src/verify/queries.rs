@@ -4,8 +4,8 @@ use crate::generate::fleet::JOBS;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
-/// Maximum number of metric names in a query. More are matched slowly: by VictoriaMetrics above 100 (`maxOrValues`),
-/// and by Prometheus above 256 (`maxSetMatches`).
+/// Maximum number of metric names in a query. VictoriaMetrics is slow to match more than 100 (`maxOrValues`), and
+/// Prometheus more than 256 (`maxSetMatches`).
 const NAMES_MAX: u32 = 100;
 
 /// Maximum length of all metric names in a query. VictoriaMetrics accepts queries of up to 16 KiB
