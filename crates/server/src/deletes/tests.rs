@@ -6,7 +6,7 @@ use model::TenantId;
 use std::sync::Arc;
 use tables::Delete;
 
-/// While a query keeps them in the head, samples are sealed and deleted. Then the same samples are sent again.
+/// Samples are sealed and deleted while a query keeps them in the head. Then the same samples are sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sample_that_is_sent_again_after_a_delete_is_no_duplicate_of_a_deleted_one() {
     let dir = tempfile::tempdir().unwrap();

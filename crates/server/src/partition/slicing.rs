@@ -152,7 +152,7 @@ fn leave_out_late(
     let mut refused = None;
     for i in from..refs.len() {
         let (series, timestamp_ms) = (refs[i], timestamps[i]);
-        // an equal timestamp is usually a repeated request
+        // a sample with an equal timestamp is kept, because it usually belongs to a repeated request
         if timestamp_ms >= newest.before(Some(head), series, timestamp_ms) {
             (refs[kept], timestamps[kept]) = (series, timestamp_ms);
             values.keep(i, kept);

@@ -5,9 +5,9 @@ use tables::rollup::Resolution;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     Samples,
-    /// The coarsest rollup that gives the same answer; samples if there is none.
+    /// Use the coarsest rollup that gives the same answer as the samples, or the samples if there is no such rollup.
     Auto,
-    /// This rollup, if it gives the same answer, or else samples.
+    /// Use this rollup if it gives the same answer as the samples, and the samples otherwise.
     Rollup(Resolution),
 }
 

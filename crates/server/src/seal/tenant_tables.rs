@@ -36,8 +36,8 @@ const STORE_WAIT: Duration = Duration::from_secs(2);
 /// The cache remembers at most this many tables as absent, because clients can name any number of tenants.
 const ABSENT_MAX: usize = 10_000;
 
-/// The absence of a table of samples is remembered for this long. After it, another process may have created the
-/// table.
+/// The absence of a table of samples is remembered for this long. Then the store is asked again, because another
+/// process may have created the table.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 
 /// A table is closed after it was not used for this long.

@@ -118,7 +118,7 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct PerTenant<T> {
     pub(crate) results: BTreeMap<TenantId, Result<T, SealError>>,
-    /// If results of some tenants are missing, the reason.
+    /// Why results of some tenants are missing; `None` if all of them are present.
     pub(crate) cut_short: Option<SealError>,
 }
 

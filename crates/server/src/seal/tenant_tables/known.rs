@@ -28,7 +28,7 @@ pub(super) struct Known {
     after: Option<String>,
 }
 
-/// Returns how many names fit into `bytes`, and the memory that this many take.
+/// Returns how many names fit into `bytes`, and the memory that these names take.
 pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
     let names = (bytes / NAME_BYTES).min(KNOWN_MAX);
     (names, names * NAME_BYTES)
