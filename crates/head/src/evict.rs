@@ -114,7 +114,7 @@ impl TenantHead {
             self.evicting.merged |= moved > 0;
         }
         self.evicting.page = 0;
-        // a merge moves another page, which this pass may have skipped
+        // starts again after a merge, because the merge moves another page, which this pass may have skipped
         if std::mem::take(&mut self.evicting.merged) {
             return self.merge_some(steps);
         }

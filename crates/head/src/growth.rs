@@ -118,7 +118,7 @@ impl Growth {
     }
 
     /// Adds up the new series of the last hour. `text` returns the name and value of a pair, unless it has no
-    /// series. `hash` computes [`hash_of`].
+    /// series. `hash` returns the hash of a pair's text ([`hash_of`]).
     pub(crate) fn gained<'a>(
         &self,
         now_s: u32,

@@ -90,8 +90,9 @@ impl LabelSets {
         self.scratch = scratch;
     }
 
-    /// The only pair in which the new label set (`scratch`) differs from the newest base, or any pair if they
-    /// are equal. `None` if several pairs or a label name differ, so the label set needs a new base.
+    /// Returns the only pair in which the new label set (`scratch`) differs from the newest base. If they are
+    /// equal, returns any pair. If several pairs or a label name differ, returns `None`: the label set then
+    /// needs a new base.
     fn only_difference(&self, pairs: &Pairs) -> Option<PairId> {
         if self.scratch.len() != self.base.len() {
             return None;

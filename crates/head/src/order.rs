@@ -111,7 +111,7 @@ impl FrozenOrder {
     fn find_names(&mut self, head: &TenantHead, name: u32, from: u32, steps: &mut usize) -> Stage {
         let mut from = from;
         for pair in head.pairs().of_name(METRIC_NAME, name) {
-            // the pair's number may have been reused
+            // `from` is a series of the pair `name`, which may have been dropped since the last turn
             let from = if pair.0 == name { std::mem::take(&mut from) } else { 0 };
             for series in head.pairs().postings(pair).iter_from(from) {
                 if *steps == 0 {

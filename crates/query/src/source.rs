@@ -100,8 +100,8 @@ pub trait SeriesSet {
     /// Returns false at the end.
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError>;
 
-    /// Maximum number of samples to unpack for each later series. Beyond it, [`Self::next`] fails before it
-    /// takes memory. The default implementation has no limit.
+    /// Sets the maximum number of samples that [`Self::next`] may unpack for each later series. If a series
+    /// has more, `next` fails before it takes memory. The default implementation has no limit.
     fn limit(&mut self, samples_max: u64) {
         let _ = samples_max;
     }

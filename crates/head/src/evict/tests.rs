@@ -70,7 +70,7 @@ fn one_life(rng: &mut Rng) {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let mut holders: Vec<Holder> = Vec::new();
-    // samples that the head must hold, by labels
+    // for each label set, the samples that the head must hold
     let mut model: HashMap<Labels, BTreeMap<i64, f64>> = HashMap::new();
     let mut owners: HashMap<SeriesRef, Labels> = HashMap::new();
     let (mut now_s, mut evicted, mut reused, mut done) = (10u32, 0, 0, 0);

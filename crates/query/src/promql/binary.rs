@@ -361,7 +361,7 @@ impl Pairing<'_, '_> {
         if matching.include.is_empty() {
             return Ok(kept);
         }
-        // visits the labels of the series, because `include` may be far longer
+        // loops over the labels of the series and not over `include`, which may be far longer
         let changed = kept.iter().map(|(name, _)| (name, one.get(name).unwrap_or("")));
         let added = one.iter().filter(|(name, _)| kept.get(name).is_none());
         let changes = changed.chain(added).filter(|(name, _)| is_listed(&matching.include, name));

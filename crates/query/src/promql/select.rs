@@ -322,7 +322,7 @@ impl<'a> Evaluator<'a> {
 }
 
 /// Passes on the rows of a range function. Drops metric names, and checks that the remaining labels are
-/// unique and that counters are named as such.
+/// unique. Collects the names of counters that lack a counter's suffix, such as `_total`.
 struct RangeRows<'m> {
     delayed: bool,
     drops_name: bool,
