@@ -7,7 +7,7 @@
 use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
 
-/// This many records of [`RECORD_BYTES`] bytes must fill a dictionary.
+/// Maximum number of records of [`RECORD_BYTES`] bytes that fit into one dictionary of a journal under test.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
 pub const RECORD_BYTES: usize = 100;

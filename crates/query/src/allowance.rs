@@ -84,7 +84,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// Counts a regular expression that needs the regex engine, but not its memory.
+    /// Counts a regular expression that needs the regex engine. Its memory is counted elsewhere.
     pub(crate) fn pattern(&mut self) -> Result<(), String> {
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {

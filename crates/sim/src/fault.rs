@@ -54,7 +54,7 @@ impl Fault {
         Self::Directories,
     ];
 
-    /// Number of steps before the drain: at least the first number, plus a random number below the second.
+    /// Number of steps before the drain: the first number plus a random number below the second.
     const STEPS: (usize, u64) = (25, 40);
 
     pub fn name(self) -> String {

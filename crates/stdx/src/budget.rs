@@ -25,7 +25,7 @@ struct Inner {
 #[derive(Debug)]
 struct Whole {
     account: Account,
-    /// The part may hold this many times the bytes that are free in the whole account.
+    /// Limit on the part, as a multiple of the bytes that are free in the whole account.
     multiple: AtomicU64,
 }
 

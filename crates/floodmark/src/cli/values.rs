@@ -25,7 +25,7 @@ pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
     ])
 }
 
-/// The load that a search raises.
+/// Parses the name of the load that a search for the limit increases from trial to trial.
 pub(crate) fn axis() -> impl TypedValueParser<Value = Axis> {
     one_of([
         PossibleValue::new("rate").help("samples per second, of the same series"),

@@ -90,7 +90,7 @@ fn days_that_are_over_are_merged_down() {
 fn no_job_is_larger_than_it_may_be() {
     check(&[file(5, 1, 1 << 31), file(5, 2, 1 << 31), file(5, 3, 9)], &[(5, &["1", "2"])]);
     check(&[file(5, 1, 1 << 32), file(5, 2, 1 << 31)], &[]);
-    // the result of the first job is large, so the next plan takes the names of its files as cuts
+    // the first job writes large files, so the next plan cuts its output at the metric names of these files
     let many: Vec<_> = (0..8).map(|n| file(5, n, 1 << 30)).collect();
     check(&many, &[(5, &["0", "1", "2", "3"])]);
 }

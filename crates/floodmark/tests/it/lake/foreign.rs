@@ -16,7 +16,7 @@ pub(super) fn check_count(table: &Path, samples: u64) {
     check(&ENGINES[..1], table, samples);
 }
 
-/// Checks how many samples a table has with all four engines, which must agree on every bit of the samples.
+/// Reads a table with all four engines. Each must find this number of samples, and the same bits in each sample.
 pub(super) fn check_with_all(table: &Path, samples: u64) {
     check(&ENGINES, table, samples);
 }
