@@ -99,13 +99,13 @@ pub(crate) struct LabWrite {
     /// How values change over time, except values of histograms
     #[arg(long, value_name = "MODEL", default_value = "mix", value_parser = values::model(), help_heading = "Shape")]
     pub(crate) values: lab::ValueModel,
-    /// Replace all series after this long, measured by the timestamps of samples
+    /// Replace all series at this interval, measured by the timestamps of samples
     #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Shape")]
     pub(crate) series_churn: Option<Duration>,
     /// With --series-churn: replace the series one after the other instead of all at once
     #[arg(long, requires = "series_churn", help_heading = "Shape")]
     pub(crate) staggered: bool,
-    /// Rename all metrics after this long, measured by the timestamps of samples
+    /// Rename all metrics at this interval, measured by the timestamps of samples
     #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Shape")]
     pub(crate) metric_churn: Option<Duration>,
     /// Seed of series and values: equal seeds give equal series and values

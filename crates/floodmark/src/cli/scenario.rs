@@ -167,8 +167,8 @@ impl Changes {
     pub(crate) fn overrides(&self) -> Vec<String> {
         let mut all = Vec::new();
         all.extend(self.scale.map(|scale| format!("scale={scale:?}")));
-        // the flag means wall-clock time
         all.extend(self.duration.map(|duration| format!("duration={:?}", duration.as_secs_f64())));
+        // the load is to take exactly as long as --duration says, so the scenario's `compress` must not divide it
         all.extend(self.duration.map(|_| "compress=1.0".to_owned()));
         all.extend(self.set.iter().cloned());
         all

@@ -94,7 +94,7 @@ pub const FIGURES: [Figure; 42] = [
     own("read_pass_rate", "queries answered", "part", Higher, RunResult::read_pass_rate),
     own("read_p99_s", "query latency p99", "s", Lower, RunResult::read_p99_s),
     observed("cpu_cores_mean", "target CPU, mean", "cores", Lower),
-    observed("target_cpu_peak", "target CPU, maximum of a second", "cores", Lower),
+    observed("target_cpu_peak", "target CPU, in the busiest second", "cores", Lower),
     own("cpu_headroom", "CPU left, mean", "part", Higher, |r| {
         let machine = *r.observed.get("machine_cores")?;
         let limit = r.observed.get("cgroup_cpu_limit_cores").map_or(machine, |limit| limit.min(machine));
@@ -115,8 +115,8 @@ pub const FIGURES: [Figure; 42] = [
     observed("bytes_per_series", "memory a series", "bytes", Lower),
     observed("series_per_gib", "series for each GiB used", "", Higher),
     observed("written_bytes", "written to storage by the target", "bytes", Lower),
-    observed("disk_util_peak", "disk busy, maximum of a second", "part", Lower),
-    observed("disk_await_peak", "disk wait, longest mean of a second", "s", Lower),
+    observed("disk_util_peak", "disk busy, in the busiest second", "part", Lower),
+    observed("disk_await_peak", "disk wait, mean in the slowest second", "s", Lower),
     observed("own_series_peak", "series as the target counts them, maximum", "", Neither),
     observed("oom_kills", "kills for lack of memory", "", Lower),
     own("samples_offered", "samples on the schedule", "", Neither, |r| Some(r.totals.samples_offered as f64)),
