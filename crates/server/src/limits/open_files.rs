@@ -17,7 +17,8 @@ pub struct Files {
     pub reserved: u64,
 }
 
-/// Returns the default: as many connections of `each_bytes` as the memory budget has room for.
+/// Returns the default: as many connections of `each_bytes` as the memory budget has room for, but at least
+/// [`DEFAULT_MIN`] and at most 4096.
 pub(crate) fn connections_default(budget: &Budget, each_bytes: usize) -> usize {
     (budget.connections_bytes() / each_bytes as u64).clamp(DEFAULT_MIN, 4096) as usize
 }

@@ -158,7 +158,7 @@ impl Judge {
         let most_ms = match (self.last_trusted, self.newest_ms) {
             (LastTrusted::At(_), _) | (_, None) => self.most_credible_ms(),
             (LastTrusted::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
-            // no clock was trusted when these dates were written, so no offset is plausible
+            // the stored dates come from a clock that was never trusted, so they make no offset plausible
             (LastTrusted::Never, Some(_)) => i64::MIN,
         };
         self.least_ms - BACK_MS..=most_ms

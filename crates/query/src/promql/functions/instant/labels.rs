@@ -129,8 +129,8 @@ impl<'a> LabelValue<'a> {
         if self.text.len() + part.len() > LABEL_VALUE_BYTES_MAX {
             let Self { function, label, .. } = self;
             return fail(format!(
-                "{function}() makes a value of more than {LABEL_VALUE_BYTES_MAX} bytes for label {label:?}, the \
-                 limit for label values"
+                "{function}() makes a value of label {label:?} that exceeds {LABEL_VALUE_BYTES_MAX} bytes, the limit \
+                 for label values"
             ));
         }
         self.text.push_str(part);
