@@ -23,7 +23,7 @@ use std::sync::Arc;
 use tables::rollup::{self, Resolution};
 use tables::{Delete, Table, TableError};
 
-/// Deletes samples of a tenant. After an error, some of them may have been deleted, and the request should be
+/// Deletes samples of a tenant. After an error, queries show either all of them or none, and the request should be
 /// repeated.
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
     delete.check().map_err(refused)?;
@@ -35,8 +35,9 @@ pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete)
     release(node, &tenant).await
 }
 
-/// Waits until no head has samples of the tenant that are also in its table. If a deleted sample were still in a head
-/// and were sent again, it would be discarded as a duplicate.
+/// Waits until no head has samples of the tenant that are also in its table. During the delete, a round may have
+/// committed samples that have not left the head yet. If such a sample was deleted and is sent again, the head would
+/// discard it as a duplicate.
 async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let is_frozen = |partition: &PartitionShared| {
         partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)
