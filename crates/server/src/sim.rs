@@ -411,7 +411,7 @@ impl Written {
     }
 }
 
-/// Lets the sealer wait for an owner: the owner gets turns until it answers.
+/// Gives turns to an owner until it answers, while the sealer waits for this answer.
 struct Waiting {
     node: Stepped,
     interlude: Interlude,

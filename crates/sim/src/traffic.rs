@@ -297,7 +297,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Some shares were stored only in part. Finds out which of their samples were stored.
+    /// For each share that was stored only in part, finds out which of its samples were stored.
     fn clear_up(&mut self, found: &Found) -> Result<(), String> {
         let mut unclear = std::mem::take(&mut self.unclear).into_iter();
         unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))

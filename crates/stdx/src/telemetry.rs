@@ -108,7 +108,7 @@ pub struct Reading<'a> {
     pub value: f64,
 }
 
-/// For gauges that differ in one label, returns the label's value and the number of each gauge.
+/// Reads several gauges that differ in one label. Returns the label's value for each gauge, with the gauge's own value.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
 enum Metric {

@@ -54,7 +54,7 @@ fn series_come_by_name_and_then_pair_by_pair() {
         head.freeze();
         frozen.sort_unstable();
         frozen.dedup();
-        // later series are not in the order
+        // a series that is created after the freeze does not appear in the order
         let labels = Labels::from_pairs(&[(METRIC_NAME, "m0"), ("later", "x")]);
         let later = head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());
         head.append(&[later, frozen[0]], &[2, 2], &[1.0, 1.0], 1);

@@ -13,8 +13,8 @@ pub const PRECISION_DEFAULT: f64 = 1.1;
 
 const RUNS_MAX: usize = 60;
 
-/// If the limit that was found fails when it is run again, the search continues with a load multiplied, or a size
-/// divided, by this factor.
+/// If the limit that was found fails when it is run again, the search steps back: it multiplies a load by this factor,
+/// and divides a size by it.
 const STEP_BACK: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -296,7 +296,8 @@ fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> 
                     other.len()
                 ),
             };
-            // if they are equal now, they are always equal: a target is scraped at the same point of every interval
+            // two timestamps that are equal now always are, because a target is scraped at the same point of every
+            // interval
             spots.push(SampleSpot { value_at: value_at as u32, same_stamp: stamp == stamp_before });
             stamp_before = stamp;
         }

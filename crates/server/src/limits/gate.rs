@@ -23,8 +23,8 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// Also limits the bytes of all requests inside. A request that is larger than this limit may enter while
-    /// the gate is empty.
+    /// Creates a gate that also limits the bytes of all requests inside. A request that is larger than this limit may
+    /// enter while the gate is empty.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
         Self::of(gate::Gate::with_bytes(limit, bytes_limit, gate::MULTIPLE))
     }

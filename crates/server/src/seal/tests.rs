@@ -513,7 +513,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let base_ms = SystemClock.now_ms() - 60_000;
     let node = start(dir.path()).await;
     let (in_a, mut in_b) = (write_of(&node, &a, base_ms).await, write_of(&node, &b, base_ms).await);
-    // one of the two tenants is committed
+    // the round fails after the commit of one of the two tenants
     node.reads().lake.faults.die_at_the(2, "before_commit");
     assert!(flush(&node).await.is_err());
     let there = (node.clone(), b.clone());

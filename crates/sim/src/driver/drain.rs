@@ -67,7 +67,7 @@ impl Driver {
         for (number, id) in self.fleet.tenants.iter().enumerate() {
             let samples = self.node().head_samples(id);
             if samples > 0 {
-                return Err(format!("after a flush heads still hold {samples} samples of tenant {number}"));
+                return Err(format!("after a flush, heads still hold {samples} samples of tenant {number}"));
             }
         }
         for progress in self.node().progress() {

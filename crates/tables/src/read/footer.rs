@@ -77,7 +77,7 @@ impl Footer {
         self.kind
     }
 
-    /// True if another program wrote the file: rows may be in any order.
+    /// True if another program wrote the file. Its rows may be in any order.
     pub(crate) const fn is_foreign(&self) -> bool {
         self.is_foreign
     }

@@ -202,7 +202,7 @@ impl IndexedRows {
             FLOATS => SamplePage::floats(bytes, &expected, column.dictionary.as_ref())?,
             _ => SamplePage::integers(bytes, &expected)?,
         };
-        // the page was cached before, but without the blocks of these rows, so now it is cached whole
+        // if the page is cached already, but without the blocks of these rows, it is now cached whole
         Ok(match missing.partly {
             true => page,
             false => page.only(wanted_values(&self.index, &self.rows, missing.column, &rows)),

@@ -38,7 +38,8 @@ impl Replay {
     pub(super) fn of(owner: &Owner) -> Result<Self, Halt> {
         let context = &owner.context;
         Ok(Self {
-            // one second ago: `evict_unneeded` marks needed series as used now, and can then evict all others
+            // This is one second ago, because `evict_unneeded` marks needed series as used now, and can then evict all
+            // others.
             seen_s: context.steady_s().saturating_sub(1),
             seed: context.seed,
             marks: Marks::of(context.lake.mark(owner.number)),

@@ -138,7 +138,7 @@ async fn cardinality_is_that_of_all_partitions_together() {
     write_metric(&node, "small", "job", 2).await;
     listed(&node, 1 << 20, |label_queries| {
         let found = label_queries.cardinality(3).unwrap();
-        // 3 metrics, 150 instances, 2 jobs, 3 zones
+        // the label pairs are 3 metrics, 150 instances, 2 jobs and 3 zones
         assert_eq!((found.series, found.label_pairs), (212, 158));
         let check = |list: &[(String, u64)], expected: [(&str, u64); 3]| assert_eq!(counts(list), expected);
         check(&found.series_by_metric, [("large", 150), ("middle", 60), ("small", 2)]);

@@ -1,4 +1,5 @@
-//! Requests for a flush. Each is answered once everything that was accepted before it is in tables.
+//! Requests for a flush. A flush of all tenants is answered once everything that was accepted before it is in tables. A
+//! flush of one tenant is answered later, once the tenant's samples have also left the heads.
 
 use crate::seal::flushed::Flushed;
 use model::TenantId;
