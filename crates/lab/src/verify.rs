@@ -173,7 +173,7 @@ pub async fn verify(
         tasks.spawn(async move { job.work(client).await });
     }
     let mut tick = tokio::time::interval(Duration::from_millis(250));
-    // so that even the shortest verification is reported once
+    // this reports even the shortest verification once
     observer.progress(&job.progress(begin));
     loop {
         tokio::select! {

@@ -294,7 +294,7 @@ impl Value for TablesUrl {
         }
         match tables::store::check_url(text) {
             Ok(()) => Ok(text.into()),
-            // its message is enough, because it begins with the URL
+            // the reason is enough for the message, because it begins with the URL
             Err(TableError::Location { reason, .. }) => Err(reason),
             Err(error) => Err(error.to_string()),
         }

@@ -267,7 +267,7 @@ impl Routing<'_> {
         let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
         reservation.reserve(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
         let part = &mut parts[number].0;
-        // also makes room for samples of new series, which are appended here once the series exist
+        // this also makes room for samples of new series, which are appended here once the series exist
         reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
         reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
         reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;

@@ -87,7 +87,7 @@ pub(crate) fn ledgers(
 async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     let mut tick = tokio::time::interval(TICK);
-    // so that even the shortest phase is reported once
+    // this reports even the shortest phase once
     report();
     loop {
         tokio::select! {

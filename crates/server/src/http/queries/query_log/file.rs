@@ -202,7 +202,7 @@ mod tests {
         assert!(lost.get() >= 2 * (BUFFER_BYTES_MAX / line.len()) as u64, "{} lines", lost.get());
         assert!(log.shared.buffer.lock().lines.capacity() <= 2 * BUFFER_BYTES_MAX);
         let kept = 4 * BUFFER_BYTES_MAX - lost.get() as usize * line.len();
-        // also opened for writing: otherwise, reading would end when the writer closes the pipe between two
+        // the pipe is also opened for writing: otherwise, reading would end when the writer closes the pipe between two
         // batches
         let reader =
             move || OpenOptions::new().read(true).write(true).open(path)?.read_exact(&mut vec![0; kept]);
