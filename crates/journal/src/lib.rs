@@ -209,7 +209,7 @@ pub struct JournalStats {
     pub bytes: u64,
     /// Number of records that were appended, including those that were discarded later.
     pub appended_records: u64,
-    /// Payload bytes of these records.
+    /// Payload bytes of the records that were appended, including those that were discarded later.
     pub appended_bytes: u64,
     pub synced_records: u64,
     pub syncs: u64,

@@ -226,7 +226,7 @@ fn progress(
         part: options.duration.map_or(0.0, |d| elapsed.as_secs_f64() / d.as_secs_f64()),
         elapsed,
         samples: contents.samples,
-        // an average, because a sender may send only every few seconds
+        // this is the mean since the start, because a sender may send only every few seconds
         samples_per_s: contents.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
         refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),

@@ -18,7 +18,7 @@ pub enum Better {
 pub struct Figure {
     pub name: &'static str,
     pub label: &'static str,
-    /// Such as `1/s`, `s`, `bytes`, `part`; empty for counts.
+    /// The unit, such as `1/s`, `s`, `bytes` or `part`. Empty for counts.
     pub unit: &'static str,
     pub better: Better,
     /// Computes the figure from the lab's own measurements. `None` if the figure was observed, and is in
