@@ -194,7 +194,8 @@ pub struct Damage {
     pub place: String,
     pub lost: Range<u64>,
     /// True if the journal proves that the lost records were durable, so that they may have been
-    /// acknowledged. False if they may just as well belong to a group that a power loss interrupted.
+    /// acknowledged. False if they may just as well belong to a group that a power loss interrupted. If the
+    /// newest segment cannot be read at all, or a record cannot be decoded, true is an assumption.
     pub acknowledged: bool,
     /// True if one wrong byte was repaired. Then the record is the next item.
     pub repaired: bool,
