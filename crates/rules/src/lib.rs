@@ -1,0 +1,43 @@
+//! Carbon's rule files.
+//!
+//! The text of a file goes in, and decisions about names come out. The crate has no files, no clock and no
+//! threads.
+//!
+//! | file | type | decides |
+//! | --- | --- | --- |
+//! | `storage-schemas.conf`, `storage-aggregation.conf` | [`Schemas`] | steps, retention and consolidation of a series |
+//! | `rewrite-rules.conf` | [`Rewrites`] | the name under which a series is stored |
+//! | `whitelist.conf`, `blacklist.conf` | [`NameList`] | which names are stored at all |
+//! | `aggregation-rules.conf` | [`Aggregations`] | which series are computed from others |
+//!
+//! A name is a path with its tags, as Graphite writes it: `servers.web1.load` or `disk.used;host=web1`.
+//!
+//! Files that carbon accepts are accepted unchanged, except for expressions that need backtracking. Carbon skips
+//! what it cannot read and goes on. This crate returns an error instead, so that the caller can keep its
+//! earlier rules.
+
+mod aggregations;
+mod archive;
+mod error;
+mod ini;
+mod list;
+mod method;
+mod pattern;
+mod resample;
+mod rewrites;
+mod schemas;
+
+pub use aggregations::{Aggregation, Aggregations, Function};
+pub use archive::{Archive, parse_archives};
+pub use error::RuleError;
+pub use list::NameList;
+pub use method::Method;
+pub use resample::Resampler;
+pub use rewrites::Rewrites;
+pub use schemas::{Schema, Schemas};
+
+/// Limit on the bytes of a rule file.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Limit on the rules of a file. A new name is compared with all of them, at about 0.1 µs each.
+pub const RULES_MAX: usize = 1000;

@@ -1,0 +1,159 @@
+//! `storage-schemas.conf` and `storage-aggregation.conf`.
+//!
+//! In both files, the first section whose pattern is found in a name counts. The two decide independently of
+//! each other.
+
+use crate::archive::{Archive, parse_archives};
+use crate::{Method, RuleError, ini, pattern};
+use regex::Regex;
+
+/// How a series is kept and consolidated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schema<'a> {
+    /// The section of `storage-schemas.conf`. Without one, it is `default`.
+    pub section: &'a str,
+    /// At least one, the finest first.
+    pub archives: &'a [Archive],
+    pub method: Method,
+    /// Part of the values of a slot that must exist. Otherwise the slot at the coarser step has no value. It has the
+    /// precision of a Whisper file, 32 bits: one of ten values is less than a factor of 0.1.
+    pub x_files_factor: f64,
+}
+
+impl Schema<'_> {
+    /// How long values are kept at the coarsest step. None stands for ever.
+    #[must_use]
+    pub fn retention_s(&self) -> Option<u64> {
+        self.archives.last().map(Archive::retention_s).filter(|retention_s| *retention_s < FOREVER_S)
+    }
+
+    /// The step at which values of this age are kept. It is the step of the first archive that still has them.
+    /// Values older than all archives have none.
+    #[must_use]
+    pub fn archive_for(&self, age_s: u64) -> Option<&Archive> {
+        let forever = self.retention_s().is_none();
+        let found = self.archives.iter().find(|archive| archive.retention_s() >= age_s);
+        found.or_else(|| self.archives.last().filter(|_| forever))
+    }
+}
+
+/// The retention of an archive that keeps values for ever: more than 100 years.
+const FOREVER_S: u64 = u32::MAX as u64;
+
+/// What carbon does with names that match no section.
+const UNMATCHED: Archive = Archive { step_s: 60, points: 7 * 24 * 60 };
+
+/// What is done without a file of schemas: values at one-minute steps are kept for ever.
+const WITHOUT_FILE: Archive = Archive { step_s: 60, points: u32::MAX };
+
+/// The rules of both files.
+#[derive(Debug)]
+pub struct Schemas {
+    retentions: Vec<Retention>,
+    /// For names that match no section.
+    otherwise: [Archive; 1],
+    consolidations: Vec<Consolidation>,
+}
+
+#[derive(Debug)]
+struct Retention {
+    section: String,
+    pattern: Regex,
+    text: String,
+    archives: Vec<Archive>,
+}
+
+#[derive(Debug)]
+struct Consolidation {
+    pattern: Regex,
+    method: Method,
+    x_files_factor: f64,
+}
+
+const DEFAULT_METHOD: Method = Method::Average;
+const DEFAULT_X_FILES_FACTOR: f64 = 0.5;
+
+impl Default for Schemas {
+    fn default() -> Self {
+        Self { retentions: Vec::new(), otherwise: [WITHOUT_FILE], consolidations: Vec::new() }
+    }
+}
+
+impl Schemas {
+    /// Replaces the rules of `storage-schemas.conf`.
+    pub fn with_schemas(mut self, text: &str) -> Result<Self, RuleError> {
+        self.retentions = ini::sections(text)?.iter().map(retention).collect::<Result<_, _>>()?;
+        self.otherwise = [UNMATCHED];
+        Ok(self)
+    }
+
+    /// Replaces the rules of `storage-aggregation.conf`.
+    pub fn with_aggregation(mut self, text: &str) -> Result<Self, RuleError> {
+        self.consolidations = ini::sections(text)?.iter().map(consolidation).collect::<Result<_, _>>()?;
+        Ok(self)
+    }
+
+    /// Returns the rules for a name. It compares the name with all patterns, so callers should keep the answer.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Schema<'_> {
+        let retention = self.retentions.iter().find(|rule| rule.pattern.is_match(name));
+        let (section, archives) = retention.map_or(("default", self.otherwise.as_slice()), |rule| {
+            (rule.section.as_str(), rule.archives.as_slice())
+        });
+        let consolidation = self.consolidations.iter().find(|rule| rule.pattern.is_match(name));
+        let (method, x_files_factor) = consolidation
+            .map_or((DEFAULT_METHOD, DEFAULT_X_FILES_FACTOR), |rule| (rule.method, rule.x_files_factor));
+        Schema { section, archives, method, x_files_factor }
+    }
+
+    /// The longest retention of all rules. None stands for ever.
+    #[must_use]
+    pub fn longest_retention_s(&self) -> Option<u64> {
+        let archives = self.retentions.iter().flat_map(|rule| &rule.archives).chain(&self.otherwise);
+        let longest_s = archives.map(Archive::retention_s).max()?;
+        Some(longest_s).filter(|longest_s| *longest_s < FOREVER_S)
+    }
+
+    /// The patterns of `storage-schemas.conf` with their retention in seconds, in the order of the file.
+    pub fn retentions(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.retentions
+            .iter()
+            .map(|rule| (rule.text.as_str(), rule.archives.last().map_or(0, Archive::retention_s)))
+    }
+}
+
+fn retention(section: &ini::Section) -> Result<Retention, RuleError> {
+    let text = section.require("pattern")?;
+    let pattern = pattern::compile(&text.value).map_err(|reason| RuleError::new(text.line, reason))?;
+    let retentions = section.require("retentions")?;
+    let archives =
+        parse_archives(&retentions.value).map_err(|reason| RuleError::new(retentions.line, reason))?;
+    Ok(Retention { section: section.name.clone(), pattern, text: text.value.clone(), archives })
+}
+
+fn consolidation(section: &ini::Section) -> Result<Consolidation, RuleError> {
+    let text = section.require("pattern")?;
+    let pattern = pattern::compile(&text.value).map_err(|reason| RuleError::new(text.line, reason))?;
+    let x_files_factor = match section.get("xfilesfactor") {
+        None => DEFAULT_X_FILES_FACTOR,
+        Some(option) => {
+            let factor = option.value.parse::<f32>().ok().filter(|factor| (0.0..=1.0).contains(factor));
+            factor.map(f64::from).ok_or_else(|| {
+                let reason = format!("xFilesFactor {:?} is not a number from 0 to 1", option.value);
+                RuleError::new(option.line, reason)
+            })?
+        }
+    };
+    let method = match section.get("aggregationmethod") {
+        None => DEFAULT_METHOD,
+        Some(option) => Method::named(&option.value).ok_or_else(|| {
+            let names = Method::ALL.map(Method::name).join(", ");
+            let reason = format!("unknown aggregationMethod {:?}; Whisper has {names}", option.value);
+            RuleError::new(option.line, reason)
+        })?,
+    };
+    Ok(Consolidation { pattern, method, x_files_factor })
+}
+
+#[cfg(test)]
+mod tests;
