@@ -103,7 +103,7 @@ impl Allowance {
         self.spend(matcher.pattern_bytes())
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<(), String> {
+    pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), String> {
         let spent_bytes = self.spent_bytes.saturating_add(bytes as u64);
         if spent_bytes > self.bytes_max {
             return Err(self.too_large(bytes as u64));

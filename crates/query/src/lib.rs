@@ -3,6 +3,7 @@
 //! The crate has no HTTP, no async, no clock and no threads. An expression, times and a [`SeriesSource`] go
 //! in. An [`Answer`] comes out.
 //!
+//! - [`graphite`]: Graphite's targets, functions and times
 //! - [`source`]: the trait that storage implements
 //! - [`interrupt`]: how the caller ends an evaluation
 //! - [`allowance`]: limits on the expressions of one request
@@ -12,9 +13,12 @@
 //! - [`usage`]: memory and samples of an evaluation, readable from other threads
 
 pub mod allowance;
+#[allow(dead_code, reason = "functions that use the rest are being added")]
+pub mod graphite;
 pub mod interrupt;
 pub mod matcher;
 pub mod memory_source;
+mod meter;
 pub mod promql;
 pub mod source;
 pub mod usage;

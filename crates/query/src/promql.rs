@@ -20,7 +20,6 @@ mod functions;
 mod grid;
 mod label_set;
 mod matrix;
-mod meter;
 mod operator;
 mod parse;
 mod row;

@@ -5,9 +5,9 @@ use super::float::{drop_stale, is_present};
 use super::grid::{Grid, Shift};
 use super::label_set::{sort_key, without_name};
 use super::matrix::{Column, Matrix, Merged, same_labelset};
-use super::meter::{Charge, Meter};
 use super::operator::{arithmetic, compare};
 use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueType};
+use crate::meter::{Charge, Meter};
 use crate::source::SeriesSource;
 use model::{Labels, Samples, SeriesSamples};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(super) fn instant(
     source: &dyn SeriesSource,
     options: &Options<'_>,
 ) -> Result<Answer, QueryError> {
-    let meter = Meter::new(options);
+    let meter = Meter::new(options.samples_max, options.canceled, options.usage);
     let mut eval = Evaluator::new(source, options, &meter, (at_ms, at_ms, 0));
     let grid = Grid::single(at_ms);
     let value = match root.value_type() {
@@ -71,7 +71,7 @@ pub(super) fn range(
             "zero or negative query resolution step widths are not accepted. Try a positive integer".into(),
         ));
     }
-    let meter = Meter::new(options);
+    let meter = Meter::new(options.samples_max, options.canceled, options.usage);
     let mut eval = Evaluator::new(source, options, &meter, (start_ms, end_ms, step_ms));
     let grid = Grid::new(start_ms, end_ms, step_ms, meter.max())?;
     let series = match root.value_type() {

@@ -2,7 +2,7 @@
 
 use super::QueryError;
 use super::ast::Grouping;
-use super::meter::{Charge, Meter};
+use crate::meter::{Charge, Meter};
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 use model::labels::{METRIC_NAME, put_label};

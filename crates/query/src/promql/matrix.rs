@@ -2,9 +2,9 @@
 
 use super::QueryError;
 use super::float::{ABSENT, is_absent, is_present};
-use super::meter::{Charge, Meter};
 use super::row::{Row, RowName, Sink};
 use super::rows::Rows;
+use crate::meter::{Charge, Meter};
 use hashbrown::HashMap;
 use model::Labels;
 

@@ -323,6 +323,6 @@ fn memory_of_written_steps_of_group_matching_is_counted() {
         enough
     };
     let (plain, grouped) = (least("m * on(i) m"), least("m * on(i) group_left m"));
-    let taken = SERIES * STEPS / meter::VALUE_BYTES as u64;
+    let taken = SERIES * STEPS / crate::meter::VALUE_BYTES as u64;
     assert!(grouped >= plain + taken, "{grouped} and {plain}");
 }

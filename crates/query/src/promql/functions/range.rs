@@ -10,10 +10,10 @@ mod sliding;
 mod trend;
 pub(in crate::promql) mod window;
 
+use crate::meter::{Charge, Meter};
 use crate::promql::QueryError;
 use crate::promql::float::ABSENT;
 use crate::promql::functions::Function;
-use crate::promql::meter::{Charge, Meter};
 use model::Samples;
 use window::Spec;
 

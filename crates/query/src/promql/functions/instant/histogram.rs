@@ -1,12 +1,12 @@
 //! Quantiles and fractions of classic histograms.
 
+use crate::meter::Charge;
 use crate::promql::ast::Node;
 use crate::promql::eval::Evaluator;
 use crate::promql::float::{almost_equal, is_present, to_text};
 use crate::promql::grid::Grid;
 use crate::promql::label_set::{is_metadata, keep, with};
 use crate::promql::matrix::{Matrix, Merged};
-use crate::promql::meter::Charge;
 use crate::promql::row::{Row, RowName, Sink};
 use crate::promql::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, QueryError};
 use hashbrown::HashMap;

@@ -1,12 +1,12 @@
 //! sort, sort_desc, sort_by_label, sort_by_label_desc.
 
+use crate::meter::Meter;
 use crate::promql::QueryError;
 use crate::promql::ast::{Call, Node};
 use crate::promql::eval::Evaluator;
 use crate::promql::functions::Function;
 use crate::promql::grid::Grid;
 use crate::promql::matrix::Matrix;
-use crate::promql::meter::Meter;
 use crate::promql::row::Sink;
 use hashbrown::HashSet;
 use model::LabelsRef;

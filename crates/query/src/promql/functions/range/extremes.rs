@@ -1,8 +1,8 @@
 //! Largest and smallest values of sliding windows.
 
 use super::window::Spec;
+use crate::meter::Meter;
 use crate::promql::QueryError;
-use crate::promql::meter::Meter;
 use model::Samples;
 
 /// `(newer, older)`: true if the newer value can replace the older one.

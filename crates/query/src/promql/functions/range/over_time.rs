@@ -2,9 +2,9 @@
 
 use super::sliding::{Part, Sliding};
 use super::window::{Spec, Window};
+use crate::meter::Meter;
 use crate::promql::QueryError;
 use crate::promql::float::{Kahan, Mean, quantile_sorted};
-use crate::promql::meter::Meter;
 use model::Samples;
 
 impl Part for Kahan {

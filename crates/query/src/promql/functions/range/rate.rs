@@ -1,8 +1,8 @@
 //! rate, increase, delta, irate, idelta.
 
 use super::window::Spec;
+use crate::meter::Meter;
 use crate::promql::QueryError;
-use crate::promql::meter::Meter;
 use model::Samples;
 
 /// If a window has at most this many resets, their corrections are added one by one in Prometheus' order, for

@@ -4,10 +4,10 @@
 
 use super::rate::Known;
 use super::window::Spec;
+use crate::meter::Meter;
 use crate::promql::QueryError;
 use crate::promql::float::{ABSENT, Kahan};
 use crate::promql::functions::Function;
-use crate::promql::meter::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 

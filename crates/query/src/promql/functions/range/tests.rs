@@ -1,7 +1,6 @@
 //! Compares each function with a second implementation that computes each window on its own.
 
 use super::*;
-use crate::promql::Options;
 use crate::promql::float::{almost_equal, is_absent, nan_first, quantile_sorted};
 use crate::promql::grid::{Grid, Shift};
 use std::sync::atomic::AtomicBool;
@@ -10,7 +9,7 @@ use stdx::rng::Rng;
 static FOR_EVER: AtomicBool = AtomicBool::new(false);
 
 fn meter() -> Meter<'static> {
-    Meter::new(&Options { samples_max: u64::MAX, ..Options::new(&FOR_EVER) })
+    Meter::new(u64::MAX, &FOR_EVER, None)
 }
 
 fn plainly(function: Function, times: &[i64], values: &[f64], end_ms: i64, param: f64) -> f64 {

@@ -2,8 +2,8 @@
 
 use super::sliding::{Part, Sliding};
 use super::window::{Spec, Window};
+use crate::meter::Meter;
 use crate::promql::QueryError;
-use crate::promql::meter::Meter;
 use model::Samples;
 
 /// Sums for a least-squares line: the mean of the points, and sums of products of distances from the mean

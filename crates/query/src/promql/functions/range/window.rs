@@ -1,8 +1,8 @@
 //! The window of a step: the samples of a series that a range selector covers at this step.
 
+use crate::meter::Meter;
 use crate::promql::QueryError;
 use crate::promql::grid::{Grid, Shift};
-use crate::promql::meter::Meter;
 use model::TimeRange;
 
 #[derive(Debug, Clone, Copy)]

@@ -1,20 +1,20 @@
 //! Memory limit and cancellation of an evaluation.
 
-use super::{Options, QueryError};
+use crate::QueryError;
 use crate::interrupt::Interrupt;
 use crate::usage::Usage;
 use model::LabelsRef;
 use std::cell::Cell;
 
 /// Charge for a series in memory, without its labels and values. The unit is a value of 16 bytes.
-pub(super) const SERIES_VALUES: usize = 12;
+pub(crate) const SERIES_VALUES: usize = 12;
 
 /// Size of a value: a timestamp and a number.
 pub(crate) const VALUE_BYTES: usize = 16;
 
 /// Counts the values that an evaluation holds, and fails beyond the limit or after cancellation.
 #[derive(Debug)]
-pub(super) struct Meter<'a> {
+pub(crate) struct Meter<'a> {
     held: Cell<u64>,
     max: u64,
     canceled: &'a dyn Interrupt,
@@ -22,26 +22,26 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    pub(super) const fn new(options: &Options<'a>) -> Self {
-        let Options { samples_max: max, canceled, usage, .. } = *options;
+    /// `max` is the number of values that may be held at once.
+    pub(crate) const fn new(max: u64, canceled: &'a dyn Interrupt, usage: Option<&'a Usage>) -> Self {
         Self { held: Cell::new(0), max, canceled, usage }
     }
 
     /// Fails once the query is canceled. Each loop whose length depends on the request calls it.
     #[inline]
-    pub(super) fn check(&self) -> Result<(), QueryError> {
+    pub(crate) fn check(&self) -> Result<(), QueryError> {
         if self.canceled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }
     }
 
-    pub(super) const fn max(&self) -> u64 {
+    pub(crate) const fn max(&self) -> u64 {
         self.max
     }
 
-    pub(super) const fn left(&self) -> u64 {
+    pub(crate) const fn left(&self) -> u64 {
         self.max.saturating_sub(self.held.get())
     }
 
-    pub(super) const fn charge(&self) -> Charge<'_> {
+    pub(crate) const fn charge(&self) -> Charge<'_> {
         Charge { meter: self, values: 0 }
     }
 
@@ -52,7 +52,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    pub(super) fn count_samples(&self, samples: usize) {
+    pub(crate) fn count_samples(&self, samples: usize) {
         if let Some(usage) = self.usage {
             usage.read(samples as u64);
         }
@@ -65,18 +65,18 @@ impl<'a> Meter<'a> {
 
 /// Memory that an evaluation is charged for, counted in values. Dropping the charge gives it back.
 #[derive(Debug)]
-pub(super) struct Charge<'m> {
-    pub(super) meter: &'m Meter<'m>,
+pub(crate) struct Charge<'m> {
+    pub(crate) meter: &'m Meter<'m>,
     values: u64,
 }
 
 impl<'m> Charge<'m> {
-    pub(super) const fn values(&self) -> u64 {
+    pub(crate) const fn values(&self) -> u64 {
         self.values
     }
 
     /// Charges `values` more. Call it before they are allocated.
-    pub(super) fn add(&mut self, values: usize) -> Result<(), QueryError> {
+    pub(crate) fn add(&mut self, values: usize) -> Result<(), QueryError> {
         let values = values as u64;
         if self.meter.would_exceed(values) {
             return Err(QueryError::TooLarge);
@@ -86,12 +86,36 @@ impl<'m> Charge<'m> {
         Ok(())
     }
 
-    pub(super) fn add_bytes(&mut self, bytes: usize) -> Result<(), QueryError> {
+    /// Charges `values` in place of what is charged now.
+    pub(crate) fn set(&mut self, values: u64) -> Result<(), QueryError> {
+        match values.checked_sub(self.values) {
+            Some(more) => self.add(more as usize),
+            None => {
+                self.meter.set_held(self.meter.held.get() - (self.values - values));
+                self.values = values;
+                Ok(())
+            }
+        }
+    }
+
+    /// Fails once the query is canceled.
+    pub(crate) fn check(&self) -> Result<(), QueryError> {
+        self.meter.check()
+    }
+
+    /// Gives back what [`Self::add_bytes`] charged for as many bytes, or all if less is charged.
+    pub(crate) fn give_back(&mut self, bytes: usize) {
+        let values = self.values.min(bytes.div_ceil(VALUE_BYTES) as u64);
+        self.meter.set_held(self.meter.held.get() - values);
+        self.values -= values;
+    }
+
+    pub(crate) fn add_bytes(&mut self, bytes: usize) -> Result<(), QueryError> {
         self.add(bytes.div_ceil(VALUE_BYTES))
     }
 
     /// Charges a series and its labels, without its values.
-    pub(super) fn add_series(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
+    pub(crate) fn add_series(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
         self.add(SERIES_VALUES + labels.as_bytes().len().div_ceil(8))
     }
 }

@@ -1,0 +1,204 @@
+//! Looks up functions, puts values for variables, and checks arguments against the parameters.
+
+mod arguments;
+mod variables;
+
+use super::ast::{Ast, Call, Kind, Literal};
+use super::functions::{self, Function};
+use super::parse::error_at;
+use super::{Glob, Series, Variables, tag};
+use crate::QueryError;
+use crate::allowance::Allowance;
+use crate::matcher::Matcher;
+use model::labels::METRIC_NAME;
+use std::sync::Arc;
+use variables::Values;
+
+/// What is wrong, and at which byte of the target.
+type Fault = (usize, String);
+
+/// A part of a target that can be evaluated.
+#[derive(Debug)]
+pub(super) enum Node {
+    Leaf(Leaf),
+    Call(Invocation),
+    /// Series that a function passes to another.
+    Given(Vec<Series>),
+}
+
+/// Series of the source.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    /// The glob, tagged name or call as it is written.
+    pub(super) text: Arc<str>,
+    pub(super) pick: LeafPick,
+}
+
+#[derive(Debug)]
+pub(super) enum LeafPick {
+    Paths(Glob),
+    Tagged(Vec<Matcher>),
+    Named(Vec<Matcher>),
+}
+
+#[derive(Debug)]
+pub(super) struct Invocation {
+    pub(super) function: &'static Function,
+    pub(super) arguments: Vec<Argument>,
+}
+
+/// An argument, with the place of its parameter in the function's list.
+#[derive(Debug)]
+pub(super) struct Argument {
+    pub(super) parameter: usize,
+    pub(super) kind: ArgumentKind,
+}
+
+#[derive(Debug)]
+pub(super) enum ArgumentKind {
+    Series(Node),
+    Value(Value),
+}
+
+/// A value that is no series. `None` counts as no argument.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Integer(i64),
+    Float(f64),
+    Text(Arc<str>),
+    Boolean(bool),
+}
+
+/// As graphite-web writes the value into names.
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Integer(integer) => integer.fmt(f),
+            Self::Float(number) => f.write_str(&super::text::shortest(*number)),
+            Self::Text(text) => f.write_str(text),
+            Self::Boolean(true) => f.write_str("True"),
+            Self::Boolean(false) => f.write_str("False"),
+        }
+    }
+}
+
+pub(super) fn target(
+    text: &str,
+    ast: &Ast,
+    variables: &Variables,
+    allowance: &mut Allowance,
+) -> Result<Node, QueryError> {
+    let mut binder = Binder { allowance, overrides: variables };
+    binder.node(ast, &Values::default()).map_err(|(at, message)| match binder.allowance.is_interrupted() {
+        true => QueryError::Canceled,
+        false => error_at(text, at, &message),
+    })
+}
+
+struct Binder<'a> {
+    allowance: &'a mut Allowance,
+    /// Values of the request, which replace those in the target.
+    overrides: &'a Variables,
+}
+
+impl Binder<'_> {
+    /// Binds an operand that must return series.
+    fn node(&mut self, ast: &Ast, values: &Values) -> Result<Node, Fault> {
+        match &ast.kind {
+            Kind::Path(path) => {
+                let path = values.replace(path).map_err(|message| (ast.at, message))?;
+                self.leaf(&path).map_err(|message| (ast.at, message))
+            }
+            Kind::Template { body, variables } => {
+                let values = values.with(variables, self.overrides);
+                self.node(body, &values)
+            }
+            Kind::Call(call) if call.name == "seriesByTag" => self.series_by_tag(ast.at, call),
+            Kind::Call(call) => self.call(ast.at, call, values),
+            Kind::Literal(_) => Err((ast.at, "a value is no series".into())),
+        }
+    }
+
+    fn leaf(&mut self, path: &str) -> Result<Node, String> {
+        self.allowance.node(2 * path.len())?;
+        let pick = match path.contains(';') {
+            true => LeafPick::Named(self.tagged_name(path)?),
+            false => LeafPick::Paths(Glob::parse(path, self.allowance).map_err(|error| error.to_string())?),
+        };
+        Ok(Node::Leaf(Leaf { text: path.into(), pick }))
+    }
+
+    /// Matchers of the labels in a full tagged name: `name;k=v;k2=v2`.
+    fn tagged_name(&mut self, text: &str) -> Result<Vec<Matcher>, String> {
+        let mut parts = text.split(';');
+        let name = parts.next().unwrap_or_default();
+        let mut labels = vec![(METRIC_NAME, name)];
+        for part in parts {
+            let (tag, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is no tag and value"))?;
+            labels.push((tag::label_of(tag), value));
+        }
+        if labels.iter().any(|(label, value)| label.is_empty() || value.is_empty()) {
+            return Err(format!("{text:?} has an empty name, tag or value"));
+        }
+        // the last of several values of a tag counts
+        labels.reverse();
+        labels.sort_by_key(|(label, _)| *label);
+        labels.dedup_by_key(|(label, _)| *label);
+        for (label, value) in &labels {
+            self.allowance.matcher(label.len() + value.len())?;
+        }
+        Ok(labels.iter().map(|(label, value)| Matcher::equal(label, value)).collect())
+    }
+
+    fn series_by_tag(&mut self, at: usize, call: &Call) -> Result<Node, Fault> {
+        let mut expressions = Vec::new();
+        for argument in &call.positional {
+            match &argument.kind {
+                Kind::Literal(Literal::Text(text)) => expressions.push(text.as_str()),
+                _ => return Err((argument.at, "expected a tag expression in quotes".into())),
+            }
+        }
+        if let Some((_, argument)) = call.named.first() {
+            return Err((argument.at, "expected a tag expression in quotes".into()));
+        }
+        let matchers = tag::parse_all(expressions, self.allowance).map_err(|message| (at, message))?;
+        Ok(Node::Leaf(Leaf { text: call.text.as_str().into(), pick: LeafPick::Tagged(matchers) }))
+    }
+
+    fn call(&mut self, at: usize, call: &Call, values: &Values) -> Result<Node, Fault> {
+        let function = functions::find(&call.name)
+            .ok_or_else(|| (at, format!("there is no function {:?}", excerpt(&call.name))))?;
+        let mut arguments = Vec::new();
+        for (number, argument) in call.positional.iter().enumerate() {
+            let parameter = function.parameter_at(number).ok_or_else(|| {
+                (argument.at, format!("too many arguments of function {:?}", function.name))
+            })?;
+            self.argument(function, parameter, argument, values, &mut arguments)?;
+        }
+        for (name, argument) in &call.named {
+            let parameter = function.params.iter().position(|param| param.name == name);
+            let parameter = parameter.filter(|parameter| *parameter >= call.positional.len());
+            let parameter = parameter.ok_or_else(|| {
+                let message =
+                    format!("function {:?} takes no argument {:?} here", function.name, excerpt(name));
+                (argument.at, message)
+            })?;
+            self.argument(function, parameter, argument, values, &mut arguments)?;
+        }
+        for (parameter, param) in function.params.iter().enumerate() {
+            if param.is_required && !arguments.iter().any(|argument| argument.parameter == parameter) {
+                let message = format!("argument {:?} of function {:?} is missing", param.name, function.name);
+                return Err((at, message));
+            }
+        }
+        Ok(Node::Call(Invocation { function, arguments }))
+    }
+}
+
+/// A name that the client chose, cut to a length that a message can show.
+fn excerpt(name: &str) -> &str {
+    &name[..name.floor_char_boundary(100)]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! What a function may ask for: its arguments, and the context of its call.
+
+use super::at_time;
+use super::bind::{Argument, ArgumentKind, Invocation, Node, Value};
+use super::eval::{Context, Evaluator};
+use super::functions::table::Default;
+use super::held::Held;
+use super::source::Order;
+use super::{Options, Series};
+use crate::QueryError;
+use crate::meter::Meter;
+
+/// Takes the series of a function one after the other.
+pub(super) type Sink<'s> = dyn FnMut(Series) -> Result<(), QueryError> + 's;
+
+/// A call of a function. Arguments are found by the names of parameters; a name that the function does not declare is
+/// a bug. Series are read when they are asked for, and read again when they are asked for again.
+pub(super) struct Call<'c> {
+    evaluator: &'c Evaluator<'c>,
+    invocation: &'c Invocation,
+    context: &'c Context,
+    /// The order in which the caller needs the series.
+    order: Order,
+}
+
+/// A part of a path by its place, or a tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NodeOrTag {
+    Node(i64),
+    Tag(String),
+}
+
+/// A number of points, or a duration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Window {
+    Points(i64),
+    /// Never negative.
+    Seconds(i64),
+}
+
+impl<'c> Call<'c> {
+    pub(super) const fn new(
+        evaluator: &'c Evaluator<'c>,
+        invocation: &'c Invocation,
+        context: &'c Context,
+        order: Order,
+    ) -> Self {
+        Self { evaluator, invocation, context, order }
+    }
+
+    pub(super) const fn context(&self) -> &'c Context {
+        self.context
+    }
+
+    pub(super) const fn options(&self) -> &'c Options<'c> {
+        self.evaluator.options
+    }
+
+    /// Counts memory, and ends the evaluation once it is canceled. Loops over more than the values of one series
+    /// call [`Meter::check`].
+    pub(super) const fn meter(&self) -> &'c Meter<'c> {
+        self.evaluator.meter
+    }
+
+    /// Error that names the function.
+    pub(super) fn refuse(&self, message: impl std::fmt::Display) -> QueryError {
+        QueryError::Invalid(format!("function {:?}: {message}", self.invocation.function.name))
+    }
+
+    /// Pushes all series of a parameter into `sink`, argument after argument. Those of one argument come in the order
+    /// of names, if they are read from storage.
+    pub(super) fn each(
+        &self,
+        param: &str,
+        mut sink: impl FnMut(Series) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        let order = if self.invocation.function.is_mapping { self.order } else { Order::ByName };
+        self.each_ordered(param, self.context, order, &mut sink)
+    }
+
+    /// Like [`Self::each`], in any order, which takes less memory. For results that do not depend on the order.
+    pub(super) fn each_in_any_order(
+        &self,
+        param: &str,
+        mut sink: impl FnMut(Series) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        self.each_ordered(param, self.context, Order::Any, &mut sink)
+    }
+
+    /// Like [`Self::each`], in another context, for example with an earlier begin: see [`Context::within`].
+    pub(super) fn each_within(
+        &self,
+        context: &Context,
+        param: &str,
+        mut sink: impl FnMut(Series) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        self.each_ordered(param, context, Order::ByName, &mut sink)
+    }
+
+    fn each_ordered(
+        &self,
+        param: &str,
+        context: &Context,
+        order: Order,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        self.nodes_of(param).try_for_each(|node| self.evaluator.each(node, context, order, sink))
+    }
+
+    /// Pushes the series of one argument into `sink`.
+    pub(super) fn each_of(&self, node: &Node, order: Order, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+        self.evaluator.each(node, self.context, order, sink)
+    }
+
+    /// All series of a parameter.
+    pub(super) fn all(&self, param: &str) -> Result<Held<'c>, QueryError> {
+        let mut held = Held::new(self.meter());
+        self.each_ordered(param, self.context, Order::ByName, &mut |series| held.push(series))?;
+        Ok(held)
+    }
+
+    /// Like [`Self::all`], in another context.
+    pub(super) fn all_within(&self, context: &Context, param: &str) -> Result<Held<'c>, QueryError> {
+        let mut held = Held::new(self.meter());
+        self.each_ordered(param, context, Order::ByName, &mut |series| held.push(series))?;
+        Ok(held)
+    }
+
+    /// True if the parameter has an argument that is series, though maybe none is found.
+    pub(super) fn has_series(&self, param: &str) -> bool {
+        self.nodes_of(param).next().is_some()
+    }
+
+    /// Evaluates a target that the function built.
+    pub(super) fn target(
+        &self,
+        text: &str,
+        mut sink: impl FnMut(Series) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        self.evaluator.target(text, self.context, &mut sink)
+    }
+
+    /// Calls another function with these arguments.
+    pub(super) fn invoke(&self, invocation: &Invocation, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+        self.evaluator.call(invocation, self.context, Order::ByName, sink)
+    }
+
+    pub(super) fn nodes_of(&self, param: &str) -> impl Iterator<Item = &'c Node> + use<'c> {
+        self.arguments(param).filter_map(|argument| match &argument.kind {
+            ArgumentKind::Series(node) => Some(node),
+            ArgumentKind::Value(_) => None,
+        })
+    }
+
+    fn arguments(&self, param: &str) -> impl Iterator<Item = &'c Argument> + use<'c> {
+        let place = self.place(param);
+        self.invocation.arguments.iter().filter(move |argument| argument.parameter == place)
+    }
+
+    fn place(&self, param: &str) -> usize {
+        let function = self.invocation.function;
+        let place = function.params.iter().position(|known| known.name == param);
+        place.unwrap_or_else(|| panic!("BUG: {} has no parameter {param}", function.name))
+    }
+
+    /// The values of a parameter, for all types but series.
+    pub(super) fn values(&self, param: &str) -> impl Iterator<Item = &'c Value> + use<'c> {
+        self.arguments(param).filter_map(|argument| match &argument.kind {
+            ArgumentKind::Value(value) => Some(value),
+            ArgumentKind::Series(_) => None,
+        })
+    }
+
+    /// The argument, or the default.
+    fn value(&self, param: &str) -> Option<Value> {
+        let default = || {
+            Some(match self.invocation.function.params[self.place(param)].default? {
+                Default::Boolean(boolean) => Value::Boolean(boolean),
+                Default::Float(number) => Value::Float(number),
+                Default::Integer(integer) => Value::Integer(integer),
+                Default::Text(text) => Value::Text(text.into()),
+            })
+        };
+        self.values(param).next().cloned().or_else(default)
+    }
+
+    /// The argument as graphite-web writes it into names of series.
+    pub(super) fn shown(&self, param: &str) -> String {
+        self.value(param).map_or_else(|| "None".into(), |value| value.to_string())
+    }
+
+    pub(super) fn optional_number(&self, param: &str) -> Option<f64> {
+        match self.value(param)? {
+            Value::Integer(integer) => Some(integer as f64),
+            Value::Float(number) => Some(number),
+            Value::Text(_) | Value::Boolean(_) => None,
+        }
+    }
+
+    pub(super) fn number(&self, param: &str) -> f64 {
+        self.optional_number(param).unwrap_or_else(|| self.missing(param))
+    }
+
+    pub(super) fn optional_integer(&self, param: &str) -> Option<i64> {
+        match self.value(param)? {
+            Value::Integer(integer) => Some(integer),
+            Value::Float(_) | Value::Text(_) | Value::Boolean(_) => None,
+        }
+    }
+
+    pub(super) fn integer(&self, param: &str) -> i64 {
+        self.optional_integer(param).unwrap_or_else(|| self.missing(param))
+    }
+
+    pub(super) fn optional_text(&self, param: &str) -> Option<String> {
+        self.value(param).map(|value| value.to_string())
+    }
+
+    pub(super) fn text(&self, param: &str) -> String {
+        self.optional_text(param).unwrap_or_else(|| self.missing(param))
+    }
+
+    pub(super) fn boolean(&self, param: &str) -> bool {
+        matches!(self.value(param), Some(Value::Boolean(true)))
+    }
+
+    /// The seconds of an interval. They are negative after a minus.
+    pub(super) fn interval(&self, param: &str) -> Result<i64, QueryError> {
+        at_time::parse_offset(&self.text(param)).map_err(|error| self.refuse(error))
+    }
+
+    pub(super) fn window(&self, param: &str) -> Result<Window, QueryError> {
+        match self.value(param) {
+            Some(Value::Integer(points)) => Ok(Window::Points(points)),
+            Some(Value::Float(points)) => Ok(Window::Points(points as i64)),
+            _ => Ok(Window::Seconds(self.interval(param)?.abs())),
+        }
+    }
+
+    pub(super) fn nodes(&self, param: &str) -> Vec<NodeOrTag> {
+        let node = |value: &Value| match value {
+            Value::Integer(place) => NodeOrTag::Node(*place),
+            value => NodeOrTag::Tag(value.to_string()),
+        };
+        self.values(param).map(node).collect()
+    }
+
+    fn missing<T>(&self, param: &str) -> T {
+        panic!("BUG: {} has no argument {param} of the type that it asks for", self.invocation.function.name)
+    }
+}

@@ -1,0 +1,157 @@
+//! Evaluates a checked target: reads series, and pushes them through functions.
+
+use super::bind::{Invocation, Leaf, LeafPick, Node};
+use super::call::{Call, Sink};
+use super::held::Held;
+use super::source::{Order, Pick, Select, Source, Stored};
+use super::{Options, Series, Tags, bind, parse};
+use crate::QueryError;
+use crate::allowance::Allowance;
+use crate::meter::Meter;
+use std::cell::Cell;
+
+pub(super) struct Evaluator<'a> {
+    source: &'a dyn Source,
+    pub(super) meter: &'a Meter<'a>,
+    pub(super) options: &'a Options<'a>,
+    /// Targets that are being evaluated, each of which a function built. Limits their nesting.
+    depth: Cell<usize>,
+}
+
+/// Maximum nesting of targets that functions build.
+const BUILT_DEPTH_MAX: usize = 4;
+
+/// Times and settings of a part of the evaluation. Functions evaluate their arguments in other times if they need
+/// earlier values.
+#[derive(Debug, Clone)]
+pub(super) struct Context {
+    pub(super) from_s: i64,
+    pub(super) until_s: i64,
+    pub(super) now_s: i64,
+    /// Set by `setXFilesFactor` for all that is evaluated after it.
+    x_files_factor: Cell<Option<f64>>,
+}
+
+impl Context {
+    pub(super) const fn of(options: &Options<'_>) -> Self {
+        let Options { from_s, until_s, now_s, x_files_factor, .. } = *options;
+        Self { from_s, until_s, now_s, x_files_factor: Cell::new(x_files_factor) }
+    }
+
+    /// The same context in another time.
+    pub(super) fn within(&self, from_s: i64, until_s: i64) -> Self {
+        Self { from_s, until_s, ..self.clone() }
+    }
+
+    /// Part of the values that must be present, for functions that aggregate.
+    pub(super) fn x_files_factor(&self) -> f64 {
+        self.x_files_factor.get().unwrap_or(0.0)
+    }
+
+    pub(super) fn set_x_files_factor(&self, x_files_factor: f64) {
+        self.x_files_factor.set(Some(x_files_factor));
+    }
+}
+
+impl<'a> Evaluator<'a> {
+    pub(super) const fn new(source: &'a dyn Source, meter: &'a Meter<'a>, options: &'a Options<'a>) -> Self {
+        Self { source, meter, options, depth: Cell::new(0) }
+    }
+
+    /// Pushes the series of a node into `sink`.
+    pub(super) fn each(
+        &self,
+        node: &Node,
+        context: &Context,
+        order: Order,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        self.meter.check()?;
+        match node {
+            Node::Leaf(leaf) => self.read(leaf, context, order, sink),
+            Node::Call(invocation) => self.call(invocation, context, order, sink),
+            Node::Given(all) => all.iter().try_for_each(|series| sink(series.clone())),
+        }
+    }
+
+    pub(super) fn call(
+        &self,
+        invocation: &Invocation,
+        context: &Context,
+        order: Order,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        (invocation.function.run)(&Call::new(self, invocation, context, order), sink)
+    }
+
+    /// Evaluates a target that a function built.
+    pub(super) fn target(
+        &self,
+        text: &str,
+        context: &Context,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        if self.depth.get() == BUILT_DEPTH_MAX {
+            let message = format!("targets that functions build nest deeper than {BUILT_DEPTH_MAX} levels");
+            return Err(QueryError::Invalid(message));
+        }
+        // an equal part for each level, because the levels hold their trees at the same time
+        let mut allowance = Allowance::new(self.options.targets_bytes / BUILT_DEPTH_MAX as u64);
+        let ast = parse::target(text, &mut allowance)?;
+        let node = bind::target(text, &ast, self.options.variables, &mut allowance)?;
+        self.depth.set(self.depth.get() + 1);
+        let evaluated = self.each(&node, context, Order::ByName, sink);
+        self.depth.set(self.depth.get() - 1);
+        evaluated
+    }
+
+    fn read(
+        &self,
+        leaf: &Leaf,
+        context: &Context,
+        order: Order,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        let pick = match &leaf.pick {
+            LeafPick::Paths(glob) => Pick::Paths(glob),
+            LeafPick::Tagged(matchers) => Pick::Tagged(matchers),
+            LeafPick::Named(matchers) => Pick::Named(matchers),
+        };
+        let Context { from_s, until_s, now_s, .. } = *context;
+        let mut selection = self.source.select(&Select { pick, from_s, until_s, now_s, order })?;
+        let must_sort = order == Order::ByName && !selection.is_ordered();
+        let mut held = Held::new(self.meter);
+        let mut stored = Stored::default();
+        let mut charge = self.meter.charge();
+        loop {
+            self.meter.check()?;
+            selection.limit(self.meter.left() + charge.values());
+            if !selection.next(&mut stored)? {
+                break;
+            }
+            self.meter.count_samples(stored.samples as usize);
+            charge.set(stored.samples + stored.values.len() as u64 / 2 + 1)?;
+            let series = self.series(leaf, &stored, context);
+            if must_sort { held.push(series)? } else { sink(series)? }
+        }
+        drop(selection);
+        charge.set(0)?;
+        held.sort_by(|a, b| a.name.cmp(&b.name));
+        held.drain(sink)
+    }
+
+    fn series(&self, leaf: &Leaf, stored: &Stored, context: &Context) -> Series {
+        Series {
+            tags: Tags::of_name(&stored.name),
+            path_expression: std::sync::Arc::clone(&leaf.text),
+            x_files_factor: context.x_files_factor(),
+            ..Series::computed(
+                stored.name.clone(),
+                stored.start_s,
+                stored.end_s,
+                stored.step_s,
+                stored.values.clone(),
+            )
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Patterns of paths, such as `servers.{web,db}*.cpu[0-7].?`.
+//!
+//! A pattern is split at its dots, and each part matches one node of a path. `*` matches any text within a node, `?`
+//! one character, `[a-z]` and `[!a-z]` one of a class, `{a,b}` one of the alternatives. A node `**` matches any
+//! number of nodes.
+//!
+//! Alternatives are expanded to lists of patterns for each node, whose size is limited. Matching compares texts from
+//! left to right and takes time in proportion to the product of the lengths of node and pattern.
+
+mod segment;
+
+pub use segment::Segment;
+
+use crate::allowance::Allowance;
+
+/// Maximum number of patterns that the braces of one glob stand for, added up over its nodes.
+pub const ALTERNATIVES_MAX: usize = 10_000;
+
+/// Maximum size of these patterns in bytes. Braces repeat the text around them.
+pub const ALTERNATIVES_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum number of nodes of a glob.
+pub const NODES_MAX: usize = 256;
+
+/// Memory of a parsed pattern of a node, besides its text.
+const PATTERN_BYTES: usize = 128;
+
+#[derive(Debug, Clone)]
+pub struct Glob {
+    text: String,
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GlobError {
+    #[error("the braces of {0:?} stand for more than {ALTERNATIVES_MAX} patterns")]
+    TooManyAlternatives(String),
+    #[error("the patterns that the braces of {0:?} stand for take more than {ALTERNATIVES_BYTES_MAX} bytes")]
+    AlternativesTooLarge(String),
+    #[error("{0:?} has more than {NODES_MAX} nodes")]
+    TooManyNodes(String),
+    #[error("{0:?} has braces in braces, or a dot in braces")]
+    Nested(String),
+    /// The request exceeds one of its limits ([`Allowance`]).
+    #[error("{0}")]
+    TooMuch(String),
+}
+
+impl Glob {
+    pub fn parse(text: &str, allowance: &mut Allowance) -> Result<Self, GlobError> {
+        allowance.node(2 * text.len()).map_err(GlobError::TooMuch)?;
+        let mut left = Left { alternatives: ALTERNATIVES_MAX, bytes: ALTERNATIVES_BYTES_MAX };
+        let mut segments = Vec::new();
+        for node in nodes(text) {
+            if segments.len() == NODES_MAX {
+                return Err(GlobError::TooManyNodes(excerpt(text)));
+            }
+            let patterns = expand(node, &mut left).map_err(|wrong| wrong.of(text))?;
+            let bytes = patterns.iter().map(|pattern| PATTERN_BYTES + 4 * pattern.len()).sum();
+            allowance.spend(bytes).map_err(GlobError::TooMuch)?;
+            segments.push(Segment::of(patterns));
+        }
+        Ok(Self { text: text.into(), segments })
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// One pattern for each node.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// True if only the path that is the text itself can match.
+    pub fn is_literal(&self) -> bool {
+        self.segments.iter().all(|segment| segment.literal().is_some())
+    }
+
+    /// Text with which all matching paths begin.
+    pub fn prefix(&self) -> String {
+        let mut prefix = String::new();
+        for (i, segment) in self.segments.iter().enumerate() {
+            if i > 0 && !segment.is_any_depth() {
+                prefix.push('.');
+            }
+            match segment.literal() {
+                Some(literal) => prefix.push_str(literal),
+                None => {
+                    prefix.push_str(segment.prefix());
+                    break;
+                }
+            }
+        }
+        prefix
+    }
+
+    pub fn matches(&self, path: &str) -> bool {
+        matches_from(&self.segments, Some(path))
+    }
+}
+
+/// Matches the rest of a path, which is `None` after its last node.
+fn matches_from(segments: &[Segment], path: Option<&str>) -> bool {
+    let Some((segment, rest)) = segments.split_first() else { return path.is_none() };
+    if segment.is_any_depth() {
+        return any_depth(rest, path);
+    }
+    let Some(path) = path else { return false };
+    let (node, after) = split_node(path);
+    segment.matches(node) && matches_from(rest, after)
+}
+
+/// Matches `**`, which stands for any number of nodes, and for at least one if it is the last node.
+fn any_depth(rest: &[Segment], mut path: Option<&str>) -> bool {
+    if rest.is_empty() {
+        return path.is_some();
+    }
+    loop {
+        if matches_from(rest, path) {
+            return true;
+        }
+        let Some(text) = path else { return false };
+        path = split_node(text).1;
+    }
+}
+
+fn split_node(path: &str) -> (&str, Option<&str>) {
+    match path.split_once('.') {
+        Some((node, rest)) => (node, Some(rest)),
+        None => (path, None),
+    }
+}
+
+/// Splits a pattern at its dots, but not at those in brackets or braces.
+fn nodes(text: &str) -> impl Iterator<Item = &str> {
+    let mut closing = None;
+    text.split(move |c| {
+        closing = match (closing, c) {
+            (None, '{') if text.contains('}') => Some('}'),
+            (None, '[') if text.contains(']') => Some(']'),
+            (Some(end), c) if c == end => None,
+            (open, _) => open,
+        };
+        c == '.' && closing.is_none()
+    })
+}
+
+struct Left {
+    alternatives: usize,
+    bytes: usize,
+}
+
+enum Wrong {
+    TooMany,
+    TooLarge,
+    Nested,
+}
+
+impl Wrong {
+    fn of(self, text: &str) -> GlobError {
+        match self {
+            Self::TooMany => GlobError::TooManyAlternatives(excerpt(text)),
+            Self::TooLarge => GlobError::AlternativesTooLarge(excerpt(text)),
+            Self::Nested => GlobError::Nested(excerpt(text)),
+        }
+    }
+}
+
+/// The begin of a text, for a message.
+fn excerpt(text: &str) -> String {
+    if text.len() <= 200 { text.into() } else { format!("{}…", &text[..text.floor_char_boundary(200)]) }
+}
+
+/// Expands the braces of a node: `a{b,c}{d,e}` stands for four patterns.
+fn expand(node: &str, left: &mut Left) -> Result<Vec<String>, Wrong> {
+    let mut patterns = vec![String::new()];
+    let mut rest = node;
+    while let Some((before, (inside, after))) =
+        rest.split_once('{').and_then(|(before, open)| Some((before, open.split_once('}')?)))
+    {
+        if inside.contains(['{', '.']) {
+            return Err(Wrong::Nested);
+        }
+        let choices: Vec<_> = inside.split(',').collect();
+        let count = patterns.len().saturating_mul(choices.len());
+        if count > left.alternatives {
+            return Err(Wrong::TooMany);
+        }
+        let old: usize = patterns.iter().map(String::len).sum();
+        let added: usize = choices.iter().map(|choice| before.len() + choice.len()).sum();
+        let bytes = old.saturating_mul(choices.len()).saturating_add(added.saturating_mul(patterns.len()));
+        if bytes > left.bytes {
+            return Err(Wrong::TooLarge);
+        }
+        let all =
+            patterns.iter().flat_map(|pattern| choices.iter().map(move |c| format!("{pattern}{before}{c}")));
+        patterns = all.collect();
+        rest = after;
+    }
+    let bytes = patterns.iter().map(|pattern| pattern.len() + rest.len()).sum::<usize>();
+    left.alternatives = left.alternatives.checked_sub(patterns.len()).ok_or(Wrong::TooMany)?;
+    left.bytes = left.bytes.checked_sub(bytes).ok_or(Wrong::TooLarge)?;
+    patterns.iter_mut().for_each(|pattern| pattern.push_str(rest));
+    patterns.sort_unstable();
+    patterns.dedup();
+    Ok(patterns)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Series with labels as Graphite's paths and tagged series.
+
+use super::slots::{Schema, Slots};
+use super::source::{Pick, Select, Selection, Source, Stored};
+use super::tag::tag_of;
+use crate::allowance::Allowance;
+use crate::matcher::{MatchOp, Matcher};
+use crate::source::{Select as SelectLabels, SeriesSet, SeriesSource, SourceError};
+use model::labels::METRIC_NAME;
+use model::{ErrorKind, LabelsRef, SeriesSamples, TimeRange};
+
+/// Decides how the values of a metric are stored.
+pub trait Schemas {
+    /// `name` is the path, or the full tagged name.
+    fn schema_of(&self, name: &str) -> &Schema;
+
+    /// The longest step of all schemas.
+    fn step_max_s(&self) -> i64;
+}
+
+/// The same schema for all metrics.
+impl Schemas for Schema {
+    fn schema_of(&self, _name: &str) -> &Schema {
+        self
+    }
+
+    fn step_max_s(&self) -> i64 {
+        Self::step_max_s(self)
+    }
+}
+
+/// A source of series with labels, seen as one of paths and tagged series.
+pub struct LabelSource<'a> {
+    series: &'a dyn SeriesSource,
+    schemas: &'a dyn Schemas,
+}
+
+impl std::fmt::Debug for LabelSource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LabelSource").finish_non_exhaustive()
+    }
+}
+
+impl<'a> LabelSource<'a> {
+    pub fn new(series: &'a dyn SeriesSource, schemas: &'a dyn Schemas) -> Self {
+        Self { series, schemas }
+    }
+}
+
+impl Source for LabelSource<'_> {
+    fn select(&self, select: &Select<'_>) -> Result<Box<dyn Selection + '_>, SourceError> {
+        // no slot that begins after `from_s` can have an earlier sample, and none ends later than a step after `until_s`
+        let start_ms = select.from_s.saturating_add(1).saturating_mul(1000);
+        let end_s = select.until_s.saturating_add(self.schemas.step_max_s().saturating_mul(2));
+        let range = TimeRange::new(start_ms, end_s.saturating_mul(1000) - 1);
+        let of_glob;
+        let (matchers, form) = match select.pick {
+            Pick::Paths(glob) => {
+                of_glob = [name_matcher(glob)?];
+                (&of_glob[..], Form::Path(glob.clone()))
+            }
+            Pick::Tagged(matchers) => (matchers, Form::Tagged),
+            Pick::Named(matchers) => (matchers, Form::Labels(matchers.len())),
+        };
+        let set = self.series.select(&SelectLabels { matchers, range })?;
+        let (from_s, until_s, now_s) = (select.from_s, select.until_s, select.now_s);
+        let samples = SeriesSamples::default();
+        let schemas = self.schemas;
+        Ok(Box::new(LabelSelection { set, samples, schemas, form, from_s, until_s, now_s, values_max: 0 }))
+    }
+}
+
+/// A matcher of metric names that accepts all paths that match, and others with the same begin.
+fn name_matcher(glob: &super::Glob) -> Result<Matcher, SourceError> {
+    if glob.is_literal() {
+        return Ok(Matcher::equal(METRIC_NAME, glob.text()));
+    }
+    let mut pattern = String::new();
+    for c in glob.prefix().chars() {
+        if !c.is_alphanumeric() && c.is_ascii() {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push_str(".+");
+    let broad = Matcher::within(METRIC_NAME, MatchOp::Regex, &pattern, |text| {
+        Allowance::new(1 << 20).compilation(text)
+    });
+    broad.map_err(|error| SourceError { kind: ErrorKind::Internal, message: error.to_string() })
+}
+
+/// Which of the series that have matching labels are selected.
+enum Form {
+    Path(super::Glob),
+    Tagged,
+    /// Exactly this number of labels.
+    Labels(usize),
+}
+
+impl Form {
+    fn accepts(&self, labels: LabelsRef<'_>) -> bool {
+        match self {
+            Self::Path(glob) => {
+                let mut all = labels.iter();
+                matches!((all.next(), all.next()), (Some((METRIC_NAME, path)), None) if glob.matches(path))
+            }
+            Self::Tagged => labels.iter().any(|(name, _)| name != METRIC_NAME),
+            Self::Labels(count) => labels.iter().count() == *count,
+        }
+    }
+}
+
+struct LabelSelection<'a> {
+    set: Box<dyn SeriesSet + 'a>,
+    samples: SeriesSamples,
+    schemas: &'a dyn Schemas,
+    form: Form,
+    from_s: i64,
+    until_s: i64,
+    now_s: i64,
+    values_max: u64,
+}
+
+impl Selection for LabelSelection<'_> {
+    fn next(&mut self, stored: &mut Stored) -> Result<bool, SourceError> {
+        while self.set.next(&mut self.samples)? {
+            let labels = self.set.labels();
+            if !self.form.accepts(labels) {
+                continue;
+            }
+            let SeriesSamples::Floats(samples) = &self.samples else { continue };
+            stored.name.clear();
+            write_name(&mut stored.name, labels);
+            let schema = self.schemas.schema_of(&stored.name);
+            let Some(layout) = schema.layout(self.from_s, self.until_s, self.now_s) else { continue };
+            let needed = samples.len() as u64 + layout.len() as u64 / 2;
+            if needed > self.values_max {
+                let message = format!(
+                    "one series has {} samples and {} values in the range",
+                    samples.len(),
+                    layout.len()
+                );
+                return Err(SourceError { kind: ErrorKind::TooLarge, message });
+            }
+            (stored.start_s, stored.end_s, stored.step_s) = (layout.start_s, layout.end_s, layout.step_s);
+            stored.samples = samples.len() as u64;
+            let mut slots = Slots::new(schema, layout, &mut stored.values);
+            for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
+                slots.push(*timestamp_ms, *value);
+            }
+            slots.finish();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn limit(&mut self, values_max: u64) {
+        self.values_max = values_max;
+        self.set.limit(values_max);
+    }
+}
+
+/// Writes the path of a series, or its full tagged name: `name;k=v`, with the tags in order.
+pub fn write_name(name: &mut String, labels: LabelsRef<'_>) {
+    name.push_str(labels.get(METRIC_NAME).unwrap_or_default());
+    for (label, value) in labels.iter().filter(|(label, _)| *label != METRIC_NAME) {
+        name.extend([";", tag_of(label), "=", value]);
+    }
+}

@@ -1,0 +1,66 @@
+//! Paths in targets.
+
+use super::{Fault, Parser};
+
+/// Characters that end a path, unless a backslash escapes them.
+const SYMBOLS: &str = "(){},'\"\\|";
+
+impl Parser<'_, '_> {
+    /// Parses a path, and removes the backslashes that escape.
+    pub(super) fn path(&mut self) -> Result<String, Fault> {
+        let rest = self.rest();
+        let end = end_of(rest);
+        if end == 0 {
+            return Err(match rest.chars().next() {
+                Some('{') => (self.at, "the braces are not closed".into()),
+                _ => self.expected("a path or a function"),
+            });
+        }
+        if rest[end..].starts_with('{') {
+            return Err((self.at + end, "the braces are not closed".into()));
+        }
+        self.count(3 * end)?;
+        self.at += end;
+        let mut path = String::with_capacity(end);
+        let mut is_escaped = false;
+        for c in rest[..end].chars() {
+            is_escaped = c == '\\' && !is_escaped;
+            if !is_escaped {
+                path.push(c);
+            }
+        }
+        Ok(path)
+    }
+}
+
+/// End of the path at the begin of a text. Commas belong to the path if they are in braces.
+pub(super) fn end_of(text: &str) -> usize {
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if chars
+                .clone()
+                .next()
+                .is_some_and(|(_, next)| SYMBOLS.contains(next) || matches!(next, '=' | '.')) =>
+            {
+                chars.next();
+            }
+            '{' => {
+                let Some(len) = braces_len(&text[at..]) else { return at };
+                chars = text.char_indices();
+                // skips to the closing brace
+                chars.by_ref().find(|(i, _)| *i == at + len - 1);
+            }
+            c if c.is_whitespace() || SYMBOLS.contains(c) => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Length of `{…}` at the begin of a text. `None` if the braces are not closed, or have other symbols in them.
+fn braces_len(text: &str) -> Option<usize> {
+    let inside = &text[1..];
+    let end = inside.find(['}', '{', '(', ')', '\'', '"', '|'])?;
+    inside[end..].starts_with('}').then_some(end + 2)
+}

@@ -1,0 +1,173 @@
+//! Samples at any time to values at equal steps, as a Whisper file would have stored them.
+
+use super::Aggregate;
+use super::consolidate::is_enough;
+use model::TimeRange;
+
+/// How long values of a step are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Archive {
+    pub step_s: i64,
+    /// `i64::MAX` means forever.
+    pub retention_s: i64,
+}
+
+/// How the values of a metric are stored: the answer of storage-schemas and storage-aggregation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema {
+    /// Not empty. Steps and retentions ascend, and each step is a multiple of the one before.
+    pub archives: Vec<Archive>,
+    /// Computes a value of an archive from values of the archive before it.
+    pub aggregation: Aggregate,
+    /// Part of these values that must be present.
+    pub x_files_factor: f64,
+}
+
+impl Schema {
+    /// One step forever.
+    pub fn every(step_s: i64) -> Self {
+        let archives = vec![Archive { step_s, retention_s: i64::MAX }];
+        Self { archives, aggregation: Aggregate::Average, x_files_factor: 0.0 }
+    }
+
+    pub fn step_max_s(&self) -> i64 {
+        self.archives.iter().map(|archive| archive.step_s).max().unwrap_or(1)
+    }
+
+    /// Steps and bounds of the values from `from_s`, exclusive, to `until_s`. The first archive that still has
+    /// `from_s` decides. Returns `None` if the range is in the future, or older than all archives.
+    pub fn layout(&self, from_s: i64, until_s: i64, now_s: i64) -> Option<Layout> {
+        let oldest_s = now_s.saturating_sub(self.archives.iter().map(|archive| archive.retention_s).max()?);
+        if from_s > now_s || until_s < oldest_s {
+            return None;
+        }
+        let (from_s, until_s) = (from_s.max(oldest_s), until_s.min(now_s));
+        let age_s = now_s.saturating_sub(from_s);
+        let number = self.archives.iter().position(|archive| archive.retention_s >= age_s);
+        let number = number.unwrap_or(self.archives.len() - 1);
+        let step_s = self.archives[number].step_s.max(1);
+        let after = |time_s: i64| time_s.saturating_sub(time_s.rem_euclid(step_s)).saturating_add(step_s);
+        let (start_s, mut end_s) = (after(from_s), after(until_s));
+        if start_s == end_s {
+            end_s = end_s.saturating_add(step_s);
+        }
+        Some(Layout { start_s, end_s, step_s, archive: number })
+    }
+}
+
+/// Where the values of a series are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    pub start_s: i64,
+    /// Exclusive.
+    pub end_s: i64,
+    pub step_s: i64,
+    /// The archive that has the values, as a place in [`Schema::archives`].
+    archive: usize,
+}
+
+impl Layout {
+    /// Number of values.
+    pub const fn len(&self) -> usize {
+        if self.end_s <= self.start_s { 0 } else { ((self.end_s - self.start_s) / self.step_s) as usize }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The samples that decide the values.
+    pub const fn range(&self) -> TimeRange {
+        TimeRange::new(self.start_s.saturating_mul(1000), self.end_s.saturating_mul(1000) - 1)
+    }
+}
+
+/// Turns the samples of one series into values. It keeps the samples of one value at a time, for each archive.
+#[derive(Debug)]
+pub struct Slots<'a> {
+    schema: &'a Schema,
+    layout: Layout,
+    /// The slot of each archive that is being filled, finest first. The last one is that of the layout.
+    filling: Vec<Filling>,
+    values: &'a mut Vec<f64>,
+}
+
+#[derive(Debug)]
+struct Filling {
+    step_s: i64,
+    /// Number of values of the archive before that make a value of this one.
+    ratio: usize,
+    start_s: i64,
+    /// Values of the archive before. In the finest archive, only the last sample.
+    known: Vec<f64>,
+}
+
+impl<'a> Slots<'a> {
+    /// Replaces `values` by as many missing values as the layout has. The caller has checked that there is memory.
+    pub fn new(schema: &'a Schema, layout: Layout, values: &'a mut Vec<f64>) -> Self {
+        values.clear();
+        values.resize(layout.len(), f64::NAN);
+        let mut finer_s = None;
+        let filling = schema.archives[..=layout.archive].iter().map(|archive| {
+            let step_s = archive.step_s.max(1);
+            let ratio = finer_s.replace(step_s).map_or(1, |finer_s| (step_s / finer_s).max(1));
+            Filling { step_s, ratio: ratio as usize, start_s: i64::MIN, known: Vec::new() }
+        });
+        Self { schema, layout, filling: filling.collect(), values }
+    }
+
+    /// Takes the next sample. Samples come in order of time. Those outside the layout, and NaN, have no effect.
+    #[inline]
+    pub fn push(&mut self, timestamp_ms: i64, value: f64) {
+        let time_s = timestamp_ms.div_euclid(1000);
+        if value.is_nan() || time_s < self.layout.start_s || time_s >= self.layout.end_s {
+            return;
+        }
+        let finest = &mut self.filling[0];
+        let start_s = time_s - time_s.rem_euclid(finest.step_s);
+        if finest.start_s == start_s {
+            finest.known[0] = value;
+            return;
+        }
+        self.close(0);
+        self.filling[0].start_s = start_s;
+        self.filling[0].known.push(value);
+    }
+
+    /// Completes the values after the last sample.
+    pub fn finish(mut self) {
+        (0..self.filling.len()).for_each(|level| self.close(level));
+    }
+
+    /// Computes the value of an archive's slot, and passes it to the next archive.
+    fn close(&mut self, level: usize) {
+        let Filling { ratio, start_s, known, .. } = &mut self.filling[level];
+        let (time_s, ratio) = (*start_s, *ratio);
+        if !is_enough(known.len(), ratio, if level == 0 { 0.0 } else { self.schema.x_files_factor }) {
+            known.clear();
+            return;
+        }
+        let value = match (level, self.schema.aggregation) {
+            (0, _) => known[0],
+            (_, Aggregate::AvgZero) => known.iter().sum::<f64>() / ratio as f64,
+            (_, method) => method.of(known),
+        };
+        known.clear();
+        let Some(next) = self.filling.get(level + 1) else {
+            let place = (time_s - self.layout.start_s) / self.layout.step_s;
+            if let Some(slot) = self.values.get_mut(place as usize) {
+                *slot = value;
+            }
+            return;
+        };
+        let start_s = time_s - time_s.rem_euclid(next.step_s);
+        if next.start_s != start_s {
+            self.close(level + 1);
+            self.filling[level + 1].start_s = start_s;
+        }
+        self.filling[level + 1].known.push(value);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! A source in memory, for tests of functions.
+
+use super::{LabelSource, Options, Schema, Series, parse, render};
+use crate::allowance::Allowance;
+use crate::memory_source::MemorySource;
+use crate::{QueryError, SeriesSource};
+use jiff::tz::TimeZone;
+use model::labels::METRIC_NAME;
+use model::{Labels, Samples};
+use std::sync::atomic::AtomicBool;
+
+/// No value.
+pub(super) const NONE: f64 = f64::NAN;
+
+/// Series whose first value is at the time 60, and an evaluation of the values up to the time `until_s`.
+#[derive(Debug)]
+pub(super) struct Store {
+    source: MemorySource,
+    step_s: i64,
+    pub(super) from_s: i64,
+    pub(super) until_s: i64,
+    pub(super) now_s: i64,
+    pub(super) samples_max: u64,
+}
+
+impl Store {
+    /// Steps of a minute.
+    pub(super) fn new() -> Self {
+        Self::of_step(60)
+    }
+
+    pub(super) fn of_step(step_s: i64) -> Self {
+        let (from_s, until_s) = (0, 0);
+        Self { source: MemorySource::new(), step_s, from_s, until_s, now_s: 1_000_000, samples_max: 100_000 }
+    }
+
+    /// Adds a series with these values at 60, 60 + step and so on. `name` is a path or a full tagged name. The range
+    /// of the evaluation grows to the values.
+    pub(super) fn with(mut self, name: &str, values: &[f64]) -> Self {
+        let labels = labels_of(name);
+        let mut samples = Samples::default();
+        for (i, value) in values.iter().enumerate() {
+            let time_s = 60 + i as i64 * self.step_s;
+            self.until_s = self.until_s.max(time_s);
+            if !value.is_nan() {
+                samples.push(time_s * 1000, *value);
+            }
+        }
+        self.source.add(labels, samples);
+        self
+    }
+
+    /// Sets the range of the evaluation: values after `from_s`, up to the slot of `until_s`.
+    pub(super) fn between(mut self, from_s: i64, until_s: i64) -> Self {
+        (self.from_s, self.until_s) = (from_s, until_s);
+        self
+    }
+
+    pub(super) fn try_render(&self, target: &str) -> Result<Vec<Series>, QueryError> {
+        let target = parse(target, &[], &mut Allowance::new(1 << 20))?;
+        let canceled = AtomicBool::new(false);
+        let options = Options {
+            from_s: self.from_s,
+            until_s: self.until_s,
+            now_s: self.now_s,
+            time_zone: &TimeZone::UTC,
+            x_files_factor: None,
+            max_data_points: None,
+            variables: &[],
+            samples_max: self.samples_max,
+            targets_bytes: 1 << 20,
+            canceled: &canceled,
+            usage: None,
+        };
+        let schema = Schema::every(self.step_s);
+        render(&[target], &LabelSource::new(&self.source as &dyn SeriesSource, &schema), &options)
+    }
+
+    pub(super) fn render(&self, target: &str) -> Vec<Series> {
+        self.try_render(target).unwrap_or_else(|error| panic!("{target}: {error}"))
+    }
+
+    /// Checks names and values of the series of a target, in their order.
+    #[track_caller]
+    pub(super) fn check(&self, target: &str, expected: &[(&str, &[f64])]) {
+        let all = self.render(target);
+        let names: Vec<_> = all.iter().map(|series| series.name.as_str()).collect();
+        let expected_names: Vec<_> = expected.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, expected_names, "{target}");
+        for (series, (name, values)) in all.iter().zip(expected) {
+            let is_same = |(a, b): (&f64, &f64)| {
+                a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+            };
+            let is_equal =
+                series.values.len() == values.len() && series.values.iter().zip(*values).all(is_same);
+            assert!(is_equal, "{target}: {name} has {:?}, expected {values:?}", series.values);
+        }
+    }
+
+    /// Checks that a target fails with a message that has this text.
+    #[track_caller]
+    pub(super) fn check_error(&self, target: &str, part: &str) {
+        let error = self.try_render(target).expect_err(target).to_string();
+        assert!(error.contains(part), "{target}: {error}");
+    }
+}
+
+fn labels_of(name: &str) -> Labels {
+    let mut parts = name.split(';');
+    let mut pairs = vec![(METRIC_NAME, parts.next().unwrap_or_default())];
+    pairs.extend(parts.map(|part| part.split_once('=').expect("a tag has a value")));
+    Labels::from_pairs(&pairs)
+}

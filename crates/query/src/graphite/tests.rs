@@ -1,0 +1,20 @@
+use super::test_store::{NONE, Store};
+
+#[test]
+fn series_flow_through_functions() {
+    let store = Store::new().with("a.b", &[1.0, 2.0, NONE, 4.0]).with("a.c", &[10.0, NONE, NONE, 40.0]);
+    store.check("a.b", &[("a.b", &[1.0, 2.0, NONE, 4.0])]);
+    store.check("a.*", &[("a.b", &[1.0, 2.0, NONE, 4.0]), ("a.c", &[10.0, NONE, NONE, 40.0])]);
+    store.check("scale(a.b, 2.5)", &[("scale(a.b,2.5)", &[2.5, 5.0, NONE, 10.0])]);
+    store.check(
+        "a.{c,b} | scale(0.1) | alias('x y')",
+        &[("x y", &[0.1, 0.2, NONE, 0.4]), ("x y", &[1.0, NONE, NONE, 4.0])],
+    );
+    store.check("sumSeries(a.*)", &[("sumSeries(a.*)", &[11.0, 2.0, NONE, 44.0])]);
+    store.check(
+        "sum(scale(a.*,2),a.b)",
+        &[("sumSeries(scale(a.b,2),scale(a.c,2),a.b)", &[23.0, 6.0, NONE, 92.0])],
+    );
+    store.check("missing.*", &[]);
+    store.check("sumSeries(missing.*)", &[]);
+}

@@ -1,0 +1,50 @@
+//! Numbers as graphite-web writes them into names of series.
+
+/// Like `%g` in C: six significant digits, without zeros at the end.
+pub(super) fn general(value: f64) -> String {
+    if !value.is_finite() {
+        return non_finite(value).into();
+    }
+    let scientific = format!("{value:.5e}");
+    let (digits, exponent) = scientific.split_once('e').expect("BUG: a number has no exponent");
+    let exponent: i32 = exponent.parse().expect("BUG: an exponent is no number");
+    if (-4..6).contains(&exponent) {
+        let decimals = (5 - exponent) as usize;
+        return without_zeros(&format!("{value:.decimals$}")).into();
+    }
+    format!("{}e{}", without_zeros(digits), signed(exponent))
+}
+
+/// Like `str` of a number with a point in Python: as few digits as needed, and at least one after the point.
+pub(super) fn shortest(value: f64) -> String {
+    if !value.is_finite() {
+        return non_finite(value).into();
+    }
+    let scientific = format!("{value:e}");
+    let (digits, exponent) = scientific.split_once('e').expect("BUG: a number has no exponent");
+    let exponent: i32 = exponent.parse().expect("BUG: an exponent is no number");
+    if (-4..16).contains(&exponent) {
+        let text = format!("{value}");
+        return if text.contains('.') { text } else { text + ".0" };
+    }
+    format!("{digits}e{}", signed(exponent))
+}
+
+const fn non_finite(value: f64) -> &'static str {
+    match value {
+        f64::INFINITY => "inf",
+        f64::NEG_INFINITY => "-inf",
+        _ => "nan",
+    }
+}
+
+fn without_zeros(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+fn signed(exponent: i32) -> String {
+    format!("{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+}
+
+#[cfg(test)]
+mod tests;
