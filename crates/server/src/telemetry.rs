@@ -104,7 +104,7 @@ impl WriteMetrics {
             series_created: r.counter("floodmark_head_series_created_total", "Series created."),
             late_samples: r.counter(
                 "floodmark_head_late_samples_total",
-                "Stored samples older than the newest sample of their series in the head, or with its timestamp and another value.",
+                "Stored samples that are older than the newest sample of their series in the head, or have its timestamp but a different value.",
             ),
             duplicate_samples: r
                 .counter("floodmark_head_duplicate_samples_total", "Repeated samples with an unchanged value, which are not stored again."),

@@ -25,7 +25,7 @@ pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
     ])
 }
 
-/// Parses the name of the load that a search for the limit increases from trial to trial.
+/// Parses the name of the load that a search raises with each trial, to find the limit.
 pub(crate) fn axis() -> impl TypedValueParser<Value = Axis> {
     one_of([
         PossibleValue::new("rate").help("samples per second, of the same series"),

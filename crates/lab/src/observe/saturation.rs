@@ -10,7 +10,7 @@ const HOLD_S: u32 = 3;
 /// A resource counts as used up when its usage exceeds this share of its limit.
 const FULL: f64 = 0.95;
 
-/// The machine's memory counts as used up when a smaller share of it is available.
+/// The machine's memory counts as used up when less than this share of it is available.
 const MACHINE_MEMORY_MIN: f64 = 0.03;
 
 struct Rule {

@@ -1,4 +1,4 @@
-//! Parameters of a request that reads. They are in the query string, or in the form of a POST.
+//! Parameters of a request that reads. They are in the query string, or in the body of a POST that is a form.
 
 use super::App;
 use super::body::{BodyError, BodyReader};

@@ -111,12 +111,13 @@ settings! {
             "Unsealed bytes in a partition's journal at which data is sealed early")
             .why("Bounds the disk space of the journal, and the duration of a replay");
         FLUSH_INTERVAL: Millis = setting("flush_interval", "2s",
-            "Minimum interval between rounds of sealing that flush requests start")
-            .why("Applies after ten such rounds without a pause. Bounds the number of small files that flushes create");
+            "Minimum interval between rounds of sealing that are started by flush requests")
+            .why("Applies after a burst of ten such rounds. A pause of ten intervals allows another burst. \
+                Bounds the number of small files that flushes create");
         COMPACTION: bool = setting("compaction", "true", "Whether small files are merged into larger ones")
             .why("Set it to `false` if another engine compacts the tables");
         VACUUM_GRACE: Millis = setting("vacuum_grace", "1h",
-            "Time that a file removed from its table is kept for readers")
+            "Time for which a file is kept for readers after it was removed from its table")
             .why("Must be longer than any query, here or in another engine");
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// In lower case.
+    /// The names are in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }

@@ -8,10 +8,10 @@
 //!
 //! Beyond a bound, the server closes a new connection, except in two cases:
 //!
-//! - Its network is at its bound, and a handshake of this network has waited for its client for [`NEWEST`]. The
-//!   new handshake displaces the oldest such handshake.
-//! - Its network is below its bound, and another network has at least two handshakes more. The new handshake
-//!   displaces the latest handshake of the network with the most handshakes (longest queue drop).
+//! - Its network is below its bound, and another network has at least two handshakes more than this one. The
+//!   new handshake displaces the latest handshake of the network with the most handshakes (longest queue drop).
+//! - The first case does not apply, and a handshake of its own network has waited for its client for
+//!   [`NEWEST`]. The new handshake displaces the oldest such handshake.
 
 use crate::listen::connections::NEWEST;
 use parking_lot::Mutex;

@@ -76,8 +76,9 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Records the metric of a series that was read from the head number `part`. `metric` is the number of its label
-    /// pair, and its name.
+    /// Records the metric of a series that was read from a head. `part` is the index of this head among the heads that
+    /// are read. `metric` has the metric's name, and the number that the head has given to the label pair with this
+    /// name. It is `None` if the series has no metric name.
     pub(crate) fn series_of_head(&mut self, part: usize, metric: Option<(u32, &str)>) {
         let Some((number, name)) = metric else { return self.notes.note("") };
         if self.part != part || self.remembered.is_empty() {
