@@ -40,6 +40,10 @@ impl<'a> Shares<'a> {
         let share = self.most as u128 * u128::from(*weight) / u128::from(self.weights);
         *connections as u128 > share.max(1)
     }
+
+    pub fn has_several(&self, tenant: Option<&TenantId>) -> bool {
+        self.groups.get(&tenant).is_some_and(|group| group.connections > 1)
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) use peer::Peer;
 
 use crate::tls::ClientNames;
 use axum::Router;
-use connections::{Connections, Full, Link, Place};
+use connections::{Connections, Full, GRACE, Link, Place, Victims};
 use handshake::Pending;
 use http1::Http1;
 use patience::Patience;
@@ -168,14 +168,17 @@ async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
     drop(place);
 }
 
-/// Returns a place, if necessary after waiting until a connection is old enough to be closed. `None` if no
+/// Returns a place, if necessary after waiting until a connection is idle or old enough to be closed. `None` if no
 /// connection can be closed.
 async fn enter(connections: &Connections) -> Option<Place> {
+    let patience = Instant::now() + GRACE;
     loop {
-        match connections.enter(Instant::now()) {
+        let now = Instant::now();
+        match connections.enter(Victims::AboveShare, now) {
             Ok(place) => return Some(place),
             Err(Full::Until(at)) => connections.wait(at).await,
-            Err(Full::Busy) => return None,
+            Err(Full::Busy) if now < patience => connections.wait(patience).await,
+            Err(Full::Busy) => return connections.enter(Victims::WithSeveral, now).ok(),
         }
     }
 }

@@ -11,7 +11,9 @@
 //! 4. connections whose client has not read for a second.
 //!
 //! Among candidates of one kind, the connection with the longest wait is closed. Connections that are being answered
-//! stay. If no connection can be closed, the new connection is refused.
+//! stay. If all connections of the tenants above their share are being answered, the new connection waits for up to
+//! [`GRACE`] until one of them is idle. Then it replaces a connection of any tenant that has more than one, so that
+//! slow requests of one tenant do not lock out the others. If there is none either, the new connection is refused.
 
 use admission::connections::Shares;
 use model::TenantId;
@@ -29,13 +31,18 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A connection younger than this is not closed, because its first message may be on its way.
 pub(super) const NEWEST: Duration = Duration::from_millis(100);
 
+/// How long a new connection waits for a connection of a tenant above its share, before it replaces a connection of
+/// another tenant. Most answers take less time.
+pub(super) const GRACE: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Clone)]
 pub(super) struct Connections(Arc<All>);
 
 #[derive(Debug)]
 struct All {
     most: usize,
-    left: Notify,
+    /// Notified when a connection is closed or becomes idle.
+    freed: Arc<Notify>,
     bytes_per_second: u64,
     open: Mutex<Open>,
 }
@@ -54,6 +61,15 @@ pub(super) enum Full {
     Busy,
 }
 
+/// Whose connections may be closed to make room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Victims {
+    /// Tenants above their share, or all tenants if none is above its share.
+    AboveShare,
+    /// Tenants with more than one connection.
+    WithSeveral,
+}
+
 /// Place of an open connection. Dropping it makes room for another connection.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -67,6 +83,7 @@ pub(super) struct Link {
     bytes_per_second: u64,
     state: Mutex<State>,
     closed: Notify,
+    freed: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -105,15 +122,14 @@ pub(super) struct Busy(Arc<Link>);
 impl Connections {
     /// `most` is the limit on connections. Request bodies should arrive with at least `bytes_per_second`.
     pub(super) fn new(most: usize, bytes_per_second: u64) -> Self {
-        Self(Arc::new(All { most, left: Notify::new(), bytes_per_second, open: Mutex::default() }))
+        Self(Arc::new(All { most, freed: Arc::default(), bytes_per_second, open: Mutex::default() }))
     }
 
-    /// Returns a place for a new connection. At the limit, another connection is closed for it.
-    pub(super) fn enter(&self, now: Instant) -> Result<Place, Full> {
+    /// Returns a place for a new connection. At the limit, a connection of `victims` is closed for it.
+    pub(super) fn enter(&self, victims: Victims, now: Instant) -> Result<Place, Full> {
         let mut open = self.0.open.lock();
-        if open.links.len() >= self.0.most && !open.close_least_needed(self.0.most, now) {
-            let until = open.links.values().filter_map(|link| link.state.lock().young_until(now)).min();
-            return Err(until.map_or(Full::Busy, Full::Until));
+        if open.links.len() >= self.0.most {
+            open.close_least_needed(victims, self.0.most, now)?;
         }
         let number = open.next;
         open.next += 1;
@@ -125,14 +141,19 @@ impl Connections {
             write_blocked_since: None,
             is_closed: false,
         };
-        let bytes_per_second = self.0.bytes_per_second;
-        let link = Arc::new(Link { bytes_per_second, state: Mutex::new(state), closed: Notify::new() });
+        let link = Arc::new(Link {
+            bytes_per_second: self.0.bytes_per_second,
+            state: Mutex::new(state),
+            closed: Notify::new(),
+            freed: Arc::clone(&self.0.freed),
+        });
         open.links.insert(number, Arc::clone(&link));
         Ok(Place { all: self.clone(), number, link })
     }
 
+    /// Waits until a connection is closed or becomes idle, but not longer than `until`.
     pub(super) async fn wait(&self, until: Instant) {
-        let _ = tokio::time::timeout_at(until, self.0.left.notified()).await;
+        let _ = tokio::time::timeout_at(until, self.0.freed.notified()).await;
     }
 
     pub(super) fn count(&self) -> usize {
@@ -141,35 +162,42 @@ impl Connections {
 }
 
 impl Open {
-    /// Closes the candidate that comes first by [`Link::rank`]. Returns false if none may be closed.
-    fn close_least_needed(&mut self, most: usize, now: Instant) -> bool {
-        let candidates = self.candidates(most);
+    /// Closes the candidate that comes first by [`Link::rank`].
+    fn close_least_needed(&mut self, victims: Victims, most: usize, now: Instant) -> Result<(), Full> {
+        let candidates = self.candidates(victims, most);
         // if the chosen connection gets a request before it is closed, try the next one
         loop {
             let ranks = candidates.iter().filter_map(|number| Some((self.links[number].rank(now)?, *number)));
-            let Some((_, number)) = ranks.min() else { return false };
+            let Some((_, number)) = ranks.min() else { break };
             if self.links[&number].close(now) {
                 self.links.remove(&number);
-                return true;
+                return Ok(());
             }
         }
+        let young = candidates.iter().filter_map(|number| self.links[number].state.lock().young_until(now));
+        Err(young.min().map_or(Full::Busy, Full::Until))
     }
 
-    /// Connections that may have to make room: those of tenants above their share, or all if no tenant is
-    /// above its share.
-    fn candidates(&self, most: usize) -> Vec<u64> {
+    /// Connections of `victims`.
+    fn candidates(&self, victims: Victims, most: usize) -> Vec<u64> {
         let owned: Vec<_> =
             self.links.iter().map(|(number, link)| (*number, link.state.lock().tenant.clone())).collect();
         let mut shares = Shares::new(most);
         for (_, tenant) in &owned {
             shares.add(tenant.as_ref().map(|(tenant, weight)| (tenant, *weight)));
         }
-        let is_above = |tenant: &Option<(TenantId, u64)>| {
-            shares.are_exceeded_by(tenant.as_ref().map(|(tenant, _)| tenant))
+        let numbers = |is_candidate: &dyn Fn(Option<&TenantId>) -> bool| -> Vec<u64> {
+            let candidates =
+                owned.iter().filter(|(_, owner)| is_candidate(owner.as_ref().map(|(tenant, _)| tenant)));
+            candidates.map(|(number, _)| *number).collect()
         };
-        let above: Vec<_> =
-            owned.iter().filter(|(_, tenant)| is_above(tenant)).map(|(number, _)| *number).collect();
-        if above.is_empty() { owned.into_iter().map(|(number, _)| number).collect() } else { above }
+        match victims {
+            Victims::WithSeveral => numbers(&|tenant| shares.has_several(tenant)),
+            Victims::AboveShare => {
+                let above = numbers(&|tenant| shares.are_exceeded_by(tenant));
+                if above.is_empty() { numbers(&|_| true) } else { above }
+            }
+        }
     }
 }
 
@@ -283,7 +311,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.all.0.open.lock().links.remove(&self.number);
-        self.all.0.left.notify_one();
+        self.all.0.freed.notify_one();
     }
 }
 
@@ -292,11 +320,14 @@ impl Drop for Busy {
         let mut state = self.0.state.lock();
         state.was_answered = true;
         state.enter(Stage::Idle, Instant::now());
+        drop(state);
+        self.0.freed.notify_one();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Victims::{AboveShare, WithSeveral};
     use super::*;
 
     fn connections(most: usize) -> Connections {
@@ -308,15 +339,16 @@ mod tests {
         let now = Instant::now();
         let after = |ms| now + Duration::from_millis(ms);
         let connections = connections(2);
-        let (first, second) = (connections.enter(now).unwrap(), connections.enter(after(20)).unwrap());
-        assert_eq!(connections.enter(after(99)).unwrap_err(), Full::Until(after(100)));
+        let (first, second) =
+            (connections.enter(AboveShare, now).unwrap(), connections.enter(AboveShare, after(20)).unwrap());
+        assert_eq!(connections.enter(AboveShare, after(99)).unwrap_err(), Full::Until(after(100)));
         drop(second.share().begin(false));
         assert_eq!(
             (first.share().rank(after(110)).unwrap().0, second.share().rank(after(110)).unwrap().0),
             (2, 1)
         );
         assert_eq!(first.share().rank(after(1000)).unwrap().0, 0);
-        let _third = connections.enter(after(110)).expect("the answered connection makes room");
+        let _third = connections.enter(AboveShare, after(110)).expect("the answered connection makes room");
         assert!(first.share().rank(after(110)).is_some() && second.share().rank(after(110)).is_none());
     }
 
@@ -325,7 +357,7 @@ mod tests {
         let (connections, began) = (connections(10), Instant::now());
         let (mut now, mut places) = (began, Vec::new());
         while places.len() < 100 {
-            match connections.enter(now) {
+            match connections.enter(AboveShare, now) {
                 Ok(place) => places.push(place),
                 Err(Full::Until(at)) => now = at,
                 Err(Full::Busy) => panic!("a place is free soon"),
@@ -339,7 +371,7 @@ mod tests {
         let now = Instant::now();
         let connections = connections(10);
         let enter = |tenant: &str| {
-            let place = connections.enter(now).unwrap();
+            let place = connections.enter(AboveShare, now).unwrap();
             drop(place.share().begin(false));
             Connection::new(place.share()).serves(TenantId::parse(tenant).ok().map(|tenant| (tenant, 1)));
             place
@@ -357,13 +389,50 @@ mod tests {
         // else
         let open: Vec<_> = flood.iter().filter(|place| !place.link.state.lock().is_closed).collect();
         let _requests: Vec<_> = open.iter().map(|place| place.share().begin(false)).collect();
-        assert_eq!(connections.enter(now).unwrap_err(), Full::Busy);
+        assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Busy);
+    }
+
+    #[test]
+    fn slow_requests_of_one_tenant_do_not_lock_out_others() {
+        let now = Instant::now();
+        let connections = connections(10);
+        let idle = |tenant: &str| {
+            let place = connections.enter(AboveShare, now).unwrap();
+            drop(place.share().begin(false));
+            Connection::new(place.share()).serves(TenantId::parse(tenant).ok().map(|tenant| (tenant, 1)));
+            place
+        };
+        let other = [idle("other")];
+        let quiet = [idle("quiet"), idle("quiet")];
+        let slow: Vec<_> = (0..7).map(|_| idle("slow")).collect();
+        let _answering: Vec<_> = slow.iter().map(|place| place.share().begin(false)).collect();
+        assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Busy);
+        let newcomer = connections.enter(WithSeveral, now).expect("a second connection makes room");
+        let is_closed =
+            |places: &[Place]| places.iter().filter(|place| place.link.state.lock().is_closed).count();
+        assert_eq!((is_closed(&other), is_closed(&quiet), is_closed(&slow)), (0, 1, 0));
+        let _request = newcomer.share().begin(false);
+        assert_eq!(
+            connections.enter(WithSeveral, now).unwrap_err(),
+            Full::Busy,
+            "each keeps its last connection"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_becomes_idle_wakes_who_waits_for_a_place() {
+        let connections = connections(1);
+        let place = connections.enter(AboveShare, Instant::now()).unwrap();
+        let answering = place.share().begin(false);
+        let far = Instant::now() + Duration::from_hours(1);
+        tokio::join!(connections.wait(far), async { drop(answering) });
+        connections.enter(AboveShare, Instant::now()).expect("the idle connection makes room");
     }
 
     #[tokio::test]
     async fn a_place_that_is_free_is_given_away_at_once() {
         let connections = connections(1);
-        let place = connections.enter(Instant::now()).unwrap();
+        let place = connections.enter(AboveShare, Instant::now()).unwrap();
         let far = Instant::now() + Duration::from_hours(1);
         tokio::join!(connections.wait(far), async { drop(place) });
     }
@@ -373,23 +442,28 @@ mod tests {
         let now = Instant::now();
         let at = |s| now + Duration::from_secs(s);
         let connections = connections(3);
-        let busy = connections.enter(at(0)).unwrap();
+        let busy = connections.enter(AboveShare, at(0)).unwrap();
         let request = busy.share().begin(false);
-        let (older, newer) = (connections.enter(at(1)).unwrap(), connections.enter(at(2)).unwrap());
-        let next = connections.enter(at(3)).expect("room is made");
+        let (older, newer) =
+            (connections.enter(AboveShare, at(1)).unwrap(), connections.enter(AboveShare, at(2)).unwrap());
+        let next = connections.enter(AboveShare, at(3)).expect("room is made");
         older.share().closed().await;
         assert_eq!(connections.count(), 3);
         drop(older);
         assert_eq!(connections.count(), 3, "its place was already taken over");
         let requests = [newer.share().begin(false), next.share().begin(false)];
-        assert_eq!(connections.enter(at(4)).unwrap_err(), Full::Busy, "all requests are being answered");
+        assert_eq!(
+            connections.enter(AboveShare, at(4)).unwrap_err(),
+            Full::Busy,
+            "all requests are being answered"
+        );
         drop(requests);
         next.share().write_blocked(true);
         newer.share().write_blocked(true);
-        let soon = connections.enter(now + Duration::from_millis(900));
+        let soon = connections.enter(AboveShare, now + Duration::from_millis(900));
         assert_eq!(soon.unwrap_err(), Full::Busy, "both clients may continue to read soon");
         newer.share().write_blocked(false);
-        let last = connections.enter(at(5)).expect("room is made");
+        let last = connections.enter(AboveShare, at(5)).expect("room is made");
         newer.share().closed().await;
         drop((request, busy, newer, next, last));
         assert_eq!(connections.count(), 0);
@@ -398,7 +472,7 @@ mod tests {
     #[test]
     fn bodies_that_do_not_come_make_room_before_connections_that_were_answered() {
         let connections = connections(3);
-        let enter = || connections.enter(Instant::now()).unwrap();
+        let enter = || connections.enter(AboveShare, Instant::now()).unwrap();
         let (answered, stalled, steady) = (enter(), enter(), enter());
         drop(answered.share().begin(false));
         let _bodies = [stalled.share().begin(true), steady.share().begin(true)];
@@ -419,7 +493,7 @@ mod tests {
         assert_eq!((rank(&stalled), rank(&answered), rank(&steady)), (Some(0), Some(1), Some(2)));
         steady.share().end_of_body();
         assert_eq!(rank(&steady), None);
-        let _new = connections.enter(is_later).unwrap();
+        let _new = connections.enter(AboveShare, is_later).unwrap();
         assert_eq!(rank(&stalled), None, "closed already");
         assert!(rank(&answered).is_some());
     }

@@ -93,7 +93,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connections::Connections;
+    use super::super::connections::{Connections, Victims};
     use super::*;
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -101,7 +101,7 @@ mod tests {
     #[tokio::test]
     async fn clients_that_do_not_read_time_out() {
         let (mine, mut theirs) = duplex(100);
-        let place = Connections::new(1, 1).enter(Instant::now()).expect("there is room");
+        let place = Connections::new(1, 1).enter(Victims::AboveShare, Instant::now()).expect("there is room");
         let mut mine = StallTimeout::new(mine, Patience::new(Duration::ZERO, 1), place.share());
         mine.write_all(&[1; 100]).await.unwrap();
         assert_eq!(mine.write(&[1]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
