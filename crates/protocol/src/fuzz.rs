@@ -4,7 +4,7 @@
 
 use crate::labels::labels_of;
 use crate::remote_write::Version;
-use crate::{Body, Decoder, Encoding, Request, decompress_snappy, graphite, remote_write};
+use crate::{Body, Decoder, Encoding, Request, decompress_snappy, graphite, remote_write, whisper};
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use stdx::budget::Account;
@@ -63,6 +63,19 @@ pub fn snappy_block(body: &[u8]) {
         ),
         Err(e) => assert!(decompressed.is_err(), "the snap crate refuses the body, but ours does not: {e}"),
     }
+}
+
+/// Checks that the points of a Whisper file come in the order of time, and that there are no more of them than the file
+/// has.
+pub fn whisper_file(bytes: &[u8]) {
+    let Ok(file) = whisper::File::parse(bytes) else { return };
+    let (mut points, mut last_s) = (0, i64::MIN);
+    file.each(i64::MAX, |at_s, _| {
+        assert!(at_s > last_s, "{at_s} comes after {last_s}");
+        (points, last_s) = (points + 1, at_s);
+    });
+    let room: u64 = file.header.archives.iter().map(|archive| u64::from(archive.points)).sum();
+    assert!(points <= room, "{points} points in a file with room for {room}");
 }
 
 pub fn series_labels(raw: &[u8]) {

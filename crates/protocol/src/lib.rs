@@ -6,6 +6,7 @@
 //! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: the trait of all decoders
 //! - [`labels`]: the labels of unknown series
 //! - [`tsdb`]: blocks of Prometheus' database
+//! - [`whisper`]: Whisper files, Graphite's database
 //! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text
 //! - [`encode`]: encoders, for the lab and for tests
 //! - [`fuzz`]: the code of the fuzz targets
@@ -23,6 +24,7 @@ pub mod labels;
 mod number;
 pub mod remote_write;
 pub mod tsdb;
+pub mod whisper;
 mod wire;
 
 pub use body::{Body, Encoding, decompress_snappy};
