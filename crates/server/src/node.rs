@@ -2,6 +2,7 @@ mod assembly;
 
 use crate::auth::Auth;
 use crate::datadir::{DataDir, DataDirError};
+use crate::graphite_rules::GraphiteRules;
 use crate::heap::profiles::HeapProfiles;
 use crate::heap::{self, Allocator};
 use crate::limits::budget::Budget;
@@ -121,7 +122,7 @@ impl Node {
         let sealer = start_thread("sealer".into(), || sealer.run())?;
         let upkeep = start_thread("upkeep".into(), || upkeep.run())?;
         node.0.helpers.lock().extend([sealer, upkeep]);
-        if node.overrides().has_source() || node.auth().is_required() || node.tls().has_source() {
+        if node.has_watched_files() {
             let (watched, stopping) = (Arc::downgrade(&node.0), Arc::clone(stopping));
             let watch = start_thread("files".into(), move || watch_files(&watched, &stopping))?;
             node.0.helpers.lock().push(watch);
@@ -222,6 +223,18 @@ impl Node {
         self.overrides().reload();
         self.auth().reload();
         self.tls().reload();
+        self.rules().reload();
+    }
+
+    fn has_watched_files(&self) -> bool {
+        self.overrides().has_source()
+            || self.auth().is_required()
+            || self.tls().has_source()
+            || self.rules().has_source()
+    }
+
+    pub(crate) fn rules(&self) -> &Arc<GraphiteRules> {
+        &self.0.writes.rules
     }
 
     pub(crate) fn auth(&self) -> &Arc<Auth> {

@@ -11,6 +11,7 @@ mod admin_listen;
 mod disk;
 mod file;
 mod given;
+mod graphite_rules;
 mod label_name;
 mod lake;
 mod limit_status;
@@ -45,6 +46,7 @@ pub use tenant_limits::TenantLimits;
 pub use tenant_settings::{TenantSettings, Tenants};
 
 use crate::auth::{AuthFile, Networks};
+use crate::graphite_rules::RuleFiles;
 use crate::limits::budget::{Budget, connection_bytes};
 use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
@@ -99,6 +101,7 @@ pub struct Settings {
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
     pub self_monitoring: SelfMonitoring,
+    pub graphite_rules: RuleFiles,
     /// How many files may be open, and how many of them are not for connections.
     pub files: Files,
     pub listing: Vec<EffectiveSetting>,
@@ -221,6 +224,7 @@ impl Settings {
             tenant_burst: reader.read(&table::TENANT_BURST)?,
             tenants_per_minute: reader.read(&table::TENANTS_PER_MINUTE)?,
             self_monitoring: SelfMonitoring::read(reader)?,
+            graphite_rules: graphite_rules::rule_files(reader)?,
             files,
             listing: Vec::new(),
             warnings,

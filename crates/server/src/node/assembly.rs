@@ -3,6 +3,7 @@
 use super::StartError;
 use crate::auth::{self, Auth};
 use crate::datadir::DataDir;
+use crate::graphite_rules::{GraphiteRules, Rules};
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
@@ -36,6 +37,7 @@ pub(super) struct Assembly {
     pub(super) data_dir: DataDir,
     settings: Arc<Settings>,
     overrides: Arc<Overrides>,
+    rules: Arc<GraphiteRules>,
     tenants: Arc<TenantStates>,
     seed: u64,
     clock: Arc<dyn Clock>,
@@ -85,6 +87,7 @@ impl Assembly {
                 settings.tenants.clone(),
                 &registry,
             )),
+            rules: Arc::new(graphite_rules(&settings, &registry)),
             tenants: Arc::new(TenantStates::new(shared)),
             registry,
             data_dir,
@@ -166,6 +169,7 @@ impl Assembly {
         upkeep::Context {
             settings: Arc::clone(&self.settings),
             overrides: Arc::clone(&self.overrides),
+            rules: Arc::clone(&self.rules),
             clock: Arc::clone(&self.clock),
             wall: Arc::clone(&self.wall),
             lake: Arc::clone(&self.lake),
@@ -196,6 +200,7 @@ impl Assembly {
         write_path::Context {
             settings: Arc::clone(&self.settings),
             overrides: Arc::clone(&self.overrides),
+            rules: Arc::clone(&self.rules),
             tenants: Arc::clone(&self.tenants),
             seed: self.seed,
             clock: Arc::clone(&self.clock),
@@ -215,6 +220,15 @@ impl Assembly {
             new_tenants: Mutex::new(new_tenants),
         }
     }
+}
+
+/// The files were checked when the settings were read. If they have become invalid since then, there are no rules
+/// until they are valid again.
+fn graphite_rules(settings: &Settings, registry: &Registry) -> GraphiteRules {
+    let files = Some(settings.graphite_rules.clone()).filter(|files| !files.is_empty());
+    let rules = GraphiteRules::new(files, Rules::default(), registry);
+    rules.reload();
+    rules
 }
 
 fn open_journals(

@@ -204,6 +204,23 @@ settings! {
             .within(1, 1 << 30);
     }
 
+    "Graphite's rules" {
+        GRAPHITE_SCHEMAS: Option<PathBuf> = setting("graphite_schemas", "none",
+            "Carbon's `storage-schemas.conf`: steps and retention of series in Graphite queries")
+            .why("Without this file, the step is one minute and the retention is unlimited ([graphite.md](../graphite.md#rules)). \
+                Changes of this file and the following ones take effect within a second, or at once on SIGHUP. If one \
+                of them is invalid, all earlier rules stay in effect")
+            .or("none");
+        GRAPHITE_AGGREGATION: Option<PathBuf> = setting("graphite_aggregation", "none",
+            "Carbon's `storage-aggregation.conf`: how values at a coarser step are computed")
+            .or("none");
+        GRAPHITE_RETENTION: bool = setting("graphite_retention", "false",
+            "Whether samples older than the longest retention of `graphite_schemas` are dropped")
+            .why("Applies to all samples of the tenant, in addition to `retention`. Without it, older samples are kept, \
+                but Graphite queries do not show them")
+            .per_tenant();
+    }
+
     "Tenants" {
         OVERRIDES: Option<PathBuf> = setting("overrides", "none",
             "File with settings of tenants")

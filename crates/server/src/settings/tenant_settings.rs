@@ -11,6 +11,7 @@ use super::table;
 use super::tenant_limits::TenantLimits;
 use crate::query_source::detail::Detail;
 use model::{TenantId, TenantPatterns};
+use rules::Schemas;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tables::rollup::Resolution;
@@ -20,6 +21,8 @@ use tables::rollup::Resolution;
 pub struct TenantSettings {
     /// Age at which samples are dropped. `None` if they are kept forever.
     pub retention_ms: Option<i64>,
+    /// Whether the longest retention of Graphite's schemas applies too.
+    pub graphite_retention: bool,
     pub rollups: Vec<Resolution>,
     /// Age at which rollups are dropped, as configured. Code should use [`Self::rollups_kept_ms`] instead,
     /// which keeps rollups at least as long as samples.
@@ -122,10 +125,18 @@ fn prefix(kind: &str, name: &str) -> String {
 }
 
 impl TenantSettings {
+    /// Age at which samples are dropped: the retention, or the longest retention of Graphite's schemas if that is
+    /// shorter and applies to the tenant. `None` if they are kept forever.
+    pub fn samples_kept_ms(&self, schemas: &Schemas) -> Option<i64> {
+        let longest_s = schemas.longest_retention_s().filter(|_| self.graphite_retention);
+        let longest_ms = longest_s.map(|longest_s| (longest_s as i64).saturating_mul(1000));
+        [self.retention_ms, longest_ms].into_iter().flatten().min()
+    }
+
     /// Age at which rollups are dropped. They are kept at least as long as the samples they were computed
     /// from. `None` if they are kept forever.
-    pub fn rollups_kept_ms(&self) -> Option<i64> {
-        let samples_ms = self.retention_ms?;
+    pub fn rollups_kept_ms(&self, schemas: &Schemas) -> Option<i64> {
+        let samples_ms = self.samples_kept_ms(schemas)?;
         Some(self.rollup_retention_ms.map_or(samples_ms, |ms| ms.max(samples_ms)))
     }
 
@@ -136,6 +147,7 @@ impl TenantSettings {
     fn general(reader: &mut Reader<'_>, disk: &DiskDefault) -> Result<Self, SettingsError> {
         let general = Self {
             retention_ms: reader.read(&table::RETENTION)?,
+            graphite_retention: reader.read(&table::GRAPHITE_RETENTION)?,
             rollups: reader.read(&table::ROLLUPS)?,
             rollup_retention_ms: reader.read(&table::ROLLUP_RETENTION)?,
             query_resolution: reader.read(&table::QUERY_RESOLUTION)?,
@@ -154,6 +166,7 @@ impl TenantSettings {
     fn own(reader: &mut Reader<'_>, general: &Self) -> Result<Self, SettingsError> {
         let own = Self {
             retention_ms: reader.inherit(&table::RETENTION, &general.retention_ms)?,
+            graphite_retention: reader.inherit(&table::GRAPHITE_RETENTION, &general.graphite_retention)?,
             rollups: reader.inherit(&table::ROLLUPS, &general.rollups)?,
             rollup_retention_ms: reader.inherit(&table::ROLLUP_RETENTION, &general.rollup_retention_ms)?,
             query_resolution: reader.inherit(&table::QUERY_RESOLUTION, &general.query_resolution)?,

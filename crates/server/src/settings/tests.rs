@@ -138,6 +138,9 @@ fn defaults_of_a_machine() {
         allow_host = []  # none if only this machine can connect, otherwise any
         body_timeout = "30s"
         transfer_rate = "64KiB"
+        graphite_schemas = "none"
+        graphite_aggregation = "none"
+        graphite_retention = false
         overrides = "none"
         requests_per_second = "none"
         samples_per_second = "none"
@@ -301,6 +304,7 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
     let day_ms = 86_400_000;
     let general = TenantSettings {
         retention_ms: Some(90 * day_ms),
+        graphite_retention: false,
         rollups: vec![Resolution::Hour],
         rollup_retention_ms: None,
         query_resolution: crate::query_source::detail::Detail::Samples,
@@ -329,16 +333,22 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         ha_replica_label: LabelName("__replica__".into()),
         ha_failover_ms: 30_000,
     };
-    assert_eq!((of("any"), of("any").rollups_kept_ms()), (&general, Some(90 * day_ms)));
+    assert_eq!(
+        (of("any"), of("any").rollups_kept_ms(&rules::Schemas::default())),
+        (&general, Some(90 * day_ms))
+    );
     let audit = TenantSettings {
         retention_ms: None,
         rollups: vec![],
         limits: TenantLimits { samples_per_second: None, ..general.limits.clone() },
         ..general.clone()
     };
-    assert_eq!((of("audit"), of("audit").rollups_kept_ms()), (&audit, None));
+    assert_eq!((of("audit"), of("audit").rollups_kept_ms(&rules::Schemas::default())), (&audit, None));
     let team = of("team.a");
-    assert_eq!((team.retention_ms, team.rollups_kept_ms()), (Some(day_ms * 3 / 2), Some(30 * day_ms)));
+    assert_eq!(
+        (team.retention_ms, team.rollups_kept_ms(&rules::Schemas::default())),
+        (Some(day_ms * 3 / 2), Some(30 * day_ms))
+    );
     assert_eq!((&team.rollups, team.query_resolution.word()), (&general.rollups, "auto"));
     expect![[r#"
         retention = "90d"  file f.toml:1
@@ -380,10 +390,13 @@ fn a_limit_of_disk_bytes_is_derived_until_it_is_given() {
 fn rollups_are_kept_as_long_as_their_samples() {
     let check = |text: &str, expected: Option<&str>| {
         let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
-        let kept_ms = settings.tenants.of(&TenantId::parse("a").unwrap()).rollups_kept_ms();
+        let kept_ms =
+            settings.tenants.of(&TenantId::parse("a").unwrap()).rollups_kept_ms(&rules::Schemas::default());
         assert_eq!(kept_ms.map(stdx::units::duration_text).as_deref(), expected, "{text}");
     };
     check("rollup_retention = \"1d\"", None);
+    // without schemas, their retention is unlimited
+    check("graphite_retention = true", None);
     check("retention = \"9d\"\nrollup_retention = \"1d\"", Some("9d"));
     check("retention = \"9d\"\n[tenant.a]\nretention = \"3d\"", Some("3d"));
     check("retention = \"9d\"\nrollup_retention = \"99d\"\n[tenant.a]\nretention = \"3d\"", Some("99d"));
@@ -399,13 +412,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
@@ -541,4 +554,21 @@ fn administration_moves_to_this_machine_when_others_can_connect() {
     check(&[("tls_client_ca", "/x.pem")], Err("needs tls_cert and tls_key too"));
     check(&[("tls_cert", "/nowhere/x.pem"), ("tls_key", "/x.key")], Err("/nowhere/x.pem"));
     check(&[("tls_client_auth", "maybe")], Err("required or optional"));
+}
+
+#[test]
+fn the_longest_retention_of_schemas_applies_where_it_is_wanted() {
+    let week = "[a]\npattern = a\nretentions = 60:7d\n[b]\npattern = b\nretentions = 60:9d\n";
+    let schemas = rules::Schemas::default().with_schemas(week).unwrap();
+    let check = |text: &str, expected: Option<&str>| {
+        let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
+        let kept_ms = settings.tenants.of(&TenantId::parse("a").unwrap()).samples_kept_ms(&schemas);
+        assert_eq!(kept_ms.map(stdx::units::duration_text).as_deref(), expected, "{text}");
+    };
+    check("", None);
+    check("retention = \"30d\"", Some("30d"));
+    check("graphite_retention = true", Some("9d"));
+    check("graphite_retention = true\nretention = \"30d\"", Some("9d"));
+    check("graphite_retention = true\nretention = \"1d\"", Some("1d"));
+    check("graphite_retention = true\n[tenant.a]\ngraphite_retention = false", None);
 }

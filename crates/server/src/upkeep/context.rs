@@ -1,3 +1,4 @@
+use crate::graphite_rules::GraphiteRules;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::pacer::{Pacer, Traffic};
 use crate::seal::Lake;
@@ -10,6 +11,7 @@ use stdx::clock::Clock;
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) overrides: Arc<Overrides>,
+    pub(crate) rules: Arc<GraphiteRules>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall: Arc<WallClock>,
     pub(crate) lake: Arc<Lake>,

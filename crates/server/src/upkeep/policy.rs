@@ -23,12 +23,12 @@ impl Upkeep {
     ) -> Result<Policy, UpkeepError> {
         let context = &self.control.context;
         let (settings, tenants) = (&context.settings.lake, context.overrides.current());
-        let own = tenants.of(tenant);
+        let (own, rules) = (tenants.of(tenant), context.rules.current());
         // nothing expires while the clock is in doubt
         let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.control.now().wall_ms);
         let keep_ms = match kind {
-            TenantTable::Samples => own.retention_ms,
-            TenantTable::Rollup(_) => own.rollups_kept_ms(),
+            TenantTable::Samples => own.samples_kept_ms(&rules.schemas),
+            TenantTable::Rollup(_) => own.rollups_kept_ms(&rules.schemas),
         };
         let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
         let expire_before_ms = match before_ms {

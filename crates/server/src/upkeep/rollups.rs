@@ -97,7 +97,7 @@ impl Upkeep {
         all: bool,
     ) -> Result<Vec<Date>, UpkeepError> {
         let (settings, tenants) = (&self.control.context.settings, self.control.context.overrides.current());
-        let own = tenants.of(tenant);
+        let kept_ms = tenants.of(tenant).samples_kept_ms(&self.control.context.rules.current().schemas);
         if !self.is_wanted(tenant, resolution) {
             return Ok(Vec::new());
         }
@@ -108,7 +108,7 @@ impl Upkeep {
         let now_ms = self.control.now().wall_ms;
         let settled_ms = LATE_AS_A_RULE_MS.saturating_add(settings.lake.seal_after_ms);
         let today = Date::of(if all { now_ms } else { now_ms.saturating_sub(settled_ms) });
-        let whole_from_ms = own.retention_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));
+        let whole_from_ms = kept_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));
         match self.lake().tables.visit(tenant, TenantTable::Rollup(resolution))? {
             Some(table) => {
                 table.refresh()?;

@@ -1,4 +1,5 @@
 use super::gates::Gates;
+use crate::graphite_rules::GraphiteRules;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
@@ -21,6 +22,7 @@ use stdx::clock::Clock;
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) overrides: Arc<Overrides>,
+    pub(crate) rules: Arc<GraphiteRules>,
     pub(crate) tenants: Arc<TenantStates>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall: Arc<WallClock>,

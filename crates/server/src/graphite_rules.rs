@@ -1,0 +1,129 @@
+//! Carbon's rule files. They are reloaded when one of them changes.
+//!
+//! If one file is invalid, all rules stay as they were: they belong together, and half of a change may do harm.
+
+use crate::watched::{self, Source, Watched};
+use rules::{Aggregations, NameList, Rewrites, RuleError, Schemas};
+use std::path::{Path, PathBuf};
+
+/// Paths of the rule files that are configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuleFiles {
+    pub schemas: Option<PathBuf>,
+    pub aggregation: Option<PathBuf>,
+    pub rewrite: Option<PathBuf>,
+    pub allow: Option<PathBuf>,
+    pub deny: Option<PathBuf>,
+    pub aggregated_series: Option<PathBuf>,
+}
+
+/// The rules of all files. Those of files that are not configured have no effect.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) schemas: Schemas,
+    pub(crate) rewrites: Rewrites,
+    pub(crate) allow: NameList,
+    pub(crate) deny: NameList,
+    pub(crate) aggregations: Aggregations,
+}
+
+pub(crate) type GraphiteRules = Watched<RuleFiles>;
+
+/// The text of each file, in the order of [`RuleFiles::paths`].
+pub(crate) type Texts = [Option<String>; 6];
+
+impl RuleFiles {
+    const fn paths(&self) -> [&Option<PathBuf>; 6] {
+        [&self.schemas, &self.aggregation, &self.rewrite, &self.allow, &self.deny, &self.aggregated_series]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.paths().iter().all(|path| path.is_none())
+    }
+
+    /// Reads and parses all files.
+    pub(crate) fn load(&self) -> Result<Rules, String> {
+        self.parse(&self.read()?)
+    }
+}
+
+impl Source for RuleFiles {
+    const NAME: &'static str = "graphite_rules";
+    type Raw = Texts;
+    type Content = Rules;
+
+    fn read(&self) -> Result<Texts, String> {
+        let mut texts = Texts::default();
+        for (path, text) in self.paths().into_iter().zip(&mut texts) {
+            let Some(path) = path else { continue };
+            let read = watched::read(path, rules::FILE_BYTES_MAX);
+            *text = Some(read.map_err(|error| format!("cannot read {}: {error}", path.display()))?);
+        }
+        Ok(texts)
+    }
+
+    fn parse(&self, texts: &Texts) -> Result<Rules, String> {
+        let [schemas, aggregation, rewrite, allow, deny, aggregated_series] = texts;
+        let mut rules = Rules::default();
+        if let Some(text) = schemas {
+            rules.schemas = in_file(&self.schemas, rules.schemas.with_schemas(text))?;
+        }
+        if let Some(text) = aggregation {
+            rules.schemas = in_file(&self.aggregation, rules.schemas.with_aggregation(text))?;
+        }
+        if let Some(text) = rewrite {
+            rules.rewrites = in_file(&self.rewrite, Rewrites::parse(text))?;
+        }
+        if let Some(text) = allow {
+            rules.allow = in_file(&self.allow, NameList::parse(text))?;
+        }
+        if let Some(text) = deny {
+            rules.deny = in_file(&self.deny, NameList::parse(text))?;
+        }
+        if let Some(text) = aggregated_series {
+            rules.aggregations = in_file(&self.aggregated_series, Aggregations::parse(text))?;
+        }
+        Ok(rules)
+    }
+}
+
+fn in_file<T>(path: &Option<PathBuf>, parsed: Result<T, RuleError>) -> Result<T, String> {
+    let path = path.as_deref().unwrap_or(Path::new(""));
+    parsed.map_err(|RuleError { line, reason }| format!("{}:{line}: {reason}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::telemetry::Registry;
+
+    #[test]
+    fn an_invalid_file_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+        write("schemas", "[a]\npattern = ^a\nretentions = 10:10\n");
+        write("deny", "^x\n");
+        let files =
+            RuleFiles { schemas: Some(path("schemas")), deny: Some(path("deny")), ..RuleFiles::default() };
+        let rules = GraphiteRules::new(Some(files.clone()), files.load().unwrap(), &Registry::new());
+        let check = |step_s: u32, denied: &str| {
+            rules.reload();
+            let rules = rules.current();
+            assert_eq!(rules.schemas.of("a").archives[0].step_s, step_s);
+            assert_eq!(["x", "y"].map(|name| rules.deny.contains(name)), ["x", "y"].map(|n| n == denied));
+        };
+        check(10, "x");
+        write("schemas", "[a]\npattern = ^a\nretentions = 20:10\n");
+        check(20, "x");
+        write("schemas", "[a]\npattern = ^a\nretentions = 30\n");
+        write("deny", "^y\n");
+        check(20, "x");
+        let error = files.load().unwrap_err();
+        assert!(error.ends_with("schemas:3: archive \"30\" is not of the form step:retention"), "{error}");
+        write("schemas", "[a]\npattern = ^a\nretentions = 30:10\n");
+        check(30, "y");
+        std::fs::remove_file(path("deny")).unwrap();
+        check(30, "y");
+    }
+}

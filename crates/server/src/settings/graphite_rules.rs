@@ -1,0 +1,29 @@
+//! Settings that name carbon's rule files.
+
+use super::given::SettingsError;
+use super::reader::Reader;
+use super::setting_builder::TypedSetting;
+use super::table;
+use crate::graphite_rules::RuleFiles;
+use std::path::PathBuf;
+
+/// Selects the path that a setting gives.
+type Field = fn(&mut RuleFiles) -> &mut Option<PathBuf>;
+
+const ALL: [(&TypedSetting<Option<PathBuf>>, Field); 2] = [
+    (&table::GRAPHITE_SCHEMAS, |files| &mut files.schemas),
+    (&table::GRAPHITE_AGGREGATION, |files| &mut files.aggregation),
+];
+
+/// Reads the paths of the rule files, and checks the files.
+pub(super) fn rule_files(reader: &mut Reader<'_>) -> Result<RuleFiles, SettingsError> {
+    let mut files = RuleFiles::default();
+    for (setting, field) in ALL {
+        let path = reader.read(setting)?;
+        let mut alone = RuleFiles::default();
+        field(&mut alone).clone_from(&path);
+        alone.load().map_err(|reason| reader.error(setting, reason))?;
+        *field(&mut files) = path;
+    }
+    Ok(files)
+}
