@@ -55,7 +55,8 @@ fn the_finest_value_counts() {
     // the 30 s archive covers what is after 6290: the minute at 6240 is in part covered, and counts as a whole.
     // The 10 s archive covers what is after 6530: the slot at 6510 ends at 6540
     let minutes = (6000..6300).step_by(60);
-    let expected: Vec<i64> = minutes.chain((6300..6540).step_by(30)).chain((6540..6600).step_by(10)).collect();
+    let expected: Vec<i64> =
+        minutes.chain((6300..6540).step_by(30)).chain((6540..6600).step_by(10)).collect();
     assert_eq!(times, expected);
     assert_eq!(found.last(), Some(&(6590, 5.0)));
     // as of an earlier time, later points do not exist
