@@ -56,7 +56,7 @@ impl<'a> File<'a> {
     /// Number of points whose time is after `now_s`.
     #[must_use]
     pub fn points_after(&self, now_s: i64) -> u64 {
-        let times = self.archives.iter().flat_map(|ring| ring.points.iter().map(|point| time_s(point)));
+        let times = self.archives.iter().flat_map(|ring| ring.points.iter().map(time_s));
         times.filter(|time_s| *time_s > now_s).count() as u64
     }
 
