@@ -151,7 +151,8 @@ impl TenantHead {
             self.evicting.removing.remove(series.0);
             *steps = steps.saturating_sub(SERIES_STEPS);
             self.labels.remove(series, &mut self.pairs);
-            self.series.take(series.index());
+            let taken = self.series.take(series.index());
+            self.births.note_removed(taken.seen_s);
             self.free.push(series.0, &mut self.series);
             self.evicted += 1;
             freed(series);

@@ -127,6 +127,12 @@ impl LabelSets {
         self.pairs(series, pairs).find(|pair| pairs.text(*pair).0 == METRIC_NAME)
     }
 
+    /// The pair of a series that has only one. `None` for other series.
+    pub(crate) fn only(&self, series: SeriesRef) -> Option<PairId> {
+        let set = self.sets.find(series.index())?;
+        (self.bases.find(set.base as usize)?.pairs.len() == 1).then_some(set.own)
+    }
+
     /// Compares the labels of two series pair by pair, without their metric names. Reads texts only from the
     /// first difference on, for speed.
     pub(crate) fn compare<'a>(&'a self, a: SeriesRef, b: SeriesRef, pairs: &'a Pairs) -> Ordering {

@@ -35,6 +35,7 @@ mod ranks;
 mod select;
 mod series;
 mod tenant;
+mod untagged;
 mod value;
 
 pub use chunk::{Chunk, Full, OpenChunk, SAMPLES_MAX};
@@ -53,4 +54,5 @@ pub use select::Selection;
 pub use select::filter::{Filter, FilterKind};
 pub use select::walk::{Among, Walk};
 pub use tenant::{AppendStats, TenantHead};
+pub use untagged::UntaggedWalk;
 pub use value::Value;

@@ -18,6 +18,8 @@ pub struct Partition {
     pins: Pins,
     eviction: Eviction,
     frozen: Vec<TenantId>,
+    /// A tenant that comes back counts its births from here on, so that no number is used twice.
+    births: u64,
     /// Change of memory since the last [`Self::take_change`], in bytes.
     pub(crate) change_bytes: isize,
     pub(crate) exemplar_bytes: usize,
@@ -59,6 +61,7 @@ impl Partition {
             pins: Pins::default(),
             eviction: Eviction::default(),
             frozen: Vec::new(),
+            births: 0,
             change_bytes: 0,
             exemplar_bytes: 0,
             metadata_bytes: 0,
@@ -72,9 +75,14 @@ impl Partition {
     /// A tenant's head, created if absent.
     pub fn tenant_mut(&mut self, tenant: &TenantId) -> &mut TenantHead {
         if !self.tenants.contains_key(tenant) {
-            self.tenants.insert(tenant.clone(), TenantHead::new(self.seed));
+            self.tenants.insert(tenant.clone(), TenantHead::born_after(self.seed, self.births));
         }
         self.tenants.get_mut(tenant).expect("BUG: the tenant just added is missing")
+    }
+
+    /// Number of series that the tenant created so far in this partition, or more ([`TenantHead::births`]).
+    pub fn births_of(&self, tenant: &TenantId) -> u64 {
+        self.tenant(tenant).map_or(self.births, TenantHead::births)
     }
 
     pub fn tenants(&self) -> impl Iterator<Item = (&TenantId, &TenantHead)> {
@@ -236,6 +244,7 @@ impl Partition {
         self.tenants.retain(|tenant, head| {
             let keeps = !(head.is_forgettable(idle) && wanted(tenant));
             if !keeps {
+                self.births = self.births.max(head.births());
                 self.change_bytes -= head.memory_bytes() as isize;
                 self.exemplar_bytes -= head.exemplars.memory_bytes();
                 self.metadata_bytes -= head.metadata_bytes;
@@ -252,7 +261,8 @@ impl Partition {
     /// unknown or has frozen samples. Nobody may hold references to its series.
     pub fn take_series(&mut self, tenant: &TenantId) -> Option<TenantHead> {
         let head = self.tenants.get_mut(tenant).filter(|head| !head.is_frozen())?;
-        let mut taken = std::mem::replace(head, TenantHead::new(self.seed));
+        let births = head.births();
+        let mut taken = std::mem::replace(head, TenantHead::born_after(self.seed, births));
         self.change_bytes -= taken.memory_bytes() as isize;
         self.exemplar_bytes -= taken.exemplars.memory_bytes();
         head.metadata = std::mem::take(&mut taken.metadata);
@@ -271,6 +281,7 @@ impl Partition {
         }
         self.take_extras(tenant);
         if let Some(head) = self.tenants.remove(tenant) {
+            self.births = self.births.max(head.births());
             self.change_bytes -= head.memory_bytes() as isize;
         }
         true

@@ -13,6 +13,7 @@ use crate::pair::{NameCount, PairCount, PairId};
 use crate::pairs::Pairs;
 use crate::postings::Postings;
 use crate::series::{ACTIVE, Series, UNLINKED, state_of};
+use crate::untagged::Births;
 use crate::value::Value;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -60,6 +61,7 @@ pub struct TenantHead {
     pub(crate) late_bytes: usize,
     pub(crate) samples_fresh: u64,
     pub(crate) evicted: u64,
+    pub(crate) births: Births,
     /// Time at which replay last restored metadata, in seconds of the clock of appends.
     pub(crate) restored_s: Option<u32>,
 }
@@ -93,6 +95,11 @@ impl AppendStats {
 impl TenantHead {
     /// An empty head. The secret `seed` makes collisions unpredictable.
     pub fn new(seed: u64) -> Self {
+        Self::born_after(seed, 0)
+    }
+
+    /// An empty head that counts births from `births` on.
+    pub(crate) fn born_after(seed: u64, births: u64) -> Self {
         Self {
             index: Index::default(),
             pairs: Pairs::new(seed),
@@ -111,6 +118,7 @@ impl TenantHead {
             late_bytes: 0,
             samples_fresh: 0,
             evicted: 0,
+            births: Births::after(births),
             restored_s: None,
         }
     }
@@ -145,6 +153,7 @@ impl TenantHead {
         self.labels.insert(series, labels, &mut self.pairs);
         self.series.put(series.index(), Series::new(self.frozen.epoch, kind));
         self.index.insert(key, series);
+        self.births.note(series);
         series
     }
 
@@ -492,7 +501,7 @@ impl TenantHead {
             ("index", self.index.memory_bytes()),
             ("pairs and postings", self.pairs.memory_bytes()),
             ("label sets", self.labels.memory_bytes()),
-            ("series", self.series.memory_bytes() + self.removal_bytes()),
+            ("series", self.series.memory_bytes() + self.removal_bytes() + self.births.memory_bytes()),
             ("chunks", self.chunk_bytes),
             ("late samples", self.late_bytes()),
             ("metadata and exemplars", self.metadata_bytes + self.exemplars.memory_bytes()),

@@ -1,0 +1,58 @@
+//! Names in any order, to be sorted into a run.
+
+use crate::key::push_key;
+use crate::run::{Builder, Full, Run};
+use stdx::budget::Account;
+
+/// Names that wait to be sorted. The owner reserves their memory, [`Batch::memory_bytes`].
+#[derive(Debug, Default)]
+pub struct Batch {
+    text: Vec<u8>,
+    /// Where each key is in `text`.
+    keys: Vec<(u32, u32)>,
+}
+
+impl Batch {
+    /// A batch that takes no more memory than this until [`Batch::is_full`].
+    pub fn of_bytes(bytes: usize) -> Self {
+        let keys = bytes / 4 / size_of::<(u32, u32)>();
+        Self { text: Vec::with_capacity(bytes - bytes / 4), keys: Vec::with_capacity(keys) }
+    }
+
+    pub fn push(&mut self, name: &str) {
+        let from = self.text.len();
+        push_key(name, &mut self.text);
+        self.keys.push((from as u32, self.text.len() as u32));
+    }
+
+    /// True if another name of this length would take more memory.
+    pub fn is_full(&self, name_bytes: usize) -> bool {
+        self.text.capacity() - self.text.len() < name_bytes || self.keys.len() == self.keys.capacity()
+    }
+
+    pub const fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub const fn memory_bytes(&self) -> usize {
+        self.text.capacity() + self.keys.capacity() * size_of::<(u32, u32)>()
+    }
+
+    /// Sorts the names into a run, and empties the batch.
+    pub fn take_run(&mut self, account: &Account) -> Result<Run, Full> {
+        let Self { text, keys } = self;
+        let key = |(from, to): (u32, u32)| &text[from as usize..to as usize];
+        keys.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
+        let mut builder = Builder::new(account, text.len() + 2 * keys.len())?;
+        for place in keys.iter() {
+            builder.push(key(*place))?;
+        }
+        keys.clear();
+        text.clear();
+        Ok(builder.finish())
+    }
+}

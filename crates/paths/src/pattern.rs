@@ -1,0 +1,212 @@
+//! Patterns that select nodes: a glob for each level. The level `**` stands for any number of branches, also none; at
+//! the end of a pattern, it is followed by `*`.
+
+use crate::glob::{Glob, Room, Seed};
+
+/// Limit on the length of a pattern. It may list thousands of alternatives, as Grafana does for variables with many
+/// values.
+const BYTES_MAX: usize = 64 << 10;
+
+const PARTS_MAX: usize = 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    #[error("it has {bytes} bytes, the limit is {max}")]
+    Length { bytes: usize, max: usize },
+    #[error("it has {parts} levels, the limit is {max}")]
+    Levels { parts: usize, max: usize },
+    #[error("its braces stand for more than {max} alternatives, or for too long ones")]
+    Alternatives { max: usize },
+}
+
+/// A pattern such as `servers.web-*.{cpu,load}`.
+#[derive(Debug)]
+pub struct Pattern {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Branches,
+    Node(Glob),
+}
+
+/// Parts of a pattern that the next level of a name must match: any one of them. Ascending.
+pub(crate) type States = Vec<u16>;
+
+impl Pattern {
+    /// Parses a pattern. Backslashes are ignored, as in graphite-web.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        if text.len() > BYTES_MAX {
+            return Err(PatternError::Length { bytes: text.len(), max: BYTES_MAX });
+        }
+        let text = text.replace('\\', "");
+        let count = text.split('.').count();
+        if count > PARTS_MAX {
+            return Err(PatternError::Levels { parts: count, max: PARTS_MAX });
+        }
+        let mut room = Room::default();
+        let mut part = |text| match text {
+            "**" => Ok(Part::Branches),
+            text => Glob::parse(text, &mut room).map(Part::Node),
+        };
+        let mut parts = text.split('.').map(&mut part).collect::<Result<Vec<_>, _>>()?;
+        if matches!(parts.last(), Some(Part::Branches)) {
+            parts.push(part("*")?);
+        }
+        Ok(Self { parts })
+    }
+
+    pub(crate) fn start(&self) -> States {
+        let mut states = States::new();
+        self.add(0, &mut states);
+        states
+    }
+
+    fn add(&self, part: usize, states: &mut States) {
+        for part in part..self.parts.len() {
+            states.push(part as u16);
+            if matches!(self.parts[part], Part::Node(_)) {
+                return;
+            }
+        }
+    }
+
+    /// Matches one level of a name. Returns true if the node with this level is selected. `next` is what the level below
+    /// it must match.
+    pub(crate) fn step(&self, states: &[u16], component: &str, next: &mut States) -> bool {
+        next.clear();
+        let mut is_selected = false;
+        for state in states {
+            let part = *state as usize;
+            match &self.parts[part] {
+                Part::Branches => self.add(part, next),
+                Part::Node(glob) if glob.matches(component) => {
+                    is_selected |= part + 1 == self.parts.len();
+                    self.add(part + 1, next);
+                }
+                Part::Node(_) => {}
+            }
+        }
+        next.sort_unstable();
+        next.dedup();
+        is_selected
+    }
+
+    /// Where to look for nodes that match one of the states.
+    pub(crate) fn seeds(&self, states: &[u16]) -> &[Seed] {
+        match states {
+            [one] => match &self.parts[*one as usize] {
+                Part::Node(glob) => glob.seeds(),
+                Part::Branches => Seed::ANYWHERE,
+            },
+            _ => Seed::ANYWHERE,
+        }
+    }
+
+    /// Calls `select` for each selected node on the way to a name: with the length of the node's text, and whether it is
+    /// the name itself.
+    pub fn nodes_of(&self, name: &str, mut select: impl FnMut(usize, bool)) {
+        let (mut states, mut next, mut from) = (self.start(), States::new(), 0);
+        for component in name.split('.') {
+            let end = from + component.len();
+            if self.step(&states, component, &mut next) {
+                select(end, end == name.len());
+            }
+            if next.is_empty() {
+                return;
+            }
+            std::mem::swap(&mut states, &mut next);
+            from = end + 1;
+        }
+    }
+
+    /// The name, if the pattern selects exactly one.
+    pub fn exact(&self) -> Option<String> {
+        let mut name = String::new();
+        for (i, part) in self.parts.iter().enumerate() {
+            let Part::Node(glob) = part else { return None };
+            let [Seed { text, is_exact: true }] = glob.seeds() else { return None };
+            if i > 0 {
+                name.push('.');
+            }
+            name.push_str(crate::key::text_of(text));
+        }
+        Some(name)
+    }
+
+    /// Text with which every selected node begins.
+    pub fn prefix(&self) -> String {
+        let mut prefix = String::new();
+        for (i, part) in self.parts.iter().enumerate() {
+            let Part::Node(glob) = part else { return prefix };
+            let [Seed { text, is_exact }] = glob.seeds() else { return prefix };
+            prefix.push_str(crate::key::text_of(text));
+            if !is_exact || i + 1 == self.parts.len() {
+                return prefix;
+            }
+            prefix.push('.');
+        }
+        prefix
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, name: &str, expected: &[&str]) {
+        let mut found = Vec::new();
+        let parsed = Pattern::parse(pattern).unwrap();
+        parsed.nodes_of(name, |end, is_leaf| {
+            found.push(format!("{}{}", &name[..end], if is_leaf { "" } else { "." }));
+            assert!(name.starts_with(&parsed.prefix()), "{pattern:?} selects {:?}", &name[..end]);
+        });
+        assert_eq!(found, expected, "{pattern:?} and {name:?}");
+    }
+
+    #[test]
+    fn patterns_select_nodes() {
+        check("a.b", "a.b", &["a.b"]);
+        check("a", "a.b", &["a."]);
+        check("a.*", "a.b.c", &["a.b."]);
+        check("*.b", "a.b", &["a.b"]);
+        check("a.b.c", "a.b", &[]);
+        check("b", "a.b", &[]);
+        check("a\\*", "a*", &["a*"]);
+        check("**", "a.b.c", &["a.", "a.b.", "a.b.c"]);
+        check("a.**", "a.b.c", &["a.b.", "a.b.c"]);
+        check("**.c", "a.b.c", &["a.b.c"]);
+        check("a.**.c", "a.c", &["a.c"]);
+        check("a.**.c", "a.c.c.d", &["a.c.", "a.c.c."]);
+        check("**.**", "a.b", &["a.", "a.b"]);
+        check("a.**b", "a.b", &["a.b"]);
+        check("", "", &[""]);
+        check("a.", "a.", &["a."]);
+        check("a..b", "a..b", &["a..b"]);
+        check("{a.b,c}", "{a.b,c}", &["{a.b,c}"]);
+    }
+
+    #[test]
+    fn prefixes_and_names() {
+        let check = |pattern: &str, prefix: &str, exact: Option<&str>| {
+            let parsed = Pattern::parse(pattern).unwrap();
+            assert_eq!(parsed.prefix(), prefix, "{pattern:?}");
+            assert_eq!(parsed.exact().as_deref(), exact, "{pattern:?}");
+        };
+        check("a.b.c", "a.b.c", Some("a.b.c"));
+        check("a.b*.c", "a.b", None);
+        check("a.{x,y}.c", "a.", None);
+        check("a.{x}.c", "a.x.c", Some("a.x.c"));
+        check("a.**.c", "a.", None);
+        check("*", "", None);
+    }
+
+    #[test]
+    fn hostile_patterns_are_refused() {
+        assert!(Pattern::parse(&"a".repeat(70_000)).is_err());
+        assert!(Pattern::parse(&"a.".repeat(2000)).is_err());
+        assert!(Pattern::parse(&"{a,b}".repeat(100)).is_err());
+        assert!(Pattern::parse(&"**.".repeat(1000)).is_ok());
+    }
+}
