@@ -157,7 +157,7 @@ mod tests {
         let mut rng = Rng::announced();
         let tenant = TenantId::anonymous();
         let (mut found_some, mut missed_some) = (0, 0);
-        for _ in 0..100 {
+        for _ in 0..20 {
             let mut partition = Partition::new(1);
             let (mut known, mut all): (BTreeSet<String>, BTreeSet<String>) = Default::default();
             let (mut births, mut visited_s) = (0, 0);
@@ -194,7 +194,7 @@ mod tests {
                 }
             }
         }
-        assert!(found_some > 1000 && missed_some > 10, "{found_some}, {missed_some}");
+        assert!(found_some > 200 && missed_some > 3, "{found_some}, {missed_some}");
     }
 
     #[test]

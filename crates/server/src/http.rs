@@ -14,18 +14,20 @@
 //! | GET `/api/v1/refusals` | recently refused requests of the tenant |
 //! | GET `/api/v1/ha_tracker` | the tenant's clusters and elected replicas |
 //! | POST, see [`admin`] | operations |
+//! | GET POST `/metrics/…`, see [`graphite`] | Graphite's API for readers |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
 //!
 //! With the setting `admin_listen`, a separate listener serves operations.
 //!
-//! The reading paths also exist under `/prometheus` and `/api/prom`. Each group of routes requires one
+//! Prometheus' reading paths also exist under `/prometheus` and `/api/prom`, Graphite's under `/graphite`. Each group of routes requires one
 //! [`Access`]. Health and the start page are open to everyone.
 
 mod admin;
 mod body;
 mod browser_guard;
 mod error;
+mod graphite;
 mod ingest;
 mod json;
 mod limit_rows;
@@ -195,12 +197,15 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     };
     let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
     let reads = for_access(&app, Access::Read, reads());
+    let graphite = for_access(&app, Access::Read, graphite::routes());
     let routes = node_routes(&app)
         .merge(pages::routes())
         .merge(changes)
         .merge(reads.clone())
         .nest("/prometheus", reads.clone())
         .nest("/api/prom", reads)
+        .merge(graphite.clone())
+        .nest("/graphite", graphite)
         .fallback(not_found);
     finished(app, guard, routes)
 }

@@ -1,4 +1,6 @@
-//! Sends lines in Graphite's plaintext protocol, and queries them with PromQL.
+//! Sends lines in Graphite's plaintext protocol, and queries them with PromQL. The modules ask Graphite's own API.
+
+mod find;
 
 use crate::harness::{Options, Request, Server, now_ms};
 

@@ -53,7 +53,7 @@ fn word(rng: &mut Rng, letters: &[&str], most: u64) -> String {
 fn a_walk_finds_what_a_scan_of_all_names_finds() {
     let mut rng = Rng::announced();
     let account = Account::new("test", u64::MAX);
-    for _ in 0..300 {
+    for _ in 0..60 {
         let count = rng.below(200);
         let name = |rng: &mut Rng| {
             let parts: Vec<_> =

@@ -119,6 +119,32 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// Error of a request in Graphite's API, which is answered as plain text.
+#[derive(Debug)]
+pub(crate) struct TextError(ApiError);
+
+impl<E: Into<ApiError>> From<E> for TextError {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for TextError {
+    fn into_response(self) -> Response {
+        let ApiError { status, reason, message, retry_after, .. } = self.0;
+        plain(status, RefusalDetails { reason, retry_after, message, series: None })
+    }
+}
+
+fn plain(status: StatusCode, details: RefusalDetails) -> Response {
+    let mut response = Response::new(Body::from(format!("{}\n", details.message)));
+    *response.status_mut() = status;
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    response.extensions_mut().insert(details);
+    response
+}
+
 #[derive(Debug)]
 pub(crate) struct WriteError(pub(crate) Refusal);
 
@@ -131,12 +157,7 @@ impl From<Refusal> for WriteError {
 impl IntoResponse for WriteError {
     fn into_response(self) -> Response {
         let Refusal { kind, reason, message, retry_after, series } = self.0;
-        let mut response = Response::new(Body::from(format!("{message}\n")));
-        *response.status_mut() = status_of(kind);
-        let text = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, text);
-        response.extensions_mut().insert(RefusalDetails { reason, retry_after, message, series });
-        response
+        plain(status_of(kind), RefusalDetails { reason, retry_after, message, series })
     }
 }
 

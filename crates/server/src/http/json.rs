@@ -16,7 +16,14 @@ pub(crate) struct Json {
     memory: Option<Reservation>,
     /// The error, if memory for the text could not be reserved. Nothing is written after that.
     refused: Option<Refusal>,
+    /// Value of a header, for formats that have no place for warnings.
+    warning: Option<HeaderValue>,
 }
+
+/// Names data that the answer lacks, because it could not be read.
+const WARNING: &str = "x-floodmark-warning";
+
+const WARNING_CHARS_MAX: usize = 500;
 
 const GROW_BYTES_MIN: usize = 4 << 10;
 
@@ -25,12 +32,12 @@ pub(crate) struct AnswerSize(pub(crate) Refusal);
 
 impl Json {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::with_capacity(512), memory: None, refused: None }
+        Self { bytes: Vec::with_capacity(512), memory: None, refused: None, warning: None }
     }
 
     pub(crate) fn within(account: &Account) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
-        Self { bytes: Vec::new(), memory: Some(memory), refused: None }
+        Self { bytes: Vec::new(), memory: Some(memory), refused: None, warning: None }
     }
 
     pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
@@ -40,12 +47,25 @@ impl Json {
         }
     }
 
+    /// Adds warnings to the header of the answer. Only the first is written out.
+    pub(crate) fn warn(&mut self, warnings: &[String]) {
+        let Some(first) = warnings.first() else { return };
+        let printable = |c: char| if c.is_control() || !c.is_ascii() { ' ' } else { c };
+        let more = match warnings.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        let text: String = first.chars().take(WARNING_CHARS_MAX).map(printable).collect();
+        self.warning = HeaderValue::try_from(format!("{text}{more}")).ok();
+    }
+
     pub(crate) fn raw(&mut self, text: &str) {
         self.put(text.as_bytes());
     }
 
+    /// Appends bytes as they are, for answers in other formats.
     #[inline]
-    fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         if bytes.len() <= self.bytes.capacity() - self.bytes.len() || self.make_room(bytes.len()) {
             self.bytes.extend_from_slice(bytes);
         }
@@ -63,7 +83,7 @@ impl Json {
         if let Some(memory) = &mut self.memory
             && let Err(refusal) = grow(memory, (old + new) as u64)
         {
-            *self = Self { bytes: Vec::new(), memory: None, refused: Some(refusal) };
+            *self = Self { refused: Some(refusal), ..Self::new() };
             return false;
         }
         self.bytes.reserve_exact(new - self.bytes.len());
@@ -228,6 +248,9 @@ impl IntoResponse for Json {
         let mut response = Response::new(Body::from(Bytes::from_owner(Answer { bytes: self.bytes, memory })));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
+        if let Some(warning) = self.warning {
+            response.headers_mut().insert(WARNING, warning);
+        }
         response
     }
 }

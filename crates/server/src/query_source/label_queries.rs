@@ -4,6 +4,7 @@ mod across;
 mod cardinality;
 mod distinct;
 mod growth;
+mod nodes;
 #[cfg(test)]
 mod tests;
 mod unqueried;
@@ -11,6 +12,7 @@ mod unqueried;
 pub(crate) use across::LabelsAcross;
 pub(crate) use cardinality::{Cardinality, Counts, LabelNames, LabelValues};
 pub(crate) use growth::{Grown, Growth, Top};
+pub(crate) use nodes::{FoundNode, NodeOrder, Nodes};
 pub(crate) use unqueried::Unqueried;
 
 use crate::query_source::Context;

@@ -70,7 +70,7 @@ pub(crate) async fn label_values(
 
 /// Prepares label queries of `tenant`. Their memory is limited to the part of the request's memory that was
 /// not used to parse the selectors.
-pub(super) fn label_queries_of<'a>(
+pub(in crate::http) fn label_queries_of<'a>(
     app: &'a App,
     tenant: &'a TenantId,
     turn: &'a Arc<Turn>,

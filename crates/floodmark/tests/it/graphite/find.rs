@@ -1,0 +1,197 @@
+//! Finds metrics by patterns: `/metrics/find`, `/metrics/expand` and `/metrics/index.json`.
+
+use super::lines;
+use crate::harness::{Options, Request, Server, now_ms};
+use expect_test::{Expect, expect};
+
+/// Writes one sample of each metric.
+fn write(server: &Server, tenant: &str, names: &[&str]) {
+    let now_s = now_ms() / 1000;
+    let text: String = names.iter().map(|name| format!("{name} 1 {now_s}\n")).collect();
+    server.send(&lines(&text).tenant(tenant)).expect(204, &[]);
+}
+
+fn ask(server: &Server, tenant: &str, path: &str, params: &[(&str, &str)]) -> String {
+    let reply = server.send(&Request::ask(path, params).tenant(tenant));
+    reply.expect(200, &[]);
+    reply.text()
+}
+
+fn find(server: &Server, params: &[(&str, &str)], expected: &Expect) {
+    expected.assert_eq(&ask(server, "a", "/metrics/find", params));
+}
+
+const NAMES: &[&str] = &[
+    "servers.web-1.cpu",
+    "servers.web-1.load",
+    "servers.web-2.cpu",
+    "servers.db.cpu",
+    "servers.db",
+    "other",
+];
+
+#[test]
+fn nodes_are_found_in_all_formats() {
+    let server = Server::new();
+    write(&server, "a", NAMES);
+    write(&server, "a", &["tagged.metric;host=web", "servers.tagged;host=web"]);
+    find(
+        &server,
+        &[("query", "servers.*")],
+        &expect![[
+            r#"[{"text":"db","id":"servers.db","allowChildren":1,"expandable":1,"leaf":0},{"text":"web-1","id":"servers.web-1","allowChildren":1,"expandable":1,"leaf":0},{"text":"web-2","id":"servers.web-2","allowChildren":1,"expandable":1,"leaf":0}]"#
+        ]],
+    );
+    find(
+        &server,
+        &[("query", "*"), ("wildcards", "1")],
+        &expect![[
+            r#"[{"text":"*","id":"*","allowChildren":1,"expandable":1,"leaf":0},{"text":"servers","id":"servers","allowChildren":1,"expandable":1,"leaf":0},{"text":"other","id":"other","allowChildren":0,"expandable":0,"leaf":1}]"#
+        ]],
+    );
+    find(
+        &server,
+        &[("query", "servers.{web-1,d*}.*"), ("leavesOnly", "1"), ("jsonp", "show")],
+        &expect![[
+            r#"show([{"text":"cpu","id":"servers.{web-1,d*}.cpu","allowChildren":0,"expandable":0,"leaf":1},{"text":"load","id":"servers.{web-1,d*}.load","allowChildren":0,"expandable":0,"leaf":1}])"#
+        ]],
+    );
+    find(
+        &server,
+        &[("query", "servers.d"), ("format", "completer")],
+        &expect![[
+            r#"{"metrics":[{"path":"servers.db.","name":"db","is_leaf":"0"},{"path":"servers.db","name":"db","is_leaf":"1"}]}"#
+        ]],
+    );
+    find(
+        &server,
+        &[("query", "servers.web..c"), ("format", "completer"), ("wildcards", "1")],
+        &expect![[
+            r#"{"metrics":[{"path":"servers.web-1.cpu","name":"cpu","is_leaf":"1"},{"path":"servers.web-2.cpu","name":"cpu","is_leaf":"1"},{"name":"*"}]}"#
+        ]],
+    );
+    find(
+        &server,
+        &[("query", "servers.db,web-2"), ("format", "completer"), ("automatic_variants", "1")],
+        &expect![[
+            r#"{"metrics":[{"path":"servers.db.","name":"db","is_leaf":"0"},{"path":"servers.db","name":"db","is_leaf":"1"},{"path":"servers.web-2.","name":"web-2","is_leaf":"0"}]}"#
+        ]],
+    );
+    find(
+        &server,
+        &[("query", "servers.*.*"), ("format", "nodelist"), ("position", "1")],
+        &expect![[r#"{"nodes":["db","web-1","web-2"]}"#]],
+    );
+    find(
+        &server,
+        &[("query", "**"), ("format", "nodelist")],
+        &expect![[r#"{"nodes":["cpu","db","load","other","servers","web-1","web-2"]}"#]],
+    );
+    let json = ask(&server, "a", "/graphite/metrics/find/", &[("query", "servers.db"), ("format", "json")]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0], serde_json::json!({"path": "servers.db", "is_leaf": false}));
+    assert_eq!((&json[1]["is_leaf"], &json[1]["intervals"][0]["start"]), (&true.into(), &0.into()));
+}
+
+#[test]
+fn patterns_expand_to_paths() {
+    let server = Server::new();
+    write(&server, "a", NAMES);
+    let check = |params: &[(&str, &str)], expected: &Expect| {
+        let reply = server.send(&Request::form("/metrics/expand", params).tenant("a"));
+        expected.assert_eq(&reply.expect(200, &[]).text());
+    };
+    check(
+        &[("query", "servers.*"), ("query", "o*"), ("query", "o*")],
+        &expect![[r#"{"results":["other","servers.db","servers.web-1","servers.web-2"]}"#]],
+    );
+    check(
+        &[("query", "servers.*"), ("query", "o*"), ("leavesOnly", "1"), ("groupByExpr", "1")],
+        &expect![[r#"{"results":{"servers.*":["servers.db"],"o*":["other"]}}"#]],
+    );
+    check(&[], &expect![[r#"{"results":[]}"#]]);
+    expect![[r#"["other","servers.db","servers.db.cpu","servers.web-1.cpu","servers.web-1.load","servers.web-2.cpu"]"#]]
+        .assert_eq(&ask(&server, "a", "/metrics/index.json", &[]));
+}
+
+/// A metric is found as soon as its first sample is acknowledged, from memory and from tables, after a restart, and by no
+/// other tenant.
+#[test]
+fn metrics_are_found_at_once_and_wherever_they_are() {
+    let mut server = Server::new();
+    let found = |server: &Server, tenant: &str| -> Vec<String> {
+        let json = ask(server, tenant, "/metrics/expand", &[("query", "a.*")]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["results"].as_array().unwrap().iter().map(|path| path.as_str().unwrap().to_owned()).collect()
+    };
+    let mut all: Vec<String> = Vec::new();
+    for i in 0..30 {
+        let name = format!("a.{i:02}");
+        write(&server, "a", &[&name]);
+        all.push(name);
+        assert_eq!(found(&server, "a"), all);
+        if i % 10 == 5 {
+            server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &[]);
+        }
+        if i == 17 {
+            server.kill9();
+            server.restart();
+            assert_eq!(found(&server, "a"), all);
+        }
+    }
+    assert!(found(&server, "b").is_empty());
+    write(&server, "b", &["a.of-b"]);
+    assert_eq!((found(&server, "a"), found(&server, "b")), (all, vec!["a.of-b".to_owned()]));
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused_as_plain_text() {
+    let server = Server::new();
+    let check = |path: &str, params: &[(&str, &str)], mentions: &[&str]| {
+        let reply = server.send(&Request::ask(path, params));
+        reply.expect(400, mentions);
+        assert_eq!(reply.header("content-type"), Some("text/plain; charset=utf-8"));
+    };
+    check("/metrics/find", &[], &["Missing required parameter 'query'"]);
+    check("/metrics/find", &[("query", "")], &["Required parameter 'query' is empty"]);
+    check("/metrics/find", &[("query", "a"), ("format", "xml")], &["'format'"]);
+    check("/metrics/find", &[("query", "a"), ("leavesOnly", "yes")], &["leavesOnly", "yes"]);
+    check("/metrics/find", &[("query", "a"), ("jsonp", "alert(1)")], &["jsonp"]);
+    let braces = "{a,b}".repeat(40);
+    check("/metrics/find", &[("query", &braces)], &["10000 alternatives"]);
+    check("/metrics/find", &[("query", &"a.".repeat(2000))], &["2001 levels"]);
+    check("/metrics/expand", &[("query", "a"), ("query", &braces)], &["10000 alternatives"]);
+    let several = Request::ask("/metrics/find", &[("query", "*")]).tenant("a|b");
+    server.send(&several).expect(400, &["only one"]);
+    server.send(&Request::post("/metrics/index.json", Vec::new()).method("DELETE")).expect(405, &[]);
+}
+
+/// A pattern that selects a hundred thousand nodes is answered or refused, and the server goes on.
+#[test]
+fn patterns_that_select_very_many_metrics_stay_within_their_memory() {
+    const COUNT: usize = 100_000;
+    let server = Server::start(Options::default().arg("--memory=128MiB"));
+    let now_s = now_ms() / 1000;
+    for chunk in (0..COUNT).collect::<Vec<_>>().chunks(10_000) {
+        let text: String =
+            chunk.iter().map(|i| format!("x.y{}.a-long-name-of-a-metric-{i} 1 {now_s}\n", i % 300)).collect();
+        let mut left = 100;
+        while server.send(&lines(&text)).status != 204 {
+            left -= 1;
+            assert!(left > 0, "the metrics are not accepted");
+        }
+    }
+    let reply = server.send(&Request::ask("/metrics/find", &[("query", "x.*.*")]));
+    match reply.status {
+        200 => assert_eq!(reply.json().as_array().unwrap().len(), COUNT),
+        _ => _ = reply.expect(413, &["answer"]),
+    }
+    assert_eq!(
+        ask(&server, "anonymous", "/metrics/expand", &[("query", "x.y7.*-7")]).matches("x.y7").count(),
+        1
+    );
+    let all = Request::ask("/metrics/index.json", &[]);
+    for _ in 0..3 {
+        assert!([200, 413, 422].contains(&server.send(&all).status));
+    }
+}

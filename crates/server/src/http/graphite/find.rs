@@ -1,0 +1,298 @@
+//! `/metrics/find`: the nodes that a pattern selects, in the formats of graphite-web.
+//!
+//! The parameters `from` and `until` are ignored, as by graphite-web over Whisper files.
+
+use super::answer::{Callback, flag, integer, respond};
+use super::{msgpack, pickle};
+use crate::http::App;
+use crate::http::error::{ApiError, TextError};
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::principal::ReadTenant;
+use crate::http::prometheus::label_queries::label_queries_of;
+use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of};
+use crate::http::queries::description::{Description, Times};
+use crate::http::queries::query_threads::Turn;
+use crate::listen::Peer;
+use crate::query_source::label_queries::{FoundNode, NodeOrder, Nodes};
+use axum::extract::State;
+use axum::response::Response;
+use model::TenantId;
+use paths::Pattern;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    TreeJson,
+    NodeList,
+    Json,
+    Completer,
+    Pickle,
+    MsgPack,
+}
+
+/// Nodes that are written between two checks whether the query was canceled.
+const CHECK_NODES: usize = 1_000;
+
+#[derive(Debug, Clone)]
+struct Request {
+    query: Arc<str>,
+    format: Format,
+    callback: Callback,
+    has_wildcards: bool,
+    leaves_only: bool,
+    position: i64,
+    until_s: i64,
+}
+
+pub(super) async fn find(
+    State(app): State<App>,
+    peer: Peer,
+    ReadTenant(tenant): ReadTenant,
+    params: Params,
+) -> Result<Response, TextError> {
+    let request = Request::of(&params, app.node.reads().clock.now_ms() / 1000)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let content_type = request.content_type();
+    let text = Arc::clone(&request.query);
+    let description = describe(&tenant, "/metrics/find", text, peer);
+    let answer = on_query_thread(&app, description, move |app, turn| {
+        let query = request.expanded_query();
+        let queries = label_queries_of(app, &tenant, turn, &allowance(turn));
+        let order = match request.format {
+            Format::Json => NodeOrder::ByPath,
+            _ => NodeOrder::ByName,
+        };
+        let nodes = queries.nodes(&mut std::iter::once(parse(&query)), order)?;
+        request.answer(turn, &nodes)
+    });
+    Ok(respond(answer.await?, content_type))
+}
+
+pub(super) fn describe(tenant: &TenantId, path: &'static str, text: Arc<str>, peer: Peer) -> Description {
+    Description { tenants: tenant.clone().into(), path, text, times: Times::default(), peer }
+}
+
+pub(super) fn parse(query: &str) -> Result<Pattern, ApiError> {
+    Pattern::parse(query)
+        .map_err(|error| ApiError::bad_data(format!("Invalid value for param query: {error}")))
+}
+
+impl Request {
+    fn of(params: &Params, now_s: i64) -> Result<Self, TextError> {
+        let query = match (params.get("query"), params.all("query").next()) {
+            (Some(query), _) => query.into(),
+            (None, Some(_)) => return Err(ApiError::bad_data("Required parameter 'query' is empty").into()),
+            (None, None) => return Err(ApiError::bad_data("Missing required parameter 'query'").into()),
+        };
+        let format = match params.get("format").unwrap_or("treejson") {
+            "treejson" => Format::TreeJson,
+            "nodelist" => Format::NodeList,
+            "json" => Format::Json,
+            "completer" => Format::Completer,
+            "pickle" => Format::Pickle,
+            "msgpack" => Format::MsgPack,
+            _ => return Err(ApiError::bad_data("Invalid value for 'format' parameter").into()),
+        };
+        let mut request = Self {
+            query,
+            format,
+            callback: Callback::of(params)?,
+            has_wildcards: flag(params, "wildcards")?,
+            leaves_only: flag(params, "leavesOnly")?,
+            position: integer(params, "position")?.unwrap_or(-1),
+            until_s: now_s,
+        };
+        if format == Format::Completer && flag(params, "automatic_variants")? {
+            let part = |part: &str| match part.contains(',') && !part.contains('{') {
+                true => format!("{{{part}}}"),
+                false => part.to_owned(),
+            };
+            request.query = request.query.split('.').map(part).collect::<Vec<_>>().join(".").into();
+        }
+        Ok(request)
+    }
+
+    const fn content_type(&self) -> &'static str {
+        match self.format {
+            Format::Pickle => "application/pickle",
+            Format::MsgPack => "application/x-msgpack",
+            _ => self.callback.content_type(),
+        }
+    }
+
+    /// A completer completes the last level, and levels that are followed by two dots.
+    fn expanded_query(&self) -> String {
+        if self.format != Format::Completer {
+            return self.query.to_string();
+        }
+        let mut query = self.query.replace("..", "*.");
+        if !query.ends_with('*') {
+            query.push('*');
+        }
+        query
+    }
+
+    fn answer(&self, turn: &Turn, nodes: &Nodes) -> Result<Json, ApiError> {
+        check_canceled(turn)?;
+        let mut json = Json::within(&turn.limits.answers);
+        json.warn(&nodes.left_out);
+        let is_wanted = |node: &FoundNode<'_>| node.is_leaf || !self.leaves_only;
+        let mut wanted = || nodes.iter().filter(is_wanted);
+        match self.format {
+            Format::Pickle => pickle::nodes(&mut json, &mut wanted(), self.until_s),
+            Format::MsgPack => msgpack::nodes(&mut json, wanted().count(), &mut wanted(), self.until_s),
+            _ => {
+                self.callback.begin(&mut json);
+                match self.format {
+                    Format::TreeJson => self.tree(turn, &mut json, &mut wanted)?,
+                    Format::NodeList => self.names_at(&mut json, &mut wanted())?,
+                    Format::Completer => self.completions(&mut json, &mut wanted()),
+                    _ => self.details(&mut json, &mut wanted()),
+                }
+                self.callback.end(&mut json);
+            }
+        }
+        Ok(json.finish()?)
+    }
+
+    /// Writes branches before leaves. Of nodes with the same name, only one is written, because the name is all that the
+    /// reader of a tree sees. It is a branch if there is one, so that the reader can go on.
+    fn tree<'n, I: Iterator<Item = FoundNode<'n>>>(
+        &self,
+        turn: &Turn,
+        json: &mut Json,
+        nodes: &mut dyn FnMut() -> I,
+    ) -> Result<(), ApiError> {
+        let base = self.query.rfind('.').map_or("", |dot| &self.query[..=dot]);
+        let mut count = 0;
+        json.raw("[");
+        if self.has_wildcards && nodes().nth(1).is_some() {
+            tree_node(json, "*", base, "*", nodes().all(|node| node.is_leaf));
+            count += 1;
+        }
+        for is_leaf in [false, true] {
+            let mut last = None;
+            for (i, node) in nodes().enumerate() {
+                if i % CHECK_NODES == 0 {
+                    check_canceled(turn)?;
+                }
+                let name = node.name();
+                if last.replace(name) == Some(name) || node.is_leaf != is_leaf {
+                    continue;
+                }
+                json.comma(count);
+                count += 1;
+                tree_node(json, &unquoted(name), base, name, is_leaf);
+            }
+        }
+        json.raw("]");
+        Ok(())
+    }
+
+    /// Writes the distinct texts that the paths have at one level, counted from the end if negative.
+    fn names_at<'n>(
+        &self,
+        json: &mut Json,
+        nodes: &mut dyn Iterator<Item = FoundNode<'n>>,
+    ) -> Result<(), ApiError> {
+        let mut names = BTreeSet::new();
+        for node in nodes {
+            let levels = node.path.split('.');
+            let name = match usize::try_from(self.position) {
+                Ok(position) => levels.clone().nth(position),
+                Err(_) => levels.clone().rev().nth(self.position.unsigned_abs() as usize - 1),
+            };
+            let none = || ApiError::bad_data(format!("Invalid position: {} has no such level", node.path));
+            names.insert(name.ok_or_else(none)?);
+        }
+        json.raw(r#"{"nodes":"#);
+        json.strings(&names.into_iter().collect::<Vec<_>>());
+        json.raw("}");
+        Ok(())
+    }
+
+    fn completions<'n>(&self, json: &mut Json, nodes: &mut dyn Iterator<Item = FoundNode<'n>>) {
+        let mut count = 0;
+        json.raw(r#"{"metrics":["#);
+        for node in nodes {
+            json.comma(count);
+            count += 1;
+            json.raw(r#"{"path":"#);
+            match node.is_leaf {
+                true => json.string(node.path),
+                false => json.string(&format!("{}.", node.path)),
+            }
+            json.raw(r#","name":"#);
+            json.string(node.name());
+            json.raw(if node.is_leaf { r#","is_leaf":"1"}"# } else { r#","is_leaf":"0"}"# });
+        }
+        if self.has_wildcards && count > 1 {
+            json.raw(r#",{"name":"*"}"#);
+        }
+        json.raw("]}");
+    }
+
+    fn details<'n>(&self, json: &mut Json, nodes: &mut dyn Iterator<Item = FoundNode<'n>>) {
+        json.raw("[");
+        for (i, node) in nodes.enumerate() {
+            json.comma(i);
+            json.raw(r#"{"path":"#);
+            json.string(node.path);
+            if node.is_leaf {
+                json.raw(r#","is_leaf":true,"intervals":[{"start":0,"end":"#);
+                json.integer(self.until_s);
+                json.raw("}]}");
+            } else {
+                json.raw(r#","is_leaf":false}"#);
+            }
+        }
+        json.raw("]");
+    }
+}
+
+fn tree_node(json: &mut Json, text: &str, base: &str, name: &str, is_leaf: bool) {
+    let (is_leaf, is_branch) = if is_leaf { ("1", "0") } else { ("0", "1") };
+    json.raw(r#"{"text":"#);
+    json.string(text);
+    json.raw(r#","id":"#);
+    json.string(&[base, name].concat());
+    json.raw(&format!(r#","allowChildren":{is_branch},"expandable":{is_branch},"leaf":{is_leaf}}}"#));
+}
+
+/// Decodes `%2E` and `+`, with which senders may write characters that Graphite gives a meaning.
+fn unquoted(name: &str) -> Cow<'_, str> {
+    if !name.contains(['%', '+']) {
+        return Cow::Borrowed(name);
+    }
+    let (bytes, mut text, mut i) = (name.as_bytes(), Vec::with_capacity(name.len()), 0);
+    while let Some(byte) = bytes.get(i) {
+        let digits = bytes.get(i + 1..i + 3).filter(|_| *byte == b'%');
+        let decoded = digits.and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+        i += if decoded.is_some() { 3 } else { 1 };
+        text.push(decoded.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
+    }
+    Cow::Owned(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unquoted() {
+        for (name, text) in [
+            ("a", "a"),
+            ("a+b", "a b"),
+            ("%2Fvar%2flog", "/var/log"),
+            ("50%", "50%"),
+            ("%2", "%2"),
+            ("%zz%+1", "%zz% 1"),
+            ("%C3%A4%ff", "ä\u{fffd}"),
+        ] {
+            assert_eq!(unquoted(name), text, "{name:?}");
+        }
+    }
+}
