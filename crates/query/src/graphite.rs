@@ -14,7 +14,10 @@
 //! - [`source`], [`slots`]: what storage implements, and how samples become values at equal steps
 //! - [`series`], [`consolidate`]: a series, and many values to one
 //! - `eval`, `call`, `held`: evaluation, and what a function may ask for
+//! - `stacks`: what calls of `stacked` hand to each other
 //! - [`functions`]: all functions
+//! - `moving`, `intervals`, `holt_winters`: computations of several functions
+//! - `rounding`, `text`, `calendar`: numbers and days as graphite-web has them
 //!
 //! Evaluation pushes one series after the other through the functions. Only functions that need several series
 //! at once hold them (`held`), and memory for them is counted before it is taken.
@@ -22,17 +25,23 @@
 mod ast;
 pub mod at_time;
 mod bind;
+mod calendar;
 mod call;
 pub mod consolidate;
 mod eval;
 pub mod functions;
 pub mod glob;
 mod held;
+mod holt_winters;
+mod intervals;
 pub mod label_source;
+mod moving;
 mod parse;
+mod rounding;
 pub mod series;
 pub mod slots;
 pub mod source;
+mod stacks;
 pub mod tag;
 mod text;
 

@@ -118,6 +118,11 @@ impl<'m> Charge<'m> {
     pub(crate) fn add_series(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
         self.add(SERIES_VALUES + labels.as_bytes().len().div_ceil(8))
     }
+
+    /// Charges the memory until the end of the evaluation.
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Charge<'_> {

@@ -26,6 +26,25 @@ pub(super) enum Node {
     Given(Vec<Series>),
 }
 
+impl Node {
+    /// True if the order of the series is that in which storage returns them.
+    pub(super) fn is_in_order_of_storage(&self) -> bool {
+        match self {
+            Self::Leaf(_) => true,
+            Self::Call(Invocation { function, arguments }) => {
+                let mut nodes = arguments.iter().filter_map(|argument| match &argument.kind {
+                    ArgumentKind::Series(node) => Some(node),
+                    ArgumentKind::Value(_) => None,
+                });
+                function.is_mapping
+                    && nodes.next().is_some_and(Self::is_in_order_of_storage)
+                    && nodes.next().is_none()
+            }
+            Self::Given(_) => false,
+        }
+    }
+}
+
 /// Series of the source.
 #[derive(Debug)]
 pub(super) struct Leaf {

@@ -6,7 +6,8 @@ use super::eval::{Context, Evaluator};
 use super::functions::table::Default;
 use super::held::Held;
 use super::source::Order;
-use super::{Options, Series};
+use super::stacks::{CallId, Totals};
+use super::{Aggregate, Options, Series};
 use crate::QueryError;
 use crate::meter::Meter;
 
@@ -131,6 +132,24 @@ impl<'c> Call<'c> {
         self.nodes_of(param).next().is_some()
     }
 
+    /// True if the series of the parameter are read from storage without functions between.
+    pub(super) fn is_stored(&self, param: &str) -> bool {
+        self.nodes_of(param).all(|node| matches!(node, Node::Leaf(_)))
+    }
+
+    /// The sums of the series that earlier calls stacked.
+    pub(super) fn stack(&self, stack: &str) -> Result<Totals<'c>, QueryError> {
+        let range_s = (self.context.from_s, self.context.until_s);
+        let node = std::ptr::from_ref(self.invocation).addr();
+        self.evaluator.stacks.of(stack, CallId { node, range_s }, self.meter())
+    }
+
+    /// Passes the times of all events in the range that have these tags to `each`.
+    pub(super) fn events(&self, tags: &[&str], each: &mut dyn FnMut(i64)) -> Result<(), QueryError> {
+        let Context { from_s, until_s, .. } = *self.context;
+        Ok(self.evaluator.source.events(tags, from_s, until_s, each)?)
+    }
+
     /// Evaluates a target that the function built.
     pub(super) fn target(
         &self,
@@ -222,6 +241,17 @@ impl<'c> Call<'c> {
 
     pub(super) fn boolean(&self, param: &str) -> bool {
         matches!(self.value(param), Some(Value::Boolean(true)))
+    }
+
+    /// The aggregation that a parameter names.
+    pub(super) fn aggregate(&self, param: &str) -> Aggregate {
+        Aggregate::of_function(&self.text(param)).unwrap_or_else(|| self.missing(param))
+    }
+
+    /// A time in seconds since 1970.
+    pub(super) fn time(&self, param: &str) -> Result<i64, QueryError> {
+        let now_s = self.context.now_s;
+        at_time::parse(&self.text(param), now_s, self.options().time_zone).map_err(|error| self.refuse(error))
     }
 
     /// The seconds of an interval. They are negative after a minus.

@@ -94,7 +94,8 @@ impl Aggregate {
         let present = || values.iter().copied().filter(|value| !value.is_nan());
         match self {
             Self::Average => present().sum::<f64>() / present().count() as f64,
-            Self::AvgZero => present().sum::<f64>() / values.len() as f64,
+            // an empty sum of floats is a negative zero, which would be shown
+            Self::AvgZero => (present().sum::<f64>() + 0.0) / values.len() as f64,
             Self::Sum => present().reduce(|a, b| a + b).unwrap_or(f64::NAN),
             Self::Min => present().reduce(f64::min).unwrap_or(f64::NAN),
             Self::Max => present().reduce(f64::max).unwrap_or(f64::NAN),

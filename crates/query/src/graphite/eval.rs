@@ -4,6 +4,7 @@ use super::bind::{Invocation, Leaf, LeafPick, Node};
 use super::call::{Call, Sink};
 use super::held::Held;
 use super::source::{Order, Pick, Select, Source, Stored};
+use super::stacks::Stacks;
 use super::{Options, Series, Tags, bind, parse};
 use crate::QueryError;
 use crate::allowance::Allowance;
@@ -11,9 +12,10 @@ use crate::meter::Meter;
 use std::cell::Cell;
 
 pub(super) struct Evaluator<'a> {
-    source: &'a dyn Source,
+    pub(super) source: &'a dyn Source,
     pub(super) meter: &'a Meter<'a>,
     pub(super) options: &'a Options<'a>,
+    pub(super) stacks: Stacks,
     /// Targets that are being evaluated, each of which a function built. Limits their nesting.
     depth: Cell<usize>,
 }
@@ -48,14 +50,19 @@ impl Context {
         self.x_files_factor.get().unwrap_or(0.0)
     }
 
-    pub(super) fn set_x_files_factor(&self, x_files_factor: f64) {
-        self.x_files_factor.set(Some(x_files_factor));
+    /// What the request or `setXFilesFactor` set.
+    pub(super) fn x_files_factor_setting(&self) -> Option<f64> {
+        self.x_files_factor.get()
+    }
+
+    pub(super) fn set_x_files_factor(&self, x_files_factor: Option<f64>) {
+        self.x_files_factor.set(x_files_factor);
     }
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) const fn new(source: &'a dyn Source, meter: &'a Meter<'a>, options: &'a Options<'a>) -> Self {
-        Self { source, meter, options, depth: Cell::new(0) }
+    pub(super) fn new(source: &'a dyn Source, meter: &'a Meter<'a>, options: &'a Options<'a>) -> Self {
+        Self { source, meter, options, stacks: Stacks::default(), depth: Cell::new(0) }
     }
 
     /// Pushes the series of a node into `sink`.

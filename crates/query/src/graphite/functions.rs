@@ -6,15 +6,44 @@
 
 mod alias;
 mod combine;
+mod each;
+mod filter;
+mod forecast;
+mod gaps;
+mod generate;
+mod graph;
+mod legend;
 mod moving;
+mod percentile;
+mod ranked;
+mod rates;
+mod shift;
+mod special;
+mod summarize;
 pub mod table;
 mod transform;
 
 pub use table::{Function, Group, Param, Type};
 
 /// The functions of all families.
-const FAMILIES: &[&[Function]] =
-    &[alias::FUNCTIONS, combine::FUNCTIONS, moving::FUNCTIONS, transform::FUNCTIONS];
+const FAMILIES: &[&[Function]] = &[
+    alias::FUNCTIONS,
+    combine::FUNCTIONS,
+    filter::FUNCTIONS,
+    forecast::FUNCTIONS,
+    gaps::FUNCTIONS,
+    generate::FUNCTIONS,
+    graph::FUNCTIONS,
+    legend::FUNCTIONS,
+    moving::FUNCTIONS,
+    percentile::FUNCTIONS,
+    ranked::FUNCTIONS,
+    rates::FUNCTIONS,
+    shift::FUNCTIONS,
+    special::FUNCTIONS,
+    summarize::FUNCTIONS,
+    transform::FUNCTIONS,
+];
 
 /// All functions, without their aliases.
 pub fn all() -> impl Iterator<Item = &'static Function> {

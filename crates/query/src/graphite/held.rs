@@ -36,6 +36,13 @@ impl<'m> Held<'m> {
         Ok(())
     }
 
+    /// Drops all but the first `len` series.
+    pub(super) fn truncate(&mut self, len: usize) {
+        for series in self.series.drain(len.min(self.series.len())..) {
+            self.charge.give_back(series.bytes());
+        }
+    }
+
     pub(super) fn into_series(self) -> Vec<Series> {
         self.series
     }

@@ -37,6 +37,19 @@ pub struct Select<'a> {
 /// What the evaluator needs from storage.
 pub trait Source {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn Selection + '_>, SourceError>;
+
+    /// Passes the times of events to `each`, in seconds since 1970: those from `from_s` to `until_s`, exclusive, that
+    /// have all of the tags. A source without events has none.
+    fn events(
+        &self,
+        tags: &[&str],
+        from_s: i64,
+        until_s: i64,
+        each: &mut dyn FnMut(i64),
+    ) -> Result<(), SourceError> {
+        let _ = (tags, from_s, until_s, each);
+        Ok(())
+    }
 }
 
 /// A pass over the selected series.

@@ -30,6 +30,17 @@ pub(super) fn shortest(value: f64) -> String {
     format!("{digits}e{}", signed(exponent))
 }
 
+/// Like `%d` in Python: the integer part of a number.
+pub(super) fn truncated(value: f64) -> String {
+    // adding 0 turns a negative zero into a positive one
+    fixed(value.trunc() + 0.0, 0)
+}
+
+/// Like `%.2f` in Python: a number with so many digits after the point.
+pub(super) fn fixed(value: f64, decimals: usize) -> String {
+    if value.is_finite() { format!("{value:.decimals$}") } else { non_finite(value).into() }
+}
+
 const fn non_finite(value: f64) -> &'static str {
     match value {
         f64::INFINITY => "inf",

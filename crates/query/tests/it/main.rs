@@ -2,6 +2,7 @@
 //! memory. `testdata` has our scripts. Prometheus' scripts are in `FLOODMARK_CACHE` (see
 //! `scripts/test-servers.sh`) or `FLOODMARK_PROMQL_TESTDATA`. `make test` prints the score.
 
+mod graphite;
 mod notation;
 mod report;
 mod runner;

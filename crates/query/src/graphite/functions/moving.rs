@@ -1,70 +1,198 @@
 //! Functions of the values in a moving window.
 
-use super::table::{Function, Group, Param, SERIES_LIST, Type};
+use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
-use crate::graphite::Aggregate;
 use crate::graphite::call::{Call, Sink, Window};
-use crate::graphite::consolidate::is_enough;
+use crate::graphite::moving::aggregated;
+use crate::graphite::rounding::round;
+use crate::graphite::{Aggregate, Series};
 
 const WINDOW: Param = Param::required("windowSize", Type::IntOrInterval)
     .suggest(&["5", "7", "10", "1min", "5min", "10min", "30min", "1hour"]);
 
-pub(super) const FUNCTIONS: &[Function] = &[Function::new(
-    "movingAverage",
-    Group::Calculate,
-    "The average of the values before each point, over a number of points or an interval.",
-    &[SERIES_LIST, WINDOW, Param::optional("xFilesFactor", Type::Float)],
-    moving_average,
-)];
+const X_FILES_FACTOR: Param = Param::optional("xFilesFactor", Type::Float);
 
-fn moving_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    moving_window(call, "movingAverage", Aggregate::Average, sink)
+const PARAMS: &[Param] = &[SERIES_LIST, WINDOW, X_FILES_FACTOR];
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    calculate(
+        "exponentialMovingAverage",
+        "An average in which the weight of a value shrinks with its age. The window says how fast.",
+        &[SERIES_LIST, WINDOW],
+        exponential_moving_average,
+    ),
+    calculate("movingAverage", "The average of the window before each point.", PARAMS, moving_average),
+    calculate("movingMax", "The largest value of the window before each point.", PARAMS, moving_max),
+    calculate("movingMedian", "The median of the window before each point.", PARAMS, moving_median),
+    calculate("movingMin", "The smallest value of the window before each point.", PARAMS, moving_min),
+    calculate("movingSum", "The sum of the window before each point.", PARAMS, moving_sum),
+    calculate(
+        "movingWindow",
+        "Aggregates the window before each point. The window is a number of points, or an interval. Values before the \
+         start of the request are read too.",
+        &[SERIES_LIST, WINDOW, Param::optional("func", Type::AggFunc).or(Default::Text("average")), X_FILES_FACTOR],
+        moving_window,
+    ),
+    calculate(
+        "stdev",
+        "The standard deviation of this many values up to each point, if the part of them that is present is at least \
+         `windowTolerance`.",
+        &[
+            SERIES_LIST,
+            Param::required("points", Type::Integer),
+            Param::optional("windowTolerance", Type::Float).or(Default::Float(0.1)),
+        ],
+        stdev,
+    )
+    .mapping(),
+];
+
+const fn calculate(
+    name: &'static str,
+    description: &'static str,
+    params: &'static [Param],
+    run: super::table::Run,
+) -> Function {
+    Function::new(name, Group::Calculate, description, params, run)
 }
 
-/// Evaluates the argument again with an earlier begin, so that the first window is complete.
-fn moving_window(
+fn moving_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    moving(call, sink, "movingAverage", Aggregate::Average)
+}
+
+fn moving_max(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    moving(call, sink, "movingMax", Aggregate::Max)
+}
+
+fn moving_median(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    moving(call, sink, "movingMedian", Aggregate::Median)
+}
+
+fn moving_min(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    moving(call, sink, "movingMin", Aggregate::Min)
+}
+
+fn moving_sum(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    moving(call, sink, "movingSum", Aggregate::Sum)
+}
+
+fn moving_window(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    let function = call.text("func");
+    let (first, rest) = function.split_at(function.chars().next().map_or(0, char::len_utf8));
+    let name = format!("moving{}{}", first.to_uppercase(), rest.to_lowercase());
+    moving(call, sink, &name, call.aggregate("func"))
+}
+
+fn moving(call: &Call<'_>, sink: &mut Sink<'_>, name: &str, aggregate: Aggregate) -> Result<(), QueryError> {
+    let x_files_factor = call.optional_number("xFilesFactor");
+    with_earlier(call, name, |mut series, points| {
+        let mut charge = call.meter().charge();
+        charge.add_bytes(size_of_val(series.values.as_slice()))?;
+        let x_files_factor = x_files_factor.unwrap_or(series.x_files_factor);
+        let values = aggregated(&series.values, points, aggregate, x_files_factor, &|| call.meter().check())?;
+        series.values = values;
+        sink(series)
+    })
+}
+
+fn exponential_moving_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    let weight = match call.window("windowSize")? {
+        Window::Points(count) | Window::Seconds(count) => 2.0 / (count as f64 + 1.0),
+    };
+    with_earlier(call, "exponentialMovingAverage", |mut series, points| {
+        let (before, after) = series.values.split_at(points.min(series.values.len()));
+        let start = Aggregate::Average.of(before);
+        let mut average = if start.is_nan() { 0.0 } else { start };
+        let mut values = vec![round(average, 6)];
+        for &value in after {
+            if !value.is_nan() {
+                average = weight * value + (1.0 - weight) * average;
+            }
+            values.push(if value.is_nan() { f64::NAN } else { round(average, 6) });
+        }
+        series.values = values;
+        sink(series)
+    })
+}
+
+/// Evaluates the argument again with a start that is earlier by the window, so that the first window is complete.
+/// Names the series, and passes on each with the number of its values that are in a window.
+fn with_earlier(
     call: &Call<'_>,
     name: &str,
-    aggregate: Aggregate,
-    sink: &mut Sink<'_>,
+    mut sink: impl FnMut(Series, usize) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
-    let window = call.window("windowSize")?;
-    let (mut step_max_s, mut is_empty) = (0, true);
-    call.each_in_any_order("seriesList", |series| {
-        (step_max_s, is_empty) = (series.step_s.max(step_max_s), false);
-        Ok(())
-    })?;
-    if is_empty {
-        return Ok(());
-    }
+    let (window, shown) = (call.window("windowSize")?, call.shown("windowSize"));
+    let quoted = if matches!(window, Window::Seconds(_)) { format!("\"{shown}\"") } else { shown.clone() };
     let earlier_s = match window {
-        Window::Seconds(seconds) => seconds,
-        Window::Points(points) => step_max_s.saturating_mul(points),
-    };
-    let shown = match window {
-        Window::Seconds(_) => format!("\"{}\"", call.shown("windowSize")),
-        Window::Points(points) => points.to_string(),
+        Window::Points(points) if points < 0 => return Err(call.refuse("the window must not be negative")),
+        // no series is there or not there because of its values
+        Window::Seconds(seconds) if call.is_stored("seriesList") => seconds,
+        Window::Seconds(seconds) => match longest_step_s(call)? {
+            0 => return Ok(()),
+            _ => seconds,
+        },
+        Window::Points(points) => match longest_step_s(call)? {
+            0 => return Ok(()),
+            step_s => step_s.saturating_mul(points),
+        },
     };
     let context = call.context();
     let earlier = context.within(context.from_s.saturating_sub(earlier_s), context.until_s);
-    let x_files_factor = call.optional_number("xFilesFactor");
     call.each_within(&earlier, "seriesList", |mut series| {
         let points = match window {
             Window::Seconds(seconds) => seconds / series.step_s,
             Window::Points(points) => points,
         };
-        let points = usize::try_from(points).unwrap_or(0);
-        series.tags.set(name, call.shown("windowSize"));
-        series.name = format!("{name}({},{shown})", series.name);
-        series.path_expression = series.name.as_str().into();
-        series.start_s += earlier_s;
-        let x_files_factor = x_files_factor.unwrap_or(series.x_files_factor);
-        let values = (points + 1..=series.values.len()).map(|end| {
-            let window = &series.values[end - points..end];
-            let present = window.iter().filter(|value| !value.is_nan()).count();
-            if is_enough(present, points, x_files_factor) { aggregate.of(window) } else { f64::NAN }
-        });
-        series.values = values.collect();
+        super::rates::named(&mut series, name, &shown, &format!(",{quoted}"));
+        series.start_s = series.start_s.saturating_add(earlier_s);
+        sink(series, usize::try_from(points).unwrap_or(usize::MAX))
+    })
+}
+
+/// The longest step of the argument's series, or 0 if there are none.
+fn longest_step_s(call: &Call<'_>) -> Result<i64, QueryError> {
+    let mut longest_s = 0;
+    call.each_in_any_order("seriesList", |series| {
+        longest_s = series.step_s.max(longest_s);
+        Ok(())
+    })?;
+    Ok(longest_s)
+}
+
+fn stdev(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    let (points, tolerance) = (call.integer("points"), call.number("windowTolerance"));
+    if points < 1 {
+        return Err(call.refuse("the number of points must be at least 1"));
+    }
+    let window = usize::try_from(points).unwrap_or(usize::MAX);
+    call.each("seriesList", |mut series| {
+        super::rates::named(&mut series, "stdev", &points.to_string(), &format!(",{points}"));
+        let mut charge = call.meter().charge();
+        charge.add_bytes(size_of_val(series.values.as_slice()))?;
+        series.values = deviations(&series.values, window, tolerance);
         sink(series)
     })
+}
+
+fn deviations(values: &[f64], window: usize, tolerance: f64) -> Vec<f64> {
+    let (mut count, mut sum, mut sum_of_squares) = (0.0, 0.0, 0.0);
+    let deviation_at = |(place, &value): (usize, &f64)| {
+        if let Some(dropped) =
+            place.checked_sub(window).map(|place| values[place]).filter(|value| !value.is_nan())
+        {
+            count -= 1.0;
+            sum -= dropped;
+            sum_of_squares -= dropped * dropped;
+        }
+        if !value.is_nan() {
+            count += 1.0;
+            sum += value;
+            sum_of_squares += value * value;
+        }
+        let is_enough = count > 0.0 && count / window as f64 >= tolerance;
+        // rounding can make the difference negative, whose root is NaN
+        if is_enough { (count * sum_of_squares - sum * sum).sqrt() / count } else { f64::NAN }
+    };
+    values.iter().enumerate().map(deviation_at).collect()
 }

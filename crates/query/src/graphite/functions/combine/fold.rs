@@ -1,6 +1,7 @@
 //! Adds series to one result, without holding them.
 
 use crate::QueryError;
+use crate::graphite::bind::Node;
 use crate::graphite::call::Call;
 use crate::graphite::consolidate::{is_enough, percentile};
 use crate::graphite::source::Order;
@@ -23,9 +24,10 @@ pub(super) fn aggregate(
     x_files_factor: Option<f64>,
 ) -> Result<Option<Series>, QueryError> {
     let mut fold = Fold::new(call.meter(), method);
+    let setting = call.context().x_files_factor_setting();
     loop {
         for node in call.nodes_of(param) {
-            let order = order_for(method);
+            let order = order_for(method, node);
             call.each_of(node, order, &mut |series| fold.add(series))?;
             fold.end_argument(order);
         }
@@ -33,16 +35,20 @@ pub(super) fn aggregate(
             break;
         }
         fold.restart();
+        // what the arguments changed must not change how they are evaluated again
+        call.context().set_x_files_factor(setting);
     }
     let x_files_factor = x_files_factor.unwrap_or(call.context().x_files_factor());
     Ok(fold.finish(label, x_files_factor))
 }
 
-/// The order in which series must be added.
-pub(super) const fn order_for(method: Aggregate) -> Order {
+/// The order in which series must be added. The path expressions of series that come in any order are sorted, which
+/// is right only if nothing else but their names decides their order.
+pub(super) fn order_for(method: Aggregate, node: &Node) -> Order {
     match method {
         Aggregate::Diff | Aggregate::First | Aggregate::Last => Order::ByName,
-        _ => Order::Any,
+        _ if node.is_in_order_of_storage() => Order::Any,
+        _ => Order::ByName,
     }
 }
 

@@ -1,0 +1,180 @@
+//! Random targets over random data: Floodmark answers them as a real graphite-web does.
+
+use super::data::Data;
+use super::oracle::{Line, Oracle, Range, Reply};
+use super::ours::Floodmark;
+use super::targets::{RULES, Rule, Targets};
+use stdx::rng::Rng;
+
+/// Number of targets that are compared for each function as the outermost one.
+const COMPARED: usize = 13;
+
+/// With `FLOODMARK_LONG=1`, this many times as many.
+const LONG: usize = 30;
+
+/// Attempts to find a target that graphite-web answers with a series, for each target that is compared.
+const ATTEMPTS: usize = 12;
+
+/// Differences that are printed before the test ends.
+const DIFFERENCES_MAX: usize = 10;
+
+/// Largest relative difference of two values.
+const PRECISION: f64 = 1e-9;
+
+/// Difference that rounding may cause where large numbers cancel each other out, relative to the largest value.
+const CANCELLATION: f64 = 1e-13;
+
+#[derive(Debug, Default)]
+struct Tally {
+    compared: usize,
+    /// graphite-web had no series.
+    empty: usize,
+    /// graphite-web answered with status 400, as Floodmark did.
+    refused: usize,
+    /// graphite-web failed with an exception.
+    crashed: usize,
+}
+
+#[test]
+fn random_targets_are_answered_as_by_graphite_web() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    let mut rng = Rng::announced();
+    let data = Data::random(&mut rng);
+    oracle.load(data.now_s, &data.series);
+    data.events.iter().for_each(|event| oracle.event(event));
+    let floodmark = Floodmark::new(&data);
+    let compared = COMPARED * if std::env::var_os("FLOODMARK_LONG").is_some() { LONG } else { 1 };
+    let only = std::env::var("TEST_FUNCTION").ok();
+    let (mut total, mut differences) = (Tally::default(), Vec::new());
+    let is_wanted =
+        |rule: &&Rule| super::targets::is_known(rule) && only.as_ref().is_none_or(|only| rule.name == only);
+    for rule in RULES.iter().filter(is_wanted) {
+        let mut of_rule = Tally::default();
+        for _ in 0..compared * ATTEMPTS {
+            if of_rule.compared == compared || differences.len() >= DIFFERENCES_MAX {
+                break;
+            }
+            let case = Case::random(rule, &data, &mut rng);
+            if let Err(difference) = case.compare(&mut oracle, &floodmark, &mut of_rule) {
+                differences.push(format!("{case:?}\n{difference}"));
+            }
+        }
+        if of_rule.compared < compared && differences.len() < DIFFERENCES_MAX {
+            differences.push(format!("{} was compared too rarely: {of_rule:?}", rule.name));
+        }
+        total.compared += of_rule.compared;
+        total.empty += of_rule.empty;
+        total.refused += of_rule.refused;
+        total.crashed += of_rule.crashed;
+    }
+    stdx::skipped::score(&format!(
+        "Graphite: {} random targets answered as by graphite-web, {} of them by no series and {} by status 400; \
+         graphite-web failed at {} others",
+        total.compared + total.empty + total.refused,
+        total.empty,
+        total.refused,
+        total.crashed
+    ));
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+}
+
+#[derive(Debug)]
+struct Case {
+    target: String,
+    range: Range,
+    x_files_factor: Option<f64>,
+}
+
+impl Case {
+    fn random(rule: &Rule, data: &Data, rng: &mut Rng) -> Self {
+        let until_s = data.now_s - if rng.chance(0.3) { 0 } else { rng.below(7200) as i64 };
+        let length_s = if rng.chance(0.1) { rng.below(120) } else { 120 + rng.below(4 * 3600) } as i64;
+        let from_s = if rng.chance(0.5) { until_s - length_s } else { (until_s - length_s) / 60 * 60 };
+        let target = Targets { rng, from_s, until_s }.of(rule);
+        let range = Range { now_s: data.now_s, from_s, until_s };
+        let x_files_factor = rng.chance(0.2).then(|| [0.0, 0.3, 0.5, 1.0][rng.below(4) as usize]);
+        Self { target, range, x_files_factor }
+    }
+
+    fn compare(&self, oracle: &mut Oracle, floodmark: &Floodmark, tally: &mut Tally) -> Result<(), String> {
+        let reply = oracle.render(&self.target, self.range, self.x_files_factor);
+        let ours = floodmark.render(&self.target, self.range, self.x_files_factor);
+        match (reply, ours) {
+            // an exception is no answer to compare with, but Floodmark must survive the target
+            (Reply::Crashed, _) => tally.crashed += 1,
+            (Reply::Refused(_), Err(_)) => tally.refused += 1,
+            (Reply::Refused(error), Ok(ours)) => {
+                return Err(format!("graphite-web refused: {error}\nfloodmark answered: {}", shown(&ours)));
+            }
+            (Reply::Series(theirs), Err(error)) => {
+                return Err(format!("graphite-web answered: {}\nfloodmark refused: {error}", shown(&theirs)));
+            }
+            (Reply::Series(theirs), Ok(ours)) => {
+                if let Some(difference) = self.difference(&theirs, &ours) {
+                    let (theirs, ours) = (shown(&theirs), shown(&ours));
+                    return Err(format!("{difference}\ngraphite-web: {theirs}\nfloodmark: {ours}"));
+                }
+                if theirs.is_empty() { tally.empty += 1 } else { tally.compared += 1 }
+            }
+        }
+        Ok(())
+    }
+
+    fn difference(&self, theirs: &[Line], ours: &[Line]) -> Option<String> {
+        if theirs.len() != ours.len() {
+            return Some(format!("{} series, and {}", theirs.len(), ours.len()));
+        }
+        theirs.iter().zip(ours).find_map(|(theirs, ours)| self.difference_of(theirs, ours))
+    }
+
+    /// In graphite-web, some functions make two series with one object for the tags of both, so that what is set for
+    /// one is also set for the other. In Floodmark, each series has its own tags.
+    fn shares_tags(&self) -> bool {
+        ["areaBetween(", "holtWintersConfidence"].iter().any(|function| self.target.contains(function))
+    }
+
+    fn difference_of(&self, theirs: &Line, ours: &Line) -> Option<String> {
+        let shape = |line: &Line| (line.start_s, line.end_s, line.step_s, line.values.len());
+        if theirs.name != ours.name {
+            return Some(format!("names: {:?}, and {:?}", theirs.name, ours.name));
+        }
+        if shape(theirs) != shape(ours) {
+            return Some(format!("start, end, step and length: {:?}, and {:?}", shape(theirs), shape(ours)));
+        }
+        if !self.shares_tags() && !are_same_tags(&theirs.tags, &ours.tags) {
+            return Some(format!("tags: {:?}, and {:?}", theirs.tags, ours.tags));
+        }
+        if self.target.starts_with("randomWalk") {
+            let is_walk = ours.values.windows(2).all(|pair| (pair[1] - pair[0]).abs() <= 0.5);
+            return (!is_walk).then(|| "no random walk".into());
+        }
+        let largest = theirs.values.iter().filter(|v| v.is_finite()).fold(0.0, |a: f64, b| a.max(b.abs()));
+        let is_close = |a: f64, b: f64| {
+            let tolerance = (PRECISION * a.abs().max(b.abs())).max(CANCELLATION * largest);
+            (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= tolerance
+        };
+        let mut values = theirs.values.iter().zip(&ours.values);
+        let place = values.position(|(a, b)| !is_close(*a, *b))?;
+        let (a, b) = (theirs.values[place], ours.values[place]);
+        Some(format!("values of {} at {place}: {a:?}, and {b:?}", theirs.name))
+    }
+}
+
+/// Compares tags. Numbers may be written in another way, because graphite-web has integers too.
+fn are_same_tags(theirs: &[(String, String)], ours: &[(String, String)]) -> bool {
+    let number = |text: &str| text.parse::<f64>().unwrap_or(f64::NAN);
+    let is_same = |((tag, a), (our_tag, b)): (&(String, String), &(String, String))| {
+        let (number, other) = (number(a), number(b));
+        tag == our_tag && (a == b || (number - other).abs() <= PRECISION * number.abs().max(other.abs()))
+    };
+    theirs.len() == ours.len() && theirs.iter().zip(ours).all(is_same)
+}
+
+/// The begin of an answer.
+fn shown(lines: &[Line]) -> String {
+    let each = lines.iter().take(3).map(|line| {
+        let values = &line.values[..line.values.len().min(20)];
+        format!("\n  {} {}..{} by {}: {values:?}", line.name, line.start_s, line.end_s, line.step_s)
+    });
+    format!("{} series{}", lines.len(), each.collect::<String>())
+}

@@ -1,0 +1,172 @@
+"""Answers Graphite targets with the real graphite-web, for differential tests.
+
+Reads requests as JSON from standard input, one per line, and writes one line of JSON for each. One process answers
+thousands of targets: graphite-web's evaluator, finders and Whisper run inside it, without HTTP. Times are Unix
+seconds. The clock that graphite-web sees is the request's `now`.
+
+    {"load": {"now": 1, "series": [{"name": "a.b;k=v", "step": 60, "points": 20160, "start": 60, "values": [1, null]}]}}
+        writes Whisper files with one archive of `points` slots, and adds series with tags to the tag database
+    {"event": {"when": 1, "what": "deploy", "tags": "a b"}}
+    {"render": {"now": 1, "from": 0, "until": 1, "target": "a.*", "xFilesFactor": 0.5, "maxDataPoints": 100}}
+        answers {"series": [...]} or {"error": "...", "kind": "InputParameterError"}
+    {"functions": true}
+        answers {"functions": {"absolute": {"group": "Transform", "params": [...]}}}
+"""
+
+import json
+import logging
+import math
+import os
+import sys
+import tempfile
+import types
+from datetime import datetime
+
+ROOT = tempfile.TemporaryDirectory(prefix="floodmark-graphite-")
+WHISPER = os.path.join(ROOT.name, "whisper")
+os.makedirs(WHISPER)
+os.makedirs(os.path.join(ROOT.name, "log", "webapp"))
+
+local = types.ModuleType("graphite.local_settings")
+local.STORAGE_DIR = ROOT.name
+local.WHISPER_DIR = WHISPER
+local.STANDARD_DIRS = [WHISPER]
+local.SECRET_KEY = "of a test"
+local.TIME_ZONE = "UTC"
+local.STORAGE_FINDERS = ("graphite.finders.standard.StandardFinder",)
+local.CARBONLINK_HOSTS = []
+local.USE_WORKER_POOL = False
+local.LOG_FILE_INFO = local.LOG_FILE_EXCEPTION = local.LOG_FILE_CACHE = local.LOG_FILE_RENDERING = "-"
+local.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+sys.modules["graphite.local_settings"] = local
+os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
+logging.disable(logging.CRITICAL)
+sys.setrecursionlimit(10_000)
+
+import django  # noqa: E402
+import pytz  # noqa: E402
+import whisper  # noqa: E402
+
+whisper.AUTOFLUSH = False
+django.setup()
+
+from django.core.management import call_command  # noqa: E402
+from graphite.errors import InputParameterError  # noqa: E402
+from graphite.events.models import Event  # noqa: E402
+from graphite.functions import SeriesFunctions  # noqa: E402
+from graphite.render import attime  # noqa: E402
+from graphite.render.evaluator import evaluateTarget  # noqa: E402
+from graphite.storage import STORE  # noqa: E402
+from graphite.tags.utils import TaggedSeries  # noqa: E402
+
+NOW = 0
+
+
+class FrozenClock(datetime):
+    """The `datetime` that at-style times use, with the clock of the request."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.fromtimestamp(NOW, tz)
+
+
+attime.datetime = FrozenClock
+
+
+def load(request):
+    for series in request["series"]:
+        if ";" in series["name"]:
+            STORE.tagdb.tag_series(series["name"])
+        path = os.path.join(WHISPER, TaggedSeries.encode(series["name"], sep=os.sep) + ".wsp")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        whisper.create(path, [(series["step"], series["points"])], xFilesFactor=0.5)
+        times = range(series["start"], series["start"] + len(series["values"]) * series["step"], series["step"])
+        points = [(t, v) for t, v in zip(times, series["values"]) if v is not None]
+        with open(path, "r+b") as file:
+            whisper.file_update_many(file, points[::-1], now=request["now"])
+    return {}
+
+
+def event(request):
+    when = datetime.fromtimestamp(request["when"], pytz.utc)
+    Event.objects.create(when=when, what=request["what"], tags=request["tags"])
+    return {}
+
+
+def render(request):
+    global NOW
+    NOW = request["now"]
+    context = {
+        "startTime": datetime.fromtimestamp(request["from"], pytz.utc),
+        "endTime": datetime.fromtimestamp(request["until"], pytz.utc),
+        "now": datetime.fromtimestamp(request["now"], pytz.utc),
+        "localOnly": False,
+        "template": request.get("template") or {},
+        "tzinfo": pytz.utc,
+        "forwardHeaders": {},
+        "sourceIdHeaders": {},
+        "data": [],
+        "prefetched": {},
+        "xFilesFactor": request.get("xFilesFactor"),
+        "maxDataPoints": request.get("maxDataPoints"),
+        "targets": [request["target"]],
+        "maxStep": None,
+    }
+    try:
+        found = evaluateTarget(context, [request["target"]])
+        return {"series": [describe(series) for series in found]}
+    except InputParameterError as error:
+        return {"error": str(error), "kind": "InputParameterError"}
+    except Exception as error:  # graphite-web answers these with status 500
+        return {"error": repr(error), "kind": type(error).__name__}
+
+
+def describe(series):
+    # values are what JSON of /render has without `maxDataPoints`, and names are what it shows
+    return {
+        "name": str(series.name),
+        "start": series.start,
+        "end": series.end,
+        "step": series.step * series.valuesPerPoint,
+        "values": [number(value) for value in series],
+        "consolidate": series.consolidationFunc,
+        "tags": dict(series.tags),
+        "pathExpression": str(series.pathExpression),
+    }
+
+
+def number(value):
+    if value is None or math.isnan(value):
+        return None
+    if math.isinf(value):
+        return str(value)  # JSON has no infinite numbers
+    return float(value)
+
+
+def functions(_):
+    return {
+        "functions": {
+            name: {"group": function.group, "params": [parameter(param) for param in function.params]}
+            for name, function in SeriesFunctions().items()
+        }
+    }
+
+
+def parameter(param):
+    # defaults may be infinite, which JSON cannot say
+    return {key: value for key, value in param.toJSON().items() if key != "default"}
+
+
+def main():
+    handlers = {"load": load, "event": event, "render": render, "functions": functions}
+    out = sys.stdout
+    sys.stdout = sys.stderr  # whatever graphite-web prints must not mix with the answers
+    call_command("migrate", run_syncdb=True, verbosity=0)
+    for line in sys.stdin:
+        ((verb, request),) = json.loads(line).items()
+        answer = handlers[verb](request)
+        out.write(json.dumps(answer, allow_nan=False) + "\n")
+        out.flush()
+
+
+main()

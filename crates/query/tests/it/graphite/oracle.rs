@@ -1,0 +1,134 @@
+//! A real graphite-web in a process of its own. It answers targets over the data that it was given
+//! (`oracle.py` beside this file).
+
+use super::data::{Event, Stored};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A series of an answer. NaN is no value.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) start_s: i64,
+    pub(super) end_s: i64,
+    pub(super) step_s: i64,
+    pub(super) values: Vec<f64>,
+    pub(super) tags: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+pub(super) enum Reply {
+    Series(Vec<Line>),
+    /// graphite-web would answer with status 400.
+    Refused(String),
+    /// graphite-web would answer with status 500.
+    Crashed,
+}
+
+/// When and over which range a target is evaluated. All times are Unix seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub(super) now_s: i64,
+    pub(super) from_s: i64,
+    pub(super) until_s: i64,
+}
+
+pub(super) struct Oracle {
+    process: Child,
+    input: BufWriter<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Oracle {
+    /// None, and a report that the test is skipped, if graphite-web is not installed.
+    pub(super) fn start() -> Option<Self> {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
+        let cache = std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from);
+        let python = cache.join("graphite/bin/python");
+        if !python.exists() {
+            stdx::skipped::for_want_of("graphite-web (scripts/test-servers.sh)");
+            return None;
+        }
+        let mut process = Command::new(python)
+            .args(["-W", "ignore"])
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/graphite/oracle.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("cannot start graphite-web");
+        let input = BufWriter::new(process.stdin.take().expect("BUG: stdin is a pipe"));
+        let output = BufReader::new(process.stdout.take().expect("BUG: stdout is a pipe"));
+        Some(Self { process, input, output })
+    }
+
+    pub(super) fn load(&mut self, now_s: i64, series: &[Stored]) {
+        let series: Vec<_> = series
+            .iter()
+            .map(|s| {
+                let values: Vec<Option<f64>> = s.values.iter().map(|v| (!v.is_nan()).then_some(*v)).collect();
+                json!({"name": s.name, "step": s.step_s, "points": s.points, "start": s.start_s, "values": values})
+            })
+            .collect();
+        self.call(&json!({"load": {"now": now_s, "series": series}}));
+    }
+
+    pub(super) fn event(&mut self, event: &Event) {
+        self.call(&json!({"event": {"when": event.when_s, "what": "deploy", "tags": event.tags.join(" ")}}));
+    }
+
+    pub(super) fn render(&mut self, target: &str, range: Range, x_files_factor: Option<f64>) -> Reply {
+        let Range { now_s, from_s, until_s } = range;
+        let answer = self.call(&json!({"render": {
+            "now": now_s, "from": from_s, "until": until_s, "target": target, "xFilesFactor": x_files_factor,
+        }}));
+        if let Some(error) = answer["error"].as_str() {
+            let kind = answer["kind"].as_str().unwrap_or_default();
+            return match kind {
+                "InputParameterError" => Reply::Refused(error.into()),
+                _ => Reply::Crashed,
+            };
+        }
+        Reply::Series(answer["series"].as_array().expect("no series").iter().map(line).collect())
+    }
+
+    /// graphite-web's functions: their names, groups and parameters.
+    pub(super) fn functions(&mut self) -> Value {
+        self.call(&json!({"functions": true}))["functions"].take()
+    }
+
+    fn call(&mut self, request: &Value) -> Value {
+        writeln!(self.input, "{request}")
+            .and_then(|()| self.input.flush())
+            .expect("graphite-web has stopped");
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).expect("cannot read graphite-web's answer");
+        serde_json::from_str(&answer).unwrap_or_else(|e| panic!("graphite-web answered {answer:?}: {e}"))
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        // the process may have ended by itself
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn line(series: &Value) -> Line {
+    let int = |field: &str| series[field].as_f64().unwrap_or_else(|| panic!("no {field}: {series}")) as i64;
+    let number = |value: &Value| match value {
+        Value::String(text) => text.parse().expect("a number"),
+        value => value.as_f64().unwrap_or(f64::NAN),
+    };
+    let tags = series["tags"].as_object().expect("no tags");
+    Line {
+        name: series["name"].as_str().expect("no name").into(),
+        start_s: int("start"),
+        end_s: int("end"),
+        step_s: int("step"),
+        values: series["values"].as_array().expect("no values").iter().map(number).collect(),
+        tags: tags.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().into())).collect(),
+    }
+}

@@ -1,0 +1,69 @@
+//! The list of functions in `docs/graphite-functions.md`, which is made from the table of functions.
+
+use super::choices::CHOICES;
+use super::targets::RULES;
+use query::graphite::functions;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/graphite-functions.md");
+
+/// The version in `scripts/test-servers.sh`.
+const REFERENCE: &str = "graphite-web 1.1.10";
+
+/// With `UPDATE_EXPECT=1`, writes the page.
+#[test]
+fn page_of_functions_is_current() {
+    let page = page();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(PATH, &page).expect("cannot write the page");
+    }
+    let written = std::fs::read_to_string(PATH).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/graphite-functions.md is old: UPDATE_EXPECT=1 cargo test -p query page_of_functions"
+    );
+}
+
+fn page() -> String {
+    let mut page = format!(
+        "# Graphite's functions\n\n\
+         This page lists the functions of Graphite's targets that Floodmark has. Random targets of each function, over \
+         random data, are compared with the answers of {REFERENCE}: names, tags, times, and values to nine digits. The \
+         test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`.\n\n\
+         <!-- generated from crates/query/src/graphite/functions: UPDATE_EXPECT=1 cargo test -p query page_of_functions -->\n"
+    );
+    let mut groups: BTreeMap<&str, BTreeMap<&str, String>> = BTreeMap::new();
+    for function in functions::all() {
+        for name in std::iter::once(&function.name).chain(function.aliases) {
+            let is_tested = RULES.iter().any(|rule| rule.name == *name);
+            let tested = if is_tested { REFERENCE } else { "not compared yet" };
+            let what = match *name == function.name {
+                true => function.description.to_owned(),
+                false => format!("Another name of `{}`.", function.name),
+            };
+            let row = format!("| `{name}` | complete | {tested} | {} |\n", what.replace('|', "\\|"));
+            groups.entry(function.group.name()).or_default().insert(name, row);
+        }
+    }
+    for (group, rows) in groups {
+        let rows: String = rows.into_values().collect();
+        let _ = write!(
+            page,
+            "\n## {group}\n\n| function | status | compared with | what it does |\n| --- | --- | --- | --- |\n{rows}"
+        );
+    }
+    page.push_str("\n## Differences\n\nFloodmark differs from graphite-web by choice in these cases.\n\n| functions | what Floodmark does |\n| --- | --- |\n");
+    for choice in CHOICES {
+        let functions: Vec<_> = choice.functions.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(page, "| {} | {} |", functions.join(", "), choice.text);
+    }
+    page
+}
+
+#[test]
+fn every_function_has_a_rule_for_random_targets() {
+    let names = functions::all().flat_map(|function| std::iter::once(&function.name).chain(function.aliases));
+    let missing: Vec<_> = names.filter(|name| !RULES.iter().any(|rule| rule.name == **name)).collect();
+    assert!(missing.is_empty(), "functions without a rule in targets.rs: {missing:?}");
+}
