@@ -17,6 +17,7 @@
 //! - `stacks`: what calls of `stacked` hand to each other
 //! - [`functions`]: all functions
 //! - `moving`, `intervals`, `holt_winters`: computations of several functions
+//! - `pattern`: regular expressions in arguments
 //! - `rounding`, `text`, `calendar`: numbers and days as graphite-web has them
 //!
 //! Evaluation pushes one series after the other through the functions. Only functions that need several series
@@ -37,6 +38,7 @@ mod intervals;
 pub mod label_source;
 mod moving;
 mod parse;
+mod pattern;
 mod rounding;
 pub mod series;
 pub mod slots;

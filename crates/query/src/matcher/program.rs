@@ -1,6 +1,7 @@
 //! Regular expressions for the regex engine, in Go's syntax, with bounds on time and memory.
 
 use super::{MatcherError, REGEX_COMPILED_BYTES_MAX, classes};
+use regex_automata::Input;
 use regex_automata::meta::{Config, Regex};
 use regex_automata::nfa::thompson::{Compiler, Config as NfaConfig, NFA, WhichCaptures};
 use regex_automata::util::captures::Captures;
@@ -40,22 +41,27 @@ pub(crate) struct Program {
 impl Program {
     /// Compiles `text` as in Prometheus: anchored at both ends, and `.` matches a newline.
     pub(crate) fn compile(text: &str) -> Result<Self, MatcherError> {
-        Self::compile_for(text, false)
+        Self::compile_for(text, Part::Whole, false)
     }
 
     pub(crate) fn compile_with_groups(text: &str) -> Result<Self, MatcherError> {
-        Self::compile_for(text, true)
+        Self::compile_for(text, Part::Whole, true)
     }
 
-    fn compile_for(text: &str, with_groups: bool) -> Result<Self, MatcherError> {
+    /// Compiles `text` without anchors, to search for it in values.
+    pub(crate) fn compile_to_search(text: &str) -> Result<Self, MatcherError> {
+        Self::compile_for(text, Part::Any, true)
+    }
+
+    fn compile_for(text: &str, part: Part, with_groups: bool) -> Result<Self, MatcherError> {
         // `a)|(b` would close the group that anchors the pattern.
         if closes_too_early(text) {
             return Err(MatcherError::Regex(format!("unexpected ): `{text}`")));
         }
         let ascii = with_ascii_classes(text);
-        let hir = parse(&ascii).or_else(|e| {
+        let hir = parse(&ascii, part).or_else(|e| {
             let escaped = escape_braces(&ascii);
-            if escaped == ascii { Err(e) } else { parse(&escaped) }
+            if escaped == ascii { Err(e) } else { parse(&escaped, part) }
         });
         let refused = |reason: String| MatcherError::Regex(format!("{reason}: `{text}`"));
         let hir = hir.map_err(refused)?;
@@ -94,7 +100,17 @@ impl Program {
 
     /// Finds the capture groups. Returns true if the value matches. Fails above [`GROUP_STEPS_MAX`].
     pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> Result<bool, String> {
-        let steps = value.len().saturating_mul(self.steps_per_byte);
+        self.find_groups_from(value, 0, groups)
+    }
+
+    /// Like [`Self::find_groups`], in the value from byte `start` on.
+    pub(crate) fn find_groups_from(
+        &self,
+        value: &str,
+        start: usize,
+        groups: &mut Captures,
+    ) -> Result<bool, String> {
+        let steps = (value.len() - start).saturating_mul(self.steps_per_byte);
         if steps > GROUP_STEPS_MAX {
             return Err(format!(
                 "finding the groups in a value of {} bytes takes {steps} steps, the limit is {GROUP_STEPS_MAX}; use \
@@ -102,7 +118,7 @@ impl Program {
                 value.len()
             ));
         }
-        self.regex.captures(value, groups);
+        self.regex.captures(Input::new(value).range(start..), groups);
         Ok(groups.is_match())
     }
 }
@@ -114,8 +130,18 @@ const fn simulation_bytes(states: usize, slots: usize) -> usize {
     2 * offsets + states * STATE_BYTES + 2 * slots * size_of::<usize>()
 }
 
-fn parse(text: &str) -> Result<Hir, String> {
-    let text = format!("^(?s:{text})$");
+/// Which part of a value a pattern must match.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Whole,
+    Any,
+}
+
+fn parse(text: &str, part: Part) -> Result<Hir, String> {
+    let text = match part {
+        Part::Whole => format!("^(?s:{text})$"),
+        Part::Any => format!("(?s:{text})"),
+    };
     let ast = Parser::new().parse(&text).map_err(|e| last_line(&e.to_string()))?;
     classes::check_cost(&text, &ast)?;
     Translator::new().translate(&text, &ast).map_err(|e| last_line(&e.to_string()))
@@ -227,7 +253,6 @@ fn escape_braces(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use regex_automata::Input;
 
     #[test]
     fn memory_of_matching_is_counted() {
@@ -240,7 +265,7 @@ mod tests {
             &format!("({}).*", "(?:a*b*)*".repeat(40)),
         ] {
             for with_groups in [false, true] {
-                let program = Program::compile_for(pattern, with_groups).unwrap();
+                let program = Program::compile_for(pattern, Part::Whole, with_groups).unwrap();
                 let mut cache = program.regex.create_cache();
                 let mut groups = program.groups();
                 let (input, slots) = (Input::new(&value), groups.slots_mut());

@@ -6,5 +6,6 @@ mod differential;
 mod oracle;
 mod ours;
 mod page;
+mod points;
 mod signatures;
 mod targets;

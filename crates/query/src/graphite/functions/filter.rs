@@ -6,16 +6,13 @@ use crate::QueryError;
 use crate::graphite::Aggregate;
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::consolidate::is_enough;
+use crate::graphite::pattern::Pattern;
 use crate::graphite::text::general;
-use crate::matcher::Program;
 use std::collections::HashSet;
 
 const N: Param = Param::required("n", Type::Float);
 const PATTERN: Param = Param::required("pattern", Type::String);
 const OPERATORS: &[&str] = &["!=", "<", "<=", "=", ">", ">="];
-
-/// Longest regular expression in bytes.
-const PATTERN_BYTES_MAX: usize = 4096;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     series("averageAbove", "Series whose average is above a number.", &[SERIES_LIST, N], average_above),
@@ -95,6 +92,19 @@ pub(super) const FUNCTIONS: &[Function] = &[
         &[Param::required("seriesLists", Type::SeriesList).multiple()],
         unique,
     ),
+    Function::new(
+        "useSeriesAbove",
+        Group::FilterSeries,
+        "For each series whose largest value is above a number, the series with another name: what the regular \
+         expression `search` matches in the name is replaced.",
+        &[
+            SERIES_LIST,
+            Param::required("value", Type::Float),
+            Param::required("search", Type::String),
+            Param::required("replace", Type::String),
+        ],
+        use_series_above,
+    ),
 ];
 
 const fn series(
@@ -173,16 +183,8 @@ fn exclude(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
 }
 
 fn matching(call: &Call<'_>, sink: &mut Sink<'_>, is_wanted: bool) -> Result<(), QueryError> {
-    let pattern = call.text("pattern");
-    if pattern.len() > PATTERN_BYTES_MAX {
-        return Err(call.refuse(format!("the pattern has more than {PATTERN_BYTES_MAX} bytes")));
-    }
-    // the pattern may match any part of the name
-    let whole = format!(".*(?:{pattern}).*");
-    let mut charge = call.meter().charge();
-    charge.add_bytes(Program::compilation_bytes(&whole))?;
-    let program = Program::compile(&whole).map_err(|error| call.refuse(error))?;
-    filter(call, sink, |series| program.is_match(&series.name) == is_wanted)
+    let pattern = Pattern::of(call, "pattern")?;
+    filter(call, sink, |series| pattern.is_match(&series.name) == is_wanted)
 }
 
 fn fallback_series(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
@@ -236,5 +238,27 @@ fn unique(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         charge.add_bytes(series.name.len() + ENTRY_BYTES)?;
         seen.insert(series.name.clone());
         sink(series)
+    })
+}
+
+fn use_series_above(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    let pattern = Pattern::of(call, "search")?;
+    let replacement = pattern.replacement(call, "replace")?;
+    let value = call.number("value");
+    let mut charge = call.meter().charge();
+    let mut names = Vec::new();
+    call.each("seriesList", |series| {
+        if Aggregate::Max.of(&series.values) > value {
+            let name = pattern.replace(&series.name, &replacement)?;
+            charge.add_bytes(2 * name.len() + size_of::<String>())?;
+            names.push(name);
+        }
+        Ok(())
+    })?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    call.target(&format!("group({})", names.join(",")), |series| {
+        if series.values.is_empty() { Ok(()) } else { sink(series) }
     })
 }

@@ -9,6 +9,8 @@ seconds. The clock that graphite-web sees is the request's `now`.
     {"event": {"when": 1, "what": "deploy", "tags": "a b"}}
     {"render": {"now": 1, "from": 0, "until": 1, "target": "a.*", "xFilesFactor": 0.5, "maxDataPoints": 100}}
         answers {"series": [...]} or {"error": "...", "kind": "InputParameterError"}
+    {"http": {"now": 1, "path": "/render?target=a.*&format=json"}}
+        sends a request through the whole application; answers {"status": 200, "type": "application/json", "body": "..."}
     {"functions": true}
         answers {"functions": {"absolute": {"group": "Transform", "params": [...]}}}
 """
@@ -51,6 +53,7 @@ whisper.AUTOFLUSH = False
 django.setup()
 
 from django.core.management import call_command  # noqa: E402
+from django.test import Client  # noqa: E402
 from graphite.errors import InputParameterError  # noqa: E402
 from graphite.events.models import Event  # noqa: E402
 from graphite.functions import SeriesFunctions  # noqa: E402
@@ -143,6 +146,14 @@ def number(value):
     return float(value)
 
 
+def http(request):
+    global NOW
+    NOW = request["now"]
+    answer = Client().get(request["path"])
+    body = b"".join(answer) if answer.streaming else answer.content
+    return {"status": answer.status_code, "type": answer.get("Content-Type"), "body": body.decode("utf-8", "replace")}
+
+
 def functions(_):
     return {
         "functions": {
@@ -158,7 +169,7 @@ def parameter(param):
 
 
 def main():
-    handlers = {"load": load, "event": event, "render": render, "functions": functions}
+    handlers = {"load": load, "event": event, "render": render, "functions": functions, "http": http}
     out = sys.stdout
     sys.stdout = sys.stderr  # whatever graphite-web prints must not mix with the answers
     call_command("migrate", run_syncdb=True, verbosity=0)

@@ -18,6 +18,9 @@ pub(super) struct Line {
     pub(super) tags: Vec<(String, String)>,
 }
 
+/// Name of a series, and its points: times in seconds and values.
+pub(super) type Points = (String, Vec<(i64, f64)>);
+
 #[derive(Debug)]
 pub(super) enum Reply {
     Series(Vec<Line>),
@@ -91,6 +94,28 @@ impl Oracle {
             };
         }
         Reply::Series(answer["series"].as_array().expect("no series").iter().map(line).collect())
+    }
+
+    /// The points of targets, as the whole application answers them over HTTP.
+    pub(super) fn points(&mut self, targets: &[&str], range: Range, points_max: u64) -> Vec<Points> {
+        let Range { now_s, from_s, until_s } = range;
+        let targets: String = targets.iter().map(|target| format!("target={target}&")).collect();
+        let path = format!(
+            "/render?{targets}format=json&now={now_s}&from={from_s}&until={until_s}&maxDataPoints={points_max}"
+        );
+        let answer = self.call(&json!({"http": {"now": now_s, "path": path}}));
+        assert_eq!(
+            (answer["status"].as_u64(), answer["type"].as_str()),
+            (Some(200), Some("application/json"))
+        );
+        let body: Value = serde_json::from_str(answer["body"].as_str().expect("no body")).expect("not JSON");
+        let point =
+            |point: &Value| (point[1].as_i64().expect("no time"), point[0].as_f64().unwrap_or(f64::NAN));
+        let series = |series: &Value| {
+            let points = series["datapoints"].as_array().expect("no points");
+            (series["target"].as_str().expect("no name").to_owned(), points.iter().map(point).collect())
+        };
+        body.as_array().expect("no series").iter().map(series).collect()
     }
 
     /// graphite-web's functions: their names, groups and parameters.

@@ -1,7 +1,7 @@
 //! Floodmark's Graphite engine over the same data.
 
 use super::data::{Data, Event};
-use super::oracle::{Line, Range};
+use super::oracle::{Line, Points, Range};
 use jiff::tz::TimeZone;
 use model::labels::METRIC_NAME;
 use model::{Labels, Samples};
@@ -57,6 +57,22 @@ impl Floodmark {
         range: Range,
         x_files_factor: Option<f64>,
     ) -> Result<Vec<Line>, QueryError> {
+        Ok(self.evaluate(&[target], range, x_files_factor)?.into_iter().map(line).collect())
+    }
+
+    /// The points of an answer that has room for `points_max` points of each series.
+    pub(super) fn points(&self, targets: &[&str], range: Range, points_max: u64) -> Vec<Points> {
+        let mut all = self.evaluate(targets, range, None).expect("cannot evaluate");
+        graphite::consolidate::fit(&mut all, points_max);
+        all.iter().map(|series| (series.name.clone(), series.points().collect())).collect()
+    }
+
+    fn evaluate(
+        &self,
+        targets: &[&str],
+        range: Range,
+        x_files_factor: Option<f64>,
+    ) -> Result<Vec<graphite::Series>, QueryError> {
         let canceled = AtomicBool::new(false);
         let options = Options {
             from_s: range.from_s,
@@ -71,10 +87,12 @@ impl Floodmark {
             canceled: &canceled,
             usage: None,
         };
-        let target = graphite::parse(target, &[], &mut Allowance::new(1 << 20))?;
+        let mut allowance = Allowance::new(1 << 20);
+        let targets = targets.iter().map(|target| graphite::parse(target, &[], &mut allowance));
+        let targets = targets.collect::<Result<Vec<_>, _>>()?;
         let source =
             WithEvents { series: LabelSource::new(&self.series, &self.schemas), events: &self.events };
-        Ok(graphite::render(&[target], &source, &options)?.into_iter().map(line).collect())
+        graphite::render(&targets, &source, &options)
     }
 }
 
