@@ -7,5 +7,6 @@ mod oracle;
 mod ours;
 mod page;
 mod points;
+mod recorded;
 mod signatures;
 mod targets;

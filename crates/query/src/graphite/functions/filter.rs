@@ -250,15 +250,12 @@ fn use_series_above(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErr
     call.each("seriesList", |series| {
         if Aggregate::Max.of(&series.values) > value {
             let name = pattern.replace(&series.name, &replacement)?;
-            charge.add_bytes(2 * name.len() + size_of::<String>())?;
+            charge.add_bytes(name.len() + size_of::<String>())?;
             names.push(name);
         }
         Ok(())
     })?;
-    if names.is_empty() {
-        return Ok(());
-    }
-    call.target(&format!("group({})", names.join(",")), |series| {
-        if series.values.is_empty() { Ok(()) } else { sink(series) }
+    names.iter().try_for_each(|name| {
+        call.target(name, |series| if series.values.is_empty() { Ok(()) } else { sink(series) })
     })
 }

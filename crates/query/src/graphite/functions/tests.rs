@@ -1,1 +1,100 @@
+//! Refusals, limits and choices. What functions compute is compared with graphite-web in `tests/it/graphite`.
 
+use crate::graphite::test_store::{NONE, Store};
+
+fn store() -> Store {
+    Store::new()
+        .with("a.b", &[1.0, 2.0, NONE, 4.0])
+        .with("a.c", &[10.0, NONE, NONE, 40.0])
+        .with("a.e", &[NONE; 4])
+}
+
+#[test]
+fn arguments_without_sense_are_refused() {
+    for (target, part) in [
+        ("movingAverage(a.b,-3)", "must not be negative"),
+        ("exponentialMovingAverage(a.b,-3)", "must not be negative"),
+        ("stdev(a.b,0)", "at least 1"),
+        ("summarize(a.b,'0s')", "must be positive"),
+        ("summarize(a.b,'-1h')", "must be positive"),
+        ("smartSummarize(a.b,'1h','sum','fortnight')", "no unit of time"),
+        ("hitcount(a.b,'0min')", "must be positive"),
+        ("integralByInterval(a.b,'0h')", "must not be empty"),
+        ("timeFunction('x',0)", "at least a second"),
+        ("sin('x',1,-60)", "at least a second"),
+        ("randomWalk('x',0)", "at least a second"),
+        ("log(a.b,1)", "no base of a logarithm"),
+        ("nPercentile(a.b,0)", "greater than 0"),
+        ("removeAbovePercentile(a.b,-5)", "greater than 0"),
+        ("areaBetween(a.*)", "exactly two series, not 3"),
+        ("holtWintersConfidenceArea(a.*)", "exactly one series"),
+        ("holtWintersForecast(a.b,'1h','30s')", "at least one step"),
+        ("holtWintersForecast(a.b,'-1h')", "must be positive"),
+        ("timeStack(a.b,'1d',0,1001)", "at most 1000 shifts"),
+        ("verticalLine('4000')", "is not between"),
+        ("timeSlice(a.b,'someday')", "someday"),
+        ("grep(a.b,'(')", "function \"grep\""),
+        ("grep(a.b,'(?=b)')", "function \"grep\""),
+        ("useSeriesAbove(a.b,0,'b','\\2')", "no group \"2\""),
+        ("consolidateBy(a.b,'median')", "must be one of sum, average"),
+        ("filterSeries(a.b,'max','~',1)", "must be one of !="),
+    ] {
+        store().check_error(target, part);
+    }
+}
+
+#[test]
+fn functions_stay_within_the_memory_of_a_query() {
+    for (target, until_s) in [
+        ("timeFunction('x',1)", 1_000_000),
+        ("identity('x')", 60_000_000),
+        ("events('*')", 1_000_000),
+        ("summarize(timeFunction('x',100),'1s')", 100_000),
+        ("hitcount(timeFunction('x',100),'1s')", 100_000),
+        ("sortByName(timeStack(timeFunction('x',1000),'1s',0,1000))", 100_000),
+        ("holtWintersForecast(timeFunction('x',10),'1s')", 100_000),
+    ] {
+        let mut store = store().between(0, until_s);
+        (store.now_s, store.samples_max) = (100_000_000, 10_000);
+        store.check_error(target, "memory");
+        if until_s == 100_000 {
+            // the same target fits into more
+            store.samples_max = 10_000_000;
+            store.render(target);
+        }
+    }
+}
+
+#[test]
+fn functions_differ_from_graphite_web_by_choice() {
+    let store = store();
+    store.check("exp(scale(a.b,1000))", &[("exp(scale(a.b,1000))", &[NONE; 4])]);
+    store.check("sigmoid(scale(a.b,-1000))", &[("sigmoid(scale(a.b,-1000))", &[0.0, 0.0, NONE, 0.0])]);
+    store.check("perSecond(a.b,100)", &[("perSecond(a.b)", &[NONE, 0.016_667, NONE, NONE])]);
+    store.check(
+        "averageOutsidePercentile(a.*,50)",
+        &[("a.b", &[1.0, 2.0, NONE, 4.0]), ("a.c", &[10.0, NONE, NONE, 40.0])],
+    );
+    store.check("removeBetweenPercentile(a.e,50)", &[]);
+    // the second evaluation does not stack on the first
+    store.check(
+        "movingSum(stacked(a.{b,c}),1)",
+        &[
+            ("movingSum(stacked(a.b),1)", &[1.0, 2.0, NONE, 4.0]),
+            ("movingSum(stacked(a.c),1)", &[11.0, NONE, NONE, 44.0]),
+        ],
+    );
+    store.check(
+        "transformNull(a.b,5,timeFunction('x',10))",
+        &[("transformNull(a.b,5,referenceSeries)", &[1.0, 2.0, 5.0, 4.0])],
+    );
+}
+
+#[test]
+fn stacks_are_apart_from_each_other() {
+    let store = store();
+    store.check(
+        "sumSeries(stacked(a.b),stacked(a.c),stacked(a.b,'other'))",
+        &[("sumSeries(stacked(a.b),stacked(a.c),a.b)", &[13.0, 4.0, NONE, 52.0])],
+    );
+}

@@ -4,6 +4,7 @@ use super::data::Data;
 use super::oracle::{Line, Oracle, Range, Reply};
 use super::ours::Floodmark;
 use super::targets::{RULES, Rule, Targets};
+use serde_json::Value;
 use stdx::rng::Rng;
 
 /// Number of targets that are compared for each function as the outermost one.
@@ -55,8 +56,13 @@ fn random_targets_are_answered_as_by_graphite_web() {
                 break;
             }
             let case = Case::random(rule, &data, &mut rng);
-            if let Err(difference) = case.compare(&mut oracle, &floodmark, &mut of_rule) {
-                differences.push(format!("{case:?}\n{difference}"));
+            let reply = oracle.render(&case.target, case.range, case.x_files_factor);
+            match case.check(reply, &floodmark) {
+                Ok(Found::Same) => of_rule.compared += 1,
+                Ok(Found::Empty) => of_rule.empty += 1,
+                Ok(Found::Refused) => of_rule.refused += 1,
+                Ok(Found::Crashed) => of_rule.crashed += 1,
+                Err(difference) => differences.push(format!("{case:?}\n{difference}")),
             }
         }
         if of_rule.compared < compared && differences.len() < DIFFERENCES_MAX {
@@ -78,15 +84,26 @@ fn random_targets_are_answered_as_by_graphite_web() {
     assert!(differences.is_empty(), "{}", differences.join("\n\n"));
 }
 
+/// What the comparison of two answers found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Same,
+    /// Both have no series.
+    Empty,
+    Refused,
+    Crashed,
+}
+
+/// A target, and when it is evaluated.
 #[derive(Debug)]
-struct Case {
-    target: String,
-    range: Range,
-    x_files_factor: Option<f64>,
+pub(super) struct Case {
+    pub(super) target: String,
+    pub(super) range: Range,
+    pub(super) x_files_factor: Option<f64>,
 }
 
 impl Case {
-    fn random(rule: &Rule, data: &Data, rng: &mut Rng) -> Self {
+    pub(super) fn random(rule: &Rule, data: &Data, rng: &mut Rng) -> Self {
         let until_s = data.now_s - if rng.chance(0.3) { 0 } else { rng.below(7200) as i64 };
         let length_s = if rng.chance(0.1) { rng.below(120) } else { 120 + rng.below(4 * 3600) } as i64;
         let from_s = if rng.chance(0.5) { until_s - length_s } else { (until_s - length_s) / 60 * 60 };
@@ -96,28 +113,38 @@ impl Case {
         Self { target, range, x_files_factor }
     }
 
-    fn compare(&self, oracle: &mut Oracle, floodmark: &Floodmark, tally: &mut Tally) -> Result<(), String> {
-        let reply = oracle.render(&self.target, self.range, self.x_files_factor);
+    /// Reads a recorded case.
+    pub(super) fn read(line: &Value, data: &Data) -> Self {
+        let time = |field: &str| line[field].as_i64().unwrap_or_else(|| panic!("no {field}"));
+        Self {
+            target: line["target"].as_str().expect("no target").into(),
+            range: Range { now_s: data.now_s, from_s: time("from"), until_s: time("until") },
+            x_files_factor: line["xFilesFactor"].as_f64(),
+        }
+    }
+
+    /// Compares an answer of graphite-web with Floodmark's.
+    pub(super) fn check(&self, reply: Reply, floodmark: &Floodmark) -> Result<Found, String> {
         let ours = floodmark.render(&self.target, self.range, self.x_files_factor);
         match (reply, ours) {
             // an exception is no answer to compare with, but Floodmark must survive the target
-            (Reply::Crashed, _) => tally.crashed += 1,
-            (Reply::Refused(_), Err(_)) => tally.refused += 1,
+            (Reply::Crashed, _) => Ok(Found::Crashed),
+            (Reply::Refused(_), Err(_)) => Ok(Found::Refused),
             (Reply::Refused(error), Ok(ours)) => {
-                return Err(format!("graphite-web refused: {error}\nfloodmark answered: {}", shown(&ours)));
+                Err(format!("graphite-web refused: {error}\nfloodmark answered: {}", shown(&ours)))
             }
             (Reply::Series(theirs), Err(error)) => {
-                return Err(format!("graphite-web answered: {}\nfloodmark refused: {error}", shown(&theirs)));
+                Err(format!("graphite-web answered: {}\nfloodmark refused: {error}", shown(&theirs)))
             }
-            (Reply::Series(theirs), Ok(ours)) => {
-                if let Some(difference) = self.difference(&theirs, &ours) {
+            (Reply::Series(theirs), Ok(ours)) => match self.difference(&theirs, &ours) {
+                Some(difference) => {
                     let (theirs, ours) = (shown(&theirs), shown(&ours));
-                    return Err(format!("{difference}\ngraphite-web: {theirs}\nfloodmark: {ours}"));
+                    Err(format!("{difference}\ngraphite-web: {theirs}\nfloodmark: {ours}"))
                 }
-                if theirs.is_empty() { tally.empty += 1 } else { tally.compared += 1 }
-            }
+                None if theirs.is_empty() => Ok(Found::Empty),
+                None => Ok(Found::Same),
+            },
         }
-        Ok(())
     }
 
     fn difference(&self, theirs: &[Line], ours: &[Line]) -> Option<String> {

@@ -132,9 +132,7 @@ def describe(series):
         "end": series.end,
         "step": series.step * series.valuesPerPoint,
         "values": [number(value) for value in series],
-        "consolidate": series.consolidationFunc,
         "tags": dict(series.tags),
-        "pathExpression": str(series.pathExpression),
     }
 
 

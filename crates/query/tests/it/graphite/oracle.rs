@@ -81,11 +81,16 @@ impl Oracle {
         self.call(&json!({"event": {"when": event.when_s, "what": "deploy", "tags": event.tags.join(" ")}}));
     }
 
-    pub(super) fn render(&mut self, target: &str, range: Range, x_files_factor: Option<f64>) -> Reply {
+    /// The answer to a target as JSON.
+    pub(super) fn answer(&mut self, target: &str, range: Range, x_files_factor: Option<f64>) -> Value {
         let Range { now_s, from_s, until_s } = range;
-        let answer = self.call(&json!({"render": {
+        self.call(&json!({"render": {
             "now": now_s, "from": from_s, "until": until_s, "target": target, "xFilesFactor": x_files_factor,
-        }}));
+        }}))
+    }
+
+    pub(super) fn render(&mut self, target: &str, range: Range, x_files_factor: Option<f64>) -> Reply {
+        let answer = self.answer(target, range, x_files_factor);
         if let Some(error) = answer["error"].as_str() {
             let kind = answer["kind"].as_str().unwrap_or_default();
             return match kind {
@@ -93,7 +98,7 @@ impl Oracle {
                 _ => Reply::Crashed,
             };
         }
-        Reply::Series(answer["series"].as_array().expect("no series").iter().map(line).collect())
+        Reply::Series(lines(&answer["series"]))
     }
 
     /// The points of targets, as the whole application answers them over HTTP.
@@ -139,6 +144,11 @@ impl Drop for Oracle {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Reads the series of an answer.
+pub(super) fn lines(series: &Value) -> Vec<Line> {
+    series.as_array().expect("no series").iter().map(line).collect()
 }
 
 fn line(series: &Value) -> Line {
