@@ -75,8 +75,11 @@ impl<'c> Call<'c> {
         param: &str,
         mut sink: impl FnMut(Series) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
-        let order = if self.invocation.function.is_mapping { self.order } else { Order::ByName };
-        self.each_ordered(param, self.context, order, &mut sink)
+        self.each_ordered(param, self.context, self.order_of_arguments(), &mut sink)
+    }
+
+    const fn order_of_arguments(&self) -> Order {
+        if self.invocation.function.is_mapping { self.order } else { Order::ByName }
     }
 
     /// Like [`Self::each`], in any order, which takes less memory. For results that do not depend on the order.
@@ -95,7 +98,7 @@ impl<'c> Call<'c> {
         param: &str,
         mut sink: impl FnMut(Series) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
-        self.each_ordered(param, context, Order::ByName, &mut sink)
+        self.each_ordered(param, context, self.order_of_arguments(), &mut sink)
     }
 
     fn each_ordered(

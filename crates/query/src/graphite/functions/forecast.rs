@@ -36,7 +36,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
          expected deviations.",
         &[SERIES_LIST, DELTA, BOOTSTRAP, SEASONALITY],
         confidence_bands,
-    ),
+    )
+    .mapping(),
     Function::new(
         "holtWintersForecast",
         Group::Calculate,
@@ -44,7 +45,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
          bootstrap interval before the request are read too.",
         &[SERIES_LIST, BOOTSTRAP, SEASONALITY],
         forecast,
-    ),
+    )
+    .mapping(),
     Function::new(
         "linearRegression",
         Group::Calculate,

@@ -30,7 +30,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "movingWindow",
         "Aggregates the window before each point. The window is a number of points, or an interval. Values before the \
          start of the request are read too.",
-        &[SERIES_LIST, WINDOW, Param::optional("func", Type::AggFunc).or(Default::Text("average")), X_FILES_FACTOR],
+        &[
+            SERIES_LIST,
+            WINDOW,
+            Param::optional("func", Type::AggFunc).or(Default::Text("average")),
+            X_FILES_FACTOR,
+        ],
         moving_window,
     ),
     calculate(
@@ -43,8 +48,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Param::optional("windowTolerance", Type::Float).or(Default::Float(0.1)),
         ],
         stdev,
-    )
-    .mapping(),
+    ),
 ];
 
 const fn calculate(
@@ -53,7 +57,7 @@ const fn calculate(
     params: &'static [Param],
     run: super::table::Run,
 ) -> Function {
-    Function::new(name, Group::Calculate, description, params, run)
+    Function::new(name, Group::Calculate, description, params, run).mapping()
 }
 
 fn moving_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
@@ -103,7 +107,10 @@ fn exponential_moving_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<()
         let (before, after) = series.values.split_at(points.min(series.values.len()));
         let start = Aggregate::Average.of(before);
         let mut average = if start.is_nan() { 0.0 } else { start };
-        let mut values = vec![round(average, 6)];
+        let mut charge = call.meter().charge();
+        charge.add_bytes((after.len() + 1) * size_of::<f64>())?;
+        let mut values = Vec::with_capacity(after.len() + 1);
+        values.push(round(average, 6));
         for &value in after {
             if !value.is_nan() {
                 average = weight * value + (1.0 - weight) * average;
