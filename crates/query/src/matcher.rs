@@ -5,6 +5,7 @@ mod classes;
 mod pattern;
 mod program;
 
+use crate::graphite::Glob;
 use model::LabelsRef;
 use pattern::Pattern;
 pub(crate) use program::Program;
@@ -79,6 +80,12 @@ impl Matcher {
         Self { name: name.into(), op: MatchOp::Equal, value: value.into(), pattern }
     }
 
+    /// A matcher of the values that a glob of Graphite matches.
+    pub fn glob(name: &str, glob: &Glob) -> Self {
+        let pattern = Pattern::glob(glob.clone());
+        Self { name: name.into(), op: MatchOp::Regex, value: glob.text().into(), pattern }
+    }
+
     /// True if a label with this value satisfies the matcher. A missing label has the empty value.
     #[inline]
     pub fn matches(&self, value: &str) -> bool {
@@ -89,9 +96,9 @@ impl Matcher {
         self.matches("")
     }
 
-    /// True if the regex engine is needed. [`Self::matches`] may then take long.
+    /// True if the regex engine is needed, or a glob is matched. [`Self::matches`] may then take long.
     pub fn needs_engine(&self) -> bool {
-        matches!(self.pattern, Pattern::Engine { .. })
+        matches!(self.pattern, Pattern::Engine { .. } | Pattern::Glob { .. })
     }
 
     /// Memory of the pattern, with the memory that matching may add.

@@ -14,7 +14,7 @@
 //! | GET `/api/v1/refusals` | recently refused requests of the tenant |
 //! | GET `/api/v1/ha_tracker` | the tenant's clusters and elected replicas |
 //! | POST, see [`admin`] | operations |
-//! | GET POST `/metrics/…`, see [`graphite`] | Graphite's API for readers |
+//! | GET POST `/render`, `/metrics/…`, see [`graphite`] | Graphite's API for readers |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
 //!

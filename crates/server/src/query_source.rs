@@ -2,11 +2,13 @@
 //!
 //! - [`union`]: heads and tables merged
 //! - [`across`]: several tenants
+//! - [`graphite`]: Graphite's view of series
 //! - this module: series of heads, and long work on a head, in turns
 
 mod across;
 mod context;
 pub(crate) mod detail;
+mod graphite;
 pub(crate) mod label_queries;
 mod queried;
 mod tenant_label;
@@ -14,6 +16,7 @@ mod union;
 
 pub(crate) use across::Across;
 pub(crate) use context::Context;
+pub(crate) use graphite::Schemas;
 pub(crate) use queried::QueriedMetrics;
 pub(crate) use union::{LeftOut, Source, list, tables_select};
 

@@ -21,6 +21,7 @@ mod floods;
 mod forward_auth;
 mod golden;
 mod graphite;
+mod graphite_render;
 mod hostile_tenant;
 mod lab;
 mod lab_signals;

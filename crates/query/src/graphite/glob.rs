@@ -29,6 +29,7 @@ const PATTERN_BYTES: usize = 128;
 pub struct Glob {
     text: String,
     segments: Vec<Segment>,
+    bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,17 +51,18 @@ impl Glob {
     pub fn parse(text: &str, allowance: &mut Allowance) -> Result<Self, GlobError> {
         allowance.node(2 * text.len()).map_err(GlobError::TooMuch)?;
         let mut left = Left { alternatives: ALTERNATIVES_MAX, bytes: ALTERNATIVES_BYTES_MAX };
-        let mut segments = Vec::new();
+        let (mut segments, mut bytes) = (Vec::new(), text.len());
         for node in nodes(text) {
             if segments.len() == NODES_MAX {
                 return Err(GlobError::TooManyNodes(excerpt(text)));
             }
             let patterns = expand(node, &mut left).map_err(|wrong| wrong.of(text))?;
-            let bytes = patterns.iter().map(|pattern| PATTERN_BYTES + 4 * pattern.len()).sum();
-            allowance.spend(bytes).map_err(GlobError::TooMuch)?;
+            let node_bytes = patterns.iter().map(|pattern| PATTERN_BYTES + 4 * pattern.len()).sum();
+            bytes += node_bytes;
+            allowance.spend(node_bytes).map_err(GlobError::TooMuch)?;
             segments.push(Segment::of(patterns));
         }
-        Ok(Self { text: text.into(), segments })
+        Ok(Self { text: text.into(), segments, bytes })
     }
 
     pub fn text(&self) -> &str {
@@ -75,6 +77,28 @@ impl Glob {
     /// True if only the path that is the text itself can match.
     pub fn is_literal(&self) -> bool {
         self.segments.iter().all(|segment| segment.literal().is_some())
+    }
+
+    /// All paths that match, sorted, if there are at most `count_max`.
+    pub fn literals(&self, count_max: usize) -> Option<Vec<String>> {
+        let mut paths = vec![String::new()];
+        for (i, segment) in self.segments.iter().enumerate() {
+            let nodes = segment.literals()?;
+            if paths.len().saturating_mul(nodes.len()) > count_max {
+                return None;
+            }
+            let dot = if i > 0 { "." } else { "" };
+            let all =
+                paths.iter().flat_map(|path| nodes.iter().map(move |node| format!("{path}{dot}{node}")));
+            paths = all.collect();
+        }
+        paths.sort_unstable();
+        Some(paths)
+    }
+
+    /// Upper bound on the memory of the glob.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Text with which all matching paths begin.

@@ -3,8 +3,7 @@
 use super::slots::{Schema, Slots};
 use super::source::{Pick, Select, Selection, Source, Stored};
 use super::tag::tag_of;
-use crate::allowance::Allowance;
-use crate::matcher::{MatchOp, Matcher};
+use crate::matcher::Matcher;
 use crate::source::{Select as SelectLabels, SeriesSet, SeriesSource, SourceError};
 use model::labels::METRIC_NAME;
 use model::{ErrorKind, LabelsRef, SeriesSamples, TimeRange};
@@ -56,8 +55,8 @@ impl Source for LabelSource<'_> {
         let of_glob;
         let (matchers, form) = match select.pick {
             Pick::Paths(glob) => {
-                of_glob = [name_matcher(glob)?];
-                (&of_glob[..], Form::Path(glob.clone()))
+                of_glob = [Matcher::glob(METRIC_NAME, glob)];
+                (&of_glob[..], Form::Path)
             }
             Pick::Tagged(matchers) => (matchers, Form::Tagged),
             Pick::Named(matchers) => (matchers, Form::Labels(matchers.len())),
@@ -70,28 +69,9 @@ impl Source for LabelSource<'_> {
     }
 }
 
-/// A matcher of metric names that accepts all paths that match, and others with the same begin.
-fn name_matcher(glob: &super::Glob) -> Result<Matcher, SourceError> {
-    if glob.is_literal() {
-        return Ok(Matcher::equal(METRIC_NAME, glob.text()));
-    }
-    let mut pattern = String::new();
-    for c in glob.prefix().chars() {
-        if !c.is_alphanumeric() && c.is_ascii() {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern.push_str(".+");
-    let broad = Matcher::within(METRIC_NAME, MatchOp::Regex, &pattern, |text| {
-        Allowance::new(1 << 20).compilation(text)
-    });
-    broad.map_err(|error| SourceError { kind: ErrorKind::Internal, message: error.to_string() })
-}
-
 /// Which of the series that have matching labels are selected.
 enum Form {
-    Path(super::Glob),
+    Path,
     Tagged,
     /// Exactly this number of labels.
     Labels(usize),
@@ -100,10 +80,7 @@ enum Form {
 impl Form {
     fn accepts(&self, labels: LabelsRef<'_>) -> bool {
         match self {
-            Self::Path(glob) => {
-                let mut all = labels.iter();
-                matches!((all.next(), all.next()), (Some((METRIC_NAME, path)), None) if glob.matches(path))
-            }
+            Self::Path => labels.iter().count() == 1,
             Self::Tagged => labels.iter().any(|(name, _)| name != METRIC_NAME),
             Self::Labels(count) => labels.iter().count() == *count,
         }

@@ -1,6 +1,8 @@
-//! Set of values accepted by a regular expression. Simple expressions are matched without the regex engine.
+//! Set of values accepted by a regular expression or a glob. Simple expressions are matched without the regex engine.
 
 use super::{MatcherError, Program, REGEX_BYTES_MAX};
+use crate::graphite::Glob;
+use std::sync::Arc;
 
 /// Maximum number of alternatives in a set. The regex engine matches longer lists.
 const SET_LEN_MAX: usize = 10_000;
@@ -17,11 +19,20 @@ pub(super) enum Pattern {
     Prefix { prefix: String, more: usize },
     /// Any other expression. All values that it accepts begin with `prefix`.
     Engine { prefix: String, program: Program },
+    /// Paths that a glob of Graphite matches. All of them begin with `prefix`.
+    Glob { prefix: String, glob: Arc<Glob> },
 }
 
 impl Pattern {
     pub(super) fn literal(value: &str) -> Self {
         Self::Set(vec![value.into()])
+    }
+
+    pub(super) fn glob(glob: Glob) -> Self {
+        match glob.literals(SET_LEN_MAX) {
+            Some(paths) => Self::Set(paths),
+            None => Self::Glob { prefix: glob.prefix(), glob: Arc::new(glob) },
+        }
     }
 
     /// Parses a regular expression as in Prometheus: anchored at both ends, and `.` matches a newline. Calls
@@ -75,6 +86,7 @@ impl Pattern {
                 value.starts_with(prefix.as_str()) && value.len() >= prefix.len() + more
             }
             Self::Engine { prefix, program } => value.starts_with(prefix.as_str()) && program.is_match(value),
+            Self::Glob { prefix, glob } => value.starts_with(prefix.as_str()) && glob.matches(value),
         }
     }
 
@@ -90,6 +102,7 @@ impl Pattern {
             }
             Self::Prefix { prefix, .. } => prefix.len(),
             Self::Engine { prefix, program } => prefix.len() + program.memory_bytes(),
+            Self::Glob { prefix, glob } => prefix.len() + glob.memory_bytes(),
         }
     }
 
@@ -110,7 +123,7 @@ impl Pattern {
                     ""
                 }
             }
-            Self::Prefix { prefix, .. } | Self::Engine { prefix, .. } => prefix,
+            Self::Prefix { prefix, .. } | Self::Engine { prefix, .. } | Self::Glob { prefix, .. } => prefix,
         }
     }
 }

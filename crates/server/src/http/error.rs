@@ -1,6 +1,6 @@
 //! Maps errors to HTTP statuses. No other module does.
 //!
-//! Reading paths answer with Prometheus' JSON, writing paths with plain text.
+//! Reading paths answer with Prometheus' JSON, those of Graphite and writing paths with plain text.
 
 pub(super) mod middleware;
 

@@ -2,6 +2,7 @@
 //!
 //! | path | |
 //! | --- | --- |
+//! | GET POST `/render` | values of targets |
 //! | GET POST `/metrics/find`, `/metrics/expand` | nodes that patterns select |
 //! | GET POST `/metrics/index.json` | all names |
 //! | GET `/version` | version of graphite-web that this API follows |
@@ -13,6 +14,7 @@ mod expand;
 mod find;
 mod msgpack;
 mod pickle;
+mod render;
 
 use super::App;
 use axum::Router;
@@ -22,7 +24,8 @@ use axum::routing::{MethodRouter, get};
 const API_VERSION: &str = "1.1.10";
 
 pub(super) fn routes() -> Router<App> {
-    let routes: [(&str, MethodRouter<App>); 4] = [
+    let routes: [(&str, MethodRouter<App>); 5] = [
+        ("/render", get(render::render).post(render::render)),
         ("/metrics/find", get(find::find).post(find::find)),
         ("/metrics/expand", get(expand::expand).post(expand::expand)),
         ("/metrics/index.json", get(expand::index).post(expand::index)),

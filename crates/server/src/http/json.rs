@@ -120,6 +120,19 @@ impl Json {
         self.raw(itoa::Buffer::new().format(n));
     }
 
+    /// Writes a number, and `null` for NaN. JSON has no infinity, so it is written as a number that parses to it.
+    pub(crate) fn number(&mut self, v: f64) {
+        if v.is_nan() {
+            self.raw("null");
+        } else if v.is_infinite() {
+            self.raw(if v > 0.0 { "1e9999" } else { "-1e9999" });
+        } else if v == v.trunc() && v.abs() < 9e15 {
+            self.integer(v as i64);
+        } else {
+            self.raw(zmij::Buffer::new().format_finite(v));
+        }
+    }
+
     /// Writes a time as Prometheus does: in seconds, with three decimals unless it is a whole second.
     pub(crate) fn time(&mut self, ms: i64) {
         if ms < 0 {
@@ -296,6 +309,22 @@ mod tests {
         check(-2e22, "-20000000000000000000000");
         check(-0.0, "-0");
         check(f64::NEG_INFINITY, "-Inf");
+    }
+
+    #[test]
+    fn numbers_are_json() {
+        let check = |v: f64, expected: &str| {
+            let mut json = Json::new();
+            json.number(v);
+            assert_eq!(json.text(), expected);
+        };
+        check(1.0, "1");
+        check(-0.5, "-0.5");
+        check(1e300, "1e300");
+        check(-2.5e-9, "-2.5e-9");
+        check(f64::NAN, "null");
+        check(f64::INFINITY, "1e9999");
+        check(f64::NEG_INFINITY, "-1e9999");
     }
 
     #[test]

@@ -105,6 +105,10 @@ impl Params {
         self.all.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.all.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     pub(crate) fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
         self.get(name).map(|text| parse_time(text).map_err(|e| ApiError::bad_param(name, e))).transpose()
     }

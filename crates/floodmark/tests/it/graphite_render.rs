@@ -1,0 +1,77 @@
+//! Queries through Graphite's `/render`.
+
+use crate::harness::{Request, Server, now_ms};
+
+/// A node that has these lines.
+fn server_with(lines: &str) -> Server {
+    let server = Server::new();
+    server.send(&Request::post("/api/v1/graphite", lines.into())).expect(204, &[]);
+    server
+}
+
+fn render(server: &Server, parameters: &str) -> String {
+    let answer = server.send(&Request::get(format!("/render?format=json&{parameters}")));
+    answer.expect(200, &[]);
+    answer.text()
+}
+
+#[test]
+fn render_answers_values_at_equal_steps() {
+    let minute = now_ms() / 60_000 * 60 - 600;
+    let server = server_with(&format!(
+        "a.one 1 {minute}\na.one 2 {}\na.one 3 {}\na.two 10 {}\na.b.c 5 {minute}\na.one;k=v 7 {minute}\n",
+        minute + 5,
+        minute + 60,
+        minute + 119,
+    ));
+    let range = format!("from={}&until={}", minute - 1, minute + 120);
+    let (m0, m1, m2) = (minute, minute + 60, minute + 120);
+    let one = format!(
+        r#"{{"target":"a.one","tags":{{"name":"a.one"}},"datapoints":[[2,{m0}],[3,{m1}],[null,{m2}]]}}"#
+    );
+    let two = format!(
+        r#"{{"target":"a.two","tags":{{"name":"a.two"}},"datapoints":[[null,{m0}],[10,{m1}],[null,{m2}]]}}"#
+    );
+    let tagged = format!(
+        r#"{{"target":"a.one;k=v","tags":{{"k":"v","name":"a.one"}},"datapoints":[[7,{m0}],[null,{m1}],[null,{m2}]]}}"#
+    );
+    let check = |target: &str, expected: &[&String]| {
+        let expected: Vec<_> = expected.iter().map(|text| text.as_str()).collect();
+        assert_eq!(render(&server, &format!("{range}&target={target}")), format!("[{}]", expected.join(",")));
+    };
+    check("a.*", &[&one, &two]);
+    check("a.{two,none}", &[&two]);
+    check("a.one%3Bk=v", &[&tagged]);
+    check("seriesByTag('k=v')", &[&tagged]);
+    check("none", &[]);
+    check("a.two&target=a.one", &[&two, &one]);
+    let sum = render(&server, &format!("{range}&target=sumSeries(a.*)&noNullPoints=true"));
+    assert!(sum.contains(r#""target":"sumSeries(a.*)""#), "{sum}");
+    assert!(sum.contains(&format!(r#""datapoints":[[2,{m0}],[13,{m1}]]"#)), "{sum}");
+    let form = Request::post("/graphite/render", format!("{range}&target=a.two&format=json").into_bytes())
+        .header("Content-Type", "application/x-www-form-urlencoded");
+    let answer = server.send(&form);
+    answer.expect(200, &[&two]);
+}
+
+#[test]
+fn render_says_in_plain_text_what_is_wrong() {
+    let server = Server::new();
+    let check = |parameters: &str, parts: &[&str]| {
+        let answer = server.send(&Request::get(format!("/render?{parameters}")));
+        answer.expect(400, parts);
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{parameters}");
+    };
+    check("format=json&target=scale(a", &["invalid target", "closing bracket", "character 8"]);
+    check("format=json&target=nothing(a)", &["no function \"nothing\"", "character 1"]);
+    check(
+        "format=json&target=scale(a,b)",
+        &["\"factor\" of function \"scale\" must be a number; texts need quotes"],
+    );
+    check("format=json&target=a&from=soon", &["parameter \"from\"", "\"soon\" is no day"]);
+    check("format=json&target=a&from=-1h&until=-1h", &["same time"]);
+    check("format=json&target=a&tz=Moon/Sea", &["no time zone"]);
+    check("format=svg&target=a", &["\"svg\" is not supported"]);
+    check("target=a", &["\"png\" is not supported"]);
+    assert_eq!(render(&server, "from=-1h"), "[]");
+}

@@ -1,0 +1,93 @@
+//! `/render`: evaluates targets, and encodes their series.
+
+mod format;
+mod request;
+
+use super::answer::respond;
+use crate::http::App;
+use crate::http::error::{ApiError, TextError};
+use crate::http::params::Params;
+use crate::http::principal::ReadTenant;
+use crate::http::queries::admission::{TRIES_MAX, allowance, left_bytes, wait_for_series_of, within};
+use crate::http::queries::query_threads::Turn;
+use crate::listen::Peer;
+use crate::query_source::{Schemas, Source};
+use axum::extract::State;
+use axum::response::Response;
+use query::graphite::{LabelSource, Options, Series, Target, parse, render as evaluate};
+use query::{QueryError, QueryErrorKind};
+use request::RenderRequest;
+use std::sync::Arc;
+
+/// Part of a query's memory that targets may take which functions build during the evaluation.
+const BUILT_TARGETS: u64 = 16;
+
+pub(super) async fn render(
+    State(app): State<App>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
+    let ReadTenant(tenant) = tenant?;
+    let request = RenderRequest::of(&params?, app.node.reads().clock.now_ms())?;
+    wait_for_series_of(&app, &tenant).await?;
+    let description = request.description(&tenant, peer);
+    let duration_s = request.until_s - request.from_s;
+    // without the begin, so that each refresh of a dashboard has the same fingerprint
+    let fingerprint = app.queries.fingerprint(&(&tenant, &request.targets, duration_s));
+    let format = request.format;
+    let answer = within(&app, description, None, Some(fingerprint), move |app, turn| {
+        let mut parsed = allowance(turn);
+        let parse = |target: &String| parse(target, &request.variables, &mut parsed);
+        let targets = request.targets.iter().map(parse).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let memory_bytes = left_bytes(turn, &parsed);
+        let options = Options {
+            from_s: request.from_s,
+            until_s: request.until_s,
+            now_s: request.now_s,
+            time_zone: &request.time_zone,
+            x_files_factor: request.x_files_factor,
+            max_data_points: request.max_data_points,
+            variables: &request.variables,
+            samples_max: (memory_bytes / 16).min(turn.limits.samples),
+            targets_bytes: memory_bytes / BUILT_TARGETS,
+            canceled: &**turn,
+            usage: Some(turn.usage()),
+        };
+        let (series, warnings) = series_of(app, turn, &tenant, &targets, &options).map_err(refused)?;
+        let mut encoded = request.format.encode(series, &request, turn)?;
+        encoded.warn(&warnings);
+        Ok(encoded)
+    });
+    Ok(respond(answer.await?, format.content_type()))
+}
+
+/// Evaluates the targets. Starts again if samples were sealed meanwhile. Returns the series, and warnings about data
+/// that could not be read.
+fn series_of(
+    app: &App,
+    turn: &Arc<Turn>,
+    tenant: &model::TenantId,
+    targets: &[Target],
+    options: &Options<'_>,
+) -> Result<(Vec<Series>, Vec<String>), QueryError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let canceled = Arc::clone(turn) as _;
+        let stored = Source::new(app.node.reads(), tenant.clone(), options.samples_max, canceled).recording();
+        let schemas = Schemas::current();
+        match evaluate(targets, &LabelSource::new(&stored, &schemas), options) {
+            Err(_) if stored.is_expired() && tries < TRIES_MAX => {}
+            answer => return Ok((answer?, stored.left_out())),
+        }
+    }
+}
+
+/// The error of a target, in which the message says what is wrong.
+fn refused(error: QueryError) -> ApiError {
+    match error.kind() {
+        QueryErrorKind::BadData => ApiError::bad_data(error.to_string()),
+        _ => error.into(),
+    }
+}

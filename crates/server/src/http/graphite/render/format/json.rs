@@ -1,0 +1,54 @@
+//! `[{"target":"name","tags":{…},"datapoints":[[value,time],…]},…]`
+
+use super::RenderRequest;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::queries::admission::check_canceled;
+use crate::http::queries::query_threads::Turn;
+use query::graphite::{Series, consolidate};
+
+pub(super) fn encode(mut all: Vec<Series>, request: &RenderRequest, turn: &Turn) -> Result<Json, ApiError> {
+    if all.iter().all(|series| series.values.is_empty()) {
+        all.clear();
+    }
+    if let Some(points_max) = request.max_data_points {
+        consolidate::fit(&mut all, points_max);
+    }
+    let mut json = Json::within(&turn.limits.answers);
+    json.raw("[");
+    let mut written = 0;
+    for series in &all {
+        check_canceled(turn)?;
+        if request.no_null_points && series.points().all(|(_, value)| value.is_nan()) {
+            continue;
+        }
+        json.comma(written);
+        written += 1;
+        write(&mut json, series, request.no_null_points);
+    }
+    json.raw("]");
+    Ok(json.finish()?)
+}
+
+fn write(json: &mut Json, series: &Series, no_null_points: bool) {
+    json.raw(r#"{"target":"#);
+    json.string(&series.name);
+    json.raw(r#","tags":{"#);
+    for (i, (tag, value)) in series.tags.iter().enumerate() {
+        json.comma(i);
+        json.string(tag);
+        json.raw(":");
+        json.string(value);
+    }
+    json.raw(r#"},"datapoints":["#);
+    let points = series.points().filter(|(_, value)| !(no_null_points && value.is_nan()));
+    for (i, (time_s, value)) in points.enumerate() {
+        json.comma(i);
+        json.raw("[");
+        json.number(value);
+        json.raw(",");
+        json.integer(time_s);
+        json.raw("]");
+    }
+    json.raw("]}");
+}
