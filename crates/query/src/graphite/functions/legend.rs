@@ -9,6 +9,8 @@ use crate::graphite::text::{fixed, shortest};
 
 const SYSTEMS: &[&str] = &["si", "binary"];
 
+const VALUES: &[&str] = &["avg", "count", "last", "max", "min", "stddev", "sum", "si", "binary"];
+
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(
         "cactiStyle",
@@ -27,7 +29,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Group::Alias,
         "Writes aggregations, such as `avg` or `last`, behind each name. The last argument may be `si` or `binary`, for \
          numbers with prefixes.",
-        &[SERIES_LIST, Param::optional("valuesTypes", Type::String).multiple()],
+        &[SERIES_LIST, Param::optional("valuesTypes", Type::String).multiple().suggest(VALUES)],
         legend_value,
     )
     .mapping(),

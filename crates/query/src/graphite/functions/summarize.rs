@@ -9,6 +9,8 @@ use crate::graphite::{Aggregate, Series};
 
 const INTERVAL: Param = Param::required("intervalString", Type::Interval).suggest(&["10min", "1h", "1d"]);
 
+const UNITS: &[&str] = &["years", "months", "weeks", "days", "hours", "minutes", "seconds"];
+
 const FUNC: Param = Param::optional("func", Type::AggFunc).or(Default::Text("sum"));
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -25,7 +27,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Group::Transform,
         "Aggregates the values of each interval. The intervals begin with the request, or with the unit of time \
          before it that `alignTo` names. `weeks3` means weeks that begin on Wednesday.",
-        &[SERIES_LIST, INTERVAL, FUNC, Param::optional("alignTo", Type::String)],
+        &[SERIES_LIST, INTERVAL, FUNC, Param::optional("alignTo", Type::String).suggest(UNITS)],
         smart_summarize,
     )
     .mapping(),

@@ -2,6 +2,7 @@
 
 use crate::QueryError;
 use crate::graphite::call::{Call, Sink};
+use crate::graphite::consolidate::AGGREGATES;
 
 /// The code of a function. It pushes the series it makes into the sink.
 pub(in crate::graphite) type Run = for<'c> fn(&Call<'c>, &mut Sink<'_>) -> Result<(), QueryError>;
@@ -58,6 +59,11 @@ impl Function {
 
     pub(in crate::graphite) const fn makes_lists(&self) -> bool {
         self.makes_lists
+    }
+
+    /// The name and the aliases.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
     /// Place of the parameter that the positional argument `number` belongs to.
@@ -195,6 +201,21 @@ impl Param {
 
     pub(in crate::graphite) const fn suggest(self, suggestions: &'static [&'static str]) -> Self {
         Self { suggestions, ..self }
+    }
+
+    /// All values that a function picker may show: the options, or the names that the type accepts. In alphabetical order.
+    pub fn choices(&self) -> Vec<&'static str> {
+        let aggregates = || AGGREGATES.iter().copied();
+        let mut choices: Vec<_> = match self.kind {
+            Type::AggFunc => aggregates().collect(),
+            Type::AggOrSeriesFunc => {
+                let functions = super::all().filter(|function| function.is_aggregator);
+                aggregates().chain(functions.flat_map(Function::names)).collect()
+            }
+            _ => self.options.to_vec(),
+        };
+        choices.sort_unstable();
+        choices
     }
 
     fn signature(&self) -> String {

@@ -2,7 +2,7 @@
 
 use super::choices::CHOICES;
 use super::targets::RULES;
-use query::graphite::functions;
+use query::graphite::functions::{self, Function};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -35,10 +35,10 @@ fn page() -> String {
     );
     let mut groups: BTreeMap<&str, BTreeMap<&str, String>> = BTreeMap::new();
     for function in functions::all() {
-        for name in std::iter::once(&function.name).chain(function.aliases) {
-            let is_tested = RULES.iter().any(|rule| rule.name == *name);
+        for name in function.names() {
+            let is_tested = RULES.iter().any(|rule| rule.name == name);
             let tested = if is_tested { REFERENCE } else { "not compared yet" };
-            let what = match *name == function.name {
+            let what = match name == function.name {
                 true => function.description.to_owned(),
                 false => format!("Another name of `{}`.", function.name),
             };
@@ -63,7 +63,7 @@ fn page() -> String {
 
 #[test]
 fn every_function_has_a_rule_for_random_targets() {
-    let names = functions::all().flat_map(|function| std::iter::once(&function.name).chain(function.aliases));
-    let missing: Vec<_> = names.filter(|name| !RULES.iter().any(|rule| rule.name == **name)).collect();
+    let names = functions::all().flat_map(Function::names);
+    let missing: Vec<_> = names.filter(|name| !RULES.iter().any(|rule| rule.name == *name)).collect();
     assert!(missing.is_empty(), "functions without a rule in targets.rs: {missing:?}");
 }

@@ -1,11 +1,14 @@
 //! Functions have the groups and parameters of graphite-web's, because clients such as Grafana ask for them.
 
 use super::oracle::Oracle;
-use query::graphite::functions::{self, Param};
+use query::graphite::functions::{self, Function, Param};
 use serde_json::Value;
 
 /// Functions of which graphite-web declares an argument as required that it does not need.
 const NOT_REQUIRED: [&str; 2] = ["highest", "lowest"];
+
+/// Functions with options in graphite-web that are only suggestions, because it also accepts other values.
+const SUGGESTED: [&str; 2] = ["legendValue", "smartSummarize"];
 
 #[test]
 fn functions_have_the_parameters_of_graphite_web() {
@@ -17,10 +20,9 @@ fn functions_have_the_parameters_of_graphite_web() {
         if ours.group.name() != theirs["group"] {
             differences.push(format!("{name} is in group {}, and {}", theirs["group"], ours.group.name()));
         }
-        let theirs: Vec<String> =
-            theirs["params"].as_array().expect("no parameters").iter().map(of_theirs).collect();
-        let is_exempt = |param: &Param| NOT_REQUIRED.contains(&name.as_str()) && param.name == "n";
-        let ours: Vec<String> = ours.params.iter().map(|param| of_ours(param, is_exempt(param))).collect();
+        let all = theirs["params"].as_array().expect("no parameters");
+        let theirs: Vec<String> = all.iter().map(|param| of_theirs(name, param)).collect();
+        let ours: Vec<String> = ours.params.iter().map(|param| of_ours(ours, param)).collect();
         if theirs != ours {
             differences.push(format!("{name} has parameters\n  {theirs:?}, and\n  {ours:?}"));
         }
@@ -28,19 +30,28 @@ fn functions_have_the_parameters_of_graphite_web() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-fn of_theirs(param: &Value) -> String {
+fn of_theirs(function: &str, param: &Value) -> String {
     let is = |field: &str| param[field].as_bool().unwrap_or(false);
-    let (name, kind) =
-        (param["name"].as_str().unwrap_or_default(), param["type"].as_str().unwrap_or_default());
-    described(name, kind, is("required"), is("multiple"))
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let texts =
+        |field: &str| param[field].as_array().map(|all| all.iter().map(text).collect::<Vec<_>>().join(","));
+    let (name, kind) = (text(&param["name"]), text(&param["type"]));
+    let [options, suggestions] = ["options", "suggestions"].map(|field| texts(field).unwrap_or_default());
+    let words =
+        if SUGGESTED.contains(&function) { String::new() } else { format!("{options};{suggestions}") };
+    described(&name, &kind, is("required"), is("multiple"), &words)
 }
 
-fn of_ours(param: &Param, is_exempt: bool) -> String {
-    described(param.name, param.kind.name(), param.is_required || is_exempt, param.is_multiple)
+fn of_ours(function: &Function, param: &Param) -> String {
+    let is_required = param.is_required || (NOT_REQUIRED.contains(&function.name) && param.name == "n");
+    let (options, suggestions) = (param.choices().join(","), param.suggestions.join(","));
+    let words =
+        if SUGGESTED.contains(&function.name) { String::new() } else { format!("{options};{suggestions}") };
+    described(param.name, param.kind.name(), is_required, param.is_multiple, &words)
 }
 
-fn described(name: &str, kind: &str, is_required: bool, is_multiple: bool) -> String {
+fn described(name: &str, kind: &str, is_required: bool, is_multiple: bool, words: &str) -> String {
     let (required, multiple) =
         (if is_required { " required" } else { "" }, if is_multiple { " multiple" } else { "" });
-    format!("{name}: {kind}{required}{multiple}")
+    format!("{name}: {kind}{required}{multiple} {words}")
 }
