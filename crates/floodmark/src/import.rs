@@ -1,8 +1,8 @@
 //! `floodmark import`: writes history from other programs into a tenant's table.
 //!
 //! ```text
-//!   tsdb, text, jsonl, parquet ──series, samples──▶ intake ──files of one day──▶ target ──▶ Delta commit
-//!                                                  (scratch)                       source import/<id>
+//!   tsdb, text, jsonl, parquet, whisper ──series, samples──▶ intake ──files of one day──▶ target ──▶ Delta commit
+//!                                                           (scratch)                       source import/<id>
 //! ```
 //!
 //! Each imported file or block is a source, and is identified by its content. A single commit makes the
@@ -17,6 +17,7 @@ mod scratch;
 mod target;
 mod text;
 mod tsdb;
+mod whisper;
 
 use crate::cli::transfer::{ImportArgs, ImportFormat};
 use crate::output::say;
@@ -83,13 +84,11 @@ fn import_one(
     path: &Path,
     progress: &mut Progress,
 ) -> anyhow::Result<Report> {
-    let block = match args.format {
-        ImportFormat::Tsdb => Some(Block::open(path)?),
-        _ => None,
-    };
-    let id = match &block {
-        Some(block) => block.ulid().to_string(),
-        None => content_hash(path)?,
+    let content = Content::open(args.format, path)?;
+    let id = match &content {
+        Content::Block(block) => block.ulid().to_string(),
+        Content::Tree(tree) => tree.hash(progress)?,
+        Content::File => content_hash(path)?,
     };
     let source = format!("import/{id}");
     let report = |committed| Report { path: path.into(), source: source.clone(), committed };
@@ -97,17 +96,35 @@ fn import_one(
         return Ok(report(None));
     }
     let mut intake = Intake::new(target.hasher().clone(), target.scratch_dir());
-    match (args.format, block) {
-        (_, Some(block)) => block.read(&mut intake, args.skip_damaged, progress)?,
-        (ImportFormat::Jsonl, _) => jsonl::read(path, &mut intake, args.skip_damaged, progress)?,
-        (ImportFormat::Parquet, _) => parquet::read(path, &mut intake, progress)?,
-        (format, _) => text::read(path, format, &mut intake, args.skip_damaged, progress)?,
+    match (content, args.format) {
+        (Content::Block(block), _) => block.read(&mut intake, args.skip_damaged, progress)?,
+        (Content::Tree(tree), _) => tree.read(&mut intake, args.skip_damaged, progress)?,
+        (_, ImportFormat::Jsonl) => jsonl::read(path, &mut intake, args.skip_damaged, progress)?,
+        (_, ImportFormat::Parquet) => parquet::read(path, &mut intake, progress)?,
+        (_, format) => text::read(path, format, &mut intake, args.skip_damaged, progress)?,
     }
     progress.say("sorting");
     let (files, tally) = intake.finish()?;
     progress.say("committing");
     let committed = target.commit(&source, &id, files)?;
     Ok(report(committed.map(|committed| (tally, committed))))
+}
+
+/// A source that consists of several files, or else a single file.
+enum Content {
+    Block(Block),
+    Tree(whisper::Tree),
+    File,
+}
+
+impl Content {
+    fn open(format: ImportFormat, path: &Path) -> anyhow::Result<Self> {
+        Ok(match format {
+            ImportFormat::Tsdb => Self::Block(Block::open(path)?),
+            ImportFormat::Whisper => Self::Tree(whisper::Tree::find(path)?),
+            _ => Self::File,
+        })
+    }
 }
 
 impl Report {

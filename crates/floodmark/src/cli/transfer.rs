@@ -37,6 +37,8 @@ pub(crate) enum ImportFormat {
     Jsonl,
     /// Parquet files of `floodmark export parquet`, or directories of them
     Parquet,
+    /// Whisper files, Graphite's database: carbon's LOCAL_DATA_DIR, or single files
+    Whisper,
 }
 
 /// `floodmark import`

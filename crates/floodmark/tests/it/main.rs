@@ -42,5 +42,6 @@ mod tls;
 mod tokens;
 mod traffic;
 mod transfer;
+mod whisper;
 mod write_api;
 mod wrong_credentials;

@@ -1,0 +1,125 @@
+"""Makes and reads Whisper files with Graphite's own library.
+
+    reference.py make DIR SEED NOW    makes files in DIR, and prints the points (times, and bits of values) that an import must find in each
+    reference.py read DIR NOW         prints header and points of all archives of all files in DIR
+"""
+
+import json
+import os
+import random
+import struct
+import sys
+
+import whisper
+
+SHAPES = [
+    [(60, 120)],
+    [(10, 60), (60, 180), (600, 200)],
+    [(1, 120), (10, 90), (60, 60), (3600, 50)],
+    [(60, 1440), (300, 4032), (3600, 4380)],
+]
+
+
+def files(root):
+    for folder, _, names in sorted(os.walk(root)):
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            yield os.path.relpath(path, root), path
+
+
+def archive(path, step, retention, now):
+    """The points of one archive, as fetch shows them at this time."""
+    (start, _, step), values = whisper.fetch(path, now - retention, now, now=now, archiveToSelect=step)
+    return {start + step * i: value for i, value in enumerate(values) if value is not None}
+
+
+def bits(points):
+    """The values as their bits, because JSON may round them."""
+    return {at: struct.unpack("!Q", struct.pack("!d", value))[0] for at, value in points.items()}
+
+
+def make(root, seed, now):
+    draw = random.Random(seed)
+    names = ["load", "servers/web1/cpu", "servers/web1/cpu/user", "servers/web 2/höhe", "_tagged/0a1/b2c/disk_DOT_used;host=a;rack=b"]
+    for number in range(24):
+        name = names[number] if number < len(names) else "many/m%03d/x" % number
+        path = os.path.join(root, name + ".wsp")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shape = draw.choice(SHAPES)
+        whisper.create(path, list(shape), draw.choice([0.0, 0.1, 0.5, 1.0]), draw.choice(list(whisper.aggregationMethods)))
+        if number == 7:
+            continue  # a file without points
+        fill(draw, path, shape, now)
+
+
+def fill(draw, path, shape, now):
+    """Writes points in the order of time, each at its own time, so that coarser archives are made as in carbon."""
+    reach = min(shape[-1][0] * shape[-1][1], 40 * shape[0][0] * shape[0][1])
+    at = now - draw.randrange(1, reach)
+    end = now - draw.choice([0, draw.randrange(reach)])
+    while at <= end:
+        count = draw.randrange(1, 300)
+        points = []
+        for _ in range(count):
+            points.append((at, round(draw.uniform(-1000, 1000), draw.randrange(4))))
+            at += draw.choice([1, 1, 1, 2, 9]) * shape[0][0]
+            if at > end:
+                break
+        whisper.update_many(path, points, now=points[-1][0])
+        at += draw.choice([0, 0, reach // 50])
+    # history that only the coarse archives have, as whisper-fill and resize leave it
+    if len(shape) > 1 and draw.random() < 0.5:
+        last = shape[-1]
+        old = [(now - last[0] * draw.randrange(1, last[1]), draw.uniform(-9, 9)) for _ in range(20)]
+        whisper.update_many(path, [(t, v) for t, v in old if t < now - shape[-2][0] * shape[-2][1]], now=now)
+
+
+def written(path, archives):
+    """The times of all points in the file, whatever their age."""
+    with open(path, "rb") as file:
+        content = file.read()
+    for a in archives:
+        for number in range(a["points"]):
+            yield struct.unpack_from("!L", content, a["offset"] + 12 * number)[0]
+
+
+def finest(path):
+    """The finest value of each time."""
+    archives = whisper.info(path)["archives"]
+    newest = max(written(path, archives))
+    merged = {}
+    for number, a in enumerate(archives):
+        found = archive(path, a["secondsPerPoint"], a["retention"], newest) if newest else {}
+        covered = newest - archives[number - 1]["retention"] if number else None
+        for at, value in found.items():
+            finer = [t for t in range(at, at + a["secondsPerPoint"]) if t in merged]
+            if number == 0:
+                merged[at] = value
+            elif at <= covered:
+                for t in finer:
+                    del merged[t]
+                merged[at] = value
+            elif not finer:
+                merged[at] = value
+    return merged
+
+
+def read(root, now):
+    found = {}
+    for name, path in files(root):
+        info = whisper.info(path)
+        found[name] = {
+            "method": info["aggregationMethod"],
+            "xff": info["xFilesFactor"],
+            "archives": [[a["secondsPerPoint"], a["points"]] for a in info["archives"]],
+            "points": [bits(archive(path, a["secondsPerPoint"], a["retention"], now)) for a in info["archives"]],
+        }
+    return found
+
+
+if sys.argv[1] == "make":
+    root, seed, now = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    make(root, seed, now)
+    print(json.dumps({name: bits(finest(path)) for name, path in files(root)}))
+else:
+    print(json.dumps(read(sys.argv[2], int(sys.argv[3]))))
