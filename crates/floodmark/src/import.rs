@@ -112,7 +112,7 @@ fn import_one(
 
 /// A source that consists of several files, or else a single file.
 enum Content {
-    Block(Block),
+    Block(Box<Block>),
     Tree(whisper::Tree),
     File,
 }
@@ -120,7 +120,7 @@ enum Content {
 impl Content {
     fn open(format: ImportFormat, path: &Path) -> anyhow::Result<Self> {
         Ok(match format {
-            ImportFormat::Tsdb => Self::Block(Block::open(path)?),
+            ImportFormat::Tsdb => Self::Block(Box::new(Block::open(path)?)),
             ImportFormat::Whisper => Self::Tree(whisper::Tree::find(path)?),
             _ => Self::File,
         })
