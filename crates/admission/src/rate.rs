@@ -25,6 +25,14 @@ impl TokenBucket {
         if missing > rate.burst { Err(missing - rate.burst) } else { Ok(()) }
     }
 
+    /// Returns how many tokens the bucket has, at least one. Fails like [`Self::check`].
+    pub fn available(&self, rate: Rate, now: Instant) -> Result<u64, Duration> {
+        self.check(rate, now)?;
+        let saved = rate.burst.saturating_sub(self.missing(now));
+        let tokens = saved.as_nanos() * u128::from(rate.per_s) / 1_000_000_000;
+        Ok(u64::try_from(tokens).unwrap_or(u64::MAX).max(1))
+    }
+
     /// Takes `tokens` even if the bucket has fewer, so that it goes into debt.
     pub fn take(&mut self, tokens: u64, rate: Rate, now: Instant) {
         let nanos = u128::from(tokens) * 1_000_000_000 / u128::from(rate.per_s.max(1));
@@ -78,6 +86,9 @@ mod tests {
         bucket.take(3000, RATE, now);
         assert_eq!(bucket.check(RATE, now), Err(Duration::from_secs(20)));
         assert_eq!(bucket.check(RATE, now + Duration::from_secs(20)), Ok(()));
+        let available = |seconds| bucket.available(RATE, now + Duration::from_secs(seconds));
+        assert_eq!(available(5), Err(Duration::from_secs(15)));
+        assert_eq!((available(20), available(23), available(99)), (Ok(1), Ok(300), Ok(1000)));
     }
 
     #[test]

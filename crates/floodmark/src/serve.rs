@@ -5,7 +5,7 @@ use crate::cli::ServeArgs;
 use crate::output;
 use anyhow::Context;
 use server::settings::AdminListen;
-use server::{Node, Settings, Sockets};
+use server::{GraphiteSockets, Node, Settings, Sockets};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -50,12 +50,17 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let main = listen(settings.http)?;
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
+    let plaintext = settings.graphite.plaintext.map(listen).transpose();
+    let plaintext = plaintext.context("cannot serve Graphite's plaintext protocol (setting graphite)")?;
     let (is_encrypted, administration) = (settings.is_encrypted(), settings.admin_listen);
     let node = Node::start_alone(settings, Arc::new(SystemClock), Arc::new(Jemalloc))?;
     match (&admin, administration) {
         (Some(admin), _) => tracing::info!(address = %admin.local_addr()?, "listening for administration"),
         (None, AdminListen::Nowhere) => tracing::info!("administration is not served"),
         (None, _) => {}
+    }
+    if let Some(socket) = &plaintext {
+        tracing::info!(graphite = %socket.local_addr()?, "listening for Graphite's plaintext protocol");
     }
     if is_encrypted {
         tracing::info!("connections are encrypted with TLS");
@@ -77,7 +82,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     };
     let monitoring = tokio::spawn(node.monitor_itself(address.port()));
-    server::serve(node.clone(), Sockets { main, admin }, stop).await;
+    server::serve(node.clone(), Sockets { main, admin, graphite: GraphiteSockets { plaintext } }, stop).await;
     monitoring.abort();
     tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;
     tracing::info!("stopped");

@@ -22,7 +22,7 @@ use stdx::budget::{Exhausted, IncrementalReservation};
 pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
 
 /// A line may hold the longest labels of a series, a value and a time.
-const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
+pub const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
 
 /// The limit on how many characters of an unreadable word are quoted in an error message.
 const SHOWN_CHARS_MAX: usize = 64;

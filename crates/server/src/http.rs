@@ -36,7 +36,7 @@ mod params;
 mod principal;
 mod prometheus;
 mod queries;
-mod recent_refusals;
+pub(crate) mod recent_refusals;
 mod status;
 mod tenant_status;
 
@@ -44,6 +44,7 @@ use crate::audit::Audit;
 use crate::auth::Access;
 use crate::limits::gate::Gate;
 use crate::listen::PendingHandshakes;
+use crate::listen::lines::new_series_queue::NewSeriesQueue;
 use crate::node::Node;
 use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
@@ -73,6 +74,7 @@ pub(crate) struct App {
     pub(crate) query_log: Arc<QueryLog>,
     pub(crate) recent_refusals: Arc<RecentRefusals>,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) new_series_queue: Arc<NewSeriesQueue>,
     pub(crate) handshakes: PendingHandshakes,
     pub(crate) waiting: Gate,
     pub(crate) exporting: Gate,
@@ -166,6 +168,7 @@ impl App {
             query_log: Arc::new(QueryLog::new(settings, Arc::clone(clock), r)),
             recent_refusals: Arc::new(RecentRefusals::new(Arc::clone(clock))),
             audit: Arc::new(Audit::new(Arc::clone(clock))),
+            new_series_queue: Arc::new(NewSeriesQueue::new(&node.writes().inflight, node.budget())),
             handshakes: PendingHandshakes::among(settings.connections_max),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::of_few(settings.budget.exports_max(concurrency)),

@@ -54,6 +54,7 @@ mod write_path;
 
 pub use datadir::{DataDirError, series_seed};
 pub use heap::{Allocator, HeapStatistics};
+pub use listen::GraphiteSockets;
 pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use refusal::Refusal;

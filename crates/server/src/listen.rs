@@ -5,12 +5,15 @@
 //!   accept ─▶ handshake (bounds) ─▶ connections (a place) ─▶ handshake ─▶ http1     if connections are encrypted
 //! ```
 //!
+//! [`lines`] has the listeners of protocols without requests.
+//!
 //! At the limit on connections, accepting waits briefly for a place: see [`connections`]. Each connection is a
 //! task.
 
 mod connections;
 mod handshake;
 mod http1;
+pub(crate) mod lines;
 pub(crate) mod patience;
 mod peer;
 mod rejections;
@@ -18,6 +21,7 @@ mod stall;
 
 pub(crate) use connections::Connection;
 pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};
+pub use lines::GraphiteSockets;
 pub(crate) use peer::Peer;
 
 use crate::tls::ClientNames;

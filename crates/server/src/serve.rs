@@ -3,10 +3,12 @@
 //! ```text
 //!   main socket  ─▶ Listener ─▶ http::router        everything, or everything but administration
 //!   admin socket ─▶ Listener ─▶ http::admin_router  administration, if it has an address of its own
+//!   graphite     ─▶ Lines ─▶ write_path             Graphite's protocols, if they have addresses
 //! ```
 
 use crate::http::{self, App};
-use crate::listen::{HandshakeContext, Handshakes, Listener};
+use crate::listen::lines::Lines;
+use crate::listen::{GraphiteSockets, HandshakeContext, Handshakes, Listener};
 use crate::node::Node;
 use crate::settings::is_reachable;
 use std::net::SocketAddr;
@@ -18,6 +20,7 @@ use tokio::sync::watch;
 pub struct Sockets {
     pub main: TcpListener,
     pub admin: Option<TcpListener>,
+    pub graphite: GraphiteSockets,
 }
 
 /// Limit on connections to the administration listener. They are counted separately, so that operators can
@@ -35,7 +38,8 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     };
     let handshakes = Arc::new(Handshakes::new(context, registry));
     let handshakes = settings.tls.as_ref().map(|_| handshakes);
-    let Sockets { main, admin } = sockets;
+    let Sockets { main, admin, graphite } = sockets;
+    let lines = Lines::new(&app, graphite);
     let service = http::router(app.clone(), address(&main));
     let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
         .encrypted(handshakes.clone());
@@ -73,7 +77,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         stop.await;
         stopping.send_replace(true);
     };
-    let serve = async { tokio::join!(main.serve(is_stopping()), admin, stop) };
+    let serve = async { tokio::join!(main.serve(is_stopping()), admin, lines.serve(is_stopping()), stop) };
     tokio::select! {
         _ = serve => {}
         () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),

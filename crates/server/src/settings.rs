@@ -11,6 +11,7 @@ mod admin_listen;
 mod disk;
 mod file;
 mod given;
+mod graphite;
 mod graphite_rules;
 mod label_name;
 mod lake;
@@ -32,6 +33,7 @@ mod value;
 pub use admin_listen::AdminListen;
 pub(crate) use admin_listen::is_reachable;
 pub use given::{Given, Origin, SettingsError};
+pub use graphite::GraphiteSettings;
 pub use label_name::LabelName;
 pub use lake::LakeSettings;
 pub use limit_status::LimitStatus;
@@ -101,6 +103,7 @@ pub struct Settings {
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
     pub self_monitoring: SelfMonitoring,
+    pub graphite: GraphiteSettings,
     pub graphite_rules: RuleFiles,
     /// How many files may be open, and how many of them are not for connections.
     pub files: Files,
@@ -190,6 +193,14 @@ impl Settings {
         let http = reader.read(&table::HTTP)?;
         let admin_listen = listeners::admin_listen(reader, http)?;
         let auth_file = auth_file(reader, http, admin_listen)?;
+        let self_monitoring = SelfMonitoring::read(reader)?;
+        let graphite = GraphiteSettings::read(
+            reader,
+            &self_monitoring.tenant,
+            auth_file.is_some(),
+            &budget,
+            files.for_connections().saturating_sub(connections_max),
+        )?;
         Ok(Self {
             http,
             admin_listen,
@@ -223,7 +234,8 @@ impl Settings {
             tenants_max: reader.read(&table::TENANTS)?,
             tenant_burst: reader.read(&table::TENANT_BURST)?,
             tenants_per_minute: reader.read(&table::TENANTS_PER_MINUTE)?,
-            self_monitoring: SelfMonitoring::read(reader)?,
+            self_monitoring,
+            graphite,
             graphite_rules: graphite_rules::rule_files(reader)?,
             files,
             listing: Vec::new(),

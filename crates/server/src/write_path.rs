@@ -12,6 +12,7 @@ mod admission_facts;
 mod context;
 mod decoder_pool;
 pub(crate) mod gates;
+pub(crate) mod known;
 mod replicas;
 mod route;
 #[cfg(test)]
@@ -164,9 +165,21 @@ struct Resolved {
 /// Submits each partition's share of the request to the partition's owner, and waits until all shares are durable.
 async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Unwritten> {
     let _passing = context.traffic.enter();
-    let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
-    // waits for all partitions even if one refuses, because the answer says how many samples were stored
-    let Submitted { answers, mut refused } = submit(context, submissions);
+    let Resolved { prepared: Prepared { submissions, outcome, creates, .. }, began } = resolved;
+    let submitted = submit(context, submissions);
+    settle(context, submitted, outcome, creates, began).await
+}
+
+/// Waits until all shares of a request are durable. If one is refused, this still waits for the others, because the
+/// answer says how many samples were stored.
+async fn settle(
+    context: &Arc<Context>,
+    submitted: Submitted,
+    mut outcome: Outcome,
+    creates: bool,
+    began: Instant,
+) -> Result<Outcome, Unwritten> {
+    let Submitted { answers, mut refused } = submitted;
     for answer in answers {
         match answer.await {
             Ok(Ok(share)) => outcome.add(share),
@@ -194,6 +207,7 @@ async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Un
     Ok(outcome)
 }
 
+#[derive(Debug)]
 pub(crate) struct Submitted {
     /// Will receive the answers of the partitions to which a share was submitted.
     pub(crate) answers: Vec<Answer>,

@@ -209,6 +209,13 @@ impl Reservation {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
+    /// Moves `bytes` into a reservation of their own. Panics if this one has fewer.
+    pub fn split(&mut self, bytes: u64) -> Self {
+        assert!(bytes <= self.bytes, "BUG: {bytes} bytes are split off a reservation of {}", self.bytes);
+        self.bytes -= bytes;
+        Self { account: self.account.clone(), bytes, advance_bytes: None }
+    }
+
     /// Grows or shrinks the reservation to `bytes`. If that fails, the reservation stays as it was,
     /// and the error's `used_bytes` are those of other reservations.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
@@ -317,6 +324,17 @@ mod tests {
         first.advance(50).unwrap();
         drop(first);
         assert_eq!(account.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_part_of_a_reservation_is_given_back_by_itself() {
+        let account = Account::new("inflight", 100);
+        let mut whole = account.reserve(80).unwrap();
+        let part = whole.split(30);
+        assert_eq!((whole.bytes(), part.bytes(), account.used_bytes()), (50, 30, 80));
+        drop(part);
+        assert_eq!(account.used_bytes(), 50);
+        whole.resize(100).unwrap();
     }
 
     #[test]

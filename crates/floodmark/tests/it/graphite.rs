@@ -1,6 +1,7 @@
-//! Sends lines in Graphite's plaintext protocol, and queries them with PromQL. The modules ask Graphite's own API.
+//! Sends lines in HTTP requests, and queries them with PromQL. The modules have other protocols, and Graphite's own API.
 
 mod find;
+mod lines;
 
 use crate::harness::{Options, Request, Server, now_ms};
 

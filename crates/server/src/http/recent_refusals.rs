@@ -34,25 +34,26 @@ const _: () = assert!(BYTES_MAX < 1 << 20);
 const EXAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Refused<'a> {
+pub(crate) struct Refused<'a> {
     /// `None` if the caller was not identified, or if the route is not for tenants.
-    pub(super) tenant: Option<TenantId>,
-    pub(super) reason: &'static str,
-    pub(super) status: u16,
-    pub(super) message: &'a str,
+    pub(crate) tenant: Option<TenantId>,
+    pub(crate) reason: &'static str,
+    /// `None` if the protocol has no answers.
+    pub(crate) status: Option<u16>,
+    pub(crate) message: &'a str,
     /// Labels of one of the refused series. Empty if the request was refused before a series was decoded.
-    pub(super) series: &'a str,
-    pub(super) address: IpAddr,
-    pub(super) user_agent: &'a str,
+    pub(crate) series: &'a str,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) user_agent: &'a str,
 }
 
 /// One of the refused requests in a group, with texts cut to [`TEXT_BYTES_MAX`].
 #[derive(Debug)]
 struct Example {
-    status: u16,
+    status: Option<u16>,
     message: Box<str>,
     series: Box<str>,
-    address: IpAddr,
+    address: Option<IpAddr>,
     user_agent: Box<str>,
 }
 
@@ -96,7 +97,7 @@ impl Group {
             ("metric", &*self.metric),
             ("series", &self.example.series),
             ("message", &self.example.message),
-            ("sender", &self.example.address.to_string()),
+            ("sender", &self.example.address.map_or_else(String::new, |address| address.to_string())),
             ("user_agent", &self.example.user_agent),
         ] {
             if !text.is_empty() {
@@ -104,10 +105,11 @@ impl Group {
                 json.string(text);
             }
         }
-        json.raw(&format!(
-            r#","status":{},"count":{},"first_ms":{},"last_ms":{}}}"#,
-            self.example.status, self.count, self.first_ms, self.last_ms
-        ));
+        if let Some(status) = self.example.status {
+            json.raw(&format!(r#","status":{status}"#));
+        }
+        let Self { count, first_ms, last_ms, .. } = self;
+        json.raw(&format!(r#","count":{count},"first_ms":{first_ms},"last_ms":{last_ms}}}"#));
     }
 }
 
@@ -122,7 +124,7 @@ impl RecentRefusals {
         Self { clock, of_tenants: Mutex::default() }
     }
 
-    pub(super) fn add(&self, refused: &Refused<'_>) {
+    pub(crate) fn add(&self, refused: &Refused<'_>) {
         let (now, now_ms) = (self.clock.instant(), self.clock.now_ms());
         let metric = cut(refused.series.split('{').next().unwrap_or_default());
         let mut of_tenants = self.of_tenants.lock();
@@ -212,9 +214,9 @@ mod tests {
     }
 
     fn refused(tenant: Option<TenantId>, series: &str) -> Refused<'_> {
-        let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let address = Some(IpAddr::from(Ipv4Addr::LOCALHOST));
         let (message, user_agent) = ("too many", "Prometheus/3");
-        Refused { tenant, reason: "active_series", status: 429, message, series, address, user_agent }
+        Refused { tenant, reason: "active_series", status: Some(429), message, series, address, user_agent }
     }
 
     fn listed(recent: &RecentRefusals, of: Option<&TenantId>) -> serde_json::Value {

@@ -61,9 +61,11 @@ pub(super) async fn stats(State(app): State<App>, ReadTenant(tenant): ReadTenant
             (state.series(), state.bytes(), state.samples_per_s(now), state.waiting(now))
         });
     let (waiting, seconds) = (waiting.series, waiting.longest.as_secs_f64());
+    let queued = app.new_series_queue.of(&tenant);
+    let (points, queued_series, queued_s) = (queued.points, queued.series, queued.seconds(now));
     let mut json = Json::new();
     json.raw(&format!(
-        r#"{{"status":"success","data":{{"numSeries":{series},"headBytes":{bytes},"ingestionRate":{rate:.3},"waitingSeries":{waiting},"waitingSeconds":{seconds:.3}}}}}"#
+        r#"{{"status":"success","data":{{"numSeries":{series},"headBytes":{bytes},"ingestionRate":{rate:.3},"waitingSeries":{waiting},"waitingSeconds":{seconds:.3},"queuedPoints":{points},"queuedSeries":{queued_series},"queuedSeconds":{queued_s:.3}}}}}"#
     ));
     Ok(json)
 }

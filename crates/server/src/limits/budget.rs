@@ -119,6 +119,17 @@ impl Budget {
         self.exports_bytes() / self.exports_max(concurrency) as u64
     }
 
+    /// Limit on the points that wait until their series are created: a quarter of `inflight_bytes`.
+    pub const fn new_series_queue_bytes(&self) -> u64 {
+        self.inflight_bytes / 4
+    }
+
+    /// Limit on bytes that were read from connections without requests, such as Graphite's, until they are durable: a
+    /// quarter of `inflight_bytes`.
+    pub const fn unwritten_bytes(&self) -> u64 {
+        self.inflight_bytes / 4
+    }
+
     pub const fn exemplars_bytes(&self) -> u64 {
         self.head_bytes / 20
     }
@@ -183,7 +194,7 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}) + inflight {} + query {} (evaluation {}, cache {}, exports {}, \
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}) + inflight {} (unwritten {}, new series {}) + query {} (evaluation {}, cache {}, exports {}, \
              answers {}) + flush {} + decoders {} + auth {} + other {} (process {}, connections {}, tables {}, spare {})",
             mib(self.total_bytes),
             self.reason,
@@ -192,6 +203,8 @@ impl fmt::Display for Budget {
             mib(self.metadata_bytes()),
             mib(self.replicas_bytes()),
             mib(self.inflight_bytes),
+            mib(self.unwritten_bytes()),
+            mib(self.new_series_queue_bytes()),
             mib(self.query_bytes),
             mib(self.evaluation_bytes()),
             mib(self.cache_bytes()),
@@ -238,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_printed_budget_has_all_of_its_parts() {
-        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1) + inflight 37 + query 37 \
+        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1) + inflight 37 (unwritten 9, new series 9) + query 37 \
                         (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 4 + auth 2 + other 25 (process 8, \
                         connections 12, tables 2, spare 2)";
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);

@@ -60,7 +60,8 @@ impl Files {
         Ok(granted)
     }
 
-    fn for_connections(&self) -> usize {
+    /// Number of files that are left for connections.
+    pub(crate) fn for_connections(&self) -> usize {
         usize::try_from(self.most.saturating_sub(self.reserved)).unwrap_or(usize::MAX)
     }
 }

@@ -148,6 +148,15 @@ impl TenantState {
         Ok(room as usize)
     }
 
+    /// Returns how many new series the tenant's rate limit allows now, at least one; or, as an error, the time until it
+    /// allows one. Nothing is charged.
+    pub(crate) fn new_series_allowance(&self, own: &TenantSettings, now: Instant) -> Result<u64, Duration> {
+        match own.limits.new_series_rate() {
+            Some(rate) => self.buckets.lock().series.available(rate, now),
+            None => Ok(u64::MAX),
+        }
+    }
+
     /// Records that `count` admitted series were created. The tenant now has `series` and `bytes` in the
     /// partition's head.
     pub(crate) fn created(&self, count: usize, partition: usize, series: usize, bytes: usize) {

@@ -51,6 +51,15 @@ pub(crate) struct NewSeries {
     pub(crate) exemplars: Vec<Exemplar>,
 }
 
+/// New series that were removed from a submission, with their samples.
+#[derive(Debug)]
+pub(crate) struct NewPart {
+    pub(crate) series: Vec<NewSeries>,
+    /// Samples of all series, indexed by [`NewSeries::samples`].
+    pub(crate) timestamps: Vec<i64>,
+    pub(crate) values: Values,
+}
+
 /// What became of a request, or of the part of a request for one partition.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -58,6 +67,8 @@ pub struct Outcome {
     pub samples: u64,
     pub exemplars: u64,
     pub refused_samples: u64,
+    /// How many of the refused samples could not be read by the decoder.
+    pub unreadable_samples: u64,
     /// Refused exemplars do not fail the request.
     pub refused_exemplars: u64,
     /// Number of series of which at least one sample was refused.
@@ -113,6 +124,7 @@ impl Outcome {
         self.samples += other.samples;
         self.exemplars += other.exemplars;
         self.refused_samples += other.refused_samples;
+        self.unreadable_samples += other.unreadable_samples;
         self.refused_exemplars += other.refused_exemplars;
         self.refused_series += other.refused_series;
         self.deduplicated_samples += other.deduplicated_samples;
@@ -151,6 +163,16 @@ impl Submission {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.refs.is_empty() && self.new.is_empty() && self.metadata.is_empty() && self.exemplars.is_empty()
+    }
+
+    /// Removes the new series, of which none may be created yet.
+    pub(crate) fn take_new(&mut self) -> NewPart {
+        let empty = Values::new(self.new_values.kind());
+        NewPart {
+            series: std::mem::take(&mut self.new),
+            timestamps: std::mem::take(&mut self.new_timestamps),
+            values: std::mem::replace(&mut self.new_values, empty),
+        }
     }
 
     pub(crate) fn is_resolved(&self) -> bool {

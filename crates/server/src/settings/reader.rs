@@ -104,6 +104,11 @@ impl<'a> Reader<'a> {
         format!("{}{}", self.prefix, setting.key)
     }
 
+    /// The given value of a setting that is false by default. Does not list the setting.
+    pub(super) fn is_true(&self, typed: &TypedSetting<bool>) -> Result<bool, SettingsError> {
+        Ok(self.given(typed)?.is_some_and(|(value, _)| value))
+    }
+
     pub(super) fn is_given<T>(&self, typed: &TypedSetting<T>) -> bool {
         self.entries.contains_key(typed.setting.key)
     }

@@ -204,6 +204,30 @@ settings! {
             .within(1, 1 << 30);
     }
 
+    "Graphite" {
+        GRAPHITE: Option<SocketAddr> = setting("graphite", "none",
+            "Address that receives Graphite's plaintext protocol over TCP, such as `127.0.0.1:2003`")
+            .why("Senders are not authenticated ([graphite.md](../graphite.md#access)). `none`: not served")
+            .or("none").common();
+        GRAPHITE_TENANT: Option<TenantId> = setting("graphite_tenant", "anonymous",
+            "Tenant of the points that the Graphite addresses receive")
+            .why("`anonymous`: the tenant of requests that name no tenant")
+            .or("anonymous");
+        GRAPHITE_COMMIT_INTERVAL: Millis = setting("graphite_commit_interval", "100ms",
+            "Time in which points of known series become durable after they were read")
+            .why("Points are gathered for half of this time. The rest is for the commit \
+                ([graphite.md](../graphite.md#what-is-durable-when))");
+        GRAPHITE_CONNECTIONS: Count = derived("graphite_connections", "one per 64 KiB of the account `inflight`, 128 to 10000",
+            "Limit on open connections to the Graphite addresses")
+            .why("The limit on open files may lower this number. A connection beyond the limit replaces an idle \
+                connection, or is closed")
+            .within(1, MANY);
+        GRAPHITE_ALLOW_UNAUTHENTICATED: bool = setting("graphite_allow_unauthenticated", "false",
+            "Whether other machines may send to the Graphite addresses")
+            .why("The Graphite protocols have no credentials. If `true`, everyone who can connect can write to the tenant. \
+                Without `auth_file`, `allow_unauthenticated` has the same effect");
+    }
+
     "Graphite's rules" {
         GRAPHITE_SCHEMAS: Option<PathBuf> = setting("graphite_schemas", "none",
             "Carbon's `storage-schemas.conf`: steps and retention of series in Graphite queries")

@@ -138,6 +138,11 @@ fn defaults_of_a_machine() {
         allow_host = []  # none if only this machine can connect, otherwise any
         body_timeout = "30s"
         transfer_rate = "64KiB"
+        graphite = "none"
+        graphite_tenant = "anonymous"
+        graphite_commit_interval = "100ms"
+        graphite_connections = 9811  # one per 64 KiB of the account `inflight`, 128 to 10000
+        graphite_allow_unauthenticated = false
         graphite_schemas = "none"
         graphite_aggregation = "none"
         graphite_retention = false

@@ -184,6 +184,21 @@ impl Value for TenantId {
     }
 }
 
+impl Value for Option<TenantId> {
+    const TAKES: Takes = Takes::Tenant;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        if setting.none == Some(text) {
+            return Ok(None);
+        }
+        <TenantId as Value>::parse(text, setting).map(Some)
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        self.as_ref().map_or_else(|| json!(setting.none), |tenant| tenant.show(setting))
+    }
+}
+
 impl Value for bool {
     const TAKES: Takes = Takes::Word(&[("true", ""), ("false", "")]);
 
@@ -240,6 +255,21 @@ impl Value for SocketAddr {
 
     fn show(&self, _: &Setting) -> Json {
         json!(self.to_string())
+    }
+}
+
+impl Value for Option<SocketAddr> {
+    const TAKES: Takes = Takes::Address;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        if setting.none == Some(text) {
+            return Ok(None);
+        }
+        SocketAddr::parse(text, setting).map(Some)
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        self.map_or_else(|| json!(setting.none), |address| address.show(setting))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Decodes requests with decoders that are reused.
 
 use super::Context;
-use super::route::{Prepared, route};
+use super::known::Split;
+use super::route::{Prepared, Routed, route};
 use crate::refusal::Refusal;
 use model::{Batch, LabelsBuilder, Principal};
 use protocol::{Body, DecodeError, Decoder, Encoding};
@@ -14,10 +15,10 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 /// For encodings other than snappy, the limits are lower: the body may be text, where each line is a series and costs
 /// more than its bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
-const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
+pub(super) const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Memory that a body takes until it is stored, as a multiple of its decoded length.
-const NEED_FACTOR: u64 = 2;
+pub(super) const NEED_FACTOR: u64 = 2;
 
 /// If a body does not declare its decoded length, it is assumed to be this many times its encoded length.
 const INFLATION: usize = 8;
@@ -92,21 +93,48 @@ impl<D: Decoder> Decoders<D> {
         context: &Arc<Context>,
         mut request: Encoded<D>,
     ) -> Result<Prepared, Refusal> {
-        let mut workspace = self.take();
-        let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let body = Body { encoding: request.encoding, bytes: &request.bytes };
-        let arrived_ms = context.clock.now_ms();
-        let encoded = protocol::Request { format: request.format, body };
-        let decoded = decoder.decode(encoded, batch, &mut request.memory);
-        let routed = match decoded {
-            Ok(()) => route(context, &request.principal, arrived_ms, batch, labels, &mut request.memory),
-            Err(error) => Err(error.into()),
-        };
+        let routed = self.routed(context, &request.principal, request.format, body, &mut request.memory);
         drop(request.bytes);
-        // from here on, the memory of the workspace belongs to the pool's account
-        self.put(workspace);
         request.memory.settle();
         routed?.finish(request.memory)
+    }
+
+    /// Like [`Self::prepare`], but separates the samples of new series. The caller keeps the body, in case it has to
+    /// be written again.
+    pub(super) fn split(
+        &self,
+        context: &Arc<Context>,
+        principal: &Principal,
+        format: D::Format,
+        bytes: &[u8],
+        mut memory: Reservation,
+    ) -> Result<Split, Refusal> {
+        let body = Body { encoding: Encoding::Identity, bytes };
+        let routed = self.routed(context, principal, format, body, &mut memory);
+        memory.settle();
+        Ok(Split::of(routed?, memory)?)
+    }
+
+    /// Decodes a body and divides its samples among the partitions. When this returns, the memory of the decoder
+    /// belongs to the pool's account.
+    fn routed(
+        &self,
+        context: &Arc<Context>,
+        principal: &Principal,
+        format: D::Format,
+        body: Body<'_>,
+        memory: &mut Reservation,
+    ) -> Result<Routed, Refusal> {
+        let mut workspace = self.take();
+        let Workspace { decoder, batch, labels, .. } = &mut workspace;
+        let arrived_ms = context.clock.now_ms();
+        let routed = match decoder.decode(protocol::Request { format, body }, batch, memory) {
+            Ok(()) => route(context, principal, arrived_ms, batch, labels, memory),
+            Err(error) => Err(error.into()),
+        };
+        self.put(workspace);
+        routed
     }
 
     fn take(&self) -> Workspace<D> {

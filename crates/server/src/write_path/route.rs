@@ -4,7 +4,7 @@ use super::Context;
 use super::replicas::deduplicate;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::shared::PartitionShared;
-use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
+use crate::partition::submission::{Answer, NewPart, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
 use admission::Postponed;
 use admission::age::Window;
@@ -40,19 +40,34 @@ pub(super) struct Routed {
 impl Routed {
     /// Returns the submissions that are not empty. They share the request's memory until it is answered.
     pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
+        memory.resize(self.bytes.min(memory.bytes()))?;
+        Ok(self.finish_within(&Arc::new(memory)))
+    }
+
+    /// Like [`Self::finish`], for a request whose memory the caller shares.
+    pub(super) fn finish_within(self, memory: &Arc<Reservation>) -> Prepared {
         let Self { parts, outcome, creates, bytes } = self;
-        memory.resize(bytes.min(memory.bytes()))?;
-        let memory = Arc::new(memory);
         let submissions = parts
             .into_iter()
             .flat_map(|parts| parts.into_iter().enumerate())
             .filter(|(_, (submission, _))| !submission.is_empty())
             .map(|(partition, (mut submission, answer))| {
-                submission.memory = Some(Arc::clone(&memory));
+                submission.memory = Some(Arc::clone(memory));
                 (partition, submission, answer)
             })
             .collect();
-        Ok(Prepared { submissions, outcome, creates, bytes })
+        Prepared { submissions, outcome, creates, bytes }
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Removes the new series with their samples, and returns them.
+    pub(super) fn take_new(&mut self) -> Vec<NewPart> {
+        self.creates = false;
+        let submissions = self.parts.iter_mut().flatten().map(|(submission, _)| submission);
+        submissions.filter(|submission| !submission.new.is_empty()).map(Submission::take_new).collect()
     }
 }
 
@@ -129,6 +144,7 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
         _ => describe_labels(&batch.bytes[labels.start as usize..labels.end as usize]),
     };
     Outcome {
+        unreadable_samples: batch.refused_samples,
         refused_samples: batch.refused_samples,
         refused_series: batch.refused_series,
         refused_exemplars: batch.refused_exemplars,

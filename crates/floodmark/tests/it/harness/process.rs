@@ -129,6 +129,18 @@ impl Server {
         wait_for("the end after SIGTERM", || self.child.try_wait().expect("wait"))
     }
 
+    /// Returns an address that the server has logged, such as `graphite=127.0.0.1:2003`. After a restart, this is the
+    /// latest one.
+    pub(crate) fn logged_address(&self, name: &str) -> SocketAddr {
+        let prefix = format!("{name}=");
+        let lines = self.log_lines(&prefix);
+        let words = lines.iter().rev().flat_map(|line| line.split_ascii_whitespace());
+        let address = words.filter_map(|word| word.strip_prefix(&prefix)).next();
+        address
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| panic!("no {name} in:\n{}", self.log.tail()))
+    }
+
     pub(crate) fn signal_terminate(&self) {
         self.signal(Signal::TERM);
     }

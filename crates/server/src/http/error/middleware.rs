@@ -35,10 +35,10 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
         app.recent_refusals.add(&Refused {
             tenant: response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant),
             reason: why.reason,
-            status: status.as_u16(),
+            status: Some(status.as_u16()),
             message: &why.message,
             series: why.series.as_deref().unwrap_or_default(),
-            address: peer.0.ip(),
+            address: Some(peer.0.ip()),
             user_agent: user_agent.unwrap_or_default(),
         });
     }

@@ -1,0 +1,178 @@
+//! Listeners of protocols without requests and answers: Graphite's lines over TCP and UDP.
+//!
+//! ```text
+//!   TCP ─▶ connection ─┐                     ┌─▶ points of known series ─▶ owners: durable
+//!                      ├─▶ body ─▶ intake ───┤
+//!   UDP ─▶ datagrams ──┘    ▲    write path  └─▶ points of new series ─▶ queue ─▶ creation ─▶ owners
+//!                           └─ again, while known series cannot be stored
+//! ```
+//!
+//! - Points of known series are never dropped: while they cannot be stored, their sender's connection is not read.
+//! - Points of new series wait in a queue that is not durable ([`new_series_queue`]). When it is full, the newest are
+//!   dropped.
+//! - A connection is closed once everything that was read from it is durable.
+
+mod buffer;
+mod connection;
+mod creation;
+mod drops;
+mod framing;
+mod intake;
+pub(crate) mod new_series_queue;
+mod telemetry;
+mod ticket;
+
+use super::connections::Connections;
+use super::{ACCEPT_PAUSE, Peer, enter, until_closed};
+use crate::http::App;
+use crate::write_path;
+use connection::{Connection, Shared};
+use creation::Creation;
+use drops::{Drop, Drops, Reason};
+use framing::Framing;
+use intake::Intake;
+use model::{Principal, Rights};
+use new_series_queue::{NewSeriesQueue, Queued};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::telemetry::Registry;
+use telemetry::Metrics;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+/// When the server stops, this is the time for all that was read to become durable, and for queued series to be created.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Upper bound on the memory of an idle connection: its task. A buffer for bytes is reserved when bytes arrive.
+const CONNECTION_BYTES: u64 = 4 << 10;
+
+/// Sockets of Graphite's protocols, of those that are served.
+#[derive(Debug, Default)]
+pub struct GraphiteSockets {
+    pub plaintext: Option<TcpListener>,
+}
+
+/// Serves all line listeners.
+pub(crate) struct Lines {
+    sockets: GraphiteSockets,
+    connections: Connections,
+    shared: Shared,
+    creation: Arc<Creation>,
+    drops: Arc<Drops>,
+}
+
+impl Lines {
+    pub(crate) fn new(app: &App, sockets: GraphiteSockets) -> Self {
+        let (context, registry) = (Arc::clone(app.node.writes()), app.node.registry());
+        let settings = &context.settings.graphite;
+        let metrics = Arc::new(Metrics::new(registry));
+        let clock = Arc::clone(&context.clock);
+        let drops = Arc::new(Drops::new(clock, Arc::clone(&app.recent_refusals), registry));
+        let parts = (Arc::clone(&context), Arc::clone(&app.new_series_queue));
+        let creation = Arc::new(Creation::new(parts.0, parts.1, Arc::clone(&drops), Arc::clone(&metrics)));
+        let intake = Intake::new(Arc::clone(&context), Arc::clone(&creation), Arc::clone(&drops), metrics);
+        let rights = Rights { read: false, write: true };
+        let shared = Shared {
+            intake: Arc::new(intake),
+            principal: Principal { tenant: settings.tenant.clone(), rights },
+            gather: settings.commit_interval / 2,
+            message_timeout: Duration::from_millis(context.settings.body_timeout_ms),
+        };
+        let connections = Connections::new(settings.connections_max, context.settings.transfer_rate);
+        report(registry, &connections);
+        report_queue(&context, registry, &app.new_series_queue);
+        Self { sockets, connections, shared, creation, drops }
+    }
+
+    /// Serves until `stop` resolves, then waits until what was read is durable.
+    pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
+        let Self { sockets: GraphiteSockets { plaintext }, connections, shared, creation, drops } = self;
+        let stopping = watch::Sender::new(false);
+        // each task of a connection has a clone of the sender, so that the receiver knows when all of them have ended
+        let (open, mut ended) = mpsc::channel::<()>(1);
+        let accepting = async {
+            match plaintext {
+                Some(socket) => accept(socket, &connections, &shared, &stopping, &open).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = stop => {}
+        }
+        stopping.send_replace(true);
+        drop(open);
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        if timeout_at(deadline, ended.recv()).await.is_err() {
+            tracing::warn!(
+                seconds = DRAIN_TIMEOUT.as_secs(),
+                "stopping before all points of known series are durable"
+            );
+        }
+        let points = creation.drain(deadline).await;
+        if points > 0 {
+            let message = "the server stopped before the series of these points were created";
+            let (reason, tenant) = (Reason::Stopping, &shared.principal.tenant);
+            drops.add(&Drop { reason, tenant, points, message, series: "", sender: None });
+        }
+    }
+}
+
+fn report(registry: &Registry, connections: &Connections) {
+    let open = connections.clone();
+    let help = "Open connections to the addresses of Graphite's protocols.";
+    registry.gauge_fn("floodmark_graphite_connections", help, &[], move || open.count() as f64);
+}
+
+fn report_queue(context: &Arc<write_path::Context>, registry: &Registry, queue: &Arc<NewSeriesQueue>) {
+    let gauge = |name, help, read: fn(Queued, std::time::Instant) -> f64| {
+        let (queue, clock) = (Arc::clone(queue), Arc::clone(&context.clock));
+        registry.gauge_fn(name, help, &[], move || read(queue.all(), clock.instant()));
+    };
+    gauge(
+        "floodmark_graphite_queued_points",
+        "Points that wait for the creation of their series.",
+        |queued, _| queued.points as f64,
+    );
+    gauge("floodmark_graphite_queued_series", "Series that wait for their creation.", |queued, _| {
+        queued.series as f64
+    });
+    gauge(
+        "floodmark_graphite_queued_seconds",
+        "Time since the oldest of the queued points was queued.",
+        Queued::seconds,
+    );
+}
+
+async fn accept(
+    socket: TcpListener,
+    connections: &Connections,
+    shared: &Shared,
+    stopping: &watch::Sender<bool>,
+    open: &mpsc::Sender<()>,
+) {
+    loop {
+        let (stream, peer) = match socket.accept().await {
+            Ok((stream, address)) => (stream, Peer::new(address)),
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let memory = shared.intake.unwritten.reserve(CONNECTION_BYTES);
+        match (enter(connections).await, memory) {
+            (Some(place), Ok(memory)) => {
+                let connection = Connection::new(shared.clone(), peer.0.ip(), Framing::lines());
+                let served = connection.serve(stream, place.share(), stopping.subscribe());
+                let open = open.clone();
+                tokio::spawn(async move {
+                    until_closed(served, place).await;
+                    drop((memory, open));
+                });
+            }
+            _ => shared.intake.metrics.rejected_connections.inc(),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The bytes of a connection that were read and not yet passed on.
+
+use super::framing::{Found, Framing};
+use std::sync::Arc;
+use stdx::budget::{Account, Exhausted, Reservation};
+use tokio::time::Instant;
+
+/// A body is passed on when it has this many bytes, even if the time for gathering is not over.
+pub(super) const BODY_BYTES: usize = 256 << 10;
+
+/// A buffer with less room than this grows before the next read.
+const ROOM_BYTES_MIN: usize = 4 << 10;
+
+/// Memory to reserve for a buffer of this capacity. It includes a copy of an unfinished message at its end.
+fn reserved_bytes(capacity: usize) -> u64 {
+    (capacity + capacity.min(Framing::UNFINISHED_BYTES_MAX)) as u64
+}
+
+/// Complete messages of one sender. The reservation is for `bytes`.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) bytes: Arc<Vec<u8>>,
+    /// When the first of the bytes was read.
+    pub(super) since: Instant,
+    _memory: Reservation,
+}
+
+#[derive(Debug)]
+pub(super) struct Buffer {
+    account: Account,
+    framing: Framing,
+    bytes: Vec<u8>,
+    memory: Option<Reservation>,
+    /// When the first byte was read that may be passed on with the next body.
+    since: Option<Instant>,
+    /// When the first byte of an unfinished message was read.
+    unfinished_since: Option<Instant>,
+    /// Capacity of the next buffer.
+    next_bytes: usize,
+}
+
+/// What was in a buffer.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) body: Option<Body>,
+    /// True if a message is skipped because it is too long.
+    pub(super) is_too_long: bool,
+}
+
+impl Buffer {
+    pub(super) const fn new(account: Account, framing: Framing) -> Self {
+        Self {
+            account,
+            framing,
+            bytes: Vec::new(),
+            memory: None,
+            since: None,
+            unfinished_since: None,
+            next_bytes: ROOM_BYTES_MIN,
+        }
+    }
+
+    /// Returns the vector to which bytes are to be appended. It has room for at least one byte, unless the buffer is
+    /// full ([`Self::is_full`]).
+    pub(super) fn room(&mut self) -> Result<&mut Vec<u8>, Exhausted> {
+        let room = self.bytes.capacity() - self.bytes.len();
+        if room < ROOM_BYTES_MIN && self.bytes.capacity() < BODY_BYTES {
+            let wanted = (2 * self.bytes.capacity()).max(self.next_bytes).clamp(ROOM_BYTES_MIN, BODY_BYTES);
+            // while the bytes are moved, both the old and the new allocation exist
+            let both_bytes = reserved_bytes(wanted) + self.bytes.capacity() as u64;
+            match &mut self.memory {
+                Some(memory) => memory.resize(both_bytes)?,
+                None => self.memory = Some(self.account.reserve(both_bytes)?),
+            }
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+            if let Some(memory) = &mut self.memory {
+                memory.resize(reserved_bytes(wanted))?;
+            }
+        }
+        Ok(&mut self.bytes)
+    }
+
+    /// Must be called after bytes were appended to [`Self::room`].
+    pub(super) fn was_read(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+        self.unfinished_since.get_or_insert(now);
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.bytes.len() >= BODY_BYTES
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// When the first byte was read that was not yet looked at by [`Self::take`].
+    pub(super) const fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    pub(super) const fn unfinished_since(&self) -> Option<Instant> {
+        self.unfinished_since
+    }
+
+    /// Removes all complete messages.
+    pub(super) fn take(&mut self) -> Taken {
+        let Some(since) = self.since.take() else { return Taken::default() };
+        let Found { skip, end, is_too_long } = self.framing.find(&self.bytes);
+        if end == 0 && !is_too_long {
+            return Taken::default();
+        }
+        let unfinished = if is_too_long { &[][..] } else { &self.bytes[end..] };
+        let rest = unfinished.to_vec();
+        let rest_memory = match &mut self.memory {
+            Some(memory) if !rest.is_empty() => Some(memory.split(rest.capacity() as u64)),
+            _ => None,
+        };
+        self.unfinished_since = self.unfinished_since.filter(|_| !rest.is_empty()).map(|_| since);
+        let mut bytes = std::mem::replace(&mut self.bytes, rest);
+        let memory = std::mem::replace(&mut self.memory, rest_memory);
+        bytes.truncate(end);
+        bytes.drain(..skip);
+        self.next_bytes = bytes.len();
+        let body = memory.filter(|_| !bytes.is_empty()).map(|memory| Body {
+            bytes: Arc::new(bytes),
+            since,
+            _memory: memory,
+        });
+        Taken { body, is_too_long }
+    }
+}

@@ -1,0 +1,160 @@
+//! Creates the series of queued points: one task for each tenant that has queued points.
+//!
+//! The write path decides how fast series are created. While the tenant's limit `new_series_per_second` does not allow
+//! a series, its task waits.
+
+use super::drops::{Drop, Drops, Reason};
+use super::intake::Source;
+use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, NewSeriesQueue, Pushed};
+use super::telemetry::Metrics;
+use crate::refusal::Refusal;
+use crate::write_path::known::NewSamples;
+use crate::write_path::{self, Unwritten, write_batch};
+use model::{ErrorKind, Principal, TenantId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Wait after a refusal that names no time.
+const RETRY_WAIT: Duration = Duration::from_secs(3);
+
+/// After a refusal, only this many series are tried at a time, until one attempt succeeds. Points of series that
+/// were created by an attempt which failed in part are written again by the next attempt.
+const CAUTIOUS_SERIES_MAX: usize = 64;
+
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub(super) struct Creation {
+    context: Arc<write_path::Context>,
+    queue: Arc<NewSeriesQueue>,
+    drops: Arc<Drops>,
+    metrics: Arc<Metrics>,
+}
+
+impl Creation {
+    pub(super) const fn new(
+        context: Arc<write_path::Context>,
+        queue: Arc<NewSeriesQueue>,
+        drops: Arc<Drops>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { context, queue, drops, metrics }
+    }
+
+    /// Queues points of new series. If there is no room, they are dropped.
+    pub(super) fn queue(self: &Arc<Self>, source: &Source, new: NewSamples) {
+        let Source { principal, sender, ticket } = source;
+        let settings = self.context.overrides.current();
+        let (tenant, now) = (&principal.tenant, self.context.clock.instant());
+        let (pushed, dropped) = self.queue.push(tenant, settings.of(tenant), new, ticket, now);
+        if let Some(Dropped { points, series }) = dropped {
+            let message = "too many points wait for the creation of their series; raise new_series_per_second or --memory";
+            let reason = Reason::NewSeriesQueue;
+            self.drops.add(&Drop { reason, tenant, points, message, series: &series, sender: *sender });
+        }
+        if matches!(pushed, Pushed::First) {
+            tokio::spawn(Arc::clone(self).create_all(principal.clone()));
+        }
+    }
+
+    /// Waits until nothing is queued, but not longer than until `deadline`. Returns how many points are left.
+    pub(super) async fn drain(&self, deadline: Instant) -> u64 {
+        while !self.queue.is_empty() && Instant::now() < deadline {
+            sleep(DRAIN_POLL).await;
+        }
+        self.queue.all().points
+    }
+
+    /// Creates the tenant's series until none of its points is queued.
+    async fn create_all(self: Arc<Self>, principal: Principal) {
+        let mut is_cautious = false;
+        loop {
+            let most = match self.allowance(&principal.tenant) {
+                Ok(most) if is_cautious => most.min(CAUTIOUS_SERIES_MAX),
+                Ok(most) => most.min(CHUNK_SERIES_MAX),
+                Err(wait) => {
+                    sleep(wait).await;
+                    continue;
+                }
+            };
+            let Some(mut chunk) = self.queue.take(&principal.tenant, most) else { return };
+            is_cautious = self.create(&principal, &mut chunk).await;
+        }
+    }
+
+    /// How many series the tenant may create now, at least one; or when it may create one.
+    fn allowance(&self, tenant: &TenantId) -> Result<usize, Duration> {
+        let settings = self.context.overrides.current();
+        let allowed = self
+            .context
+            .tenant(tenant)
+            .new_series_allowance(settings.of(tenant), self.context.clock.instant())?;
+        Ok(usize::try_from(allowed).unwrap_or(usize::MAX))
+    }
+
+    /// Writes the points of a chunk, again and again until they are stored or refused for good. Returns true if an
+    /// attempt was refused.
+    async fn create(&self, principal: &Principal, chunk: &mut Chunk) -> bool {
+        let (mut points, mut was_refused) = (chunk.points(), false);
+        loop {
+            let own = self.context.overrides.current();
+            let account = self.context.tenant(&principal.tenant);
+            let written = match account.inflight(own.of(&principal.tenant)).reserve(0) {
+                Ok(memory) => write_batch(&self.context, principal, &mut chunk.batch, memory).await,
+                Err(exhausted) => Err(Refusal::from(exhausted).into()),
+            };
+            match written {
+                Ok(outcome) => {
+                    self.metrics.created_points.add(outcome.samples);
+                    if outcome.refused_samples > 0 {
+                        let example = outcome.errors.first();
+                        let (message, series) =
+                            example.map(|(e, s)| (e.to_string(), s.clone())).unwrap_or_default();
+                        self.lost(
+                            principal,
+                            chunk,
+                            Reason::Invalid,
+                            outcome.refused_samples,
+                            &message,
+                            &series,
+                        );
+                    }
+                    return was_refused;
+                }
+                Err(Unwritten { refusal, samples, .. }) => {
+                    was_refused = true;
+                    if refusal.kind == ErrorKind::Unavailable
+                        && !matches!(refusal.reason, "stopping" | "clock")
+                    {
+                        sleep(refusal.retry_after.unwrap_or(RETRY_WAIT)).await;
+                        continue;
+                    }
+                    self.metrics.created_points.add(samples);
+                    points = points.saturating_sub(samples);
+                    let reason = match refusal.reason {
+                        "stopping" => Reason::Stopping,
+                        _ if refusal.kind == ErrorKind::Limited => Reason::NewSeriesLimit,
+                        _ => Reason::Refused,
+                    };
+                    let series = refusal.series.as_deref().unwrap_or_default();
+                    self.lost(principal, chunk, reason, points, &refusal.message, series);
+                    return was_refused;
+                }
+            }
+        }
+    }
+
+    fn lost(
+        &self,
+        principal: &Principal,
+        chunk: &Chunk,
+        reason: Reason,
+        points: u64,
+        message: &str,
+        series: &str,
+    ) {
+        chunk.lost();
+        self.drops.add(&Drop { reason, tenant: &principal.tenant, points, message, series, sender: None });
+    }
+}

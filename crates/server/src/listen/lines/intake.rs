@@ -1,0 +1,171 @@
+//! Passes bodies to the write path, again and again until their points of known series are durable.
+//!
+//! ```text
+//!   body ─▶ send ─▶ settle ─┬─ stored ─────▶ new series ─▶ queue ─▶ creation
+//!             ▲             ├─ try later ──▶ wait ─┐
+//!             └─────────────┼──────────────────────┘
+//!                           └─ never ──────▶ dropped, counted
+//! ```
+
+use super::buffer::Body;
+use super::creation::Creation;
+use super::drops::{Drop, Drops, Reason};
+use super::telemetry::Metrics;
+use super::ticket::Ticket;
+use crate::limits::fair_permits::{FairPermits, Permit};
+use crate::partition::submission::Outcome;
+use crate::refusal::Refusal;
+use crate::write_path::known::{NewSamples, Sent, send};
+use crate::write_path::{self, Decoders};
+use model::{ErrorKind, Principal, TenantId};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::budget::Account;
+
+/// Wait after a refusal that names no time.
+const RETRY_WAIT: Duration = Duration::from_secs(3);
+
+/// Bodies of lines may take this part of the write requests that may be in progress.
+const PERMITS_PART: usize = 2;
+
+#[derive(Debug)]
+pub(super) struct Intake {
+    context: Arc<write_path::Context>,
+    /// For bytes that were read, until they are durable.
+    pub(super) unwritten: Account,
+    decoders: Arc<Decoders<protocol::graphite::Decoder>>,
+    /// Bodies beyond this number wait for their turn, instead of being refused.
+    permits: FairPermits<TenantId>,
+    creation: Arc<Creation>,
+    pub(super) drops: Arc<Drops>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Where points come from.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub(super) principal: Principal,
+    pub(super) sender: Option<IpAddr>,
+    pub(super) ticket: Ticket,
+}
+
+/// What to do after a refusal.
+enum Next {
+    Retry(Duration),
+    GiveUp,
+}
+
+impl Intake {
+    pub(super) fn new(
+        context: Arc<write_path::Context>,
+        creation: Arc<Creation>,
+        drops: Arc<Drops>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let decoders = Arc::new(Decoders::new(context.seed, context.decoders.clone()));
+        let permits = FairPermits::new((context.settings.inflight_requests_max / PERMITS_PART).max(1));
+        let unwritten = context.inflight.part();
+        unwritten.share(u64::MAX, context.settings.budget.unwritten_bytes());
+        Self { context, unwritten, decoders, permits, creation, drops, metrics }
+    }
+
+    /// Waits for permission to write a body.
+    pub(super) async fn permit(&self, source: &Source) -> Permit<TenantId> {
+        self.permits.acquire(&source.principal.tenant).await
+    }
+
+    /// Decodes a body, and submits its points of known series. Bodies of a sender must be sent one after the other, so
+    /// that the points of each series stay in order.
+    pub(super) async fn send(&self, source: &Source, body: &Body) -> Result<Sent, Refusal> {
+        send(&self.context, &self.decoders, &source.principal, (), &body.bytes).await
+    }
+
+    /// Returns once all points of a body are durable, queued or dropped. `sent` is the result of the first attempt.
+    pub(super) async fn settle(
+        &self,
+        source: &Source,
+        body: Body,
+        mut sent: Result<Sent, Refusal>,
+        mut permit: Permit<TenantId>,
+    ) {
+        loop {
+            let settled = match sent {
+                Ok(sent) => sent.settle(&self.context).await.map_err(|unwritten| unwritten.refusal),
+                Err(refusal) => Err(refusal),
+            };
+            match settled {
+                Ok((outcome, new)) => return self.stored(source, &body, &outcome, new),
+                Err(refusal) => match next(&refusal) {
+                    Next::Retry(wait) => {
+                        drop(permit);
+                        let _paused = self.metrics.pause(&refusal);
+                        tokio::time::sleep(wait).await;
+                    }
+                    Next::GiveUp => return self.refused(source, &body, &refusal),
+                },
+            }
+            permit = self.permit(source).await;
+            sent = self.send(source, &body).await;
+        }
+    }
+
+    fn stored(&self, source: &Source, body: &Body, outcome: &Outcome, new: NewSamples) {
+        self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
+        self.metrics.points.add(outcome.samples + new.points());
+        self.left_out(source, outcome);
+        if !new.is_empty() {
+            self.creation.queue(source, new);
+        }
+    }
+
+    /// Counts points that cannot be stored because of what they are.
+    fn left_out(&self, source: &Source, outcome: &Outcome) {
+        let Source { principal: Principal { tenant, .. }, sender, .. } = source;
+        let invalid = outcome.refused_samples - outcome.unreadable_samples;
+        let is_line = |error: &model::SeriesRefusal| matches!(error, model::SeriesRefusal::Line { .. });
+        for (reason, points) in [(Reason::Malformed, outcome.unreadable_samples), (Reason::Invalid, invalid)]
+        {
+            if points == 0 {
+                continue;
+            }
+            let example =
+                outcome.errors.iter().find(|(error, _)| is_line(error) == (reason == Reason::Malformed));
+            let (message, series) =
+                example.map_or_else(Default::default, |(e, series)| (e.to_string(), series.clone()));
+            self.drops.add(&Drop {
+                reason,
+                tenant,
+                points,
+                message: &message,
+                series: &series,
+                sender: *sender,
+            });
+        }
+    }
+
+    fn refused(&self, source: &Source, body: &Body, refusal: &Refusal) {
+        source.ticket.lost();
+        let reason = if refusal.reason == "stopping" { Reason::Stopping } else { Reason::Refused };
+        let points = body.bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let Source { principal: Principal { tenant, .. }, sender, .. } = source;
+        let series = refusal.series.as_deref().unwrap_or_default();
+        self.drops.add(&Drop { reason, tenant, points, message: &refusal.message, series, sender: *sender });
+    }
+}
+
+/// Only points of known series are refused here. They are kept until they can be stored, unless this can never happen.
+fn next(refusal: &Refusal) -> Next {
+    match refusal.kind {
+        // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
+        _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
+        ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {
+            Next::Retry(refusal.retry_after.unwrap_or(RETRY_WAIT))
+        }
+        ErrorKind::Invalid
+        | ErrorKind::TooLarge
+        | ErrorKind::Unauthenticated
+        | ErrorKind::Forbidden
+        | ErrorKind::Unsupported => Next::GiveUp,
+    }
+}

@@ -1,0 +1,49 @@
+//! Tells a connection when its points have left the queue of new series.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc;
+
+/// Held by queued points of a connection. Clones belong to the same connection.
+#[derive(Debug, Clone)]
+pub(super) struct Ticket {
+    any_lost: Arc<AtomicBool>,
+    _open: mpsc::Sender<()>,
+}
+
+/// The connection's side of its tickets.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    ticket: Ticket,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Ticket {
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.any_lost, &other.any_lost)
+    }
+
+    /// Records that a point was dropped.
+    pub(super) fn lost(&self) {
+        self.any_lost.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Tickets {
+    pub(super) fn new() -> Self {
+        let (open, ended) = mpsc::channel(1);
+        Self { ticket: Ticket { any_lost: Arc::default(), _open: open }, ended }
+    }
+
+    pub(super) const fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// Waits until all queued points of the connection were stored or dropped. Returns true if all were stored.
+    pub(super) async fn all_stored(self) -> bool {
+        let Self { ticket: Ticket { any_lost, _open }, mut ended } = self;
+        drop(_open);
+        let _ = ended.recv().await; // nothing is ever sent: this returns when the last ticket is dropped
+        !any_lost.load(Ordering::Relaxed)
+    }
+}

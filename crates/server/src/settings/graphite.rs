@@ -1,0 +1,60 @@
+//! Settings of the addresses that receive Graphite's protocols.
+
+use super::admin_listen::is_reachable;
+use super::given::SettingsError;
+use super::reader::Reader;
+use super::table;
+use crate::limits::budget::Budget;
+use model::TenantId;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// By default, there may be a connection for this many bytes of the account `inflight`.
+const CONNECTION_PER_BYTES: u64 = 64 << 10;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphiteSettings {
+    /// Address of the plaintext protocol, over TCP and UDP.
+    pub plaintext: Option<SocketAddr>,
+    pub(crate) tenant: TenantId,
+    pub(crate) commit_interval: Duration,
+    /// Limit on the connections of all addresses together. It is below the setting's value if too few files may be
+    /// open.
+    pub(crate) connections_max: usize,
+}
+
+impl GraphiteSettings {
+    /// `own_tenant` is the tenant to which only the server may write. `files_left` is the number of files that may be
+    /// open in addition to all others.
+    pub(super) fn read(
+        reader: &mut Reader<'_>,
+        own_tenant: &TenantId,
+        is_authenticated: bool,
+        budget: &Budget,
+        files_left: usize,
+    ) -> Result<Self, SettingsError> {
+        let plaintext = reader.read(&table::GRAPHITE)?;
+        let tenant = reader.read(&table::GRAPHITE_TENANT)?;
+        if tenant.as_ref() == Some(own_tenant) {
+            let reason = "only the server may write to this tenant (setting self_monitoring_tenant)";
+            return Err(reader.error(&table::GRAPHITE_TENANT, reason.into()));
+        }
+        let commit_ms = reader.read(&table::GRAPHITE_COMMIT_INTERVAL)?;
+        let is_open_to_all = reader.read(&table::GRAPHITE_ALLOW_UNAUTHENTICATED)?
+            || (!is_authenticated && reader.is_true(&table::ALLOW_UNAUTHENTICATED)?);
+        if plaintext.is_some_and(is_reachable) && !is_open_to_all {
+            let reason = "other machines can reach this address, but senders of Graphite's protocols cannot be \
+                authenticated: set graphite_allow_unauthenticated to let everyone write to the tenant";
+            return Err(reader.error(&table::GRAPHITE, reason.into()));
+        }
+        let default = (budget.inflight_bytes / CONNECTION_PER_BYTES).clamp(128, 10_000) as usize;
+        let connections_max = reader.derive(&table::GRAPHITE_CONNECTIONS, default)?.min(files_left).max(1);
+        reader.adjust(&table::GRAPHITE_CONNECTIONS, &connections_max);
+        Ok(Self {
+            plaintext,
+            tenant: tenant.unwrap_or_else(TenantId::anonymous),
+            commit_interval: Duration::from_millis(commit_ms.unsigned_abs()),
+            connections_max,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! Writes for senders that get no answer, such as Graphite's.
+//!
+//! ```text
+//!   body ─▶ admit ─▶ decode, route ─┬─ samples of known series ─▶ submit ─▶ settle: durable
+//!                                   └─ samples of new series ───▶ handed back once the others are durable
+//! ```
+//!
+//! A sender without answers cannot repeat what was refused. So the caller keeps the body until it is settled, and writes
+//! it again after a refusal. New series must not delay known series, so the
+//! caller queues them (`listen::lines`).
+
+use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR};
+use super::route::{Prepared, Routed};
+use super::{Context, Decoders, Submitted, Unwritten, admit, internal, settle, submit};
+use crate::limits::gate::Pass;
+use crate::partition::submission::{NewPart, Outcome};
+use crate::refusal::Refusal;
+use model::Principal;
+use protocol::Decoder;
+use std::sync::Arc;
+use std::time::Instant;
+use stdx::budget::{Exhausted, Reservation};
+
+/// A decoded body, divided into samples of known series and of new series.
+pub(super) struct Split {
+    prepared: Prepared,
+    new: NewSamples,
+}
+
+impl Split {
+    pub(super) fn of(mut routed: Routed, mut memory: Reservation) -> Result<Self, Exhausted> {
+        memory.resize(routed.bytes().min(memory.bytes()))?;
+        let (parts, memory) = (routed.take_new(), Arc::new(memory));
+        let prepared = routed.finish_within(&memory);
+        Ok(Self { prepared, new: NewSamples { parts, _memory: memory } })
+    }
+}
+
+/// Samples of series that do not exist yet.
+#[derive(Debug)]
+pub(crate) struct NewSamples {
+    pub(crate) parts: Vec<NewPart>,
+    _memory: Arc<Reservation>,
+}
+
+impl NewSamples {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    pub(crate) fn points(&self) -> u64 {
+        self.parts.iter().map(|part| part.timestamps.len() as u64).sum()
+    }
+}
+
+/// A body whose known series were submitted to the partitions.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    submitted: Submitted,
+    outcome: Outcome,
+    new: NewSamples,
+    began: Instant,
+    _pass: Pass,
+}
+
+impl Sent {
+    /// Waits until all samples of known series are durable. The outcome does not count samples of new series.
+    pub(crate) async fn settle(self, context: &Arc<Context>) -> Result<(Outcome, NewSamples), Unwritten> {
+        let _passing = context.traffic.enter();
+        let outcome = settle(context, self.submitted, self.outcome, false, self.began).await?;
+        Ok((outcome, self.new))
+    }
+}
+
+/// Decodes a body that is not compressed, and submits its samples of known series. Bodies that are sent one after the
+/// other are stored in this order.
+pub(crate) async fn send<D: Decoder>(
+    context: &Arc<Context>,
+    decoders: &Arc<Decoders<D>>,
+    principal: &Principal,
+    format: D::Format,
+    bytes: &Arc<Vec<u8>>,
+) -> Result<Sent, Refusal> {
+    let began = Instant::now();
+    admit(context, principal, bytes.len()).await?;
+    let (gates, settings) = (&context.gates, context.overrides.current());
+    let own = settings.of(&principal.tenant);
+    let mut memory = context.tenant(&principal.tenant).inflight(own).reserve(0)?;
+    context.metrics.body_bytes.add(bytes.len() as u64);
+    let thread = if bytes.len() > INLINE_TEXT_BYTES_MAX {
+        take_memory_ahead(&mut memory, bytes.len())?;
+        Some(gates.decoding_permit(&principal.tenant).await)
+    } else {
+        None
+    };
+    let pass = gates.enter(&principal.tenant, own)?;
+    let split = {
+        let _passing = context.traffic.enter();
+        match thread {
+            None => decoders.split(context, principal, format, bytes, memory),
+            Some(thread) => {
+                let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
+                let (principal, bytes) = (principal.clone(), Arc::clone(bytes));
+                let task = tokio::task::spawn_blocking(move || {
+                    let split = decoders.split(&context, &principal, format, &bytes, memory);
+                    drop(thread); // the permit is held until decoding ends
+                    split
+                });
+                task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
+            }
+        }
+    };
+    let Split { prepared: Prepared { submissions, outcome, .. }, new } = split?;
+    Ok(Sent { submitted: submit(context, submissions), outcome, new, began, _pass: pass })
+}
+
+/// Reserves the memory that a large body will probably need. Otherwise, many bodies could be started and none completed.
+fn take_memory_ahead(memory: &mut Reservation, body_bytes: usize) -> Result<(), Exhausted> {
+    match memory.advance(NEED_FACTOR * body_bytes as u64) {
+        Err(full) if !full.is_for_good() => Err(full),
+        _ => Ok(()), // the body may need less than the estimate
+    }
+}
