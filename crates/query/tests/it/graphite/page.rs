@@ -1,7 +1,7 @@
 //! The list of functions in `docs/graphite-functions.md`, which is made from the table of functions.
 
 use super::choices::CHOICES;
-use super::targets::RULES;
+use super::targets::{RULES, is_known};
 use query::graphite::functions::{self, Function};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,6 +51,15 @@ fn page() -> String {
         let _ = write!(
             page,
             "\n## {group}\n\n| function | status | compared with | what it does |\n| --- | --- | --- | --- |\n{rows}"
+        );
+    }
+    let missing: Vec<_> =
+        RULES.iter().filter(|rule| !is_known(rule)).map(|rule| format!("`{}`", rule.name)).collect();
+    if !missing.is_empty() {
+        let _ = write!(
+            page,
+            "\n## Missing\n\nThese functions of {REFERENCE} are missing: {}.\n",
+            missing.join(", ")
         );
     }
     page.push_str("\n## Differences\n\nFloodmark differs from graphite-web by choice in these cases.\n\n| functions | what Floodmark does |\n| --- | --- |\n");
