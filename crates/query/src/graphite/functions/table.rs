@@ -215,6 +215,7 @@ impl Param {
             _ => self.options.to_vec(),
         };
         choices.sort_unstable();
+        choices.dedup();
         choices
     }
 

@@ -79,6 +79,10 @@ pub(super) const CHOICES: &[Choice] = &[
         ],
         "A season that is shorter than a step is refused. graphite-web fails.",
     ),
+    choice(
+        &["asPercent", "pct"],
+        "If series have different steps, each result has the step of its values. In graphite-web, it has the step of the series, and its values are at wrong times.",
+    ),
     choice(&["timeStack"], "At most 1,000 shifts are allowed. graphite-web has no limit."),
     choice(
         &["exclude", "grep"],

@@ -147,7 +147,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("aliasByNode", "list node *"),
     rule("aliasByTags", "list node *"),
     rule("aliasQuery", "loads load replaced format"),
-    rule("aliasSub", "list regex replacement"),
+    rule("aliasSub", "list substitution"),
     rule("lower", "list ? count *"),
     rule("upper", "list ? count *"),
     // Combine
@@ -155,7 +155,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("aggregateSeriesLists", "pair pair agg ? fraction"),
     rule("aggregateWithWildcards", "list agg count *"),
     rule("applyByNode", "trees prefix template ? label"),
-    rule("asPercent", "list ? total node *"),
+    rule("asPercent", "minutes ? total node *"),
     rule("averageSeries", "list ? list *"),
     rule("averageSeriesWithWildcards", "list count *"),
     rule("avg", "list ? list *"),
@@ -175,7 +175,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("multiplySeries", "list ? list *"),
     rule("multiplySeriesLists", "pair pair"),
     rule("multiplySeriesWithWildcards", "list count *"),
-    rule("pct", "list ? total node *"),
+    rule("pct", "minutes ? total node *"),
     rule("percentileOfSeries", "list percent ? bool"),
     rule("powSeries", "ratios ? ratios"),
     rule("rangeOfSeries", "list ? list *"),
@@ -250,10 +250,13 @@ impl Targets<'_> {
     pub(super) fn of(&mut self, rule: &Rule) -> String {
         let target = self.call(rule, 0, true);
         // lists of series are no series; only `reduceSeries` takes them
-        if rule.arguments == "maps" {
-            return format!("reduceSeries({target},'maxSeries',2,'user','system','load','count')");
+        match rule.arguments {
+            "maps" if target.contains("full.") => {
+                format!("reduceSeries({target},'diffSeries',2,'load','count')")
+            }
+            "maps" => format!("reduceSeries({target},'maxSeries',3,'user','system')"),
+            _ => target,
         }
-        target
     }
 
     fn call(&mut self, rule: &Rule, depth: usize, may_keep_state: bool) -> String {
@@ -318,10 +321,18 @@ impl Targets<'_> {
             }
             "trees" => &["app.*.cpu.user", "net.*.bytes"],
             "tagged" => &["seriesByTag('name=disk.used')", "scale(seriesByTag('name=disk.used'),2)"],
-            "maps" => &["app.*.cpu.*,1", "full.*.*,1", "group(app.*.cpu.user,full.*.*),0,1"],
+            "maps" => &["app.*.cpu.*,1", "full.*.*,1", "scale(app.*.cpu.*,2),1", "full.{a,b}.*,0,1"],
             "reducible" => &[
                 "mapSeries(app.*.cpu.*,1),'asPercent',3,'user','system'",
                 "mapSeries(full.*.*,1),'diffSeries',2,'load','count'",
+            ],
+            "substitution" => &[
+                r"'(\w+)\.(\w+)','\2.\1'",
+                r"'web','<\g<0>>'",
+                r"'(?P<first>[a-z]+)\.','\g<first>-'",
+                r"'[.,]',''",
+                r"'b*','-'",
+                r"'^(app|full)','x'",
             ],
             "total" => return Some(self.total()),
             _ => return None,
@@ -384,7 +395,6 @@ impl Targets<'_> {
             "label" => &["%", "of %"],
             "format" => &["%g", "now %.2f"],
             "regex" => &["web", r"\.b", "^(app|full).", "c.*r", "[ac]", r"(\w+)\.(\w+)"],
-            "replacement" => &["x", r"<\1>", r"\2.\1", ""],
             "load" => &["load"],
             "replaced" => &["count"],
             "template" => &["%.*", "sumSeries(%.*)", "maxSeries(%.cpu.*)"],
