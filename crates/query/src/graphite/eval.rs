@@ -34,15 +34,30 @@ pub(super) struct Context {
     x_files_factor: Cell<Option<f64>>,
 }
 
+/// Times are at most this many seconds before or after 1970, which is 34,000 years, so that sums of a few of them are
+/// no overflow.
+const TIME_S_MAX: i64 = 1 << 40;
+
+const fn within_reach(time_s: i64) -> i64 {
+    if time_s > TIME_S_MAX {
+        TIME_S_MAX
+    } else if time_s < -TIME_S_MAX {
+        -TIME_S_MAX
+    } else {
+        time_s
+    }
+}
+
 impl Context {
     pub(super) const fn of(options: &Options<'_>) -> Self {
         let Options { from_s, until_s, now_s, x_files_factor, .. } = *options;
-        Self { from_s, until_s, now_s, x_files_factor: Cell::new(x_files_factor) }
+        let x_files_factor = Cell::new(x_files_factor);
+        Self { from_s: within_reach(from_s), until_s: within_reach(until_s), now_s, x_files_factor }
     }
 
     /// The same context in another time.
     pub(super) fn within(&self, from_s: i64, until_s: i64) -> Self {
-        Self { from_s, until_s, ..self.clone() }
+        Self { from_s: within_reach(from_s), until_s: within_reach(until_s), ..self.clone() }
     }
 
     /// Part of the values that must be present, for functions that aggregate.

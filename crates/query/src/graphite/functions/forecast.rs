@@ -70,7 +70,7 @@ fn analyzed(
         return Err(call.refuse("intervals must be positive"));
     }
     let context = call.context();
-    let earlier = context.within(context.from_s.saturating_sub(bootstrap_s), context.until_s);
+    let earlier = context.within(context.from_s - bootstrap_s, context.until_s);
     call.each_within(&earlier, "seriesList", |mut series| {
         let season = usize::try_from(season_s / series.step_s).unwrap_or(usize::MAX);
         if season == 0 {
@@ -82,7 +82,7 @@ fn analyzed(
         charge.add_bytes(series.values.len() * BYTES_PER_VALUE)?;
         let Analysis { forecasts, deviations } = analyze(&series.values, season);
         let skipped = usize::try_from(bootstrap_s / series.step_s).unwrap_or(usize::MAX).min(forecasts.len());
-        series.start_s = series.start_s.saturating_add(bootstrap_s);
+        series.start_s += bootstrap_s;
         series.values.clear();
         series.consolidation = Aggregate::Average;
         // tags of intermediate results, which graphite-web leaves

@@ -161,8 +161,7 @@ fn computed(
         return Err(call.refuse("the step must be at least a second"));
     }
     let context = call.context();
-    let count =
-        (context.until_s.saturating_sub(context.from_s).max(0) as u64).div_ceil(step_s as u64) as usize;
+    let count = ((context.until_s - context.from_s).max(0) as u64).div_ceil(step_s as u64) as usize;
     let mut charge = call.meter().charge();
     charge.add_bytes(count.saturating_mul(size_of::<f64>()))?;
     let values = (0..count as i64).map(|number| of(context.from_s + number * step_s)).collect();
@@ -187,7 +186,7 @@ fn events(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let wanted: Vec<&str> = tags.iter().map(String::as_str).collect();
     let wanted = if wanted == ["*"] { &[] } else { &wanted[..] };
     let context = call.context();
-    let count = usize::try_from(context.until_s.saturating_sub(context.from_s)).unwrap_or(0);
+    let count = usize::try_from(context.until_s - context.from_s).unwrap_or(0);
     let mut charge = call.meter().charge();
     charge.add_bytes(count.saturating_mul(size_of::<f64>()))?;
     let mut values = vec![f64::NAN; count];

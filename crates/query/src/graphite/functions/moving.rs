@@ -10,6 +10,8 @@ use crate::graphite::{Aggregate, Series};
 const WINDOW: Param = Param::required("windowSize", Type::IntOrInterval)
     .suggest(&["5", "7", "10", "1min", "5min", "10min", "30min", "1hour"]);
 
+const WINDOW_S_MAX: i64 = 1000 * 365 * 86_400;
+
 const X_FILES_FACTOR: Param = Param::optional("xFilesFactor", Type::Float);
 
 const PARAMS: &[Param] = &[SERIES_LIST, WINDOW, X_FILES_FACTOR];
@@ -144,15 +146,18 @@ fn with_earlier(
             step_s => step_s.saturating_mul(points),
         },
     };
+    if earlier_s > WINDOW_S_MAX {
+        return Err(call.refuse("the window is longer than a thousand years"));
+    }
     let context = call.context();
-    let earlier = context.within(context.from_s.saturating_sub(earlier_s), context.until_s);
+    let earlier = context.within(context.from_s - earlier_s, context.until_s);
     call.each_within(&earlier, "seriesList", |mut series| {
         let points = match window {
             Window::Seconds(seconds) => seconds / series.step_s,
             Window::Points(points) => points,
         };
         super::rates::named(&mut series, name, &shown, &format!(",{quoted}"));
-        series.start_s = series.start_s.saturating_add(earlier_s);
+        series.start_s += earlier_s;
         sink(series, usize::try_from(points).unwrap_or(usize::MAX))
     })
 }

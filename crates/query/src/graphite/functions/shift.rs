@@ -76,8 +76,7 @@ fn time_shift(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         shift_s += saving_s(call, shift_s);
     }
     let context = call.context();
-    let shifted =
-        context.within(context.from_s.saturating_add(shift_s), context.until_s.saturating_add(shift_s));
+    let shifted = context.within(context.from_s + shift_s, context.until_s + shift_s);
     let is_end_reset = call.boolean("resetEnd");
     call.each_within(&shifted, "seriesList", |mut series| {
         series.tags.set("timeShift", shown.as_str());
@@ -97,7 +96,7 @@ fn saving_s(call: &Call<'_>, shift_s: i64) -> i64 {
     };
     let context = call.context();
     let both = |shift_s: i64| {
-        let at = [context.from_s, context.until_s].map(|time_s| is_saving(time_s.saturating_add(shift_s)));
+        let at = [context.from_s, context.until_s].map(|time_s| is_saving(time_s + shift_s));
         (at[0] == at[1]).then_some(at[0])
     };
     match (both(0), both(shift_s)) {

@@ -91,6 +91,74 @@ fn functions_differ_from_graphite_web_by_choice() {
 }
 
 #[test]
+fn extreme_arguments_cause_no_panic() {
+    let numbers = ["9223372036854775807", "-9223372036854775808", "0", "1e300", "-1e300", "inf"];
+    let intervals = ["'1000y'", "'-1000y'", "'1s'", "'-1s'", "'0s'"];
+    let mut targets = Vec::new();
+    for number in numbers {
+        for function in [
+            "add",
+            "delay",
+            "dashed",
+            "exponentialMovingAverage",
+            "highest",
+            "keepLastValue",
+            "limit",
+            "log",
+            "lowest",
+            "mostDeviant",
+            "movingAverage",
+            "movingMedian",
+            "nPercentile",
+            "pow",
+            "removeAbovePercentile",
+            "removeBetweenPercentile",
+            "round",
+            "scale",
+            "scaleToSeconds",
+            "stdev",
+            "transformNull",
+        ] {
+            targets.push(format!("{function}(a.b,{number})"));
+        }
+        targets.push(format!("sin('x',{number},{number})"));
+        targets.push(format!("timeFunction('x',{number})"));
+        targets.push(format!("constantLine({number})"));
+        targets.push(format!("verticalLine('{number}')"));
+        targets.push(format!("timeSlice(a.b,'{number}')"));
+        targets.push(format!("linearRegression(a.b,'{number}','{number}')"));
+        targets.push(format!("timeStack(a.b,'1000y',{number},{number})"));
+        targets.push(format!("timeStack(a.b,'1000y',0,{number})"));
+    }
+    for interval in intervals {
+        for function in [
+            "exponentialMovingAverage",
+            "hitcount",
+            "holtWintersForecast",
+            "integralByInterval",
+            "movingAverage",
+            "smartSummarize",
+            "summarize",
+            "timeShift",
+            "timeStack",
+        ] {
+            targets.push(format!("{function}(a.b,{interval})"));
+            targets.push(format!("summarize({function}(a.b,{interval}),'1h')"));
+        }
+    }
+    for (from_s, until_s) in
+        [(0, 300), (i64::MIN, i64::MAX), (i64::MAX, i64::MAX), (i64::MIN, i64::MIN), (300, 0)]
+    {
+        let mut store = store().between(from_s, until_s);
+        store.samples_max = 1_000_000;
+        for target in &targets {
+            // an answer or a refusal
+            let _ = store.try_render(target);
+        }
+    }
+}
+
+#[test]
 fn stacks_are_apart_from_each_other() {
     let store = store();
     store.check(
