@@ -46,6 +46,14 @@ pub(super) const CHOICES: &[Choice] = &[
         "Times may be numbers without quotes, and times of day are in the time zone of the request. In graphite-web, they are texts, in the time zone of the server.",
     ),
     choice(
+        &["integralByInterval", "linearRegression", "timeFunction", "timeSlice"],
+        "A request in another time zone than the server's has the same values. In graphite-web, times are off by the difference of the zones.",
+    ),
+    choice(
+        &["timeShift"],
+        "`alignDst` follows the clocks of the time zone of the request. In graphite-web, those of the server's.",
+    ),
+    choice(
         &["hitcount", "integralByInterval", "smartSummarize", "summarize"],
         "An interval of zero or below is refused. graphite-web fails, or answers without sense.",
     ),

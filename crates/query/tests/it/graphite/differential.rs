@@ -25,6 +25,40 @@ const PRECISION: f64 = 1e-9;
 /// Difference that rounding may cause where large numbers cancel each other out, relative to the largest value.
 const CANCELLATION: f64 = 1e-13;
 
+/// Functions with intervals that begin at days or hours, which depend on the time zone.
+const OF_DAYS: [&str; 3] = [
+    "hitcount(app.*.cpu.user,'7h',true)",
+    "hitcount(mix.*.x,'1d',true)",
+    "smartSummarize(app.web1.cpu.*,'50min','avg',UNIT)",
+];
+
+#[test]
+fn intervals_begin_with_days_of_the_time_zone() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    if jiff::tz::TimeZone::get("Asia/Kolkata").is_err() {
+        return stdx::skipped::for_want_of("time zones (apt-get install tzdata)");
+    }
+    let mut rng = Rng::announced();
+    let data = Data::random(&mut rng);
+    oracle.load(data.now_s, &data.series);
+    let floodmark = Floodmark::new(&data);
+    for _ in 0..60 {
+        let pick =
+            |rng: &mut Rng, choices: &[&'static str]| choices[rng.below(choices.len() as u64) as usize];
+        let unit =
+            pick(&mut rng, &["'min'", "'hours'", "'days'", "'weeks'", "'weeks4'", "'weeks7'", "'mon'"]);
+        let target = pick(&mut rng, &OF_DAYS).replace("UNIT", unit);
+        let time_zone =
+            pick(&mut rng, &["America/New_York", "Asia/Kolkata", "Pacific/Auckland", "Europe/Berlin"]);
+        let until_s = data.now_s - rng.below(86_400) as i64;
+        let range =
+            Range { now_s: data.now_s, from_s: until_s - rng.below(86_400) as i64, until_s, time_zone };
+        let case = Case { target, range, x_files_factor: None };
+        let reply = oracle.render(&case.target, range, None);
+        assert_eq!(case.check(reply, &floodmark), Ok(Found::Same), "{case:?}");
+    }
+}
+
 #[derive(Debug, Default)]
 struct Tally {
     compared: usize,
@@ -108,7 +142,7 @@ impl Case {
         let length_s = if rng.chance(0.1) { rng.below(120) } else { 120 + rng.below(4 * 3600) } as i64;
         let from_s = if rng.chance(0.5) { until_s - length_s } else { (until_s - length_s) / 60 * 60 };
         let target = Targets { rng, from_s, until_s }.of(rule);
-        let range = Range { now_s: data.now_s, from_s, until_s };
+        let range = Range { now_s: data.now_s, from_s, until_s, time_zone: "UTC" };
         let x_files_factor = rng.chance(0.2).then(|| [0.0, 0.3, 0.5, 1.0][rng.below(4) as usize]);
         Self { target, range, x_files_factor }
     }
@@ -118,7 +152,12 @@ impl Case {
         let time = |field: &str| line[field].as_i64().unwrap_or_else(|| panic!("no {field}"));
         Self {
             target: line["target"].as_str().expect("no target").into(),
-            range: Range { now_s: data.now_s, from_s: time("from"), until_s: time("until") },
+            range: Range {
+                now_s: data.now_s,
+                from_s: time("from"),
+                until_s: time("until"),
+                time_zone: "UTC",
+            },
             x_files_factor: line["xFilesFactor"].as_f64(),
         }
     }

@@ -7,7 +7,7 @@ seconds. The clock that graphite-web sees is the request's `now`.
     {"load": {"now": 1, "series": [{"name": "a.b;k=v", "step": 60, "points": 20160, "start": 60, "values": [1, null]}]}}
         writes Whisper files with one archive of `points` slots, and adds series with tags to the tag database
     {"event": {"when": 1, "what": "deploy", "tags": "a b"}}
-    {"render": {"now": 1, "from": 0, "until": 1, "target": "a.*", "xFilesFactor": 0.5, "maxDataPoints": 100}}
+    {"render": {"now": 1, "from": 0, "until": 1, "target": "a.*", "xFilesFactor": 0.5, "timeZone": "UTC"}}
         answers {"series": [...]} or {"error": "...", "kind": "InputParameterError"}
     {"http": {"now": 1, "path": "/render?target=a.*&format=json"}}
         sends a request through the whole application; answers {"status": 200, "type": "application/json", "body": "..."}
@@ -99,19 +99,20 @@ def event(request):
 def render(request):
     global NOW
     NOW = request["now"]
+    zone = pytz.timezone(request.get("timeZone", "UTC"))
     context = {
-        "startTime": datetime.fromtimestamp(request["from"], pytz.utc),
-        "endTime": datetime.fromtimestamp(request["until"], pytz.utc),
-        "now": datetime.fromtimestamp(request["now"], pytz.utc),
+        "startTime": datetime.fromtimestamp(request["from"], zone),
+        "endTime": datetime.fromtimestamp(request["until"], zone),
+        "now": datetime.fromtimestamp(request["now"], zone),
         "localOnly": False,
         "template": request.get("template") or {},
-        "tzinfo": pytz.utc,
+        "tzinfo": zone,
         "forwardHeaders": {},
         "sourceIdHeaders": {},
         "data": [],
         "prefetched": {},
         "xFilesFactor": request.get("xFilesFactor"),
-        "maxDataPoints": request.get("maxDataPoints"),
+        "maxDataPoints": None,
         "targets": [request["target"]],
         "maxStep": None,
     }

@@ -36,6 +36,7 @@ pub(super) struct Range {
     pub(super) now_s: i64,
     pub(super) from_s: i64,
     pub(super) until_s: i64,
+    pub(super) time_zone: &'static str,
 }
 
 pub(super) struct Oracle {
@@ -83,9 +84,10 @@ impl Oracle {
 
     /// The answer to a target as JSON.
     pub(super) fn answer(&mut self, target: &str, range: Range, x_files_factor: Option<f64>) -> Value {
-        let Range { now_s, from_s, until_s } = range;
+        let Range { now_s, from_s, until_s, time_zone } = range;
         self.call(&json!({"render": {
             "now": now_s, "from": from_s, "until": until_s, "target": target, "xFilesFactor": x_files_factor,
+            "timeZone": time_zone,
         }}))
     }
 
@@ -103,7 +105,7 @@ impl Oracle {
 
     /// The points of targets, as the whole application answers them over HTTP.
     pub(super) fn points(&mut self, targets: &[&str], range: Range, points_max: u64) -> Vec<Points> {
-        let Range { now_s, from_s, until_s } = range;
+        let Range { now_s, from_s, until_s, .. } = range;
         let targets: String = targets.iter().map(|target| format!("target={target}&")).collect();
         let path = format!(
             "/render?{targets}format=json&now={now_s}&from={from_s}&until={until_s}&maxDataPoints={points_max}"

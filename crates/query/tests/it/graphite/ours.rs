@@ -78,7 +78,7 @@ impl Floodmark {
             from_s: range.from_s,
             until_s: range.until_s,
             now_s: range.now_s,
-            time_zone: &TimeZone::UTC,
+            time_zone: &TimeZone::get(range.time_zone).expect("the time zone is unknown"),
             x_files_factor,
             max_data_points: None,
             variables: &[],

@@ -31,7 +31,7 @@ fn points_are_consolidated_as_by_graphite_web() {
     for _ in 0..REQUESTS {
         let until_s = data.now_s - rng.below(7200) as i64;
         let from_s = until_s - 60 - rng.below(4 * 3600) as i64;
-        let range = Range { now_s: data.now_s, from_s, until_s };
+        let range = Range { now_s: data.now_s, from_s, until_s, time_zone: "UTC" };
         let targets: Vec<_> =
             (0..=rng.below(2)).map(|_| TARGETS[rng.below(TARGETS.len() as u64) as usize]).collect();
         let points_max = 1 + if rng.chance(0.3) { rng.below(5) } else { rng.below(300) };
