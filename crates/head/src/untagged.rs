@@ -11,8 +11,11 @@ use model::labels::METRIC_NAME;
 /// Series whose latest birth is kept together.
 const PAGE: usize = 128;
 
-/// A turn takes this many steps, about a millisecond. Looking at a series takes a step.
+/// A turn takes this many steps, about a millisecond. Looking at a series takes a step, and one more for each
+/// [`STEP_BYTES`] of its name.
 const TURN_STEPS: usize = 8_000;
+
+const STEP_BYTES: usize = 64;
 
 /// Pages without new series that are passed in one step.
 const STEP_PAGES: usize = 32;
@@ -82,11 +85,12 @@ impl UntaggedWalk {
                 steps -= usize::from(passed % STEP_PAGES == 0);
                 continue;
             }
+            steps -= 1;
             if let Some(name) = head.untagged_name(SeriesRef(self.next as u32)) {
+                steps = steps.saturating_sub(name.len() / STEP_BYTES);
                 take(name);
             }
             self.next += 1;
-            steps -= 1;
         }
         true
     }

@@ -13,21 +13,10 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch that takes no more memory than this until [`Batch::is_full`].
-    pub fn of_bytes(bytes: usize) -> Self {
-        let keys = bytes / 4 / size_of::<(u32, u32)>();
-        Self { text: Vec::with_capacity(bytes - bytes / 4), keys: Vec::with_capacity(keys) }
-    }
-
     pub fn push(&mut self, name: &str) {
         let from = self.text.len();
         push_key(name, &mut self.text);
         self.keys.push((from as u32, self.text.len() as u32));
-    }
-
-    /// True if another name of this length would take more memory.
-    pub fn is_full(&self, name_bytes: usize) -> bool {
-        self.text.capacity() - self.text.len() < name_bytes || self.keys.len() == self.keys.capacity()
     }
 
     pub const fn len(&self) -> usize {

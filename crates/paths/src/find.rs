@@ -104,4 +104,6 @@ fn leave(prefix: &mut [u8]) {
 }
 
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod tests;

@@ -25,5 +25,5 @@ mod runs;
 pub use batch::Batch;
 pub use find::{Node, Stopped, find};
 pub use pattern::{Pattern, PatternError};
-pub use run::Run;
-pub use runs::Runs;
+pub use run::{Full, Run};
+pub use runs::{Merge, Runs};

@@ -61,6 +61,7 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
         .any(|resolution| !matches!(rollup_of(lake, tenant, resolution), Ok(None)));
     let deleted = table.delete(delete, &Default::default(), has_rollups, now_ms).map_err(refused)?;
     lake.publish_commits(tenant, &table);
+    context.paths.forget(tenant);
     if let Some(sequence) = deleted {
         lake.metrics.deletes.inc();
         tracing::info!(%tenant, sequence, %delete, "samples are deleted; upkeep rewrites their files");

@@ -8,6 +8,7 @@ use crate::heap::{self, Allocator};
 use crate::limits::budget::Budget;
 use crate::partition::{Command, Owner};
 use crate::query_source;
+use crate::query_source::paths::Keeper;
 use crate::readiness::Readiness;
 use crate::seal::sealer::{Message, QUEUE_MAX as SEALER_QUEUE_MAX, Sealer};
 use crate::seal::workers::Workers;
@@ -121,7 +122,9 @@ impl Node {
         let sealer = Sealer::new(sealing, commands, messages, Arc::clone(stopping), workers);
         let sealer = start_thread("sealer".into(), || sealer.run())?;
         let upkeep = start_thread("upkeep".into(), || upkeep.run())?;
-        node.0.helpers.lock().extend([sealer, upkeep]);
+        let keeper = Keeper::new(Arc::clone(node.reads()), Arc::clone(stopping));
+        let keeper = start_thread("paths".into(), move || keeper.run())?;
+        node.0.helpers.lock().extend([sealer, upkeep, keeper]);
         if node.has_watched_files() {
             let (watched, stopping) = (Arc::downgrade(&node.0), Arc::clone(stopping));
             let watch = start_thread("files".into(), move || watch_files(&watched, &stopping))?;

@@ -10,6 +10,7 @@ mod context;
 pub(crate) mod detail;
 mod graphite;
 pub(crate) mod label_queries;
+pub(crate) mod paths;
 mod queried;
 mod tenant_label;
 mod union;

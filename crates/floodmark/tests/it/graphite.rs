@@ -2,6 +2,7 @@
 
 mod find;
 mod lines;
+mod tags;
 
 use crate::harness::{Options, Request, Server, now_ms};
 

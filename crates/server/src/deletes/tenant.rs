@@ -52,6 +52,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     let removed = done.await.unwrap_or_else(failed)?;
     release(node, tenant).await?;
     reads.queried.forget(tenant);
+    reads.paths.forget(tenant);
     node.writes().tenants.forget(tenant);
     dropped?;
     let Removed { files, bytes } = removed;

@@ -5,6 +5,10 @@
 //! | GET POST `/render` | values of targets |
 //! | GET POST `/metrics/find`, `/metrics/expand` | nodes that patterns select |
 //! | GET POST `/metrics/index.json` | all names |
+//! | GET `/tags`, `/tags/<tag>` | tags of series, and their values |
+//! | GET POST `/tags/findSeries`, `/tags/autoComplete/tags`, `/tags/autoComplete/values` | series by tags, and suggestions |
+//! | POST `/tags/tagSeries`, `/tags/tagMultiSeries`, `/tags/delSeries` | names of tagged series |
+//! | GET `/functions`, `/functions/<name>` | functions of targets |
 //! | GET `/version` | version of graphite-web that this API follows |
 //!
 //! All paths also exist with a slash at their end, as in graphite-web.
@@ -12,23 +16,35 @@
 mod answer;
 mod expand;
 mod find;
+mod functions;
 mod msgpack;
 mod pickle;
 mod render;
+mod tags;
 
 use super::App;
 use axum::Router;
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 
 /// The release of graphite-web whose HTTP API this server follows.
 const API_VERSION: &str = "1.1.10";
 
 pub(super) fn routes() -> Router<App> {
-    let routes: [(&str, MethodRouter<App>); 5] = [
+    let routes: [(&str, MethodRouter<App>); 15] = [
         ("/render", get(render::render).post(render::render)),
         ("/metrics/find", get(find::find).post(find::find)),
         ("/metrics/expand", get(expand::expand).post(expand::expand)),
         ("/metrics/index.json", get(expand::index).post(expand::index)),
+        ("/tags", get(tags::list)),
+        ("/tags/findSeries", get(tags::find_series).post(tags::find_series)),
+        ("/tags/autoComplete/tags", get(tags::complete_tags).post(tags::complete_tags)),
+        ("/tags/autoComplete/values", get(tags::complete_values).post(tags::complete_values)),
+        ("/tags/tagSeries", post(tags::tag_series)),
+        ("/tags/tagMultiSeries", post(tags::tag_multi_series)),
+        ("/tags/delSeries", post(tags::delete_series)),
+        ("/tags/{tag}", get(tags::details)),
+        ("/functions", get(functions::list)),
+        ("/functions/{name}", get(functions::details)),
         ("/version", get(async || API_VERSION)),
     ];
     routes.into_iter().fold(Router::new(), |router, (path, handler)| {

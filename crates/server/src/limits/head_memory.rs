@@ -22,6 +22,8 @@ pub(crate) struct HeadMemory {
     metadata_bytes: usize,
     /// Memory for the replicas elected in the clusters of all tenants.
     pub(crate) replicas: Account,
+    /// Memory for the indexes of names of all tenants.
+    pub(crate) paths: Account,
     peak_bytes: AtomicU64,
 }
 
@@ -31,6 +33,7 @@ impl HeadMemory {
             exemplars_bytes: budget.exemplars_bytes() as usize / partitions.len(),
             metadata_bytes: budget.metadata_bytes() as usize / partitions.len(),
             replicas: Account::new("replicas", budget.replicas_bytes()),
+            paths: Account::new("paths", budget.paths_bytes()),
             limit_bytes: budget.head_bytes,
             partitions,
             headroom,
@@ -40,7 +43,7 @@ impl HeadMemory {
 
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
-        heads_bytes + self.replicas.used_bytes()
+        heads_bytes + self.replicas.used_bytes() + self.paths.used_bytes()
     }
 
     fn noted_bytes(&self) -> u64 {

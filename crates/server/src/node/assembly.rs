@@ -10,6 +10,7 @@ use crate::limits::pacer::Traffic;
 use crate::limits::tenant_state::{Memory, TenantStates};
 use crate::partition::shared::Partitions;
 use crate::partition::{self, Commands, Owner, QUEUE_MAX};
+use crate::query_source::paths::PathIndexes;
 use crate::query_source::{self, QueriedMetrics};
 use crate::readiness::Readiness;
 use crate::seal::{self, Lake};
@@ -189,6 +190,7 @@ impl Assembly {
                 self.seed,
                 Account::new("queried", self.settings.budget.queried_bytes()),
             ),
+            paths: PathIndexes::new(self.heads.paths.clone(), &self.registry),
             answers: self.answers.clone(),
             headroom: Arc::clone(&self.headroom),
             traffic: Arc::clone(&self.traffic),

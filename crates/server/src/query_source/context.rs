@@ -1,3 +1,4 @@
+use super::paths::PathIndexes;
 use super::queried::QueriedMetrics;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
@@ -17,6 +18,7 @@ pub(crate) struct Context {
     pub(crate) lake: Arc<Lake>,
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) queried: QueriedMetrics,
+    pub(crate) paths: PathIndexes,
     /// Account for the memory of queries sent as forms, and of answers until they are sent.
     pub(crate) answers: Account,
     pub(crate) headroom: Arc<Headroom>,

@@ -5,6 +5,7 @@ mod cardinality;
 mod distinct;
 mod growth;
 mod nodes;
+mod tagged;
 #[cfg(test)]
 mod tests;
 mod unqueried;
@@ -13,6 +14,7 @@ pub(crate) use across::LabelsAcross;
 pub(crate) use cardinality::{Cardinality, Counts, LabelNames, LabelValues};
 pub(crate) use growth::{Grown, Growth, Top};
 pub(crate) use nodes::{FoundNode, NodeOrder, Nodes};
+pub(crate) use tagged::is_tagged;
 pub(crate) use unqueried::Unqueried;
 
 use crate::query_source::Context;

@@ -84,10 +84,12 @@ fn register_head_parts(node: &Node) {
         Arc::new(move || partitions.iter().map(|p| read(&p.head.read())).sum::<usize>() as u64)
     };
     let replicas = node.writes().heads.replicas.clone();
-    let parts: [(_, _, Read); 3] = [
+    let paths = node.writes().heads.paths.clone();
+    let parts: [(_, _, Read); 4] = [
         ("exemplars", budget.exemplars_bytes(), of_partitions(Partition::exemplar_bytes)),
         ("metadata", budget.metadata_bytes(), of_partitions(Partition::metadata_bytes)),
         ("replicas", budget.replicas_bytes(), Arc::new(move || replicas.used_bytes())),
+        ("paths", budget.paths_bytes(), Arc::new(move || paths.used_bytes())),
     ];
     for (part, limit_bytes, read) in parts {
         let labels = [("account", "head"), ("part", part)];

@@ -43,6 +43,13 @@ fn of_heads(node: &Node) {
         node.registry().gauge_fn(name, help, &[], all);
     };
     gauge("floodmark_head_series", "Series in memory.", TenantHead::series_count);
+    let reads = Arc::clone(node.reads());
+    node.registry().gauge_fn(
+        "floodmark_paths_names",
+        "Names in the indexes that Graphite's searches use. A name may count several times.",
+        &[],
+        move || reads.paths.len() as f64,
+    );
     gauge(
         "floodmark_head_active_series",
         "Series that got a sample within series_idle.",

@@ -57,6 +57,15 @@ pub(super) fn respond(answer: Json, content_type: &'static str) -> Response {
     response
 }
 
+/// Reads the parameter `limit`. Without one, or if it is 0, there is no limit.
+pub(super) fn limit(params: &Params) -> Result<usize, ApiError> {
+    let wrong = |text| ApiError::bad_data(format!("Invalid int value {text:?} for param limit"));
+    match params.get("limit").map(|text| text.parse().map_err(|_| wrong(text))).transpose()? {
+        None | Some(0) => Ok(usize::MAX),
+        Some(limit) => Ok(limit),
+    }
+}
+
 /// Reads a number that switches something on, such as `leavesOnly=1`.
 pub(super) fn flag(params: &Params, name: &str) -> Result<bool, TextError> {
     Ok(integer(params, name)?.unwrap_or(0) != 0)

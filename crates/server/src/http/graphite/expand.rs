@@ -23,9 +23,10 @@ const QUERIES_MAX: usize = 1_000;
 pub(super) async fn expand(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
-    params: Params,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
+    let (ReadTenant(tenant), params) = (tenant?, params?);
     let (is_grouped, leaves_only) = (flag(&params, "groupByExpr")?, flag(&params, "leavesOnly")?);
     let callback = Callback::of(&params)?;
     let mut known = HashSet::new();
@@ -91,9 +92,10 @@ fn paths(
 pub(super) async fn index(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
-    params: Params,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
+    let (ReadTenant(tenant), params) = (tenant?, params?);
     let callback = Callback::of(&params)?;
     wait_for_series_of(&app, &tenant).await?;
     let content_type = callback.content_type();

@@ -50,9 +50,10 @@ struct Request {
 pub(super) async fn find(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
-    params: Params,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
+    let (ReadTenant(tenant), params) = (tenant?, params?);
     let request = Request::of(&params, app.node.reads().clock.now_ms() / 1000)?;
     wait_for_series_of(&app, &tenant).await?;
     let content_type = request.content_type();

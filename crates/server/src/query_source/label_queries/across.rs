@@ -2,11 +2,13 @@
 //!
 //! All tenants' results together may take as much memory as the answer of one query.
 
-use super::{Found, LabelQueries, LabelRequest, Limited, in_label_order};
+use super::{Found, LabelQueries, LabelRequest, Limited, in_label_order, is_tagged};
 use crate::query_source::tenant_label::{ORIGINAL_LABEL, TENANT_LABEL, matchers_for, put_labels, shown_name};
 use crate::refusal::Refusal;
+use model::labels::METRIC_NAME;
 use model::{LabelsRef, TenantId};
 use query::Matcher;
+use query::graphite::label_source::write_name;
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +18,10 @@ pub(super) enum Shown<'a> {
     Name,
     /// The labels of a series of this tenant, to which the tenant label is added.
     SeriesOf(&'a TenantId),
+    /// The labels of a series, shown as Graphite's full name. Untagged series are not shown.
+    TaggedName,
+    /// The labels of a series, of which only the metric name is shown. Untagged series are not shown.
+    MetricIfTagged,
 }
 
 impl Shown<'_> {
@@ -26,6 +32,16 @@ impl Shown<'_> {
                 Ok(name) => shown_name(name).as_bytes(),
                 Err(_) => text,
             }),
+            Self::TaggedName | Self::MetricIfTagged if !is_tagged(LabelsRef::from_canonical(text)) => Ok(()),
+            Self::TaggedName => {
+                let mut name = String::new();
+                write_name(&mut name, LabelsRef::from_canonical(text));
+                found.add(name.as_bytes())
+            }
+            Self::MetricIfTagged => {
+                let metric = LabelsRef::from_canonical(text).get(METRIC_NAME);
+                metric.map_or(Ok(()), |metric| found.add(metric.as_bytes()))
+            }
             Self::SeriesOf(tenant) => {
                 let mut labels = Vec::new();
                 put_labels(LabelsRef::from_canonical(text), tenant, &mut labels);

@@ -1,13 +1,12 @@
 //! Nodes of untagged metrics, which are the series without labels besides the name: `servers` and `servers.web` are
 //! branches on the way to the leaf `servers.web.cpu`.
 
-use super::{Found, LabelQueries, LabelRequest, Ordered, or_all, refused};
-use crate::query_source::{LeftOut, list, tables_select};
+use super::{Found, LabelQueries, LabelRequest, Ordered};
+use crate::query_source::Canceled;
+use crate::query_source::paths::names::{in_heads, in_tables};
 use crate::refusal::Refusal;
-use head::UntaggedWalk;
 use model::TimeRange;
-use model::labels::METRIC_NAME;
-use paths::Pattern;
+use paths::{Node, Pattern, Stopped};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -79,15 +78,38 @@ impl LabelQueries<'_> {
         };
         let (mut found, mut left_out) = (self.found(&request, order), BTreeSet::new());
         for pattern in patterns {
-            left_out.extend(self.add_scanned(&pattern?, &mut found)?);
+            left_out.extend(self.add_nodes(&pattern?, &mut found)?);
         }
         Ok(Nodes { all: found.texts.in_order(order), left_out: left_out.into_iter().collect() })
+    }
+
+    /// Adds the selected nodes. Returns warnings about data that could not be read.
+    fn add_nodes(&self, pattern: &Pattern, found: &mut Found<'_>) -> Result<Vec<String>, Refusal> {
+        let Self { context, tenant, canceled, .. } = self;
+        let Some(names) = context.paths.snapshot(context, tenant, &**canceled)? else {
+            return self.add_scanned(pattern, found);
+        };
+        let (mut text, mut added) = (Vec::new(), Ok(()));
+        let mut add = |path: &str, is_leaf| {
+            put(path, is_leaf, &mut text);
+            found.add(&text)
+        };
+        let select = |node: Node<'_>| {
+            for (is_such, is_leaf) in [(node.is_branch, false), (node.is_leaf, true)] {
+                if is_such && added.is_ok() {
+                    added = add(node.path, is_leaf);
+                }
+            }
+            added.is_ok()
+        };
+        paths::find(&names.runs, pattern, select, || !canceled.is_set()).map_err(|Stopped| Canceled)?;
+        added.map(|()| names.left_out)
     }
 
     /// Adds the selected nodes, by reading all names. Returns warnings about data that could not be read.
     fn add_scanned(&self, pattern: &Pattern, found: &mut Found<'_>) -> Result<Vec<String>, Refusal> {
         let (mut text, prefix) = (Vec::new(), pattern.prefix());
-        self.each_untagged(&prefix, &mut |name| {
+        let mut take = |name: &str| {
             let mut added = Ok(());
             pattern.nodes_of(name, |end, is_leaf| {
                 if added.is_ok() {
@@ -96,53 +118,10 @@ impl LabelQueries<'_> {
                 }
             });
             added
-        })
-    }
-
-    /// Calls `take` with the name of each untagged metric that begins with `prefix`, perhaps repeatedly: first from the
-    /// heads, then from the tables.
-    fn each_untagged(
-        &self,
-        prefix: &str,
-        take: &mut dyn FnMut(&str) -> Result<(), Refusal>,
-    ) -> Result<Vec<String>, Refusal> {
-        let mut taken: Vec<String> = Vec::new();
-        for turns in self.turns() {
-            let (mut walk, mut is_last) = (UntaggedWalk::since(0), false);
-            while !is_last {
-                is_last = turns.turn(|head| {
-                    walk.names(head, |name| {
-                        if name.starts_with(prefix) {
-                            taken.push(name.into());
-                        }
-                    })
-                })?;
-                taken.drain(..).try_for_each(|name| take(&name))?;
-            }
-        }
+        };
         let Self { context, tenant, canceled, .. } = self;
-        let mut select = tables_select(or_all(&[])[0].as_slice(), TimeRange::ALL, false, canceled);
-        if !prefix.is_empty() {
-            let prefix = prefix.to_owned();
-            let is_wanted = move |name: &str| name.starts_with(&prefix);
-            select.matchers.push(tables::Matcher::new(METRIC_NAME, is_wanted));
-        }
-        let (left_out, mut outcome) = (LeftOut::default(), Ok(()));
-        let listed = list(context, tenant, &left_out, &**canceled, |table, cache| {
-            tables::scan::labels::series(table, cache, &select, &mut |labels| {
-                let mut all = labels.iter();
-                if let (Some((METRIC_NAME, name)), None) = (all.next(), all.next()) {
-                    outcome = take(name);
-                }
-                outcome.is_ok() && !canceled.is_set()
-            })
-        });
-        listed.map_err(refused)?;
-        outcome?;
-        match canceled.is_set() {
-            true => Err(crate::query_source::Canceled.into()),
-            false => Ok(left_out.texts()),
-        }
+        in_heads(context, tenant, &prefix, &**canceled, &mut take)?;
+        in_tables(context, tenant, &prefix, canceled, &mut take)
     }
 }
 

@@ -1,0 +1,132 @@
+//! Tags, series by tags, and the list of functions.
+
+use super::lines;
+use crate::harness::{Request, Server, now_ms};
+use expect_test::{Expect, expect};
+
+fn server_with(names: &[&str]) -> Server {
+    let server = Server::new();
+    let now_s = now_ms() / 1000;
+    let text: String = names.iter().map(|name| format!("{name} 1 {now_s}\n")).collect();
+    server.send(&lines(&text)).expect(204, &[]);
+    server
+}
+
+fn check(server: &Server, path: &str, params: &[(&str, &str)], expected: &Expect) {
+    let reply = server.send(&Request::ask(path, params));
+    expected.assert_eq(&reply.expect(200, &[]).text());
+    let form = server.send(&Request::form(path, params));
+    if form.status != 405 {
+        assert_eq!(form.text(), reply.text(), "{path} as a form");
+    }
+}
+
+#[test]
+fn tags_are_listed_and_completed() {
+    let server = server_with(&[
+        "disk.used;dc=a;host=web-1",
+        "disk.used;dc=a;host=web-2",
+        "disk.free;dc=b;host=db.1;rack=7",
+        "cpu;dc=b",
+        "untagged.path",
+    ]);
+    let check =
+        |path: &str, params: &[(&str, &str)], expected: &Expect| check(&server, path, params, expected);
+    check("/tags", &[], &expect![[r#"[{"tag":"dc"},{"tag":"host"},{"tag":"name"},{"tag":"rack"}]"#]]);
+    check("/tags", &[("filter", "(r|h)"), ("limit", "1")], &expect![[r#"[{"tag":"host"}]"#]]);
+    check(
+        "/tags/dc",
+        &[],
+        &expect![[r#"{"tag":"dc","values":[{"value":"a","count":2},{"value":"b","count":2}]}"#]],
+    );
+    check(
+        "/tags/host",
+        &[("filter", "web")],
+        &expect![[r#"{"tag":"host","values":[{"value":"web-1","count":1},{"value":"web-2","count":1}]}"#]],
+    );
+    check(
+        "/tags/name",
+        &[("limit", "2")],
+        &expect![[r#"{"tag":"name","values":[{"value":"cpu","count":1},{"value":"disk.free","count":1}]}"#]],
+    );
+    check("/tags/none", &[], &expect!["null"]);
+    let find = |exprs: &[&str], expected: &Expect| {
+        let params: Vec<_> = exprs.iter().map(|expr| ("expr", *expr)).collect();
+        check("/tags/findSeries", &params, expected);
+    };
+    find(&["dc=a"], &expect![[r#"["disk.used;dc=a;host=web-1","disk.used;dc=a;host=web-2"]"#]]);
+    find(
+        &["name=~disk", "host!=web-1"],
+        &expect![[r#"["disk.free;dc=b;host=db.1;rack=7","disk.used;dc=a;host=web-2"]"#]],
+    );
+    find(
+        &["name=~.", "rack="],
+        &expect![[r#"["cpu;dc=b","disk.used;dc=a;host=web-1","disk.used;dc=a;host=web-2"]"#]],
+    );
+    find(&["name!=", "host!=~web-[0-9]"], &expect![[r#"["cpu;dc=b","disk.free;dc=b;host=db.1;rack=7"]"#]]);
+    find(&["name=untagged.path"], &expect!["[]"]);
+    let tags = "/tags/autoComplete/tags";
+    check(tags, &[], &expect![[r#"["dc","host","name","rack"]"#]]);
+    check(tags, &[("expr", "dc=b"), ("expr", "name=cpu")], &expect!["[]"]);
+    check(tags, &[("expr[]", "dc=b")], &expect![[r#"["host","name","rack"]"#]]);
+    check(tags, &[("expr", "dc=b"), ("tagPrefix", "h"), ("limit", "5")], &expect![[r#"["host"]"#]]);
+    let values = "/tags/autoComplete/values";
+    check(values, &[("tag", "host")], &expect![[r#"["db.1","web-1","web-2"]"#]]);
+    check(values, &[("tag", "host"), ("expr", "dc=a"), ("limit", "1")], &expect![[r#"["web-1"]"#]]);
+    check(values, &[("tag", "host"), ("valuePrefix", "db.")], &expect![[r#"["db.1"]"#]]);
+    check(values, &[("tag", "host"), ("valuePrefix", "d.")], &expect!["[]"]);
+    check(values, &[("tag", "name")], &expect![[r#"["cpu","disk.free","disk.used"]"#]]);
+    check(
+        values,
+        &[("tag", "name"), ("valuePrefix", "disk"), ("expr", "dc=b")],
+        &expect![[r#"["disk.free"]"#]],
+    );
+}
+
+#[test]
+fn tag_requests_that_make_no_sense_are_refused() {
+    let server = Server::new();
+    let check = |path: &str, params: &[(&str, &str)], mentions: &[&str]| {
+        server.send(&Request::ask(path, params)).expect(400, mentions);
+    };
+    check("/tags/findSeries", &[], &["no tag expressions specified"]);
+    check("/tags/findSeries", &[("expr", "dc")], &["dc"]);
+    check("/tags/findSeries", &[("expr", "dc=~(")], &["dc=~("]);
+    check("/tags/findSeries", &[("expr", "dc!=a")], &["require"]);
+    check("/tags/autoComplete/values", &[], &["no tag specified"]);
+    check("/tags", &[("limit", "many")], &["limit"]);
+    check("/tags", &[("filter", "(")], &["filter"]);
+    let post = |path: &str, params: &[(&str, &str)]| server.send(&Request::form(path, params));
+    let name = post("/tags/tagSeries", &[("path", "disk;z=1;a=2")]);
+    assert_eq!(name.expect(200, &[]).text(), r#""disk;a=2;z=1""#);
+    let names = post("/tags/tagMultiSeries", &[("path", "b;z=1;a=2"), ("path", "a")]);
+    assert_eq!(names.expect(200, &[]).text(), r#"["b;a=2;z=1","a"]"#);
+    post("/tags/tagSeries", &[]).expect(400, &["no path"]);
+    post("/tags/tagMultiSeries", &[("path", "a;b")]).expect(400, &["a;b"]);
+    post("/tags/delSeries", &[("path", "a;b=c")]).expect(400, &["delete_series"]);
+    server.send(&Request::get("/tags/delSeries?path=a")).expect(405, &[]);
+}
+
+#[test]
+fn functions_are_described() {
+    let server = Server::new();
+    check(
+        &server,
+        "/functions/scale",
+        &[],
+        &expect![[
+            r#"{"name":"scale","function":"scale(seriesList, factor)","description":"Multiplies each value by a factor.","module":"graphite.render.functions","group":"Transform","params":[{"name":"seriesList","type":"seriesList","required":true},{"name":"factor","type":"float","required":true}]}"#
+        ]],
+    );
+    // an infinite default is written as in graphite-web, which not every parser accepts
+    let all = server.send(&Request::get("/graphite/functions/")).text().replace("1e9999", "1e99");
+    let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+    let all = all.as_object().unwrap();
+    assert!(all.len() > 100, "{}", all.len());
+    assert_eq!(all["avg"]["name"], "avg");
+    let grouped = server.send(&Request::get("/functions?grouped=1&group=Combine")).json();
+    assert!(grouped["Combine"]["sumSeries"]["params"][0]["multiple"].as_bool().unwrap());
+    assert_eq!(grouped.as_object().unwrap().len(), 1);
+    assert_eq!(server.send(&Request::get("/functions?type=pie")).text(), "{}");
+    server.send(&Request::get("/functions/noSuch")).expect(404, &["noSuch"]);
+}

@@ -1,0 +1,346 @@
+//! `/tags`: tags of series, and the series that have them. A tag is a label; the tag `name` is the metric name. Series
+//! without other labels than the metric name are not tagged, so they are not listed.
+
+use super::answer::{limit, respond};
+use super::find::describe;
+use crate::http::App;
+use crate::http::error::{ApiError, TextError};
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::principal::ReadTenant;
+use crate::http::prometheus::label_queries::label_queries_of;
+use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of};
+use crate::http::queries::query_threads::Turn;
+use crate::listen::Peer;
+use crate::query_source::label_queries::{LabelQueries, LabelRequest, Limited, is_tagged};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use model::labels::METRIC_NAME;
+use model::{LabelsRef, TenantId, TimeRange};
+use query::graphite::tag::{NAME_TAG, label_of, parse, parse_all, tag_of};
+use query::{Allowance, Matcher};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Number of suggestions if the request names no limit, as in graphite-web.
+const SUGGESTIONS: usize = 100;
+
+/// A request, whose expressions are not parsed yet.
+#[derive(Debug)]
+struct Request {
+    tenant: TenantId,
+    path: &'static str,
+    expressions: Vec<String>,
+    peer: Peer,
+}
+
+impl Request {
+    async fn of(
+        app: &App,
+        path: &'static str,
+        peer: Peer,
+        tenant: Result<ReadTenant, ApiError>,
+        params: &Params,
+    ) -> Result<Self, ApiError> {
+        let ReadTenant(tenant) = tenant?;
+        let mut expressions: Vec<_> = params.all("expr").map(str::to_owned).collect();
+        if expressions.is_empty() {
+            expressions = params.all("expr[]").map(str::to_owned).collect();
+        }
+        wait_for_series_of(app, &tenant).await?;
+        Ok(Self { tenant, path, expressions, peer })
+    }
+
+    /// Runs `work` on a query thread, with the parsed expressions.
+    async fn answer(
+        self,
+        app: &App,
+        work: impl Fn(&LabelQueries<'_>, Vec<Matcher>, &mut Json, &Turn, &mut Allowance) -> Result<(), ApiError>
+        + Send
+        + 'static,
+    ) -> Result<Response, TextError> {
+        let Self { tenant, path, expressions, peer } = self;
+        let description = describe(&tenant, path, expressions.join(", ").into(), peer);
+        let answer = on_query_thread(app, description, move |app, turn| {
+            let mut parsed = allowance(turn);
+            let matchers = match expressions.is_empty() {
+                true => Vec::new(),
+                false => parse_all(expressions.iter().map(String::as_str), &mut parsed)
+                    .map_err(ApiError::bad_data)?,
+            };
+            let queries = label_queries_of(app, &tenant, turn, &parsed);
+            let mut json = Json::within(&turn.limits.answers);
+            work(&queries, matchers, &mut json, turn, &mut parsed)?;
+            check_canceled(turn)?;
+            Ok(json.finish()?)
+        });
+        Ok(respond(answer.await?, "application/json"))
+    }
+}
+
+/// Lists tags.
+pub(super) async fn list(
+    State(app): State<App>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
+    let params = params?;
+    let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
+    let request = Request::of(&app, "/tags", peer, tenant, &params).await?;
+    let answer = request.answer(&app, move |queries, matchers, json, _, allowance| {
+        let tags = tags(queries, matchers, json)?;
+        let is_wanted = filter_of(filter.as_deref(), allowance)?;
+        json.raw("[");
+        for (i, tag) in tags.iter().filter(|tag| is_wanted(tag)).take(most).enumerate() {
+            json.comma(i);
+            json.raw(r#"{"tag":"#);
+            json.string(tag);
+            json.raw("}");
+        }
+        json.raw("]");
+        Ok(())
+    });
+    answer.await
+}
+
+/// Describes a tag: its values, each with the number of its series.
+pub(super) async fn details(
+    State(app): State<App>,
+    Path(tag): Path<String>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
+    let params = params?;
+    let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
+    let request = Request::of(&app, "/tags/<tag>", peer, tenant, &params).await?;
+    let answer = request.answer(&app, move |queries, _, json, _, allowance| {
+        let has_tag = parse(&format!("{tag}!="), allowance).map_err(ApiError::bad_data)?;
+        let is_wanted = filter_of(filter.as_deref(), allowance)?;
+        let range = TimeRange::ALL;
+        let found =
+            queries.series(&LabelRequest { selectors: &[vec![has_tag]], range, limit: usize::MAX })?;
+        json.warn(&found.left_out);
+        let mut counts = BTreeMap::new();
+        for labels in found.all.iter().map(LabelsRef::from_canonical).filter(|labels| is_tagged(*labels)) {
+            *counts.entry(labels.get(label_of(&tag)).unwrap_or_default()).or_insert(0) += 1;
+        }
+        if counts.is_empty() {
+            json.raw("null");
+            return Ok(());
+        }
+        json.raw(r#"{"tag":"#);
+        json.string(&tag);
+        json.raw(r#","values":["#);
+        for (i, (value, count)) in counts.iter().filter(|(value, _)| is_wanted(value)).take(most).enumerate()
+        {
+            json.comma(i);
+            json.raw(r#"{"value":"#);
+            json.string(value);
+            json.raw(r#","count":"#);
+            json.integer(*count);
+            json.raw("}");
+        }
+        json.raw("]}");
+        Ok(())
+    });
+    answer.await
+}
+
+/// Lists the full names of the series that pass all expressions.
+pub(super) async fn find_series(
+    State(app): State<App>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
+    let request = Request::of(&app, "/tags/findSeries", peer, tenant, &params?).await?;
+    if request.expressions.is_empty() {
+        return Err(ApiError::bad_data("no tag expressions specified").into());
+    }
+    let answer = request.answer(&app, |queries, matchers, json, turn, _| {
+        let found = queries.tagged_series(matchers)?;
+        texts(json, turn, &found, &mut found.all.iter())
+    });
+    answer.await
+}
+
+/// Suggests tags of the series that pass all expressions, without the tags in these.
+pub(super) async fn complete_tags(
+    State(app): State<App>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
+    let params = params?;
+    let (prefix, most) = (params.get("tagPrefix").unwrap_or("").to_owned(), suggestions(&params)?);
+    let request = Request::of(&app, "/tags/autoComplete/tags", peer, tenant, &params).await?;
+    let answer = request.answer(&app, move |queries, matchers, json, _, _| {
+        let searched: BTreeSet<_> = matchers.iter().map(|matcher| tag_of(&matcher.name).to_owned()).collect();
+        let tags = tags(queries, matchers, json)?;
+        let is_wanted = |tag: &&String| tag.starts_with(&prefix) && !searched.contains(*tag);
+        let wanted: Vec<_> = tags.iter().filter(is_wanted).take(most).collect();
+        json.strings(&wanted);
+        Ok(())
+    });
+    answer.await
+}
+
+/// Suggests values of a tag, among the series that pass all expressions.
+pub(super) async fn complete_values(
+    State(app): State<App>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
+    let params = params?;
+    let tag = params.get("tag").ok_or_else(|| ApiError::bad_data("no tag specified"))?.to_owned();
+    let (prefix, most) = (params.get("valuePrefix").unwrap_or("").to_owned(), suggestions(&params)?);
+    let request = Request::of(&app, "/tags/autoComplete/values", peer, tenant, &params).await?;
+    let answer = request.answer(&app, move |queries, mut matchers, json, turn, allowance| {
+        let wanted = match prefix.is_empty() {
+            true => format!("{tag}!="),
+            false => format!("{tag}=~^{}", escaped(&prefix)),
+        };
+        matchers.push(parse(&wanted, allowance).map_err(ApiError::bad_data)?);
+        let found = match tag.as_str() {
+            // untagged series have this tag, too, but are not tagged
+            NAME_TAG => queries.tagged_metrics(matchers)?,
+            tag => {
+                let request = LabelRequest { selectors: &[matchers], range: TimeRange::ALL, limit: most };
+                queries.label_values(label_of(tag), &request)?
+            }
+        };
+        texts(json, turn, &found, &mut found.all.iter().take(most))
+    });
+    answer.await
+}
+
+/// Answers with the name under which a tagged series is stored. Series need not be registered.
+pub(super) async fn tag_series(params: Result<Params, ApiError>) -> Result<Response, TextError> {
+    let params = params?;
+    let path = params.get("path").ok_or_else(|| ApiError::bad_data("no path specified"))?;
+    let mut json = Json::new();
+    json.string(&canonical(path)?);
+    Ok(respond(json, "application/json"))
+}
+
+pub(super) async fn tag_multi_series(params: Result<Params, ApiError>) -> Result<Response, TextError> {
+    let params = params?;
+    let mut names = params.all("path").map(canonical).collect::<Result<Vec<_>, _>>()?;
+    if names.is_empty() {
+        names = params.all("path[]").map(canonical).collect::<Result<Vec<_>, _>>()?;
+    }
+    if names.is_empty() {
+        return Err(ApiError::bad_data("no paths specified").into());
+    }
+    let mut json = Json::new();
+    json.strings(&names);
+    Ok(respond(json, "application/json"))
+}
+
+pub(super) async fn delete_series() -> TextError {
+    let message = "series cannot be removed from the tags alone: \
+                   delete their samples with /api/v1/admin/tsdb/delete_series";
+    ApiError::bad_data(message).into()
+}
+
+/// The tags of the tagged series that pass all matchers, sorted.
+fn tags(
+    queries: &LabelQueries<'_>,
+    matchers: Vec<Matcher>,
+    json: &mut Json,
+) -> Result<BTreeSet<String>, ApiError> {
+    let selectors: &[_] = if matchers.is_empty() { &[] } else { &[matchers] };
+    let found = queries.label_names(&LabelRequest { selectors, range: TimeRange::ALL, limit: usize::MAX })?;
+    json.warn(&found.left_out);
+    let name = |text| tag_of(std::str::from_utf8(text).expect("BUG: a label name is not UTF-8")).to_owned();
+    let all: BTreeSet<_> = found.all.iter().map(name).collect();
+    // a metric name alone is no tag
+    Ok(if all.len() == 1 && all.contains(NAME_TAG) { BTreeSet::new() } else { all })
+}
+
+fn texts(
+    json: &mut Json,
+    turn: &Turn,
+    found: &Limited,
+    texts: &mut dyn Iterator<Item = &[u8]>,
+) -> Result<(), ApiError> {
+    json.warn(&found.left_out);
+    json.raw("[");
+    for (i, text) in texts.enumerate() {
+        if i % 1_000 == 0 {
+            check_canceled(turn)?;
+        }
+        json.comma(i);
+        json.string(std::str::from_utf8(text).expect("BUG: a label is not UTF-8"));
+    }
+    json.raw("]");
+    Ok(())
+}
+
+fn suggestions(params: &Params) -> Result<usize, ApiError> {
+    Ok(if params.get("limit").is_some() { limit(params)? } else { SUGGESTIONS })
+}
+
+/// A test for texts that begin with a match of the regular expression.
+fn filter_of(
+    filter: Option<&str>,
+    allowance: &mut Allowance,
+) -> Result<impl Fn(&str) -> bool + use<>, ApiError> {
+    let matcher = filter.map(|filter| parse(&format!("filter=~{filter}"), allowance));
+    let matcher =
+        matcher.transpose().map_err(|error| ApiError::bad_data(format!("Invalid filter: {error}")))?;
+    Ok(move |text: &str| matcher.as_ref().is_none_or(|matcher| matcher.matches(text)))
+}
+
+fn escaped(text: &str) -> String {
+    let mut pattern = String::with_capacity(2 * text.len());
+    for c in text.chars() {
+        if c.is_ascii_punctuation() {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
+/// The name of a series with its tags in order. A repeated tag is an error.
+fn canonical(path: &str) -> Result<String, ApiError> {
+    let invalid = |why: &str| ApiError::bad_data(format!("Invalid path {path:?}: {why}"));
+    let mut parts = path.split(';');
+    let name = parts.next().filter(|name| !name.is_empty()).ok_or_else(|| invalid("it has no name"))?;
+    let mut tags = BTreeMap::new();
+    for part in parts {
+        let (tag, value) = part.split_once('=').ok_or_else(|| invalid("a tag has no value"))?;
+        if tag.is_empty() || value.is_empty() {
+            return Err(invalid("a tag or its value is empty"));
+        }
+        if tag == NAME_TAG || tag == METRIC_NAME || tags.insert(tag, value).is_some() {
+            return Err(invalid("a tag is given twice"));
+        }
+    }
+    let tags = tags.iter().flat_map(|(tag, value)| [";", tag, "=", value]);
+    Ok(std::iter::once(name).chain(tags).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_brought_into_order() {
+        let check = |path: &str, expected: Option<&str>| {
+            assert_eq!(canonical(path).ok().as_deref(), expected, "{path}");
+        };
+        check("a.b", Some("a.b"));
+        check("a;z=1;b=x=y", Some("a;b=x=y;z=1"));
+        check("", None);
+        check(";a=b", None);
+        check("a;b", None);
+        check("a;b=", None);
+        check("a;=b", None);
+        check("a;b=1;b=2", None);
+        check("a;name=b", None);
+    }
+}

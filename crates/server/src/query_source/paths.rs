@@ -1,0 +1,189 @@
+//! Indexes of the names of untagged metrics, one for each tenant whose metrics are searched.
+//!
+//! ```text
+//!   first search ─▶ wanted ──keeper──▶ building ─▶ ready ◀─ each search adds the names that are new in the heads
+//!                     ▲                               │
+//!                     └── names may be missing, or the index is old
+//! ```
+//!
+//! Until an index is ready, and if there is no memory for it, searches read all names instead ([`names`]). An index has
+//! every name that a search must find, and perhaps names whose samples were deleted since it was built.
+//!
+//! - [`keeper`]: the thread that builds indexes, merges their runs, and drops those that are not used
+//! - [`ready`]: an index, and what it knows
+
+mod keeper;
+pub(super) mod names;
+mod ready;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use keeper::Keeper;
+
+use crate::query_source::{Canceled, Context};
+use ::paths::Runs;
+use model::TenantId;
+use parking_lot::{Mutex, MutexGuard};
+use query::Interrupt;
+use ready::{Fresh, Ready};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+use stdx::budget::{Account, Reservation};
+use stdx::telemetry::{Counter, Registry};
+
+/// Memory of a tenant's entry, without the names.
+const TENANT_BYTES: usize = 1024;
+
+/// A search that waits for another search to update the index checks at this interval whether it was canceled.
+const LOCK_WAIT: Duration = Duration::from_millis(5);
+
+#[derive(Debug)]
+pub(crate) struct PathIndexes {
+    account: Account,
+    tenants: Mutex<HashMap<TenantId, Arc<TenantPaths>>>,
+    keeper: OnceLock<Thread>,
+    /// Searches that read all names, because there was no index.
+    scans: Counter,
+    builds: Counter,
+}
+
+#[derive(Debug)]
+struct TenantPaths {
+    state: Mutex<State>,
+    /// When metrics were last searched, in seconds of the steady clock.
+    used_s: AtomicU32,
+    _memory: Reservation,
+}
+
+#[derive(Debug)]
+enum State {
+    /// An index should be built, but not before this time.
+    Wanted {
+        from_s: u32,
+    },
+    Building,
+    Ready(Box<Ready>),
+}
+
+/// The names of a tenant, and warnings about data that could not be read.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) runs: Runs,
+    pub(crate) left_out: Vec<String>,
+}
+
+impl PathIndexes {
+    pub(crate) fn new(account: Account, registry: &Registry) -> Self {
+        Self {
+            account,
+            tenants: Mutex::default(),
+            keeper: OnceLock::new(),
+            scans: registry.counter(
+                "floodmark_paths_scans_total",
+                "Searches for metrics that read all names, because the index of names was not ready or had no memory.",
+            ),
+            builds: registry.counter("floodmark_paths_builds_total", "Indexes of names that were built."),
+        }
+    }
+
+    /// Number of names in all indexes. Names in several runs count several times.
+    pub(crate) fn len(&self) -> usize {
+        let of = |paths: Arc<TenantPaths>| match &*paths.state.lock() {
+            State::Ready(ready) => ready.runs().len(),
+            _ => 0,
+        };
+        self.all().into_iter().map(|(_, paths)| of(paths)).sum()
+    }
+
+    fn all(&self) -> Vec<(TenantId, Arc<TenantPaths>)> {
+        self.tenants.lock().iter().map(|(tenant, paths)| (tenant.clone(), Arc::clone(paths))).collect()
+    }
+
+    /// Drops the index of a tenant, because samples were deleted.
+    pub(crate) fn forget(&self, tenant: &TenantId) {
+        self.tenants.lock().remove(tenant);
+    }
+
+    /// The names of all metrics that were acknowledged before the call. `None` if there is no index; it is then built if
+    /// there is memory for it.
+    pub(crate) fn snapshot(
+        &self,
+        context: &Context,
+        tenant: &TenantId,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<Snapshot>, Canceled> {
+        let Some(paths) = self.of(tenant) else {
+            self.scans.inc();
+            return Ok(None);
+        };
+        let now_s = context.steady_s();
+        paths.used_s.store(now_s, Ordering::Relaxed);
+        let mut state = lock(&paths.state, interrupt)?;
+        let ready = match &mut *state {
+            State::Ready(ready) => ready,
+            State::Wanted { .. } | State::Building => {
+                if matches!(*state, State::Wanted { from_s } if from_s <= now_s) {
+                    self.wake();
+                }
+                self.scans.inc();
+                return Ok(None);
+            }
+        };
+        match ready.refresh(context, tenant, interrupt, &self.account)? {
+            Fresh::Yes => {
+                if ready.has_merges() {
+                    self.wake();
+                }
+                Ok(Some(ready.snapshot()))
+            }
+            Fresh::Missing => {
+                *state = State::Wanted { from_s: ready.built_s() + REBUILD_PAUSE_S };
+                self.scans.inc();
+                Ok(None)
+            }
+            Fresh::Full => {
+                *state = State::Wanted { from_s: now_s + FULL_PAUSE_S };
+                self.scans.inc();
+                Ok(None)
+            }
+        }
+    }
+
+    fn of(&self, tenant: &TenantId) -> Option<Arc<TenantPaths>> {
+        let mut tenants = self.tenants.lock();
+        if let Some(known) = tenants.get(tenant) {
+            return Some(Arc::clone(known));
+        }
+        let memory = self.account.reserve((TENANT_BYTES + 2 * tenant.as_str().len()) as u64).ok()?;
+        let state = Mutex::new(State::Wanted { from_s: 0 });
+        let paths = Arc::new(TenantPaths { state, used_s: AtomicU32::new(0), _memory: memory });
+        tenants.insert(tenant.clone(), Arc::clone(&paths));
+        Some(paths)
+    }
+
+    fn wake(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.unpark();
+        }
+    }
+}
+
+/// An index in which names may be missing is built again, but only after this time, because building takes seconds.
+const REBUILD_PAUSE_S: u32 = 60;
+
+/// If there is no memory for an index, it is tried again after this time.
+const FULL_PAUSE_S: u32 = 300;
+
+fn lock<'m>(state: &'m Mutex<State>, interrupt: &dyn Interrupt) -> Result<MutexGuard<'m, State>, Canceled> {
+    loop {
+        if let Some(locked) = state.try_lock_for(LOCK_WAIT) {
+            return Ok(locked);
+        }
+        if interrupt.is_set() {
+            return Err(Canceled);
+        }
+    }
+}

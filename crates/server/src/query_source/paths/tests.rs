@@ -1,0 +1,111 @@
+use super::*;
+use crate::query_source::label_queries::{LabelQueries, NodeOrder};
+use crate::refusal::Refusal;
+use crate::seal::tests::node_with;
+use ::paths::Pattern;
+use model::{Labels, SeriesKey};
+use query::Usage;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use stdx::rng::Rng;
+
+/// Creates series as a write does, each with a sample.
+fn create(node: &crate::Node, tenant: &TenantId, names: impl Iterator<Item = String>) {
+    let reads = node.reads();
+    for name in names {
+        let labels = Labels::from_pairs(&[("__name__", &*name)]);
+        let key = SeriesKey::of(labels.as_bytes(), reads.seed);
+        let partition = &reads.partitions[key.partition(reads.partitions.len())];
+        let mut head = partition.head.write();
+        let head = head.tenant_mut(tenant);
+        let series = head.create(key, labels.as_ref());
+        head.append(&[series], &[1_000], [1.0].as_slice(), reads.steady_s());
+    }
+}
+
+fn found(node: &crate::Node, tenant: &TenantId, pattern: &str) -> BTreeSet<String> {
+    let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
+    let usage = Usage::default();
+    let queries =
+        LabelQueries { context: node.reads(), tenant, canceled, memory_bytes: 64 << 20, usage: &usage };
+    let mut patterns = std::iter::once(Ok::<_, Refusal>(Pattern::parse(pattern).unwrap()));
+    let nodes = queries.nodes(&mut patterns, NodeOrder::ByPath).unwrap();
+    nodes.iter().map(|node| format!("{}{}", node.path, if node.is_leaf { "" } else { "." })).collect()
+}
+
+/// An index answers as a scan of all names does, while names come and go.
+#[test]
+fn indexes_find_what_scans_find() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = runtime.block_on(node_with(dir.path(), |_| ()));
+    let (stopping, mut rng) = (Arc::new(AtomicBool::new(false)), Rng::announced());
+    // not on a thread, so that the test decides when it works
+    let keeper = Keeper::new(Arc::clone(node.reads()), stopping);
+    let (tenant, other) = (TenantId::parse("a").unwrap(), TenantId::parse("b").unwrap());
+    let paths = &node.reads().paths;
+    let mut all: BTreeSet<String> = BTreeSet::new();
+    for round in 0..40 {
+        let new: Vec<_> = (0..rng.below(if round % 20 == 3 { 4_000 } else { 20 }))
+            .map(|_| format!("x.{}.{}", rng.below(7), rng.below(100_000)))
+            .collect();
+        create(&node, &tenant, new.iter().cloned());
+        all.extend(new);
+        create(&node, &other, std::iter::once(format!("x.other-{round}")));
+        let scans = paths.scans.get();
+        assert_eq!(found(&node, &tenant, "x.*.*"), all);
+        if round > 0 {
+            assert_eq!(paths.scans.get(), scans, "the index is used");
+        }
+        let branch = format!("x.{}.*", rng.below(7));
+        let below = |name: &&String| name.starts_with(branch.trim_end_matches('*'));
+        assert_eq!(found(&node, &tenant, &branch), all.iter().filter(below).cloned().collect());
+        assert!(found(&node, &tenant, "x.other*").is_empty());
+        if round == 0 || rng.chance(0.2) {
+            keeper.visit_all();
+        }
+        if round == 30 {
+            paths.forget(&tenant);
+            assert_eq!(found(&node, &tenant, "x.*.*"), all);
+            keeper.visit_all();
+        }
+    }
+    assert!(paths.builds.get() >= 2);
+    assert!(paths.len() >= all.len());
+    node.stop();
+}
+
+#[test]
+fn without_memory_for_an_index_all_names_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = runtime.block_on(node_with(dir.path(), |_| ()));
+    let keeper = Keeper::new(Arc::clone(node.reads()), Arc::new(AtomicBool::new(false)));
+    let (tenant, paths) = (TenantId::anonymous(), &node.reads().paths);
+    let names: BTreeSet<String> = (0..1000).map(|i| format!("a.{i}")).collect();
+    create(&node, &tenant, names.iter().cloned());
+    let account = &paths.account;
+    let taken = account.reserve(account.limit_bytes() - account.used_bytes()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(found(&node, &tenant, "a.*"), names);
+        keeper.visit_all();
+    }
+    drop(taken);
+    paths.forget(&tenant); // otherwise it would be tried again after some minutes
+    assert_eq!(found(&node, &tenant, "a.*"), names);
+    keeper.visit_all();
+    let scans = paths.scans.get();
+    assert_eq!(
+        (found(&node, &tenant, "a.*"), paths.scans.get()),
+        (names.clone(), scans),
+        "there is room now"
+    );
+    // no room for new names: the index is given up, and nothing is missed
+    let taken = account.reserve(account.limit_bytes() - account.used_bytes()).unwrap();
+    create(&node, &tenant, std::iter::once("a.new".to_owned()));
+    let more: BTreeSet<String> = names.iter().cloned().chain(["a.new".to_owned()]).collect();
+    assert_eq!(found(&node, &tenant, "a.*"), more);
+    assert_eq!(paths.scans.get(), scans + 1);
+    drop(taken);
+    node.stop();
+}
