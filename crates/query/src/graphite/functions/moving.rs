@@ -133,10 +133,11 @@ fn with_earlier(
 ) -> Result<(), QueryError> {
     let (window, shown) = (call.window("windowSize")?, call.shown("windowSize"));
     let quoted = if matches!(window, Window::Seconds(_)) { format!("\"{shown}\"") } else { shown.clone() };
+    let is_past = call.context().from_s <= call.context().now_s;
     let earlier_s = match window {
         Window::Points(points) if points < 0 => return Err(call.refuse("the window must not be negative")),
-        // no series is there or not there because of its values
-        Window::Seconds(seconds) if call.is_stored("seriesList") => seconds,
+        // whether a stored series is there does not depend on its values, unless the range is in the future
+        Window::Seconds(seconds) if call.is_stored("seriesList") && is_past => seconds,
         Window::Seconds(seconds) => match longest_step_s(call)? {
             0 => return Ok(()),
             _ => seconds,

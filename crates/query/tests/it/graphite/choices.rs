@@ -88,6 +88,10 @@ pub(super) const CHOICES: &[Choice] = &[
         "A season that is shorter than a step is refused. graphite-web fails.",
     ),
     choice(
+        &["aggregateLine", "constantLine", "threshold"],
+        "In a range of one second, the step is a second. In graphite-web, it is zero, and the answer fails.",
+    ),
+    choice(
         &["asPercent", "pct"],
         "If series have different steps, each result has the step of its values. In graphite-web, it has the step of the series, and its values are at wrong times.",
     ),

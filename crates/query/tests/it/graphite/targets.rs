@@ -77,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
     shifts("movingSum", "list window ? fraction"),
     shifts("movingWindow", "list window ? agg fraction"),
     rule("nPercentile", "list percent"),
-    rule("stdev", "floats count ? fraction"),
+    rule("stdev", "integers count ? fraction"),
     // Filter Series
     rule("averageAbove", "list factor"),
     rule("averageBelow", "list factor"),
@@ -193,9 +193,9 @@ pub(super) const RULES: &[Rule] = &[
 /// graphite-web, their state is also the state of the second evaluation.
 const STATEFUL: [&str; 3] = ["stacked", "setXFilesFactor", "xFilesFactor"];
 
-/// Functions that are only used on the outside: their names or numbers make what is around them differ by choice, or
-/// they are random.
-const OUTERMOST: [&str; 9] = [
+/// Functions that are only used on the outside: what is around them would differ by choice, because they are random, or
+/// because they magnify rounding.
+const OUTERMOST: [&str; 10] = [
     "randomWalk",
     "randomWalkFunction",
     "map",
@@ -205,6 +205,7 @@ const OUTERMOST: [&str; 9] = [
     "useSeriesAbove",
     "aliasQuery",
     "applyByNode",
+    "stdev",
 ];
 
 const LISTS: &[&str] = &[
@@ -305,6 +306,14 @@ impl Targets<'_> {
         let choices: &[&str] = match word {
             // lists without gaps, because graphite-web cannot compare None
             "full" => &["full.*.load", "full.{a,b}.*", "full.*.*", "full.*.{load,count}"],
+            // lists whose sums and squares are exact, because the differences of these are magnified
+            "integers" => &[
+                "app.*.cpu.system",
+                "full.*.count",
+                "net.*.bytes",
+                "mix.half.x",
+                "keepLastValue(net.a.bytes)",
+            ],
             // series of equal length
             "minutes" => {
                 &["gap.*", "app.*.cpu.*", "scale(gap.most,2)", "sortByName(net.*.bytes)", "nothing.such"]
