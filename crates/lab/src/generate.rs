@@ -1,10 +1,14 @@
 //! Generated samples as pure functions, and request bodies that carry them.
 //!
-//! - [`plan`], [`fleet`], [`values`]: series, times and values by number
+//! - [`plan`], [`fleet`], [`naming`], [`values`]: series, times and values by number
 //! - [`template`], [`snappy`]: request bodies that are built once and then updated in place
+//! - `lines`: bodies in Graphite's protocols; [`protocol`]: names of all protocols
 
 pub mod fleet;
+mod lines;
+pub mod naming;
 pub mod plan;
+pub mod protocol;
 pub mod snappy;
 pub mod template;
 pub mod values;

@@ -29,31 +29,66 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A resolved `http://` or `https://` address.
+/// A resolved address.
 #[derive(Clone)]
 pub struct Endpoint {
     address: SocketAddr,
+    scheme: Scheme,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     authority: HeaderValue,
     base: String,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+    Tcp,
+    Udp,
+}
+
+impl Scheme {
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Http, "http"), (Self::Https, "https"), (Self::Tcp, "tcp"), (Self::Udp, "udp")];
+
+    fn of(uri: &Uri) -> Option<Self> {
+        let text = uri.scheme_str()?;
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(scheme, _)| *scheme)
+    }
+
+    fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.address, self.base)
+        write!(f, "{}://{}{}", self.scheme.name(), self.address, self.base)
     }
 }
 
 impl Endpoint {
-    /// Resolves `url`. The host must be on the loopback interface or in `access`.
+    /// Resolves an `http://` or `https://` URL. The host must be on the loopback interface or in `access`.
     pub async fn resolve(url: &str, access: &Access) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
-        let encrypted = uri.scheme_str() == Some("https");
-        ensure!(
-            encrypted || uri.scheme_str() == Some("http"),
-            "{url}: the URL must begin with http:// or https://"
-        );
+        let scheme = Scheme::of(&uri).filter(|scheme| matches!(scheme, Scheme::Http | Scheme::Https));
+        let scheme = scheme.with_context(|| format!("{url}: the URL must begin with http:// or https://"))?;
+        Self::resolve_uri(url, &uri, scheme, access).await
+    }
+
+    /// Resolves a `tcp://` or `udp://` address, like [`Self::resolve`].
+    pub(crate) async fn resolve_socket(url: &str, access: &Access) -> Result<Self> {
+        let uri: Uri = url.parse().with_context(|| format!("{url:?} is not an address"))?;
+        let scheme = Scheme::of(&uri).filter(|scheme| matches!(scheme, Scheme::Tcp | Scheme::Udp));
+        let scheme =
+            scheme.with_context(|| format!("{url}: the address must begin with tcp:// or udp://"))?;
+        ensure!(uri.port_u16().is_some(), "{url}: the address has no port");
+        ensure!(uri.path().len() < 2, "{url}: the address must end with the port");
+        Self::resolve_uri(url, &uri, scheme, access).await
+    }
+
+    async fn resolve_uri(url: &str, uri: &Uri, scheme: Scheme, access: &Access) -> Result<Self> {
+        let encrypted = scheme == Scheme::Https;
         let authority = uri.authority().with_context(|| format!("{url}: the URL has no host"))?;
         ensure!(
             !authority.as_str().contains('@'),
@@ -82,6 +117,7 @@ impl Endpoint {
         let path = uri.path_and_query().map_or("/", |p| p.as_str());
         Ok(Self {
             address,
+            scheme,
             tls,
             authority: HeaderValue::from_str(authority.as_str())?,
             base: path.to_owned(),
@@ -90,6 +126,14 @@ impl Endpoint {
 
     pub fn path(&self) -> &str {
         &self.base
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn is_datagrams(&self) -> bool {
+        self.scheme == Scheme::Udp
     }
 }
 
@@ -293,6 +337,25 @@ mod tests {
             ("", "not a URL"),
         ] {
             let said = resolve(url, &["192.0.2.2"]).await.unwrap_err();
+            assert!(said.contains(why), "{url}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn addresses_without_http() {
+        let resolve = async |url: &str| {
+            Endpoint::resolve_socket(url, &Access::default()).await.map_err(|e| format!("{e:#}"))
+        };
+        let tcp = resolve("tcp://127.0.0.1:2003").await.unwrap();
+        assert_eq!((tcp.address().port(), tcp.is_datagrams()), (2003, false));
+        assert!(resolve("udp://[::1]:2003").await.unwrap().is_datagrams());
+        for (url, why) in [
+            ("tcp://192.0.2.1:2003", "not this machine"),
+            ("http://127.0.0.1:2003", "must begin with tcp:// or udp://"),
+            ("tcp://127.0.0.1", "no port"),
+            ("tcp://127.0.0.1:2003/x", "must end with the port"),
+        ] {
+            let said = resolve(url).await.unwrap_err();
             assert!(said.contains(why), "{url}: {said}");
         }
     }

@@ -9,7 +9,7 @@
 //! - [`scenario`]: description of a run, as a user writes it
 //! - [`generate`]: the samples, and the request bodies that carry them
 //! - [`drive`]: connections, readers, faults, the target's process
-//! - [`http`]: client of one connection
+//! - [`http`]: client of one connection; [`socket`]: client of a connection without answers
 //! - [`observe`]: resource usage of target and generator
 //! - [`verify()`]: reads every acknowledged sample back
 //! - [`result`]: results of a run as data: figures, verdict, timeline
@@ -26,9 +26,11 @@ pub mod observe;
 pub mod result;
 pub mod scenario;
 pub mod show;
+mod socket;
 pub mod verify;
 
 pub use drive::stop::Stop;
+pub use generate::protocol::Protocol;
 pub use generate::template::Version;
 pub use generate::values::ValueModel;
 pub use result::RunResult;

@@ -28,11 +28,11 @@ pub use reads::ReadMix;
 pub use replay::{ReplaySpec, SampleTimes};
 pub use rules::Rules;
 pub use shape::{Grow, Shape};
-pub use target::{Auth, FaultKind, FaultSpec, TargetSpec, Texts};
+pub use target::{Auth, FaultKind, FaultSpec, ReadApi, TargetSpec, Texts};
 pub use units::{Count, Size, Span, size};
 pub use variables::Values;
 
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use crate::generate::values::ValueModel;
 use crate::result::AccountFigure;
 use serde::Deserialize;
@@ -123,6 +123,15 @@ pub struct Load {
     /// Each writer begins at a random time within this share of the interval. With 0, writers are evenly spread.
     pub start_jitter: f64,
     pub batch: u32,
+    /// Names of the series: `labels`, or the paths of timers.
+    pub naming: SeriesNaming,
+    /// First part of the paths of timers.
+    pub prefix: String,
+    /// True to send all requests of a round at its beginning instead of evenly over the interval.
+    pub burst: bool,
+    /// For Graphite over TCP: a connection that has been open for this long is closed and opened again. By default, it
+    /// stays open until the end of the load.
+    pub reconnect: Option<Span>,
     pub model: Model,
     /// Before the load begins, samples for a period of this length are written as fast as possible.
     pub history: Option<Span>,
@@ -132,6 +141,15 @@ pub struct Load {
     pub backoff_max: Span,
     pub retry_after_max: Span,
     pub give_up_after: Span,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeriesNaming {
+    #[default]
+    Labels,
+    /// A writer is a host, and its targets are timers with 15 metrics each.
+    Timers,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -160,6 +178,8 @@ pub struct VerifySpec {
     pub connections: usize,
     /// A value that differs relatively by at most this much counts as rounded instead of wrong.
     pub tolerance: f64,
+    /// Step of the target's storage schema, for reading by `/render`. By default, it is the interval of the load.
+    pub step: Option<Span>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -226,6 +246,10 @@ impl Default for Load {
             jitter: 0.0,
             start_jitter: 0.0,
             batch: 2_000,
+            naming: SeriesNaming::Labels,
+            prefix: "STRESS".into(),
+            burst: false,
+            reconnect: None,
             model: Model::Open,
             history: None,
             history_interval: None,
@@ -247,6 +271,7 @@ impl Default for VerifySpec {
             page: Count(100_000.0),
             connections: 2,
             tolerance: 0.0,
+            step: None,
         }
     }
 }
@@ -291,8 +316,21 @@ impl Scenario {
         Self::parse(&changed).map_err(|error| error.after(&overrides.join(", ")))
     }
 
-    pub fn version(&self) -> Version {
+    pub fn protocol(&self) -> Protocol {
         self.target.protocol
+    }
+
+    pub fn read_api(&self) -> ReadApi {
+        let usual = if self.protocol().is_graphite() { ReadApi::Render } else { ReadApi::Promql };
+        self.target.read_api.unwrap_or(usual)
+    }
+
+    /// Distance of two timestamps in answers, in ms. Several samples may be in one such slot.
+    pub(crate) fn read_step_ms(&self) -> u64 {
+        match self.read_api() {
+            ReadApi::Promql => 1,
+            ReadApi::Render => self.verify.step.map_or_else(|| self.interval_ms(), Span::ms).max(1),
+        }
     }
 }
 

@@ -11,8 +11,10 @@ mod check;
 pub mod ledger;
 pub(crate) mod promql;
 mod queries;
+pub(crate) mod render;
 
 use crate::http::{Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
+use crate::scenario::ReadApi;
 use crate::show::progress::{Observer, Phase, Progress};
 use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result};
@@ -44,6 +46,10 @@ pub struct VerifyOptions {
     /// A value that differs relatively by at most this much counts as rounded instead of wrong. With 0, values are
     /// compared bit by bit.
     pub tolerance: f64,
+    pub read_api: ReadApi,
+    /// Distance of two timestamps in answers, in ms. If several samples are in one such slot, only the last can be
+    /// read. 1 if the target returns every sample with its own timestamp.
+    pub step_ms: u64,
 }
 
 impl VerifyOptions {
@@ -58,13 +64,22 @@ impl VerifyOptions {
             timeout: TIMEOUT_DEFAULT,
             examples_max: 3,
             tolerance: 0.0,
+            read_api: ReadApi::Promql,
+            step_ms: 1,
         }
     }
 }
 
+/// Port at which Floodmark answers queries, Graphite's included.
+const FLOODMARK_PORT: u16 = 9009;
+
 /// Derives the URL for queries from the URL for writing, by the conventions of Prometheus, Cortex and VictoriaMetrics.
 pub fn read_url_for(write_url: &str) -> String {
     let url = write_url.split('?').next().unwrap_or(write_url);
+    if let Some(address) = url.strip_prefix("tcp://").or_else(|| url.strip_prefix("udp://")) {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        return format!("http://{host}:{FLOODMARK_PORT}");
+    }
     for (write, read) in [
         ("/api/v1/write", ""),
         ("/api/prom/push", "/api/prom"),
@@ -99,6 +114,9 @@ pub struct VerifyReport {
     /// acknowledgement may have been lost.
     pub unacknowledged: u64,
     pub late: u64,
+    /// Acknowledged samples that cannot be read, because a later sample is in the same slot. They count as read back if
+    /// the later sample is there.
+    pub superseded: u64,
     /// Series with the same metric names that this run did not send. They usually come from other runs.
     pub foreign_series: u64,
     pub queries: u64,
@@ -129,6 +147,7 @@ impl VerifyReport {
         self.unacknowledged += unacknowledged;
         self.rounded += other.rounded;
         self.late += other.late;
+        self.superseded += other.superseded;
         self.foreign_series += other.foreign_series;
         self.queries += other.queries;
         self.wall_s += other.wall_s;
@@ -159,10 +178,10 @@ pub async fn verify(
     let job = Arc::new(Job {
         options: options.clone(),
         ledger: ledger.clone(),
-        queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples),
+        queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples, options.step_ms),
         next: AtomicU64::new(0),
         halvings: AtomicU32::new(0),
-        path: format!("{}/api/v1/query", endpoint.path().trim_end_matches('/')),
+        path: endpoint.path().trim_end_matches('/').to_owned() + api_path(options.read_api),
         patient_until: begin + options.patience,
         report: Mutex::default(),
     });
@@ -192,6 +211,34 @@ pub async fn verify(
     let checked = report.read_back + report.lost;
     assert_eq!(report.acknowledged, checked, "BUG: some acknowledged samples were never queried");
     Ok(report)
+}
+
+/// Distance of timestamps in the answers of an API, and the API itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answers {
+    pub(crate) api: ReadApi,
+    pub(crate) step_ms: u64,
+}
+
+impl Answers {
+    pub(crate) fn parse(self, body: &[u8]) -> Result<Vec<promql::Series<'_>>> {
+        match self.api {
+            ReadApi::Promql => promql::parse(body),
+            ReadApi::Render => render::parse(body, self.step_ms),
+        }
+    }
+
+    /// Timestamp that answers give to a sample.
+    pub(crate) fn stamp_ms(self, timestamp_ms: i64) -> i64 {
+        queries::slot_ms(timestamp_ms, self.step_ms)
+    }
+}
+
+pub(crate) fn api_path(api: ReadApi) -> &'static str {
+    match api {
+        ReadApi::Promql => "/api/v1/query",
+        ReadApi::Render => "/render",
+    }
 }
 
 struct Job {
@@ -274,10 +321,15 @@ impl Job {
         query: &Query,
     ) -> Result<VerifyReport, Unanswered> {
         self.lock().queries += 1;
-        let form = promql::query(&self.ledger.plan, query);
+        let plan = &self.ledger.plan;
+        let form = match self.options.read_api {
+            ReadApi::Promql => promql::query(plan, query),
+            ReadApi::Render => render::query(plan, query),
+        };
         let body = promql::ask(client, &self.path, &form).await?;
+        let answers = Answers { api: self.options.read_api, step_ms: self.options.step_ms };
         let about = || format!("the answer to {form:.160}");
-        let series = promql::parse(&body).with_context(about).map_err(Unanswered::Failed)?;
+        let series = answers.parse(&body).with_context(about).map_err(Unanswered::Failed)?;
         Ok(checker.check(&self.ledger, query, &series, &self.options))
     }
 
@@ -313,5 +365,7 @@ mod tests {
         check("http://127.0.0.1:9009/api/v1/push", "http://127.0.0.1:9009/prometheus");
         check("http://127.0.0.1:9009/api/prom/push", "http://127.0.0.1:9009/api/prom");
         check("http://127.0.0.1:9009/", "http://127.0.0.1:9009");
+        check("tcp://127.0.0.1:2003", "http://127.0.0.1:9009");
+        check("udp://[::1]:2003", "http://[::1]:9009");
     }
 }

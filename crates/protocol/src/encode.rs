@@ -1,7 +1,8 @@
-//! Encodes the bodies of remote-write requests, for the lab and for tests. An encoder collects series, and
-//! returns them as one snappy-compressed body. Like Prometheus, it omits fields that are zero, except for a
-//! negative zero.
+//! Encodes the bodies of remote-write requests, and points for carbon ([`graphite`]), for the lab and for tests.
+//! An encoder of remote write collects series, and returns them as one snappy-compressed body. Like Prometheus, it
+//! omits fields that are zero, except for a negative zero.
 
+pub mod graphite;
 mod put;
 pub mod tsdb;
 mod v1;

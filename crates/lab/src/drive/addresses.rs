@@ -1,7 +1,10 @@
 use super::tenants::Tenant;
+use crate::drive::send::wire::Wire;
+use crate::generate::protocol::Protocol;
 use crate::generate::template::Version;
 use crate::http::{Access, Client, Endpoint, headers};
 use crate::scenario::Scenario;
+use crate::socket::{Killed, Socket};
 use anyhow::Result;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::time::Duration;
@@ -11,19 +14,34 @@ pub(crate) struct Addresses {
     /// Endpoints to which each tenant writes. The writers of a tenant take them in turn.
     write: Vec<Vec<Endpoint>>,
     read: Vec<Endpoint>,
-    version: Version,
+    protocol: Protocol,
+    killed: Killed,
     pub(crate) timeout: Duration,
 }
 
 impl Addresses {
-    pub(crate) async fn resolve(scenario: &Scenario, tenants: &[Tenant], access: &Access) -> Result<Self> {
+    pub(crate) async fn resolve(
+        scenario: &Scenario,
+        tenants: &[Tenant],
+        access: &Access,
+        killed: &Killed,
+    ) -> Result<Self> {
         let spec = &scenario.target;
-        let mut this =
-            Self { write: Vec::new(), read: Vec::new(), version: spec.protocol, timeout: spec.timeout.0 };
+        let mut this = Self {
+            write: Vec::new(),
+            read: Vec::new(),
+            protocol: spec.protocol,
+            killed: killed.clone(),
+            timeout: spec.timeout.0,
+        };
         for tenant in tenants {
             let mut write = Vec::new();
             for url in spec.write.all() {
-                write.push(Endpoint::resolve(&tenant.fill(url), access).await?);
+                let url = tenant.fill(url);
+                write.push(match spec.protocol.is_graphite() {
+                    true => Endpoint::resolve_socket(&url, access).await?,
+                    false => Endpoint::resolve(&url, access).await?,
+                });
             }
             this.read.push(Endpoint::resolve(&tenant.fill(&read_url(scenario)), access).await?);
             this.write.push(write);
@@ -35,10 +53,14 @@ impl Addresses {
         self.write[tenant][0].path().to_owned()
     }
 
-    pub(crate) fn writer(&self, tenant: &Tenant, writer: usize) -> Result<Client> {
+    pub(crate) fn writer(&self, tenant: &Tenant, writer: usize) -> Result<Wire> {
         let endpoints = &self.write[tenant.number];
-        let headers = request_headers(self.version, &tenant.headers)?;
-        Ok(Client::new(endpoints[writer % endpoints.len()].clone(), headers, self.timeout))
+        let endpoint = &endpoints[writer % endpoints.len()];
+        let Some(version) = self.protocol.version() else {
+            return Ok(Wire::Socket(Socket::new(endpoint, self.timeout, self.killed.clone())));
+        };
+        let headers = request_headers(version, &tenant.headers)?;
+        Ok(Wire::Http(Client::new(endpoint.clone(), headers, self.timeout)))
     }
 
     /// Returns a client for a tenant's queries, and the prefix of the path of each query.

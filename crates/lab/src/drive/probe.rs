@@ -4,11 +4,11 @@ use crate::drive::addresses::Addresses;
 use crate::drive::send::generated::{Acknowledged, Run};
 use crate::drive::tally::{histogram, record};
 use crate::drive::tenants::Tenant;
-use crate::generate::fleet::Fleet;
+use crate::generate::naming::Naming;
 use crate::generate::plan::Plan;
 use crate::http::{Client, percent};
-use crate::scenario::Scenario;
-use crate::verify::promql;
+use crate::scenario::{ReadApi, Scenario};
+use crate::verify::{Answers, api_path, render};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use hyper::Method;
@@ -87,6 +87,7 @@ impl Channel {
                 runs: runs.to_vec(),
                 patience: scenario.verify.invisible_after.0,
                 tolerance: scenario.verify.tolerance,
+                answers: Answers { api: scenario.read_api(), step_ms: scenario.read_step_ms() },
                 probing: Arc::clone(&probing),
             };
             let receiver = Arc::clone(&receiver);
@@ -101,6 +102,7 @@ struct Probe {
     runs: Vec<Arc<Run>>,
     patience: Duration,
     tolerance: f64,
+    answers: Answers,
     probing: Arc<Probing>,
 }
 
@@ -129,17 +131,20 @@ impl Probe {
         let (target, metric) = plan.series_at(slot, slot.len - 1);
         let generation = plan.generation(target, round);
         let expected = plan.value(plan.target_key(target, generation), metric, round);
+        let answers = self.answers;
+        // until the sample arrives, its slot may hold an earlier one, and afterwards a later one
+        let is_shared = answers.step_ms > u64::from(plan.interval_ms);
+        let stamp = answers.stamp_ms(plan.timestamp_ms(target, round));
         let (client, before) = &mut self.clients[tenant];
-        let question = question(before, plan, (target, generation, metric), round);
+        let question = question(before, answers, plan, (target, generation, metric), round);
         let mut pause = PAUSE_MIN;
         let mut answered = false;
         while at.elapsed() < self.patience && !run.lane.stop.is_set() {
             if let Ok(answer) = client.send(Method::GET, &question, Bytes::new()).await
                 && answer.status.is_success()
-                && let Ok(series) = promql::parse(&answer.body)
+                && let Ok(series) = answers.parse(&answer.body)
             {
                 answered = true;
-                let stamp = plan.timestamp_ms(target, round);
                 let values = series.iter().flat_map(|series| &series.values);
                 let mut found = values.filter(|(s, _)| (s * 1000.0).round() as i64 == stamp).map(|(_, v)| v);
                 if let Some(value) = found.next_back() {
@@ -147,6 +152,10 @@ impl Probe {
                         value.to_bits() == expected.to_bits()
                             || (value - expected).abs() <= expected.abs() * self.tolerance
                     });
+                    if is_shared && !right {
+                        tokio::time::sleep(pause).await;
+                        continue;
+                    }
                     let mut seen = self.probing.lock();
                     record(&mut seen.freshness, at.elapsed());
                     record(&mut seen.recent, at.elapsed());
@@ -158,21 +167,40 @@ impl Probe {
             pause = (pause * 2).min(PAUSE_MAX);
         }
         // if the target answered no query at all, it is down rather than slow, and other figures show that
-        self.probing.lock().invisible += u64::from(answered && !run.lane.stop.is_set());
+        let counts = answered && !is_shared && !run.lane.stop.is_set();
+        self.probing.lock().invisible += u64::from(counts);
     }
 }
 
-fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
-    let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
-    let stamp = plan.timestamp_ms(target, round);
-    let selector = format!("{name}{{{}}}[1ms]", identity(&plan.fleet, target, generation));
-    let time = format!("{}.{:03}", stamp / 1000, stamp % 1000);
-    format!("{before}/api/v1/query?query={}&time={time}&nocache=1", percent(&selector))
-}
-
-/// Matchers that select the series of one target, by its unique `pod`.
-fn identity(fleet: &Fleet, target: u64, generation: u64) -> String {
+/// Path and parameters of a query for one sample.
+fn question(
+    before: &str,
+    answers: Answers,
+    plan: &Plan,
+    (target, generation, metric): (u64, u64, u32),
+    round: u32,
+) -> String {
+    let fleet = &plan.fleet;
+    let name = fleet.metric_name(metric, plan.metric_generation(round));
+    let full = fleet.series_name(target, generation, &name);
+    // the label `pod` is unique, so that it identifies a target
     let labels = fleet.target_labels(target, generation);
-    let pod = labels.into_iter().find(|(name, _)| name == "pod").unwrap_or_default();
-    format!("{}=\"{}\"", pod.0, pod.1)
+    let pod = labels.into_iter().find(|(name, _)| name == "pod").map(|(_, pod)| pod).unwrap_or_default();
+    let is_path = fleet.naming != Naming::Labels;
+    let stamp = plan.timestamp_ms(target, round);
+    let path = api_path(answers.api);
+    match answers.api {
+        ReadApi::Promql => {
+            let matcher = if is_path { String::new() } else { format!(",pod=\"{pod}\"") };
+            let selector = format!("{{__name__=\"{full}\"{matcher}}}[1ms]");
+            let time = format!("{}.{:03}", stamp / 1000, stamp % 1000);
+            format!("{before}{path}?query={}&time={time}&nocache=1", percent(&selector))
+        }
+        ReadApi::Render => {
+            let le = fleet.histograms.le(metric).map(|le| format!(",'le={le}'")).unwrap_or_default();
+            let series = if is_path { full } else { format!("seriesByTag('name={name}','pod={pod}'{le})") };
+            let slot_ms = answers.stamp_ms(stamp);
+            format!("{before}{path}?{}", render::form(&series, slot_ms, slot_ms))
+        }
+    }
 }

@@ -36,6 +36,7 @@ use crate::result::{EventKind, FORMAT, Machine, RunResult};
 use crate::scenario::{Model, Scenario, secrets};
 use crate::show::live::block;
 use crate::show::progress::Observer;
+use crate::socket::Killed;
 use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result, ensure};
 use prepare::{ledgers, write_past};
@@ -85,8 +86,10 @@ pub async fn carry_out(
         estimate.check(scenario.limits.memory.map(|size| size.0))?;
         observer.note(&estimate.to_string());
     }
-    let addresses = Addresses::resolve(&scenario, &tenants, &options.access).await?;
-    let target = Arc::new(Target::start(&scenario.target, &options.access, &options.stop).await?);
+    let killed = Killed::default();
+    let addresses = Addresses::resolve(&scenario, &tenants, &options.access, &killed).await?;
+    let target = Target::start(&scenario.target, &options.access, &options.stop).await?;
+    let target = Arc::new(target.telling(killed));
 
     let mut ledgers = Vec::new();
     if scenario.load.history.is_some() {
@@ -107,6 +110,7 @@ pub async fn carry_out(
     )
     .await?;
     let Loaded { mut result, ledgers: new } = loaded;
+    result.warnings.extend(totals::not_owed(&scenario, &result, &new));
     ledgers.extend(new);
     if scenario.verify.after {
         read_back(&scenario, &ledgers, &tenants, &addresses, options, observer, &mut result).await;
@@ -115,6 +119,7 @@ pub async fn carry_out(
     target.end().await;
     let with_url = |(number, mut ledger): (usize, Ledger)| {
         ledger.read_url = Some(tenants[number].fill(&read_url(&scenario)));
+        (ledger.read_api, ledger.step_ms) = (scenario.read_api(), scenario.read_step_ms());
         ledger
     };
     Ok(Outcome { result, ledgers: ledgers.into_iter().map(with_url).collect() })

@@ -3,6 +3,8 @@
 pub(crate) mod exchange;
 pub(crate) mod generated;
 pub(crate) mod lead;
+pub(crate) mod owed;
 pub(crate) mod sender;
 pub(crate) mod time_share;
 pub(crate) mod timer;
+pub(crate) mod wire;

@@ -93,6 +93,10 @@ impl Counts {
         count(&mut self.totals.by_reason, status.as_str());
     }
 
+    pub(crate) fn count_outcome(&mut self, outcome: &str) {
+        count(&mut self.totals.by_reason, outcome);
+    }
+
     pub(crate) fn refused(&mut self, status: StatusCode, took: Duration, said: impl FnOnce() -> String) {
         record(&mut self.refusal, took);
         keep_first(&mut self.totals.said, status.as_str(), said);

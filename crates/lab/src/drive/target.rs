@@ -10,6 +10,7 @@ use crate::http::{Access, Client, Endpoint};
 use crate::observe::procfs::Process;
 use crate::result::EventKind;
 use crate::scenario::TargetSpec;
+use crate::socket::Killed;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use hyper::{HeaderMap, Method};
@@ -35,6 +36,7 @@ pub struct Target {
     /// Command that starts the target. If there is none, the target belongs to the user, and the run never stops it.
     command: Option<String>,
     ready: Ready,
+    killed: Killed,
     state: Mutex<State>,
 }
 
@@ -56,8 +58,13 @@ impl Ready {
         for url in spec.write.all() {
             // all tenants write to the same process, so the address of the first tenant is sufficient
             let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
-            endpoints.push(Endpoint::resolve(&url, access).await?);
+            endpoints.push(match spec.protocol.is_graphite() {
+                true => Endpoint::resolve_socket(&url, access).await?,
+                false => Endpoint::resolve(&url, access).await?,
+            });
         }
+        // nothing shows that a target listens for datagrams
+        endpoints.retain(|endpoint| !endpoint.is_datagrams());
         Ok(Self::Listens(endpoints))
     }
 
@@ -111,7 +118,8 @@ impl Target {
             ensure!(found, "there is no process {pid} on this machine");
         }
         let state = State { pid: spec.pid, ..State::default() };
-        let this = Self { command: spec.start.clone(), ready, state: Mutex::new(state) };
+        let (command, killed) = (spec.start.clone(), Killed::default());
+        let this = Self { command, ready, killed, state: Mutex::new(state) };
         if let Some(command) = &this.command {
             let taken = matches!(this.ready, Ready::Listens(_)) && this.ready.is_now().await;
             ensure!(
@@ -126,6 +134,12 @@ impl Target {
                 .with_context(|| format!("cannot start the target with {command:?}"))?;
         }
         Ok(this)
+    }
+
+    /// Tells `killed` when the target is killed.
+    pub(crate) fn telling(mut self, killed: Killed) -> Self {
+        self.killed = killed;
+        self
     }
 
     fn launch(&self, command: &str) -> Result<()> {
@@ -246,6 +260,7 @@ impl Target {
 
     /// Kills the process, and waits until its ports and locks are free. Returns what was done, for the log.
     pub(crate) async fn kill(&self) -> Result<String> {
+        self.killed.now();
         let pid = self.signal(Signal::KILL)?;
         let begin = Instant::now();
         {

@@ -151,6 +151,7 @@ fn plan(
             .iter()
             .map(|at| first_tick + rounds_before(*at))
             .collect(),
+        resolution_ms: scenario.protocol().resolution_ms(),
     };
     plan.check()?;
     Ok(plan)
@@ -209,6 +210,7 @@ impl Tenant {
             },
             stop: stop.clone(),
             tally: Tally::new(),
+            reconnect: load.reconnect.map(|age| age.0),
             rejected_max: if scenario.replay.is_some() { REPLAYED_REJECTED_MAX } else { REJECTED_MAX },
         }
     }
@@ -221,7 +223,9 @@ impl Tenant {
             plan,
             tenant: self.number as u32,
             pace: Pace::Closed,
-            version: scenario.version(),
+            protocol: scenario.protocol(),
+            burst: scenario.load.burst,
+            commit_interval: scenario.target.commit_interval.map(|interval| interval.0),
             lead,
             start_jitter_s: 0.0,
             time_share: None,

@@ -5,6 +5,7 @@
 
 mod histogram;
 
+use super::naming::Naming;
 pub use histogram::{BUCKETS_DEFAULT, BUCKETS_MAX, Histograms, Part};
 
 use model::LabelsRef;
@@ -70,6 +71,8 @@ pub struct Fleet {
     pub fixed: Vec<(String, String)>,
     #[serde(default)]
     pub histograms: Histograms,
+    #[serde(default)]
+    pub naming: Naming,
 }
 
 impl Default for Fleet {
@@ -83,18 +86,23 @@ impl Default for Fleet {
             cycles: Vec::new(),
             fixed: Vec::new(),
             histograms: Histograms::default(),
+            naming: Naming::default(),
         }
     }
 }
 
 impl Fleet {
-    /// Name of a metric after `generation` renamings. All buckets of a histogram share a name.
+    /// Name of a metric after `generation` renamings. All buckets of a histogram share a name. The names of a target's
+    /// series also have the prefix of the [naming](Naming::prefix).
     pub fn metric_name(&self, metric: u32, generation: u64) -> String {
         let (first, part) = self.histograms.part(metric);
-        let mut name = match generation {
-            0 => format!("metric_{first}"),
-            _ => format!("metric_{first}_g{generation}"),
+        let mut name = match self.naming.metric_name(metric) {
+            Some(name) => name.to_owned(),
+            None => format!("metric_{first}"),
         };
+        if generation > 0 {
+            name += &format!("_g{generation}");
+        }
         let bytes = self.metric_name_bytes.map(|bytes| bytes.saturating_sub(part.suffix().len()));
         fill(&mut name, bytes, "_long");
         name.push_str(part.suffix());
@@ -103,6 +111,9 @@ impl Fleet {
 
     /// A target's labels in ascending order, without the metric name.
     pub fn target_labels(&self, target: u64, generation: u64) -> Vec<(String, String)> {
+        if self.naming != Naming::Labels {
+            return Vec::new();
+        }
         let pick = |list: &[&'static str]| list[(target % list.len() as u64) as usize];
         let app = pick(&APPS);
         let (o2, o3, o4) = (96 + target / 62_500, target / 250 % 250, target % 250 + 1);
@@ -142,7 +153,7 @@ impl Fleet {
 
     pub fn has_job(&self) -> bool {
         let others = self.cycles.iter().map(|(name, _)| name).chain(self.fixed.iter().map(|(name, _)| name));
-        self.labels > 3 && others.into_iter().all(|name| name != "job")
+        self.naming == Naming::Labels && self.labels > 3 && others.into_iter().all(|name| name != "job")
     }
 
     pub fn job(&self, target: u64) -> String {
@@ -151,11 +162,23 @@ impl Fleet {
         job
     }
 
+    /// Name of a series, which contains the whole path if the series has no labels.
+    pub fn series_name(&self, target: u64, generation: u64, metric_name: &str) -> String {
+        self.naming.prefix(target, generation) + metric_name
+    }
+
+    /// Bytes that identify a target by everything but the metric's name in its series' names and labels.
+    pub fn target_identity(&self, target: u64, generation: u64) -> Vec<u8> {
+        let mut bytes = self.naming.prefix(target, generation).into_bytes();
+        bytes.extend_from_slice(&target_bytes(&self.target_labels(target, generation)));
+        bytes
+    }
+
     /// Number of bytes in all names and values of the labels of the first series.
     pub fn label_text_bytes(&self) -> usize {
         let target = self.target_labels(0, 0);
         let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();
-        METRIC_NAME.len() + self.metric_name(0, 0).len() + text
+        METRIC_NAME.len() + self.series_name(0, 0, &self.metric_name(0, 0)).len() + text
     }
 }
 

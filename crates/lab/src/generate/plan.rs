@@ -48,6 +48,13 @@ pub struct Plan {
     /// Ticks at which every target gets new labels, in ascending order.
     #[serde(default)]
     pub relabel_ticks: Vec<u64>,
+    /// Timestamps are multiples of this many milliseconds since 1970.
+    #[serde(default = "one")]
+    pub resolution_ms: u32,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +84,7 @@ impl Plan {
             ("writers", u64::from(self.writers)),
             ("batch", u64::from(self.batch)),
             ("interval", u64::from(self.interval_ms)),
+            ("resolution", u64::from(self.resolution_ms)),
             ("series churn", self.series_churn_ticks.unwrap_or(1)),
             ("metric churn", self.metric_churn_ticks.unwrap_or(1)),
         ];
@@ -85,6 +93,12 @@ impl Plan {
         }
         let series = u128::from(self.metrics) * u128::from(self.targets) * u128::from(self.writers);
         ensure!(series <= SERIES_MAX.into(), "the plan has {series} series, the limit is {SERIES_MAX}");
+        ensure!(
+            self.interval_ms.is_multiple_of(self.resolution_ms),
+            "the interval of {} ms is not a multiple of {} ms, the resolution of timestamps",
+            self.interval_ms,
+            self.resolution_ms
+        );
         let labels = self.fleet.labels;
         ensure!(
             (2..=SERIES_LABELS_MAX).contains(&labels),
@@ -172,6 +186,7 @@ impl Plan {
     pub fn timestamp_ms(&self, target: u64, round: u32) -> i64 {
         let interval = u64::from(self.interval_ms);
         let offset = mix(self.fleet.seed ^ mix(target)) % interval;
+        let offset = offset - offset % u64::from(self.resolution_ms);
         (self.tick(round) * interval + offset) as i64
     }
 
@@ -239,6 +254,7 @@ pub(crate) mod tests {
             series_churn_spread: 0,
             value_ticks: 0,
             relabel_ticks: Vec::new(),
+            resolution_ms: 1,
         }
     }
 
@@ -265,13 +281,15 @@ pub(crate) mod tests {
     #[test]
     fn plans_from_files_are_checked() {
         assert!(small().check().is_ok());
-        let changes: [fn(&mut Plan); 6] = [
+        let changes: [fn(&mut Plan); 8] = [
             |p| p.metrics = 0,
             |p| p.batch = 0,
             |p| p.targets = u64::MAX,
             |p| p.first_tick = u64::MAX,
             |p| p.series_churn_ticks = Some(0),
             |p| p.fleet.labels = 0,
+            |p| p.resolution_ms = 0,
+            |p| p.resolution_ms = 7_000,
         ];
         for change in changes {
             let mut plan = small();

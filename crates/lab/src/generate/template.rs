@@ -1,12 +1,16 @@
-//! A request that is encoded once and then patched with each round's samples.
+//! A request that is encoded once and then patched with each round's samples. In Graphite's protocols, only the texts
+//! are prepared.
 //!
 //! The encoders of `protocol` encode placeholder samples. The placeholders are not zero, because protobuf omits
 //! zeros. [`crate::generate::snappy`] compresses the message so that they can be overwritten.
 
 use crate::generate::fleet::{series_labels, target_bytes};
+use crate::generate::lines::Lines;
 use crate::generate::plan::{Plan, SlotRange, TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
+use crate::generate::protocol::Protocol;
 use crate::generate::snappy::{Compressor, Packed, STAMP_BYTES, SampleSpot, VALUE_BYTES};
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use model::LabelsRef;
 use protocol::encode::{V1Encoder, V2Encoder};
 use serde::{Deserialize, Serialize};
@@ -87,20 +91,26 @@ pub struct Template {
     slot: SlotRange,
     targets: Vec<SlotTarget>,
     metric_generation: u64,
-    packed: Packed,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Packed(Packed),
+    Lines(Lines),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct SlotTarget {
-    target: u64,
-    generation: u64,
-    first_metric: u32,
-    metrics: u32,
+pub(super) struct SlotTarget {
+    pub(super) target: u64,
+    pub(super) generation: u64,
+    pub(super) first_metric: u32,
+    pub(super) metrics: u32,
 }
 
 #[derive(Debug)]
 pub struct Renderer {
-    version: Version,
+    protocol: Protocol,
     v1: V1Encoder,
     v2: V2Encoder,
     compressor: Compressor,
@@ -110,9 +120,9 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    pub fn new(version: Version) -> Self {
+    pub fn new(protocol: impl Into<Protocol>) -> Self {
         Self {
-            version,
+            protocol: protocol.into(),
             v1: V1Encoder::new(),
             v2: V2Encoder::new(),
             compressor: Compressor::default(),
@@ -122,38 +132,57 @@ impl Renderer {
         }
     }
 
-    /// Builds the request body of a slot for `round`, with placeholders for values and timestamps.
+    /// Prepares the request body of a slot for `round`. Values and timestamps are added later.
     pub fn render(&mut self, plan: &Plan, slot: SlotRange, round: u32) -> Template {
         let targets = slot_targets(plan, slot, round);
         let metric_generation = plan.metric_generation(round);
-        for part in &targets {
-            self.encode_target(plan, *part, metric_generation, round);
+        let content = match self.protocol.version() {
+            Some(version) => Content::Packed(self.pack(version, plan, slot, &targets, round)),
+            None => {
+                let pickled = self.protocol == Protocol::GraphitePickle;
+                Content::Lines(Lines::of(plan, &targets, metric_generation, pickled))
+            }
+        };
+        Template { slot, targets, metric_generation, content }
+    }
+
+    fn pack(
+        &mut self,
+        version: Version,
+        plan: &Plan,
+        slot: SlotRange,
+        targets: &[SlotTarget],
+        round: u32,
+    ) -> Packed {
+        for part in targets {
+            self.encode_target(version, plan, *part, round);
         }
-        let body = match self.version {
+        let body = match version {
             Version::V1 => self.v1.finish(),
             Version::V2 => self.v2.finish(),
         };
         unpack(body, &mut self.message).expect("BUG: an encoder's body is not Snappy");
-        find_samples(&self.message, self.version.series_tag(), &mut self.spots)
+        find_samples(&self.message, version.series_tag(), &mut self.spots)
             .expect("BUG: a template cannot patch the layout of an encoder's message");
         assert_eq!(
             self.spots.len(),
             slot.len as usize,
             "BUG: the number of samples is not the number of series"
         );
-        let packed = self.compressor.pack(&self.message, &self.spots);
-        Template { slot, targets, metric_generation, packed }
+        self.compressor.pack(&self.message, &self.spots)
     }
 
-    fn encode_target(&mut self, plan: &Plan, part: SlotTarget, metric_generation: u64, round: u32) {
+    fn encode_target(&mut self, version: Version, plan: &Plan, part: SlotTarget, round: u32) {
+        let metric_generation = plan.metric_generation(round);
         let target = target_bytes(&plan.fleet.target_labels(part.target, part.generation));
         let stamp = [plan.timestamp_ms(part.target, round)];
         for metric in part.first_metric..part.first_metric + part.metrics {
             let name = plan.fleet.metric_name(metric, metric_generation);
+            let name = plan.fleet.series_name(part.target, part.generation, &name);
             let le = plan.fleet.histograms.le(metric);
             series_labels(&mut self.labels, &name, le.as_deref(), &target);
             let labels = LabelsRef::from_canonical(&self.labels);
-            match self.version {
+            match version {
                 Version::V1 => self.v1.series(labels, &stamp, &[1.0]),
                 Version::V2 => self.v2.series(labels, &stamp, &[1.0]),
             }
@@ -169,10 +198,19 @@ impl Template {
                 || self.targets.iter().all(|t| t.generation == plan.generation(t.target, round)))
     }
 
-    /// Writes the samples of `round` into the body. The template must [fit](Self::fits) the round.
-    pub fn fill(&mut self, plan: &Plan, round: u32) -> &[u8] {
-        let bytes = &mut self.packed.bytes;
-        let mut spots = self.packed.values.iter();
+    /// The body with the samples of `round`. The template must [fit](Self::fits) the round.
+    pub fn body(&mut self, plan: &Plan, round: u32) -> Bytes {
+        if let Content::Lines(lines) = &mut self.content {
+            return lines.body(plan, &self.targets, round);
+        }
+        Bytes::copy_from_slice(self.fill(plan, round))
+    }
+
+    /// Writes the samples of `round` into a remote-write body.
+    fn fill(&mut self, plan: &Plan, round: u32) -> &[u8] {
+        let Content::Packed(packed) = &mut self.content else { return &[] };
+        let bytes = &mut packed.bytes;
+        let mut spots = packed.values.iter();
         for part in &self.targets {
             let key = plan.target_key(part.target, part.generation);
             let metrics = part.first_metric..part.first_metric + part.metrics;
@@ -181,7 +219,7 @@ impl Template {
                 bytes[*at as usize..][..VALUE_BYTES].copy_from_slice(&value);
             }
         }
-        for &(at, sample) in &self.packed.stamps {
+        for &(at, sample) in &packed.stamps {
             let (target, _) = plan.series_at(self.slot, sample);
             let stamp = stamp_varint(plan.timestamp_ms(target, round));
             bytes[at as usize..][..STAMP_BYTES].copy_from_slice(&stamp);
@@ -201,11 +239,13 @@ impl Template {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let Packed { bytes, values, stamps } = &self.packed;
-        bytes.capacity()
-            + size_of_val(values.as_slice())
-            + size_of_val(stamps.as_slice())
-            + size_of_val(self.targets.as_slice())
+        let content = match &self.content {
+            Content::Packed(Packed { bytes, values, stamps }) => {
+                bytes.capacity() + size_of_val(values.as_slice()) + size_of_val(stamps.as_slice())
+            }
+            Content::Lines(lines) => lines.memory_bytes(),
+        };
+        content + size_of_val(self.targets.as_slice())
     }
 }
 

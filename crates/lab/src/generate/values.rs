@@ -17,6 +17,8 @@ pub enum ValueModel {
     Counter,
     /// A random walk, rounded to two or three decimals.
     Walk,
+    /// Figures of a timer: the first is a counter, the others wander.
+    Timer,
     /// Random numbers from 0 to less than 1, with 53 random bits, which hardly compress.
     Random,
 }
@@ -30,8 +32,11 @@ impl std::str::FromStr for ValueModel {
             "constant" => Self::Constant,
             "counter" => Self::Counter,
             "walk" => Self::Walk,
+            "timer" => Self::Timer,
             "random" => Self::Random,
-            _ => anyhow::bail!("value model {text:?} must be one of mix, constant, counter, walk, random"),
+            _ => anyhow::bail!(
+                "value model {text:?} must be one of mix, constant, counter, walk, timer, random"
+            ),
         })
     }
 }
@@ -62,6 +67,8 @@ impl ValueModel {
             Self::Constant => level(key, 0),
             Self::Counter => counter(key, tick),
             Self::Walk => walk(key, tick),
+            Self::Timer if metric == 0 => counter(key, tick),
+            Self::Timer => walk(key, tick),
             Self::Random => unit(mix(key ^ mix(tick))),
         }
     }

@@ -2,9 +2,11 @@
 
 use super::error::KeyFault;
 use super::shape::Kind;
-use super::{FaultKind, Load, Model, Scales, Scenario, Texts, notation};
+use super::{FaultKind, Load, Model, ReadApi, Scales, Scenario, SeriesNaming, Texts, notation};
 use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
+use crate::generate::naming::{Naming, TIMER_FIGURES};
 use crate::generate::plan::SERIES_MAX;
+use crate::generate::protocol::Protocol;
 use model::caps;
 
 const DURATION_S_MAX: f64 = 7.0 * 86_400.0;
@@ -13,6 +15,7 @@ const TENANTS_MAX: u32 = 10_000;
 const WRITERS_MAX: u64 = 10_000;
 const FAULTS_MAX: usize = 1_000;
 const LABEL_BYTES_MAX: usize = 8 << 10;
+const PREFIX_BYTES_MAX: usize = 200;
 
 type Checked = Result<(), KeyFault>;
 
@@ -42,6 +45,8 @@ impl Scenario {
             mix.check()?;
         }
         self.check_target()?;
+        self.check_graphite()?;
+        self.check_naming()?;
         self.check_faults()?;
         self.check_rules()?;
         between("verify.probes_per_s", self.verify.probes_per_s, 0.0, 1_000.0)?;
@@ -148,7 +153,8 @@ impl Scenario {
         {
             return fault("target.tenant_label", format!("{label:?} is not a valid name of a tenant label"));
         }
-        let urls = target.write.all().iter().chain(&target.read).chain(&target.metrics).chain(&target.ready);
+        let write = target.write.all().iter().filter(|_| !target.protocol.is_graphite());
+        let urls = write.chain(&target.read).chain(&target.metrics).chain(&target.ready);
         for url in urls {
             if !url.starts_with("http://") && !url.starts_with("https://") {
                 return fault("target", format!("{url:?} does not begin with http:// or https://"));
@@ -165,6 +171,94 @@ impl Scenario {
             && urls.len() > WRITERS_MAX as usize
         {
             return fault("target.write", format!("more than {WRITERS_MAX} addresses"));
+        }
+        Ok(())
+    }
+
+    fn check_graphite(&self) -> Checked {
+        let (target, load) = (&self.target, &self.load);
+        if !target.protocol.is_graphite() {
+            let only = "applies only to the protocols graphite and graphite-pickle";
+            for (path, set) in
+                [("target.commit_interval", target.commit_interval), ("load.reconnect", load.reconnect)]
+            {
+                if set.is_some() {
+                    return fault(path, only);
+                }
+            }
+        }
+        for address in target.write.all().iter().filter(|_| target.protocol.is_graphite()) {
+            if !address.starts_with("tcp://") && !address.starts_with("udp://") {
+                return fault("target.write", format!("{address:?} does not begin with tcp:// or udp://"));
+            }
+            if address.starts_with("udp://") && target.protocol == Protocol::GraphitePickle {
+                return fault("target.write", "pickled points are sent over TCP only");
+            }
+        }
+        let intervals = [("load.interval", load.interval), ("load.history_interval", load.history_interval)];
+        for (path, interval) in intervals.into_iter().filter(|_| target.protocol.is_graphite()) {
+            if interval.is_some_and(|interval| !interval.ms().is_multiple_of(1_000)) {
+                return fault(path, "Graphite's timestamps are whole seconds");
+            }
+        }
+        if let Some(interval) = target.commit_interval {
+            between("target.commit_interval", interval.s(), 0.0, 60.0)?;
+        }
+        if let Some(age) = load.reconnect {
+            between("load.reconnect", age.s(), 0.01, DURATION_S_MAX)?;
+        }
+        self.check_step()
+    }
+
+    /// A slot of an answer must hold a whole number of rounds, or no more than one sample.
+    fn check_step(&self) -> Checked {
+        let Some(step) = self.verify.step else { return Ok(()) };
+        if self.read_api() != ReadApi::Render {
+            return fault("verify.step", "only /render has steps (target.read_api)");
+        }
+        between("verify.step", step.s(), 1.0, 86_400.0)?;
+        let (step_ms, interval_ms) = (step.ms(), self.interval_ms());
+        if !step_ms.is_multiple_of(1_000) {
+            return fault("verify.step", "steps are whole seconds");
+        }
+        if step_ms > interval_ms && !step_ms.is_multiple_of(interval_ms) {
+            return fault(
+                "verify.step",
+                format!("the step is longer than the interval of {interval_ms} ms, but no multiple of it"),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_naming(&self) -> Checked {
+        let load = &self.load;
+        if load.naming == SeriesNaming::Labels {
+            return Ok(());
+        }
+        let figures = TIMER_FIGURES.len();
+        if load.metrics.whole() != figures as u64 || self.scales == Scales::Metrics {
+            return fault("load.metrics", format!("a timer has {figures} metrics"));
+        }
+        if load.histograms > 0.0 || !load.cycles.is_empty() || self.target.tenant_label.is_some() {
+            return fault(
+                "load.naming",
+                "timers have no labels: histograms, cycles and tenant_label cannot be set",
+            );
+        }
+        if load.metric_name_bytes.is_some() {
+            return fault("load.metric_name_bytes", "the names of a timer's metrics are given");
+        }
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if load.prefix.is_empty()
+            || load.prefix.len() > PREFIX_BYTES_MAX
+            || !load.prefix.chars().all(is_plain)
+        {
+            return fault(
+                "load.prefix",
+                format!(
+                    "a prefix has 1 to {PREFIX_BYTES_MAX} letters, digits, dots, hyphens and underscores"
+                ),
+            );
         }
         Ok(())
     }
@@ -334,6 +428,12 @@ impl Load {
                 self.histogram_buckets,
                 self.metrics.whole() as u32,
             ),
+            naming: match self.naming {
+                SeriesNaming::Labels => Naming::Labels,
+                SeriesNaming::Timers => {
+                    Naming::Timers { prefix: self.prefix.clone(), per_host: self.series_per_metric.whole() }
+                }
+            },
         }
     }
 }

@@ -40,7 +40,14 @@ impl Scenario {
         f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0
     }
 
+    /// Time between two samples of a series. It is a multiple of the resolution of timestamps.
     pub fn interval_ms(&self) -> u64 {
+        let resolution_ms = u64::from(self.protocol().resolution_ms());
+        let interval_ms = self.interval_any_ms();
+        (interval_ms - interval_ms % resolution_ms).max(resolution_ms)
+    }
+
+    fn interval_any_ms(&self) -> u64 {
         let load = &self.load;
         if let Some(interval) = load.interval {
             return interval.ms();

@@ -1,9 +1,9 @@
 //! The target of a load, with its addresses, credentials and faults.
 
 use super::units::Span;
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use crate::http::TlsFiles;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -13,10 +13,12 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TargetSpec {
-    /// URLs for remote write. The writers of a tenant use them in turn.
+    /// Addresses to write to. The writers of a tenant use them in turn.
     pub write: Texts,
-    /// URL for queries, without `/api/v1/query`. By default, it is derived from `write`.
+    /// URL for queries, without `/api/v1/query` or `/render`. By default, it is derived from `write`.
     pub read: Option<String>,
+    /// How samples are queried. By default, it follows from `protocol`.
+    pub read_api: Option<ReadApi>,
     pub headers: Headers,
     /// Name of the header that contains the tenant's name. Empty for targets without tenants.
     pub tenant_header: String,
@@ -25,8 +27,11 @@ pub struct TargetSpec {
     /// Adds a label with the tenant's name to every series, to tell the tenants apart in a target that does not
     /// support tenants.
     pub tenant_label: Option<String>,
-    pub protocol: Version,
+    pub protocol: Protocol,
     pub timeout: Span,
+    /// For Graphite's protocols: the target promises that points are durable this long after the socket took them. Points
+    /// of a connection that breaks are owed only if they are older. Without a promise, none of them is owed.
+    pub commit_interval: Option<Span>,
     pub auth: Option<Auth>,
     /// TLS files in PEM format, relative to the scenario's file.
     pub tls: TlsFiles,
@@ -67,12 +72,14 @@ impl Default for TargetSpec {
         Self {
             write: Texts::One("http://127.0.0.1:9009/api/v1/write".into()),
             read: None,
+            read_api: None,
             headers: Headers::default(),
             tenant_header: "X-Scope-OrgID".into(),
             tenant_prefix: "tenant-".into(),
             tenant_label: None,
-            protocol: Version::V1,
+            protocol: Protocol::V1,
             timeout: Span::seconds(30.0),
+            commit_interval: None,
             auth: None,
             tls: TlsFiles::default(),
             pid: None,
@@ -82,6 +89,28 @@ impl Default for TargetSpec {
             start: None,
             ready: None,
             namespace: None,
+        }
+    }
+}
+
+/// API by which samples are read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadApi {
+    #[default]
+    Promql,
+    /// Graphite's `/render`.
+    Render,
+}
+
+impl std::str::FromStr for ReadApi {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "promql" => Ok(Self::Promql),
+            "render" => Ok(Self::Render),
+            _ => Err(format!("{text:?} must be promql or render")),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Compares the answers to queries with the samples that were sent.
 
 use super::promql::Series;
-use super::queries::Query;
+use super::queries::{Query, slot_ms};
 use super::{VerifyOptions, VerifyReport};
 use crate::generate::fleet::{BOUND_LABEL, Histograms, Part, series_labels, target_bytes};
 use crate::generate::plan::Plan;
@@ -53,7 +53,7 @@ impl std::fmt::Display for Example {
 /// expensive to compute.
 #[derive(Debug)]
 pub(super) struct Checker {
-    /// Finds the target and generation of a series by the hash of its labels without the metric name.
+    /// Finds the target and generation of a series by the hash of its labels and name without the metric's name.
     targets: HashMap<SeriesKey, (u64, u64)>,
     /// Rounds and job for which `targets` was computed.
     targets_of: Option<(Range<u32>, Option<u64>)>,
@@ -90,11 +90,12 @@ impl Checker {
             found: VerifyReport::default(),
             examples_max: options.examples_max,
             tolerance: options.tolerance,
+            step_ms: options.step_ms,
         };
         self.seen.clear();
         self.seen.resize(sheet.targets() * query.metrics.len() * query.rounds.len(), 0);
         for series in series {
-            match self.identify(&metrics, series) {
+            match self.identify(&ledger.plan, &metrics, series) {
                 Some(known) => sheet.series(&mut self.seen, known, series),
                 None => sheet.found.foreign_series += 1,
             }
@@ -117,24 +118,28 @@ impl Checker {
         self.targets.clear();
         let first = plan.first_target(0);
         let targets = first..first + plan.targets * u64::from(plan.writers);
-        for target in targets.filter(|t| query.has_target(*t)) {
+        for target in targets.filter(|t| query.has_target(plan, *t)) {
             let generations =
                 plan.generation(target, query.rounds.start)..=plan.generation(target, query.rounds.end - 1);
             for generation in generations {
-                let bytes = target_bytes(&plan.fleet.target_labels(target, generation));
-                let key = SeriesKey::of(&bytes, KEY_SEED);
+                let key = SeriesKey::of(&plan.fleet.target_identity(target, generation), KEY_SEED);
                 self.targets.insert(key, (target, generation));
             }
         }
         self.targets_of = Some(of);
     }
 
-    fn identify(&mut self, metrics: &Metrics<'_>, series: &Series<'_>) -> Option<Known> {
+    fn identify(&mut self, plan: &Plan, metrics: &Metrics<'_>, series: &Series<'_>) -> Option<Known> {
         self.labels.clear();
         let (mut metric_name, mut bound) = ("", None);
         for (name, value) in &series.metric {
             match name.0.as_ref() {
-                METRIC_NAME => metric_name = &value.0,
+                // the metric name sorts first, so that the prefix precedes all labels
+                METRIC_NAME => {
+                    let (prefix, name) = plan.fleet.naming.split(&value.0);
+                    self.labels.extend_from_slice(prefix.as_bytes());
+                    metric_name = name;
+                }
                 BOUND_LABEL if metrics.has_bounds() => bound = Some(value.0.as_ref()),
                 name => put_label(&mut self.labels, name.as_bytes(), value.0.as_bytes()),
             }
@@ -186,6 +191,7 @@ struct Sheet<'a> {
     found: VerifyReport,
     examples_max: usize,
     tolerance: f64,
+    step_ms: u64,
 }
 
 impl Sheet<'_> {
@@ -223,30 +229,34 @@ impl Sheet<'_> {
                 self.example(Fault::Unexpected, known, timestamp_ms, None, None);
                 continue;
             };
-            let round = (timestamp_ms / i64::from(plan.interval_ms) - plan.first_tick as i64) as u32;
-            let planned = self.query.rounds.contains(&round)
-                && plan.timestamp_ms(target, round) == timestamp_ms
-                && plan.generation(target, round) == generation;
-            if !planned || !slot.sent.contains(round) {
+            let rounds = self.rounds_at(target, generation, timestamp_ms);
+            let sent = || rounds.clone().filter(|round| slot.sent.contains(*round));
+            let Some(last) = sent().next_back() else {
                 self.found.unexpected += 1;
                 self.example(Fault::Unexpected, known, timestamp_ms, None, Some(value));
                 continue;
-            }
-            let expected = plan.value(key, metric, round);
-            let cell = &mut seen[self.cell(target, metric, round)];
+            };
+            // a sample that was not acknowledged may have replaced the last acknowledged one, or not
+            let acknowledged = rounds.clone().rfind(|round| slot.acknowledged.contains(*round));
+            let possible = sent().filter(|round| acknowledged.is_none_or(|a| *round >= a));
+            let expected = plan.value(key, metric, acknowledged.unwrap_or(last));
+            let cell = &mut seen[self.cell(target, metric, rounds.end - 1)];
             *cell = cell.saturating_add(1);
             if *cell > 1 {
                 self.found.doubled += 1;
                 self.example(Fault::Doubled, known, timestamp_ms, Some(expected), Some(value));
-            } else if slot.acknowledged.contains(round) {
-                self.found.read_back += 1;
+            } else if acknowledged.is_some() {
+                let owed = rounds.clone().filter(|round| slot.acknowledged.contains(*round)).count() as u64;
+                self.found.read_back += owed;
+                self.found.superseded += owed - 1;
             } else {
                 self.found.unacknowledged += 1;
             }
-            if value.to_bits() == expected.to_bits() {
+            let values = || possible.clone().map(|round| plan.value(key, metric, round));
+            if values().any(|sent| sent.to_bits() == value.to_bits()) {
                 continue;
             }
-            if (value - expected).abs() <= expected.abs() * self.tolerance {
+            if values().any(|sent| (value - sent).abs() <= sent.abs() * self.tolerance) {
                 self.found.rounded += 1;
             } else {
                 self.found.wrong += 1;
@@ -255,10 +265,47 @@ impl Sheet<'_> {
         }
     }
 
+    /// Rounds of the query in which a target's samples are in the slot that begins at `begin_ms`. Empty if no slot
+    /// begins then.
+    fn rounds_at(&self, target: u64, generation: u64, begin_ms: i64) -> Range<u32> {
+        let plan = self.plan();
+        if slot_ms(begin_ms, self.step_ms) != begin_ms {
+            return 0..0;
+        }
+        let Range { start, end } = self.query.rounds;
+        let first_ms = plan.timestamp_ms(target, start);
+        // index of the first round, counted from `start`, whose samples are not before a time
+        let index = |time_ms: i64| {
+            let intervals = (time_ms - first_ms).max(0) as u64;
+            u32::try_from(intervals.div_ceil(u64::from(plan.interval_ms))).unwrap_or(u32::MAX)
+        };
+        let clip = |time_ms| start.saturating_add(index(time_ms)).min(end);
+        let (mut first, mut last) = (clip(begin_ms), clip(begin_ms + self.step_ms as i64));
+        while first < last && plan.generation(target, first) != generation {
+            first += 1;
+        }
+        while first < last && plan.generation(target, last - 1) != generation {
+            last -= 1;
+        }
+        first..last
+    }
+
+    /// The cell of a sample's slot.
+    fn cell_of_slot(&self, target: u64, metric: u32, round: u32) -> usize {
+        let plan = self.plan();
+        if self.step_ms == 1 {
+            return self.cell(target, metric, round);
+        }
+        let begin_ms = slot_ms(plan.timestamp_ms(target, round), self.step_ms);
+        let rounds = self.rounds_at(target, plan.generation(target, round), begin_ms);
+        self.cell(target, metric, rounds.end - 1)
+    }
+
     fn missing(&mut self, seen: &[u8]) {
         let first = self.plan().first_target(0);
         let query = self.query;
-        for target in (first..first + self.targets() as u64).filter(|t| query.has_target(*t)) {
+        let plan = &self.ledger.plan;
+        for target in (first..first + self.targets() as u64).filter(|t| query.has_target(plan, *t)) {
             for metric in query.metrics.clone() {
                 self.missing_of(seen, target, metric);
             }
@@ -270,7 +317,8 @@ impl Sheet<'_> {
         let plan = &ledger.plan;
         let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
         for round in self.query.rounds.clone() {
-            if seen[self.cell(target, metric, round)] > 0 || !ledger.slots[slot].acknowledged.contains(round)
+            if !ledger.slots[slot].acknowledged.contains(round)
+                || seen[self.cell_of_slot(target, metric, round)] > 0
             {
                 continue;
             }
@@ -298,6 +346,7 @@ impl Sheet<'_> {
         let plan = self.plan();
         let Known { target, generation, metric } = known;
         let name = plan.fleet.metric_name(metric, plan.metric_generation(self.query.rounds.start));
+        let name = plan.fleet.series_name(target, generation, &name);
         let le = plan.fleet.histograms.le(metric);
         let mut labels = Vec::new();
         let target = target_bytes(&plan.fleet.target_labels(target, generation));

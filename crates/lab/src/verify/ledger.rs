@@ -5,6 +5,7 @@
 //! plan.
 
 use crate::generate::plan::Plan;
+use crate::scenario::ReadApi;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -27,6 +28,20 @@ impl Rounds {
                 self.ranges.push((round, round));
             }
             None => self.ranges.push((round, round)),
+        }
+    }
+
+    /// Adds all rounds of `later`, none of which may be lower than the last round.
+    pub(crate) fn extend(&mut self, later: &Self) {
+        for &(first, last) in &later.ranges {
+            match self.ranges.last_mut() {
+                Some((_, end)) if *end + 1 == first => *end = last,
+                Some((_, end)) => {
+                    assert!(*end < first, "BUG: round {first} was noted after round {end}");
+                    self.ranges.push((first, last));
+                }
+                None => self.ranges.push((first, last)),
+            }
         }
     }
 
@@ -66,12 +81,17 @@ impl Rounds {
 pub struct SlotLedger {
     /// Rounds in which the slot's request may have reached the target.
     pub sent: Rounds,
-    /// Rounds in which the slot's request was answered with success.
+    /// Rounds in which the slot's request was answered with success, or is owed although the protocol has no answers.
     pub acknowledged: Rounds,
+    /// Rounds in which the slot's request was taken by a connection that is still open, and whose end decides whether
+    /// they are owed.
+    #[serde(skip)]
+    pub(crate) taken: Rounds,
 }
 
-/// Version of the ledger's file format. Readers refuse a higher version.
-pub const FORMAT: u32 = 1;
+/// Version of the ledger's file format. Readers refuse a higher version. Version 2 has paths, timestamps in seconds,
+/// and the API to read by.
+pub const FORMAT: u32 = 2;
 
 /// Format of all ledgers that were written before ledgers contained a format number.
 const fn first_format() -> u32 {
@@ -89,12 +109,21 @@ pub struct Ledger {
     /// See [`crate::verify::VerifyOptions::read_url`].
     #[serde(default)]
     pub read_url: Option<String>,
+    #[serde(default)]
+    pub read_api: ReadApi,
+    /// See [`crate::verify::VerifyOptions::step_ms`].
+    #[serde(default = "one")]
+    pub step_ms: u64,
+}
+
+const fn one() -> u64 {
+    1
 }
 
 impl Ledger {
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
-        Self { format: FORMAT, plan, slots, read_url: None }
+        Self { format: FORMAT, plan, slots, read_url: None, read_api: ReadApi::Promql, step_ms: 1 }
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {

@@ -138,13 +138,13 @@ mod tests {
     #[test]
     fn a_query_selects_exactly_its_series_and_time() {
         let plan = Plan { fleet: crate::generate::fleet::Fleet::default(), ..small() };
-        let asked = Queries::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
+        let asked = Queries::new(&plan, 4, 1_000, 1).get(&plan, 0).unwrap();
         assert_eq!(
             query(&plan, &asked),
             "query=%7B__name__%3D~%22metric_0%7Cmetric_1%7Cmetric_2%7Cmetric_3%7Cmetric_4%22%7D%5B60000ms%5D\
              &time=1795284059.999&nocache=1"
         );
-        let asked = Queries::new(&plan, 4, 21 * 4).get(&plan, 3).unwrap();
+        let asked = Queries::new(&plan, 4, 21 * 4, 1).get(&plan, 3).unwrap();
         assert_eq!(query(&plan, &asked), "query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1");
     }
 

@@ -1,6 +1,7 @@
 //! Divides the samples to be read back into queries, none of which returns too many samples.
 
 use crate::generate::fleet::JOBS;
+use crate::generate::naming::Naming;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
@@ -12,16 +13,21 @@ const NAMES_MAX: u32 = 100;
 /// (`-search.maxQueryLen`).
 const NAMES_BYTES_MAX: usize = 12 << 10;
 
-/// A query for the samples of some metrics in some rounds. It can be limited to the targets of one job.
+/// A query for the samples of some metrics in some rounds. It can be limited to the targets of one job, or, if series
+/// have paths, of one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
     /// Metrics that share a name, such as the buckets of a histogram, are always in the same query.
     pub(super) metrics: Range<u32>,
     /// Rounds in which the metrics have the same names.
     pub(super) rounds: Range<u32>,
-    /// Selects the targets whose number modulo [`JOBS`] is this value. `None` selects all targets.
+    /// Selects the targets whose number modulo [`JOBS`] is this value, or the targets of the writer with this index.
+    /// `None` selects all targets.
     pub(super) job: Option<u64>,
+    /// Names of the metrics, without the paths of targets.
     pub(super) names: Vec<String>,
+    /// See [`super::VerifyOptions::step_ms`]. A query never ends within a slot.
+    step_ms: u64,
 }
 
 #[derive(Debug)]
@@ -30,6 +36,7 @@ pub(super) struct Queries {
     metrics: u32,
     /// Number of jobs if each query is for one job. `None` if queries are for all jobs.
     jobs: Option<u64>,
+    step_ms: u64,
     len: u64,
 }
 
@@ -42,19 +49,24 @@ struct Chunk {
 }
 
 impl Queries {
-    /// Divides the first `rounds` rounds into queries, each for about `samples_max` samples.
-    pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64) -> Self {
+    /// Divides the first `rounds` rounds into queries, each for about `samples_max` samples. Samples in the same slot of
+    /// `step_ms` belong to the same query.
+    pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64, step_ms: u64) -> Self {
         let targets = plan.targets * u64::from(plan.writers);
         // maximum number of series that have the same target and the same name
         let alike = plan.fleet.histograms.alike_max();
-        let jobs = (targets * u64::from(alike) > samples_max && plan.fleet.has_job()).then_some(JOBS);
+        let jobs = match &plan.fleet.naming {
+            Naming::Labels => plan.fleet.has_job().then_some(JOBS),
+            Naming::Timers { .. } => Some(u64::from(plan.writers)),
+        };
+        let jobs = jobs.filter(|_| targets * u64::from(alike) > samples_max);
         let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
         let narrow = |n: u64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
         let step = narrow(samples_max / samples_of_round);
-        let mut queries = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, len: 0 };
+        let mut queries = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, step_ms, len: 0 };
         let mut begin = 0;
         while begin < rounds {
-            let mut end = begin.saturating_add(step).min(rounds);
+            let mut end = whole_slots(plan, begin, begin.saturating_add(step), step_ms).min(rounds);
             if let Some(ticks) = plan.metric_churn_ticks {
                 // names change at the next renaming, so the chunk ends there
                 let left = ticks - plan.tick(begin) % ticks;
@@ -98,8 +110,17 @@ impl Queries {
         let mut names: Vec<String> =
             metrics.clone().map(|metric| plan.fleet.metric_name(metric, generation)).collect();
         names.dedup();
-        Some(Query { metrics, rounds: chunk.rounds.clone(), job: self.jobs.map(|_| job), names })
+        let (rounds, step_ms) = (chunk.rounds.clone(), self.step_ms);
+        Some(Query { metrics, rounds, job: self.jobs.map(|_| job), names, step_ms })
     }
+}
+
+/// Moves the end of some rounds to the end of a slot: to an earlier one, or else to the first.
+fn whole_slots(plan: &Plan, begin: u32, end: u32, step_ms: u64) -> u32 {
+    let slot_rounds = u32::try_from(step_ms / u64::from(plan.interval_ms)).unwrap_or(u32::MAX).max(1);
+    let within = |round: u32| (plan.tick(round) % u64::from(slot_rounds)) as u32;
+    let earlier = end - within(end).min(end);
+    if earlier > begin { earlier } else { begin.saturating_add(slot_rounds - within(begin)) }
 }
 
 impl Query {
@@ -114,7 +135,11 @@ impl Query {
             (first.metrics.end, second.metrics.start) = (cut, cut);
             second.names = first.names.split_off(middle);
         } else if self.rounds.len() > 1 {
-            let cut = self.rounds.start + self.rounds.len() as u32 / 2;
+            let middle = self.rounds.start + self.rounds.len() as u32 / 2;
+            let cut = whole_slots(plan, self.rounds.start, middle, self.step_ms);
+            if cut >= self.rounds.end {
+                return None;
+            }
             (first.rounds.end, second.rounds.start) = (cut, cut);
         } else {
             return None;
@@ -132,6 +157,12 @@ fn names_max(plan: &Plan, round: u32) -> u32 {
 impl Query {
     pub(super) fn selector(&self, plan: &Plan) -> String {
         let fleet = &plan.fleet;
+        if let Naming::Timers { prefix, .. } = &fleet.naming {
+            let host =
+                self.job.map_or("[0-9]+".to_owned(), |job| (u64::from(plan.first_writer) + job).to_string());
+            let (prefix, names) = (prefix.replace('.', "[.]"), self.names.join("|"));
+            return format!("{{__name__=~\"{prefix}[.]host-{host}[.]timer-[^.]+[.]({names})\"}}");
+        }
         let fixed = fleet.fixed.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
         let job = self.job.map(|job| format!("job={}", quoted(&fleet.job(job))));
         let mut matchers: Vec<String> = fixed.chain(job).collect();
@@ -146,14 +177,24 @@ impl Query {
         if matchers.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", matchers.join(",")) }
     }
 
-    /// Time range that contains all samples of the query, in ms. Both ends are included.
+    /// Time range that contains all samples of the query, or the beginnings of all their slots, in ms. Both ends are
+    /// included.
     pub(super) fn times(&self, plan: &Plan) -> (i64, i64) {
-        (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1)
+        let (first, last) = (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1);
+        (slot_ms(first, self.step_ms), slot_ms(last, self.step_ms))
     }
 
-    pub(super) fn has_target(&self, target: u64) -> bool {
-        self.job.is_none_or(|job| target % JOBS == job)
+    pub(super) fn has_target(&self, plan: &Plan, target: u64) -> bool {
+        self.job.is_none_or(|job| match plan.fleet.naming {
+            Naming::Labels => target % JOBS == job,
+            Naming::Timers { .. } => (target - plan.first_target(0)) / plan.targets == job,
+        })
     }
+}
+
+/// Beginning of the slot that holds a sample.
+pub(super) fn slot_ms(timestamp_ms: i64, step_ms: u64) -> i64 {
+    timestamp_ms - timestamp_ms.rem_euclid(step_ms as i64)
 }
 
 fn quoted(text: &str) -> String {
@@ -171,11 +212,11 @@ mod tests {
     fn queries_cover_each_metric_and_round_once_and_stay_small() {
         for (samples_max, churn) in [(1_000_000, None), (100, None), (21, Some(7)), (5, None)] {
             let plan = Plan { metric_churn_ticks: churn, ..small() };
-            let queries = Queries::new(&plan, 50, samples_max);
+            let queries = Queries::new(&plan, 50, samples_max, 1);
             let mut seen = HashSet::new();
             for number in 0..queries.len() {
                 let query = queries.get(&plan, number).unwrap();
-                let targets = (14..35).filter(|t| query.has_target(*t));
+                let targets = (14..35).filter(|t| query.has_target(&plan, *t));
                 let samples = targets.clone().count() * query.rounds.len() * query.metrics.len();
                 assert!(samples as u64 <= samples_max.max(2), "{samples} of {samples_max}");
                 for (target, round) in targets.flat_map(|t| query.rounds.clone().map(move |r| (t, r))) {
@@ -193,7 +234,7 @@ mod tests {
     fn halves_ask_for_all_of_a_query() {
         let fleet = Fleet { histograms: Histograms { count: 2, buckets: 3 }, ..Fleet::default() };
         let plan = Plan { fleet, metrics: 17, ..small() };
-        let all = Queries::new(&plan, 7, 1_000_000);
+        let all = Queries::new(&plan, 7, 1_000_000, 1);
         let mut open = vec![all.get(&plan, 0).unwrap()];
         let mut seen = HashSet::new();
         let mut queries = 0;
@@ -214,12 +255,36 @@ mod tests {
     }
 
     #[test]
+    fn slots_are_never_divided() {
+        // a slot has four rounds of 15 s, and the run begins within one
+        let plan = Plan { first_tick: small().first_tick + 3, ..small() };
+        for samples_max in [1, 21 * 5, 21 * 5 * 9, 1_000_000] {
+            let queries = Queries::new(&plan, 50, samples_max, 60_000);
+            let mut open: Vec<Query> = (0..queries.len()).map(|n| queries.get(&plan, n).unwrap()).collect();
+            let mut seen = HashSet::new();
+            while let Some(query) = open.pop() {
+                if let Some((first, second)) = query.halves(&plan) {
+                    open.extend([first, second]);
+                    continue;
+                }
+                let Query { rounds, metrics, .. } = &query;
+                assert!(rounds.end == 50 || plan.tick(rounds.end).is_multiple_of(4), "{rounds:?}");
+                assert!(rounds.start == 0 || plan.tick(rounds.start).is_multiple_of(4), "{rounds:?}");
+                assert!(
+                    rounds.len() <= 4 && rounds.clone().all(|r| seen.insert((r, query.job, metrics.start)))
+                );
+            }
+            assert_eq!(seen.len() % (50 * 5), 0);
+        }
+    }
+
+    #[test]
     fn names_that_live_briefly_share_a_query() {
         // one target with many metrics that are often renamed, as in a published test
         let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
         let plan =
             Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };
-        let queries = Queries::new(&plan, 80, 100_000);
+        let queries = Queries::new(&plan, 80, 100_000, 1);
         assert!(queries.len() <= 2 * 16_000 / 100, "{}", queries.len());
         for number in 0..queries.len() {
             let selector = queries.get(&plan, number).unwrap().selector(&plan);
@@ -232,7 +297,7 @@ mod tests {
         let fixed = vec![("tenant".to_owned(), "a \"b\"".to_owned())];
         let plan = Plan { fleet: Fleet { fixed, ..Fleet::default() }, ..small() };
         let selector =
-            |samples_max| Queries::new(&plan, 1, samples_max).get(&plan, 1).unwrap().selector(&plan);
+            |samples_max| Queries::new(&plan, 1, samples_max, 1).get(&plan, 1).unwrap().selector(&plan);
         assert_eq!(selector(21 * 3), r#"{__name__=~"metric_3|metric_4",tenant="a \"b\""}"#);
         assert_eq!(selector(21), r#"metric_1{tenant="a \"b\""}"#);
         assert_eq!(selector(3), r#"metric_1{tenant="a \"b\"",job="checkout-api"}"#);
@@ -243,7 +308,7 @@ mod tests {
         let fleet = Fleet { histograms: Histograms { count: 3, buckets: 4 }, ..Fleet::default() };
         let plan = Plan { fleet, metrics: 25, ..small() };
         for samples_max in [1, 21, 50, 21 * 9, 1_000_000] {
-            let queries = Queries::new(&plan, 3, samples_max);
+            let queries = Queries::new(&plan, 3, samples_max, 1);
             let all = (0..queries.len()).map(|number| queries.get(&plan, number).unwrap());
             let mut names = HashSet::new();
             let mut series = 0;

@@ -7,7 +7,7 @@ use lab::drive::run::carry_out;
 use lab::scenario::{Count, Model, Span, Texts};
 use lab::show::progress::{Observer, Phase, Progress};
 use lab::show::summary;
-use lab::{Scenario, Silent, ValueModel, VerifyOptions, Version};
+use lab::{Protocol, Scenario, Silent, ValueModel, VerifyOptions};
 use std::sync::Mutex;
 
 fn seconds(n: f64) -> Option<Span> {
@@ -18,7 +18,7 @@ fn seconds(n: f64) -> Option<Span> {
 async fn every_shape_comes_back_bit_by_bit() {
     let target = Target::start(|_| Reaction::Keep).await;
     let shapes: [fn(&mut Scenario); 9] = [
-        |s| s.target.protocol = Version::V2,
+        |s| s.target.protocol = Protocol::V2,
         |s| s.load.values = ValueModel::Random,
         |s| (s.load.batch, s.load.connections) = (2, 3),
         |s| (s.load.batch, s.load.connections) = (100, 3),

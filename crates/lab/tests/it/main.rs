@@ -3,6 +3,7 @@
 mod benches;
 mod campaign;
 mod faults;
+mod graphite;
 mod load;
 #[path = "../../../protocol/tests/it/proto.rs"]
 #[allow(dead_code, reason = "the protocol's own tests use all of it")]

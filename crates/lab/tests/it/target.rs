@@ -262,7 +262,7 @@ fn matchers(selector: &str) -> Vec<(&str, HashSet<&str>)> {
     named.into_iter().chain(others).collect()
 }
 
-fn unpercent(text: &str) -> String {
+pub(crate) fn unpercent(text: &str) -> String {
     let mut bytes = text.bytes();
     let mut out = Vec::new();
     while let Some(byte) = bytes.next() {

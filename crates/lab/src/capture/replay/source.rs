@@ -5,6 +5,7 @@ use super::encode::Encoder;
 use crate::drive::send::exchange::Account;
 use crate::drive::send::sender::{Lane, Request, Source, Times};
 use crate::generate::template::Version;
+use crate::socket::Ending;
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
@@ -51,6 +52,12 @@ impl Account for Recorded {
     }
 
     fn acknowledged(&mut self) {}
+
+    fn taken(&mut self, _: Instant) {}
+
+    fn alive_until(&mut self, _: Instant) {}
+
+    fn ended(&mut self, _: Ending) {}
 }
 
 impl Source for Recorded {

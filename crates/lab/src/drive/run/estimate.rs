@@ -41,7 +41,9 @@ impl Estimate {
             tenants.iter().map(|t| Some(t.plan.series() as f64 * t.rounds_per_s?)).sum();
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
-        let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
+        let is_graphite = scenario.protocol().is_graphite();
+        let requests: u64 =
+            tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan, is_graphite)).sum();
         // every series has one sample per interval, so this is also the number of series
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
@@ -100,10 +102,17 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Estimated memory of the prepared requests of a plan. A measurement found 35 bytes for each series, in addition to
-/// the labels of the targets in each request.
-fn memory_estimate_bytes(plan: &Plan) -> u64 {
-    let series_bytes = 48;
+/// Memory of a series in a prepared request of remote write. A measurement found 35 bytes, in addition to the labels of
+/// the targets in each request.
+const SERIES_BYTES: u64 = 48;
+
+/// Memory of the name of a metric in a prepared request for Graphite.
+const NAME_BYTES: u64 = 32;
+
+/// Estimated memory of the prepared requests of a plan.
+fn memory_estimate_bytes(plan: &Plan, is_graphite: bool) -> u64 {
+    let names = plan.slots_count() as u64 * u64::from(plan.metrics.min(plan.batch));
+    let series_bytes = if is_graphite { names * NAME_BYTES } else { plan.series() * SERIES_BYTES };
     let targets = plan.targets * u64::from(plan.writers) + plan.slots_count() as u64;
-    plan.series() * series_bytes + targets * (plan.fleet.label_text_bytes() as u64 + 64)
+    series_bytes + targets * (plan.fleet.label_text_bytes() as u64 + 64)
 }

@@ -32,6 +32,8 @@ pub(crate) async fn read_back(
             timeout: addresses.timeout,
             examples_max: EXAMPLES_MAX,
             tolerance: spec.tolerance,
+            read_api: scenario.read_api(),
+            step_ms: scenario.read_step_ms(),
             ..VerifyOptions::new(tenant.fill(&read_url(scenario)))
         };
         match verify(&verify_options, ledger, observer).await {

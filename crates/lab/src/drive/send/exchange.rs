@@ -1,8 +1,11 @@
-//! Sends one request, with retries, until it is accepted, refused for good, or given up.
+//! Sends one request, with retries, until it is accepted, refused for good, or given up. A socket without answers
+//! accepts a request by taking its bytes.
 
+use super::wire::Wire;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
-use crate::http::{Answer, Client, Failure};
+use crate::http::{Answer, Failure};
+use crate::socket::{Ending, Socket};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
@@ -47,6 +50,15 @@ pub(crate) trait Account {
     fn sent(&mut self) -> u64;
 
     fn acknowledged(&mut self);
+
+    /// Called when a socket without answers has taken the request.
+    fn taken(&mut self, at: Instant);
+
+    /// Called while the connection of the taken requests is open, with the time until which the target has lived.
+    fn alive_until(&mut self, at: Instant);
+
+    /// Called when the connection of the taken requests has ended.
+    fn ended(&mut self, ending: Ending);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +77,7 @@ enum Verdict {
 }
 
 pub(crate) async fn exchange(
-    client: &mut Client,
+    wire: &mut Wire,
     payload: Payload,
     terms: Terms<'_>,
     account: &mut impl Account,
@@ -77,8 +89,14 @@ pub(crate) async fn exchange(
     tally.lock().offer(payload.samples);
     loop {
         let begin = Instant::now();
-        let answer = client.send(Method::POST, terms.path, payload.body.clone()).await;
-        let wait = match settle(answer, begin.elapsed(), &payload, terms, account) {
+        let verdict = match wire {
+            Wire::Http(client) => {
+                let answer = client.send(Method::POST, terms.path, payload.body.clone()).await;
+                settle(answer, begin.elapsed(), &payload, terms, account)
+            }
+            Wire::Socket(socket) => hand_over(socket, begin, &payload, terms, account).await,
+        };
+        let wait = match verdict {
             Verdict::Done(flow) => return flow,
             Verdict::Again(asked) => asked.unwrap_or(pause),
         };
@@ -91,6 +109,49 @@ pub(crate) async fn exchange(
             () = stop.wait() => {}
         }
     }
+}
+
+/// Outcome of a request that a socket has taken.
+const TAKEN: &str = "taken";
+
+async fn hand_over(
+    socket: &mut Socket,
+    begin: Instant,
+    payload: &Payload,
+    terms: Terms<'_>,
+    account: &mut impl Account,
+) -> Verdict {
+    // requests of an earlier connection are settled before the new connection takes any
+    if let Some(at) = socket.take_broken() {
+        account.ended(Ending::Broken(at));
+    }
+    let sent = socket.send(&payload.body).await;
+    let at = Instant::now();
+    let mut tally = terms.tally.lock();
+    tally.totals.attempts += 1;
+    if let Err(failure @ Failure::Connect(_)) = &sent {
+        tally.failed(failure);
+        return Verdict::Again(None);
+    }
+    let new = account.sent();
+    tally.totals.series_distinct += new;
+    tally.totals.bytes += payload.body.len() as u64;
+    tally.samples_sent += payload.samples;
+    if let Some(at) = socket.take_broken() {
+        account.ended(Ending::Broken(at));
+    }
+    if let Err(failure) = &sent {
+        tally.failed(failure);
+        return Verdict::Again(None);
+    }
+    tally.count_outcome(TAKEN);
+    tally.success(payload.intended.elapsed(), at - begin, payload.samples, new > 0);
+    drop(tally);
+    account.taken(at);
+    if let Some(at) = socket.alive_until() {
+        account.alive_until(at);
+    }
+    Verdict::Done(Flow::Next)
 }
 
 fn settle(

@@ -3,14 +3,16 @@
 
 use super::exchange::Account;
 use super::lead::Lead;
+use super::owed::{Ledgers, Owed};
 use super::sender::{Lane, Request, Sender, Source, Times};
 use super::time_share::TimeShare;
 use crate::generate::plan::{Plan, SlotRange};
-use crate::generate::template::{Renderer, Template, Version};
+use crate::generate::protocol::Protocol;
+use crate::generate::template::{Renderer, Template};
 use crate::http::Failure;
 use crate::scenario::schedule::FUTURE_MS_MAX;
+use crate::socket::Ending;
 use crate::verify::ledger::SlotLedger;
-use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -45,7 +47,10 @@ pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) tenant: u32,
     pub(crate) pace: Pace,
-    pub(crate) version: Version,
+    pub(crate) protocol: Protocol,
+    /// True if all requests of a round are due at its beginning.
+    pub(crate) burst: bool,
+    pub(crate) commit_interval: Option<Duration>,
     pub(crate) lead: Option<Lead>,
     /// Upper bound of the random delays by which writers start late.
     pub(crate) start_jitter_s: f64,
@@ -66,6 +71,7 @@ pub(crate) struct Generated {
     renderer: Renderer,
     round: u32,
     at: usize,
+    owed: Owed,
 }
 
 #[derive(Debug)]
@@ -81,7 +87,7 @@ pub(crate) struct OwnSlot {
 impl Sender<Generated> {
     /// Opens the connection and builds all requests in advance, so that the load does not have to wait for them.
     pub(crate) async fn prepare(mut self) -> Result<Self, Failure> {
-        self.client.connect().await?;
+        self.wire.connect().await?;
         for at in 0..self.source.slots.len() {
             if self.source.run.lane.stop.is_set() {
                 break;
@@ -116,7 +122,7 @@ impl Source for Generated {
             if sends_at(&run, times, range, due) {
                 self.fit_template(self.at);
                 let template = self.slots[self.at].template.as_mut().expect("BUG: the slot has no template");
-                let body = Bytes::copy_from_slice(template.fill(&run.plan, self.round));
+                let body = template.body(&run.plan, self.round);
                 self.at += 1;
                 let samples = u64::from(range.len);
                 return Some(Request { body, samples, floats: samples, due, free });
@@ -143,8 +149,15 @@ impl Generated {
             new: 0,
             ledger: SlotLedger::default(),
         });
-        let renderer = Renderer::new(run.version);
-        Self { run: Arc::clone(run), number, slots: slots.collect(), renderer, round: 0, at: 0 }
+        Self {
+            run: Arc::clone(run),
+            number,
+            slots: slots.collect(),
+            renderer: Renderer::new(run.protocol),
+            round: 0,
+            at: 0,
+            owed: Owed::new(run.commit_interval),
+        }
     }
 
     /// Waits while this connection is too far ahead of the others. Returns false if no further round may begin.
@@ -213,6 +226,33 @@ impl Account for Generated {
     fn acknowledged(&mut self) {
         let slot = &mut self.slots[self.at - 1];
         slot.ledger.acknowledged.push(self.round);
+        self.probe();
+    }
+
+    fn taken(&mut self, at: Instant) {
+        self.owed.taken(&mut self.slots, at, self.at - 1, self.round);
+        self.probe();
+    }
+
+    fn alive_until(&mut self, at: Instant) {
+        self.owed.alive_until(&mut self.slots, at);
+    }
+
+    fn ended(&mut self, ending: Ending) {
+        self.owed.ended(&mut self.slots, ending);
+    }
+}
+
+impl Ledgers for Vec<OwnSlot> {
+    fn ledger(&mut self, slot: usize) -> Option<&mut SlotLedger> {
+        self.get_mut(slot).map(|slot| &mut slot.ledger)
+    }
+}
+
+impl Generated {
+    /// Lets a probe query the samples of the request that was just accepted.
+    fn probe(&self) {
+        let slot = &self.slots[self.at - 1];
         if let Some(probes) = &self.run.probes {
             let acknowledged = Acknowledged {
                 tenant: self.run.tenant,
@@ -226,15 +266,17 @@ impl Account for Generated {
     }
 }
 
-/// When the request of a slot is due. The requests of a round are spread evenly over the round.
+/// When the request of a slot is due. The requests of a round are spread evenly over the round, unless they come in a
+/// burst.
 fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
     let Pace::Open { samples_per_s } = run.pace else { return None };
     let plan = &run.plan;
     let writers = f64::from(plan.writers);
     let per_writer = samples_per_s / writers;
-    let before = f64::from(round) * plan.writer_series() as f64 + slot.first as f64;
+    let within = if run.burst { 0.0 } else { slot.first as f64 };
+    let before = f64::from(round) * plan.writer_series() as f64 + within;
     let step = f64::from(plan.batch.min(plan.writer_series().min(u64::from(u32::MAX)) as u32));
-    let phase = f64::from(slot.writer) / writers * step;
+    let phase = if run.burst { 0.0 } else { f64::from(slot.writer) / writers * step };
     let due_s = (before + phase) / per_writer + start_delay_s(run, slot.writer);
     let due_s = run.time_share.as_ref().map_or(due_s, |time_share| time_share.delayed(due_s));
     Some(times.begin + Duration::from_secs_f64(due_s))

@@ -2,9 +2,9 @@
 
 use super::exchange::{Account, Flow, Payload, RetryPolicy, Terms, exchange};
 use super::timer::Timer;
+use super::wire::Wire;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
-use crate::http::Client;
 use bytes::Bytes;
 use hyper::HeaderMap;
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ pub(crate) struct Lane {
     /// A connection gives up once all connections of its tenant together have had this many final refusals and no
     /// success.
     pub(crate) rejected_max: u64,
+    /// A connection without answers that has been open for this long is closed and opened again.
+    pub(crate) reconnect: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +63,7 @@ pub(crate) trait Source: Account + Send {
 
 #[derive(Debug)]
 pub(crate) struct Sender<S> {
-    pub(crate) client: Client,
+    pub(crate) wire: Wire,
     pub(crate) source: S,
     /// True if the connection gave up before the end of the load, because the target refused everything or stopped
     /// answering with success.
@@ -69,8 +71,8 @@ pub(crate) struct Sender<S> {
 }
 
 impl<S: Source> Sender<S> {
-    pub(crate) fn new(client: Client, source: S) -> Self {
-        Self { client, source, gave_up: false }
+    pub(crate) fn new(wire: Wire, source: S) -> Self {
+        Self { wire, source, gave_up: false }
     }
 
     pub(crate) async fn run(mut self, lane: &Lane, times: Times) -> Self {
@@ -78,7 +80,7 @@ impl<S: Source> Sender<S> {
         let mut begun = true;
         while let Some(request) = self.source.next(times).await {
             match self.send(request, lane, times, &timer).await {
-                Flow::Next => {}
+                Flow::Next => self.renew(lane.reconnect).await,
                 Flow::Last => {
                     self.gave_up = true;
                     break;
@@ -90,7 +92,25 @@ impl<S: Source> Sender<S> {
             }
         }
         self.source.end(times, begun);
+        self.close().await;
         self
+    }
+
+    async fn renew(&mut self, reconnect: Option<Duration>) {
+        if let (Wire::Socket(socket), Some(age)) = (&self.wire, reconnect)
+            && socket.is_older_than(age)
+        {
+            self.close().await;
+        }
+    }
+
+    /// Waits until the target has read everything that a connection without answers has sent.
+    async fn close(&mut self) {
+        if let Wire::Socket(socket) = &mut self.wire
+            && let Some(ending) = socket.close().await
+        {
+            self.source.ended(ending);
+        }
     }
 
     async fn send(&mut self, request: Request, lane: &Lane, times: Times, timer: &Timer) -> Flow {
@@ -115,7 +135,9 @@ impl<S: Source> Sender<S> {
             until: times.end.map(|end| end + GRACE),
             rejected_max: lane.rejected_max,
         };
-        self.source.set_headers(self.client.headers_mut());
-        exchange(&mut self.client, payload, terms, &mut self.source).await
+        if let Wire::Http(client) = &mut self.wire {
+            self.source.set_headers(client.headers_mut());
+        }
+        exchange(&mut self.wire, payload, terms, &mut self.source).await
     }
 }

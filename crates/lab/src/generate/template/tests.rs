@@ -76,7 +76,7 @@ fn requests_contain_the_samples_of_the_plan() {
                         assert!(next.new_series(Some(&template)) > 0);
                         template = next;
                     }
-                    assert_eq!(decode(version, template.fill(&plan, round)), expected(&plan, range, round));
+                    assert_eq!(decode(version, &template.body(&plan, round)), expected(&plan, range, round));
                 }
             }
         }

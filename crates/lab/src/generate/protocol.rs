@@ -1,0 +1,84 @@
+//! The protocols in which samples can be sent.
+
+use super::template::Version;
+use serde::{Deserialize, Serialize};
+
+/// Protocol of a target. Graphite's protocols have no answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Protocol {
+    #[default]
+    #[serde(rename = "1.0")]
+    V1,
+    #[serde(rename = "2.0")]
+    V2,
+    /// Carbon's plaintext protocol.
+    #[serde(rename = "graphite")]
+    Graphite,
+    /// Carbon's pickle protocol.
+    #[serde(rename = "graphite-pickle")]
+    GraphitePickle,
+}
+
+/// Resolution of Graphite's timestamps.
+pub const GRAPHITE_RESOLUTION_MS: u32 = 1_000;
+
+impl Protocol {
+    /// Version of remote write. `None` for Graphite's protocols.
+    pub fn version(self) -> Option<Version> {
+        match self {
+            Self::V1 => Some(Version::V1),
+            Self::V2 => Some(Version::V2),
+            Self::Graphite | Self::GraphitePickle => None,
+        }
+    }
+
+    pub fn is_graphite(self) -> bool {
+        self.version().is_none()
+    }
+
+    /// Timestamps are multiples of this many milliseconds.
+    pub fn resolution_ms(self) -> u32 {
+        if self.is_graphite() { GRAPHITE_RESOLUTION_MS } else { 1 }
+    }
+
+    /// Number of the protocol in a recording.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+            Self::Graphite => 3,
+            Self::GraphitePickle => 4,
+        }
+    }
+
+    pub const fn of_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::V1),
+            2 => Some(Self::V2),
+            3 => Some(Self::Graphite),
+            4 => Some(Self::GraphitePickle),
+            _ => None,
+        }
+    }
+}
+
+impl From<Version> for Protocol {
+    fn from(version: Version) -> Self {
+        match version {
+            Version::V1 => Self::V1,
+            Version::V2 => Self::V2,
+        }
+    }
+}
+
+impl std::str::FromStr for Protocol {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text {
+            "graphite" => Ok(Self::Graphite),
+            "graphite-pickle" => Ok(Self::GraphitePickle),
+            version => Ok(version.parse::<Version>()?.into()),
+        }
+    }
+}

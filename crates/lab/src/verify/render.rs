@@ -1,0 +1,136 @@
+//! Reads series through Graphite's `/render`, in the format `raw`:
+//!
+//! ```text
+//!   name,start,end,step|value,value,None,…
+//! ```
+//!
+//! A value belongs to a slot of `step` seconds, and is the last that was sent for it. Every server with Graphite's
+//! API knows this format, and writes values as the shortest decimals that parse to the same bits. Source:
+//! <https://graphite.readthedocs.io/en/latest/render_api.html>.
+
+use super::promql::{Series, Text};
+use super::queries::Query;
+use crate::generate::naming::Naming;
+use crate::generate::plan::Plan;
+use crate::http::percent;
+use anyhow::{Context, Result, ensure};
+use model::labels::METRIC_NAME;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Maximum number of points of a series in an answer. It bounds the memory for times.
+const POINTS_MAX: u64 = 10_000_000;
+
+/// Formats a query for all series of `asked` as an HTML form.
+pub(super) fn query(plan: &Plan, asked: &Query) -> String {
+    let (first_ms, last_ms) = asked.times(plan);
+    form(&target(plan, asked), first_ms, last_ms)
+}
+
+/// Formats a query for the samples between two times. Both are included, because answers begin with the slot after
+/// `from`.
+pub(crate) fn form(target: &str, first_ms: i64, last_ms: i64) -> String {
+    let (from_s, until_s) = ((first_ms / 1000).saturating_sub(1), last_ms / 1000);
+    format!("target={}&from={from_s}&until={until_s}&format=raw&noCache=1", percent(target))
+}
+
+fn target(plan: &Plan, asked: &Query) -> String {
+    let fleet = &plan.fleet;
+    let names = asked.names.join(",");
+    if let Naming::Timers { prefix, .. } = &fleet.naming {
+        let host = asked.job.map_or("*".to_owned(), |job| (u64::from(plan.first_writer) + job).to_string());
+        return format!("{prefix}.host-{host}.*.{{{names}}}");
+    }
+    let mut expressions = vec![format!("'name=~^({})$'", asked.names.join("|"))];
+    expressions.extend(asked.job.map(|job| format!("'job={}'", fleet.job(job))));
+    expressions.extend(fleet.fixed.iter().map(|(name, value)| format!("'{name}={value}'")));
+    format!("seriesByTag({})", expressions.join(","))
+}
+
+/// Parses an answer whose slots must be `step_ms` apart. Slots without a value are left out.
+pub(crate) fn parse(body: &[u8], step_ms: u64) -> Result<Vec<Series<'_>>> {
+    let text = std::str::from_utf8(body).context("the answer is not text")?;
+    text.lines().filter(|line| !line.is_empty()).map(|line| series(line, step_ms)).collect()
+}
+
+fn series(line: &str, step_ms: u64) -> Result<Series<'_>> {
+    let about = || format!("cannot parse {line:.100?} as a series in the format raw");
+    let (head, values) = line.rsplit_once('|').with_context(about)?;
+    let mut fields = head.rsplitn(4, ',');
+    let (step, _end, start) = (fields.next(), fields.next(), fields.next());
+    let name = fields.next().with_context(about)?;
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).with_context(about);
+    let (start_s, step_s) = (number(start)?, number(step)?);
+    ensure!(
+        step_s.saturating_mul(1000) == step_ms,
+        "the target has a step of {step_s} s, and not of {} s: set verify.step (--step) to {step_s}s",
+        step_ms as f64 / 1000.0
+    );
+    let mut points = Vec::new();
+    for (slot, value) in (0u64..).zip(values.split(',')) {
+        ensure!(slot < POINTS_MAX, "a series of the answer has more than {POINTS_MAX} points");
+        let value = value.trim();
+        if !matches!(value, "None" | "nan" | "") {
+            points.push(((start_s + slot * step_s) as f64, value));
+        }
+    }
+    Ok(Series { metric: labels(name), values: points })
+}
+
+/// Splits a name such as `disk.used;host=a` into labels.
+fn labels(name: &str) -> BTreeMap<Text<'_>, Text<'_>> {
+    let text = |text| Text(Cow::Borrowed(text));
+    let mut parts = name.split(';');
+    let path = (text(METRIC_NAME), text(parts.next().unwrap_or_default()));
+    let tags = parts.filter_map(|tag| tag.split_once('=')).map(|(name, value)| (text(name), text(value)));
+    std::iter::once(path).chain(tags).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queries::Queries;
+    use super::*;
+    use crate::generate::fleet::Fleet;
+    use crate::generate::plan::tests::small;
+
+    #[test]
+    fn a_query_selects_exactly_its_series_and_time() {
+        let naming = Naming::Timers { prefix: "STRESS".into(), per_host: 7 };
+        let plan = Plan { fleet: Fleet { naming, ..Fleet::default() }, metrics: 15, ..small() };
+        let ask = |plan: &Plan, page, number| {
+            let asked = Queries::new(plan, 4, page, 15_000).get(plan, number).unwrap();
+            (target(plan, &asked), query(plan, &asked))
+        };
+        let (all, form) = ask(&plan, 1_000_000, 0);
+        assert!(all.starts_with("STRESS.host-*.*.{count,m1_rate,") && all.ends_with(",stddev}"), "{all}");
+        assert!(
+            form.ends_with("&from=1795283999&until=1795284045&format=raw&noCache=1") && !form.contains('*'),
+            "{form}"
+        );
+        // the plan's writers are the hosts 2 to 4
+        assert_eq!(ask(&plan, 20, 0).0, "STRESS.host-2.*.{count,m1_rate}");
+        let tagged =
+            Plan { fleet: Fleet { fixed: vec![("t".into(), "a".into())], ..Fleet::default() }, ..small() };
+        let (target, _) = ask(&tagged, 21, 1);
+        assert_eq!(target, "seriesByTag('name=~^(metric_1)$','t=a')");
+    }
+
+    #[test]
+    fn reads_answers() {
+        let text = "a.b,1000,1030,10|1.5,None,-0.1\nc;k=v;l=x,y,1000,1010,10|nan\n\n";
+        let series = parse(text.as_bytes(), 10_000).unwrap();
+        assert_eq!(series[0].values, [(1000.0, "1.5"), (1020.0, "-0.1")]);
+        assert_eq!(series[0].metric[&Text("__name__".into())].0, "a.b");
+        assert_eq!(series[1].metric[&Text("l".into())].0, "x,y");
+        assert!(series[1].values.is_empty() && parse(b"", 10_000).unwrap().is_empty());
+        for (bad, why) in [
+            ("a,1,2|1", "cannot parse"),
+            ("a,x,2,10|1", "cannot parse"),
+            ("no series", "cannot parse"),
+            ("a,0,60,60|1", "a step of 60 s, and not of 10 s"),
+        ] {
+            let said = format!("{:#}", parse(bad.as_bytes(), 10_000).unwrap_err());
+            assert!(said.contains(why), "{bad}: {said}");
+        }
+    }
+}

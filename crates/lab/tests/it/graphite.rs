@@ -1,0 +1,204 @@
+//! Load over Graphite's protocols, which have no answers, and the ledger of what the target owes.
+
+mod carbon;
+
+use carbon::{Carbon, Mode};
+use lab::drive::options::RunOptions;
+use lab::drive::run::{Outcome, carry_out};
+use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Span, Texts};
+use lab::{Ledger, Protocol, Scenario, Silent, VerifyOptions};
+
+/// 2 hosts × 3 timers × 15 metrics are 90 series. In 8 rounds, they take 48 requests of 15 points.
+fn scenario(carbon: &Carbon) -> Scenario {
+    let mut scenario = Scenario { duration: Span::seconds(600.0), ..Scenario::default() };
+    scenario.target.protocol = Protocol::Graphite;
+    scenario.target.write = Texts::One(carbon.write_url());
+    scenario.target.read = Some(carbon.read_url());
+    let load = &mut scenario.load;
+    (load.naming, load.metrics, load.series_per_metric) = (SeriesNaming::Timers, Count(15.0), Count(3.0));
+    (load.writers, load.batch) = (2, 15);
+    (load.model, load.rounds, load.interval) = (Model::Closed, Some(8), Some(Span::seconds(10.0)));
+    load.backoff_min = Span::seconds(0.001);
+    scenario.verify.probes_per_s = 0.0;
+    scenario.verify.patience = Span::seconds(0.0);
+    scenario.verify.page = Count(50.0);
+    scenario
+}
+
+async fn run(scenario: &Scenario) -> Outcome {
+    carry_out(scenario, &RunOptions::default(), &Silent).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_point_of_every_shape_is_read_back() {
+    let shapes: [fn(&mut Scenario); 7] = [
+        |_| {},
+        |s| (s.load.batch, s.load.connections) = (7, 3),
+        |s| (s.load.naming, s.load.metrics) = (SeriesNaming::Labels, Count(4.0)),
+        |s| (s.load.naming, s.load.histograms) = (SeriesNaming::Labels, 0.9),
+        |s| (s.load.series_interval, s.load.values) = (Some(Span::seconds(20.0)), lab::ValueModel::Timer),
+        |s| {
+            (s.load.metric_interval, s.load.reconnect) =
+                (Some(Span::seconds(30.0)), Some(Span::seconds(0.01)))
+        },
+        |s| s.load.interval = Some(Span::seconds(60.0)),
+    ];
+    for pickled in [false, true] {
+        for (seed, shape) in (100..).zip(shapes) {
+            let about = format!("seed {seed}, pickled: {pickled}");
+            let mut scenario = Scenario { seed, ..Scenario::default() };
+            shape(&mut scenario);
+            let step_s = scenario.load.interval.map_or(10, |interval| interval.s() as i64);
+            let carbon = Carbon::start(step_s, pickled, |_| Mode::Keep).await;
+            let mut scenario = self::scenario(&carbon);
+            scenario.seed = seed;
+            if pickled {
+                scenario.target.protocol = Protocol::GraphitePickle;
+            }
+            shape(&mut scenario);
+            let result = run(&scenario).await.result;
+            let verify = result.verify.as_ref().unwrap_or_else(|| panic!("{about}: {:?}", result.warnings));
+            assert!(result.passed(), "{about}: {verify:?}");
+            assert_eq!(
+                (verify.read_back, carbon.points()),
+                (verify.acknowledged, verify.acknowledged),
+                "{about}"
+            );
+            assert_eq!(verify.read_back, result.totals.series_active * 8, "{about}");
+            assert_eq!(result.totals.by_reason["taken"], result.totals.requests, "{about}");
+            assert_eq!(carbon.names().len() as u64, result.totals.series_distinct, "{about}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_last_point_of_a_slot_can_be_read() {
+    let carbon = Carbon::start(60, false, |_| Mode::Keep).await;
+    let mut scenario = scenario(&carbon);
+    scenario.load.rounds = Some(23);
+    let unread = run(&scenario).await.result;
+    assert!(unread.unverified.is_some_and(|why| why.contains("set verify.step (--step) to 60s")));
+    scenario.verify.step = Some(Span::seconds(60.0));
+    for page in [1.0, 90.0, 1e6] {
+        scenario.verify.page = Count(page);
+        let result = run(&scenario).await.result;
+        let verify = result.verify.unwrap();
+        assert!(verify.is_good(), "{verify:?}");
+        assert_eq!(verify.read_back, 90 * 23);
+        // 23 rounds are in at least 4 slots of 6, and in at most 5
+        let slots = 90 * 23 - verify.superseded;
+        assert!((90 * 4..=90 * 5).contains(&slots), "{slots}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_loses_points_is_found_out() {
+    let carbon = Carbon::start(10, false, |_| Mode::Lose).await;
+    let result = run(&scenario(&carbon)).await.result;
+    let verify = result.verify.as_ref().unwrap();
+    assert!(!result.passed());
+    assert_eq!((verify.acknowledged, verify.lost), (720, 720 / 7));
+    assert!(verify.examples[0].series.contains("STRESS.host-"), "{:?}", verify.examples);
+}
+
+/// The first connection of each writer breaks. What it has sent is owed only if the target has promised it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn points_of_a_broken_connection_are_owed_by_promise_only() {
+    let script = |number| if number < 2 { Mode::Reset(2_000) } else { Mode::Keep };
+    let carbon = Carbon::start(10, false, script).await;
+    let result = run(&scenario(&carbon)).await.result;
+    let verify = result.verify.as_ref().unwrap();
+    assert!(result.passed(), "{verify:?}");
+    assert_eq!(verify.read_back, verify.acknowledged);
+    assert!(verify.acknowledged < 720 && carbon.connections() >= 2, "{verify:?}");
+    assert!(result.warnings.iter().any(|warning| warning.contains("are not owed")), "{:?}", result.warnings);
+
+    // a promise of no time at all, which the target breaks
+    let carbon = Carbon::start(10, false, script).await;
+    let mut scenario = scenario(&carbon);
+    scenario.target.commit_interval = Some(Span::seconds(0.0));
+    let result = run(&scenario).await.result;
+    let verify = result.verify.as_ref().unwrap();
+    assert!(!result.passed() && verify.lost > 0, "{verify:?}");
+}
+
+/// Such a target says nothing about the points that it has not read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_the_target_closes_first_is_broken() {
+    let carbon =
+        Carbon::start(10, false, |number| if number < 2 { Mode::Hurry(900) } else { Mode::Keep }).await;
+    let result = run(&scenario(&carbon)).await.result;
+    let verify = result.verify.as_ref().unwrap();
+    assert!(result.passed(), "{verify:?}");
+    assert!(verify.acknowledged < 720 && verify.unacknowledged > 0, "{verify:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn datagrams_are_never_owed() {
+    let carbon = Carbon::start(10, false, |_| Mode::Keep).await;
+    let mut scenario = scenario(&carbon);
+    scenario.target.write = Texts::One(carbon.datagram_url());
+    scenario.target.commit_interval = Some(Span::seconds(0.0));
+    let result = run(&scenario).await.result;
+    let verify = result.verify.as_ref().unwrap();
+    assert_eq!((result.totals.samples_acknowledged, verify.acknowledged, verify.lost), (720, 0, 0));
+    assert!(carbon.datagrams() >= 48 && verify.is_good(), "{verify:?}");
+    assert!(result.warnings.iter().any(|warning| warning.contains("are not owed")), "{:?}", result.warnings);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_is_read_back_later() {
+    let carbon = Carbon::start(60, false, |_| Mode::Keep).await;
+    let mut scenario = scenario(&carbon);
+    (scenario.verify.after, scenario.verify.step) = (false, Some(Span::seconds(60.0)));
+    let ledger = run(&scenario).await.ledgers.remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.json");
+    ledger.save(&path).unwrap();
+    let ledger = Ledger::load(&path).unwrap();
+    assert_eq!((ledger.read_api, ledger.step_ms), (ReadApi::Render, 60_000));
+    let options = VerifyOptions {
+        read_api: ledger.read_api,
+        step_ms: ledger.step_ms,
+        ..VerifyOptions::new(ledger.read_url.clone().unwrap())
+    };
+    let report = lab::verify(&options, &ledger, &Silent).await.unwrap();
+    assert!(report.is_good() && report.acknowledged == 720, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_schedule_is_spread_or_comes_in_bursts() {
+    for burst in [false, true] {
+        let carbon = Carbon::start(1, false, |_| Mode::Keep).await;
+        let mut scenario = scenario(&carbon);
+        (scenario.load.model, scenario.load.burst) = (Model::Open, burst);
+        (scenario.load.rounds, scenario.load.interval) = (None, Some(Span::seconds(1.0)));
+        scenario.duration = Span::seconds(2.0);
+        scenario.verify.probes_per_s = 50.0;
+        let result = run(&scenario).await.result;
+        assert!(result.passed(), "{:?}", result.verify);
+        assert_eq!((result.totals.samples_acknowledged, result.totals.unsent), (180, 0));
+    }
+}
+
+#[tokio::test]
+async fn scenarios_that_cannot_work_are_refused() {
+    for (text, why) in [
+        ("[target]\nprotocol = 'graphite'", "does not begin with tcp:// or udp://"),
+        ("[target]\nprotocol = 'graphite-pickle'\nwrite = 'udp://127.0.0.1:1'", "over TCP only"),
+        ("[target]\nwrite = 'tcp://127.0.0.1:1'", "does not begin with http://"),
+        ("[target]\ncommit_interval = '1s'", "applies only to"),
+        (
+            "[target]\nprotocol = 'graphite'\nwrite = 'tcp://127.0.0.1:1'\n[load]\ninterval = '1500ms'",
+            "whole seconds",
+        ),
+        ("[load]\nnaming = 'timers'", "15 metrics"),
+        ("[load]\nnaming = 'timers'\nmetrics = 15\nprefix = 'a b'", "letters"),
+        ("[load]\nnaming = 'timers'\nmetrics = 15\nhistograms = 0.5", "no labels"),
+        ("[verify]\nstep = '60s'", "only /render has steps"),
+        ("[target]\nread_api = 'render'\n[load]\ninterval = '40s'\n[verify]\nstep = '60s'", "no multiple"),
+    ] {
+        let said = Scenario::parse(text).unwrap_err().to_string();
+        assert!(said.contains(why), "{text}: {said}");
+    }
+}
