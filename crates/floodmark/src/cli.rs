@@ -9,6 +9,7 @@ pub(crate) mod result;
 pub(crate) mod scenario;
 mod scenario_text;
 pub(crate) mod serve;
+pub(crate) mod stresser;
 #[cfg(test)]
 mod tests;
 pub(crate) mod traffic;

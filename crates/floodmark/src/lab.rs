@@ -1,16 +1,16 @@
 //! `floodmark lab`: runs the lab's commands.
 
 use crate::cli::lab::{LabCommand, LabVerify, LabWrite};
-use crate::output::{observer, print, say, show};
+use crate::cli::stresser::LabStresser;
+use crate::output::{is_closed, observer, print, say, show};
 use crate::scenario;
 use crate::signals::stoppable;
 use crate::traffic;
-use anyhow::Context;
 use lab::drive::options::RunOptions;
-use lab::drive::run::carry_out;
+use lab::drive::run::{carry_out, print_round, run as run_scenario};
 use lab::show::text::verify_report;
 use lab::{Ledger, Scenario};
-use std::io::IsTerminal;
+use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Duration;
 
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -28,6 +28,7 @@ pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
 async fn report(command: &LabCommand) -> anyhow::Result<bool> {
     match command {
         LabCommand::Write(args) => write(args).await,
+        LabCommand::Stresser(args) => stresser(args).await,
         LabCommand::Verify(args) => verify(args).await,
         LabCommand::Scenarios(args) => scenario::list(args),
         LabCommand::Init(args) => scenario::init(args),
@@ -56,11 +57,27 @@ async fn write(args: &LabWrite) -> anyhow::Result<bool> {
     Ok(outcome.result.passed())
 }
 
+async fn stresser(args: &LabStresser) -> anyhow::Result<bool> {
+    let text = args.scenario();
+    let scenario = Scenario::parse(&text)?;
+    if args.debug {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let written = print_round(&scenario, &mut out).and_then(|()| Ok(out.flush()?));
+        return match written {
+            Err(error) if is_closed(&error) => Ok(true),
+            written => written.map(|()| true),
+        };
+    }
+    let options = RunOptions { text, access: args.access.access(), ..RunOptions::default() };
+    let observer = observer(args.result.print.quiet);
+    let result = stoppable(&options.stop, run_scenario(&scenario, &options, &*observer)).await?;
+    show(&result, &args.result)?;
+    Ok(result.passed())
+}
+
 async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
     let ledger = Ledger::load(&args.ledger)?;
-    let url = args.read.read_url.clone().or_else(|| ledger.read_url.clone());
-    let url = url.context("the ledger has no URL to read from; set --read-url")?;
-    let options = args.read.options(url, &args.headers, args.access.access());
+    let options = args.read.options(&ledger, &args.headers, args.access.access())?;
     let report = lab::verify(&options, &ledger, &*observer(args.print.quiet)).await?;
     match args.print.json {
         true => say(report.to_json()?)?,

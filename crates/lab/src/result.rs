@@ -16,6 +16,7 @@ mod machine;
 pub mod merge;
 mod quantiles;
 pub mod recovery;
+mod steps;
 mod timeline;
 pub mod verdict;
 pub(crate) mod warnings;
@@ -89,6 +90,13 @@ pub struct Step {
     pub latency: Quantiles,
     /// Attempts that did not succeed.
     pub refused: u64,
+    /// Mean time that a request to the target's disk took, as iostat's column await.
+    pub disk_await_s: Option<f64>,
+    /// Mean share of time for which the target's disk was busy, as iostat's column %util.
+    pub disk_util: Option<f64>,
+    pub cpu_cores: Option<f64>,
+    /// Maximum memory of the target.
+    pub memory_bytes: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -171,9 +179,13 @@ pub struct Judgement {
 pub struct AccountFigure {
     pub what: String,
     pub value: f64,
+    /// Least value, if a range was published. `value` is then the greatest.
+    pub low: Option<f64>,
     pub unit: String,
-    /// Name of the figure that this run measured, which [`RunResult::figure`] can look up.
+    /// Name of the figure that this run measured, which [`RunResult::figure`] or [`Step::figure`] can look up.
     pub ours: Option<String>,
+    /// Number of the step that the figure is about, from 1. Without it, the figure is about the whole run.
+    pub step: Option<u32>,
     pub note: String,
 }
 

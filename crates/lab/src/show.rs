@@ -6,5 +6,6 @@ pub mod junit;
 pub(crate) mod live;
 pub mod markdown;
 pub mod progress;
+mod steps;
 pub mod summary;
 pub mod text;

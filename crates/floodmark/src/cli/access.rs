@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) struct LabAccess {
     /// Allow this host as a target, in addition to this machine; may be repeated
     #[arg(long = "allow-host", value_name = "HOST", help_heading = "Access")]
-    hosts: Vec<String>,
+    allowed_hosts: Vec<String>,
     /// For https: certificates of the authorities to trust, as PEM [default: the authorities that this
     /// machine trusts]
     #[arg(long, value_name = "FILE", help_heading = "Access")]
@@ -25,6 +25,6 @@ pub(crate) struct LabAccess {
 impl LabAccess {
     pub(crate) fn access(&self) -> Access {
         let tls = TlsFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone() };
-        Access { hosts: self.hosts.clone(), tls }
+        Access { hosts: self.allowed_hosts.clone(), tls }
     }
 }

@@ -4,21 +4,25 @@ use super::access::LabAccess;
 use super::result::{PrintArgs, ResultArgs};
 use super::scenario::{FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs};
 use super::scenario_text::{UNTIL_SENT, headers, seconds, table};
+use super::stresser::{LabStresser, OwedArgs};
 use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use super::values;
+use anyhow::Context;
 use clap::{Args, Subcommand};
-use lab::VerifyOptions;
 use lab::http::Access;
-use lab::scenario::notation;
+use lab::scenario::{ReadApi, notation};
+use lab::{Ledger, Protocol, VerifyOptions};
 use std::path::PathBuf;
 use std::time::Duration;
-use toml::Value;
+use toml::{Table, Value};
 
 /// Commands of the lab.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Send load to a remote-write target and report the result
+    /// Send load to a target of remote write or Graphite, and report the result
     Write(Box<LabWrite>),
+    /// Send timers to a Graphite target, as the metrics libraries of applications do
+    Stresser(Box<LabStresser>),
     /// Read back the acknowledged samples of an earlier `lab write --ledger FILE`
     Verify(LabVerify),
     /// List the built-in scenarios
@@ -48,21 +52,16 @@ pub(crate) enum LabCommand {
 /// `floodmark lab write`
 #[derive(Debug, Args)]
 pub(crate) struct LabWrite {
-    /// URL to write to
-    #[arg(
-        long,
-        alias = "url",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:9009/api/v1/write",
-        help_heading = "Target"
-    )]
-    pub(crate) target: String,
+    /// URL to write to; for Graphite tcp://HOST:PORT or udp://HOST:PORT
+    /// [default: http://127.0.0.1:9009/api/v1/write; for Graphite tcp://127.0.0.1:2003, pickled 2004]
+    #[arg(long, alias = "url", value_name = "URL", help_heading = "Target")]
+    pub(crate) target: Option<String>,
     /// Header of each request, reads included, for tenant and authorization; may be repeated
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = notation::header, help_heading = "Target")]
     pub(crate) headers: Vec<(String, String)>,
-    /// Version of remote write
-    #[arg(long, value_name = "VERSION", default_value = "1.0", value_parser = values::version(), help_heading = "Target")]
-    pub(crate) protocol: lab::Version,
+    /// Version of remote write, or a protocol of Graphite
+    #[arg(long, value_name = "PROTOCOL", default_value = "1.0", value_parser = values::protocol(), help_heading = "Target")]
+    pub(crate) protocol: Protocol,
     /// The target's process on this machine: report its CPU time and memory
     #[arg(long, value_name = "PID", help_heading = "Target")]
     pub(crate) pid: Option<u32>,
@@ -133,6 +132,9 @@ pub(crate) struct LabWrite {
     /// Series in one request [1 to 250000]
     #[arg(long, value_name = "N", default_value = "2000", value_parser = values::whole::<u32>(1..=250_000), help_heading = "Pace")]
     pub(crate) batch: u32,
+    /// With --rate: send all requests of an interval at its beginning, instead of evenly spread
+    #[arg(long, requires = "rate", help_heading = "Pace")]
+    pub(crate) burst: bool,
     /// Connections of each writer [1 to 10000]
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Pace")]
     pub(crate) connections: u32,
@@ -148,6 +150,8 @@ pub(crate) struct LabWrite {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) read: LabRead,
+    #[command(flatten)]
+    pub(crate) owed: OwedArgs,
     /// Save the ledger of acknowledged samples, for `lab verify`
     #[arg(long, value_name = "FILE", help_heading = "Verification")]
     pub(crate) ledger: Option<PathBuf>,
@@ -158,9 +162,15 @@ pub(crate) struct LabWrite {
 /// How samples are read back.
 #[derive(Debug, Args)]
 pub(crate) struct LabRead {
-    /// URL to read from, without /api/v1/query [default: derived from the URL written to]
+    /// URL to read from, without /api/v1/query or /render [default: derived from the URL written to]
     #[arg(long, value_name = "URL", help_heading = "Verification")]
     pub(crate) read_url: Option<String>,
+    /// API to read from [default: promql; for Graphite render]
+    #[arg(long, value_name = "API", value_parser = values::read_api(), help_heading = "Verification")]
+    pub(crate) read_api: Option<ReadApi>,
+    /// With render: step of the target's storage schema [default: the time between two samples]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Verification")]
+    pub(crate) step: Option<Duration>,
     /// How long acknowledged samples may take to become visible
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = notation::duration, help_heading = "Verification")]
     pub(crate) patience: Duration,
@@ -216,15 +226,17 @@ impl LabWrite {
             (None, None) => DURATION_DEFAULT,
         };
         let target = [
-            ("write", Some(self.target.as_str().into())),
-            ("read", self.read.read_url.as_deref().map(Value::from)),
+            ("write", Some(self.address().into())),
             ("headers", headers(&self.headers)),
             // only --header names the tenant
             ("tenant_header", Some("".into())),
             ("protocol", Value::try_from(self.protocol).ok()),
             ("timeout", Some(seconds(self.timeout))),
             ("pid", self.pid.map(|pid| Value::Integer(pid.into()))),
+            ("commit_interval", self.owed.commit_interval()),
         ];
+        let mut target = table(target);
+        target.extend(self.read.target_keys());
         let load = [
             ("metrics", Some(Value::Integer(self.metrics as i64))),
             ("series_per_metric", Some(Value::Integer(self.series as i64))),
@@ -241,6 +253,8 @@ impl LabWrite {
             ("series_interval", self.series_churn.map(seconds)),
             ("jitter", self.staggered.then_some(Value::Float(1.0))),
             ("metric_interval", self.metric_churn.map(seconds)),
+            ("burst", self.burst.then_some(Value::Boolean(true))),
+            ("reconnect", self.owed.reconnect()),
             ("model", self.rate.is_none().then(|| "closed".into())),
             ("rate", self.rate.map(Value::Float)),
             ("interval", self.interval.map(seconds)),
@@ -248,32 +262,75 @@ impl LabWrite {
             ("start", self.start.as_deref().map(Value::from)),
             ("give_up_after", Some(seconds(self.give_up_after))),
         ];
-        let verify = [
-            ("after", Some(Value::Boolean(self.verify))),
-            ("probes_per_s", Some(Value::Integer(0))),
-            ("patience", Some(seconds(self.read.patience))),
-            ("page", Some(Value::Integer(self.read.page as i64))),
-        ];
+        let mut verify = self.read.keys();
+        verify.insert("after".into(), Value::Boolean(self.verify));
+        verify.insert("probes_per_s".into(), Value::Integer(0));
         let scenario = [
             ("name", Some("write".into())),
             ("seed", Some(Value::Integer(self.seed as i64))),
             ("duration", Some(seconds(duration))),
-            ("target", Some(table(target).into())),
+            ("target", Some(target.into())),
             ("load", Some(table(load).into())),
-            ("verify", Some(table(verify).into())),
+            ("verify", Some(verify.into())),
         ];
         table(scenario).to_string()
     }
 }
 
+impl LabWrite {
+    fn address(&self) -> String {
+        let usual = match self.protocol {
+            Protocol::V1 | Protocol::V2 => "http://127.0.0.1:9009/api/v1/write",
+            Protocol::Graphite => "tcp://127.0.0.1:2003",
+            Protocol::GraphitePickle => "tcp://127.0.0.1:2004",
+        };
+        self.target.clone().unwrap_or_else(|| usual.to_owned())
+    }
+}
+
 impl LabRead {
-    pub(crate) fn options(&self, url: String, headers: &[(String, String)], access: Access) -> VerifyOptions {
-        VerifyOptions {
+    /// Keys of the table `verify` of a scenario.
+    pub(super) fn keys(&self) -> Table {
+        table([
+            ("patience", Some(seconds(self.patience))),
+            ("page", Some(Value::Integer(self.page as i64))),
+            ("step", self.step.map(seconds)),
+        ])
+    }
+
+    /// Keys of the table `target` of a scenario.
+    pub(super) fn target_keys(&self) -> Table {
+        table([
+            ("read", self.read_url.as_deref().map(Value::from)),
+            ("read_api", self.read_api.and_then(|api| Value::try_from(api).ok())),
+        ])
+    }
+
+    pub(crate) fn options(
+        &self,
+        ledger: &Ledger,
+        headers: &[(String, String)],
+        access: Access,
+    ) -> anyhow::Result<VerifyOptions> {
+        let url = self.read_url.clone().or_else(|| ledger.read_url.clone());
+        let url = url.context("the ledger has no URL to read from; set --read-url")?;
+        let read_api = self.read_api.unwrap_or(ledger.read_api);
+        let usual_ms = match ledger.read_api {
+            ReadApi::Promql => u64::from(ledger.plan.interval_ms),
+            ReadApi::Render => ledger.step_ms,
+        };
+        let step_ms = match read_api {
+            ReadApi::Promql => 1,
+            ReadApi::Render => self.step.map_or(usual_ms, |step| step.as_millis() as u64).max(1),
+        };
+        Ok(VerifyOptions {
+            read_api,
+            step_ms,
             headers: headers.to_vec(),
             access,
             patience: self.patience,
             page_samples: self.page,
             ..VerifyOptions::new(url)
-        }
+        })
     }
 }

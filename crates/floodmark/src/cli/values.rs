@@ -4,14 +4,30 @@
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use lab::campaign::{Axis, Resource};
-use lab::scenario::{PRESETS, SampleTimes, notation};
-use lab::{ValueModel, Version};
+use lab::scenario::{PRESETS, ReadApi, SampleTimes, notation};
+use lab::{Protocol, ValueModel, Version};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
     one_of([PossibleValue::new("1.0").aliases(["1", "v1"]), PossibleValue::new("2.0").aliases(["2", "v2"])])
+}
+
+pub(crate) fn protocol() -> impl TypedValueParser<Value = Protocol> {
+    one_of([
+        PossibleValue::new("1.0").aliases(["1", "v1"]).help("remote write 1.0"),
+        PossibleValue::new("2.0").aliases(["2", "v2"]).help("remote write 2.0"),
+        PossibleValue::new("graphite").help("Graphite's lines"),
+        PossibleValue::new("graphite-pickle").help("Graphite's pickled points"),
+    ])
+}
+
+pub(crate) fn read_api() -> impl TypedValueParser<Value = ReadApi> {
+    one_of([
+        PossibleValue::new("promql").help("Prometheus' /api/v1/query"),
+        PossibleValue::new("render").help("Graphite's /render"),
+    ])
 }
 
 /// How values change over time.
@@ -21,6 +37,7 @@ pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
         PossibleValue::new("constant").help("one whole number that never changes"),
         PossibleValue::new("counter").help("whole numbers that grow, with resets"),
         PossibleValue::new("walk").help("a random walk, rounded to two or three decimals"),
+        PossibleValue::new("timer").help("of 15 metrics, the first is a counter, the others walk"),
         PossibleValue::new("random").help("53 random bits: incompressible"),
     ])
 }
@@ -110,6 +127,8 @@ mod tests {
     #[test]
     fn listed_words_are_understood() {
         check(version());
+        check(protocol());
+        check(read_api());
         check(model());
         check(axis());
         check(resource());

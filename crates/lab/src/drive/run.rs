@@ -14,12 +14,14 @@
 
 mod estimate;
 mod prepare;
+mod preview;
 mod read_back;
 mod seconds;
 mod totals;
 mod traffic;
 
 pub use estimate::Estimate;
+pub use preview::print_round;
 
 use super::addresses::{Addresses, read_url};
 use super::log::Log;
@@ -239,6 +241,7 @@ async fn load(
         replay.finish(distribution.await.context("cannot read the recording")??, &mut result);
     }
     result.timeline.finish();
+    result.observe_steps();
     let done = done.into_iter().map(|ended| (ended.tenant, ended.slots));
     Ok(Loaded { result, ledgers: ledgers(&traffic.runs, done) })
 }

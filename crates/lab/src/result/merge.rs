@@ -93,6 +93,15 @@ fn add_step(ours: &mut Step, theirs: &Step) {
     ours.samples_per_s += theirs.samples_per_s;
     ours.refused += theirs.refused;
     ours.latency = worse(ours.latency, theirs.latency);
+    for (ours, theirs) in [
+        (&mut ours.disk_await_s, theirs.disk_await_s),
+        (&mut ours.disk_util, theirs.disk_util),
+        (&mut ours.cpu_cores, theirs.cpu_cores),
+        (&mut ours.memory_bytes, theirs.memory_bytes),
+    ] {
+        // all generators observe the same target, or only one of them does
+        *ours = [*ours, theirs].into_iter().flatten().reduce(f64::max);
+    }
 }
 
 impl Totals {

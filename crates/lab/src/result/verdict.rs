@@ -58,6 +58,12 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
             most.ok_or("the target's process is not known: set target.pid, target.start or target.cgroup"),
         );
     }
+    let busiest = result.disk_util_max();
+    judge.share_at_most(
+        "disk_util",
+        rules.disk_util,
+        busiest.ok_or("the target's disk is not known: set target.data_dir"),
+    );
     judge.time("silence", rules.silence, Ok(totals.silence_s));
     judge.recovery(
         rules.recovery,

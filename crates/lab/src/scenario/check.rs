@@ -320,6 +320,7 @@ impl Scenario {
             ("verdict.error_budget", rules.error_budget),
             ("verdict.achieved", rules.achieved),
             ("verdict.read_pass_rate", rules.read_pass_rate),
+            ("verdict.disk_util", rules.disk_util),
         ];
         for (path, share) in shares {
             if let Some(share) = share {

@@ -14,7 +14,7 @@ mod tests {
 
     #[test]
     fn presets_are_valid() {
-        assert!(PRESETS.len() >= 11);
+        assert!(PRESETS.len() >= 14);
         for (name, text) in PRESETS {
             let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(name.starts_with(&scenario.name), "{name}");

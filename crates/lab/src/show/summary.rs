@@ -2,6 +2,7 @@
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
+use crate::show::steps;
 use crate::show::text::{Row, examples, render, verify_rows};
 
 /// Figures that the summary shows. The HTML report shows all.
@@ -58,6 +59,7 @@ pub fn text(result: &RunResult, table: bool) -> String {
         ));
     }
     let mut out = render(&rows, table);
+    out += &steps::text(result);
     for (reason, said) in &result.totals.said {
         out += &format!("first message of {reason}: {}\n", printable(said));
     }
@@ -136,6 +138,10 @@ mod tests {
             rule                                 kept: p99 ≤ 1 s (measured: 36 ms)
             rule                                 kept: lost = 0 (measured: 0)
             rule                                 BROKEN: pass rate ≥ 99 % (measured: 97.74 %)
+            step    offered  acknowledged  p99    await  busy  CPU  memory
+            before  0/min    0/min         36 ms  –      –     –    –
+            spike   0/min    0/min         36 ms  –      –     –    –
+            after   0/min    0/min         36 ms  –      –     –    –
             first message of 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
             warning: target and generator together used all 2 cores
             FAIL
@@ -180,6 +186,10 @@ mod tests {
             │ rule                                  kept: lost = 0 (measured: 0)                                                                                                              │
             │ rule                                  BROKEN: pass rate ≥ 99 % (measured: 97.74 %)                                                                                              │
             └─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+            step    offered  acknowledged  p99    await  busy  CPU  memory
+            before  0/min    0/min         36 ms  –      –     –    –
+            spike   0/min    0/min         36 ms  –      –     –    –
+            after   0/min    0/min         36 ms  –      –     –    –
             first message of 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
             warning: target and generator together used all 2 cores
             PARTIAL: the run ended early, no verdict

@@ -36,10 +36,13 @@ pub(crate) fn form(target: &str, first_ms: i64, last_ms: i64) -> String {
 
 fn target(plan: &Plan, asked: &Query) -> String {
     let fleet = &plan.fleet;
-    let names = asked.names.join(",");
     if let Naming::Timers { prefix, .. } = &fleet.naming {
         let host = asked.job.map_or("*".to_owned(), |job| (u64::from(plan.first_writer) + job).to_string());
-        return format!("{prefix}.host-{host}.*.{{{names}}}");
+        let names = match asked.names.as_slice() {
+            [name] => name.clone(),
+            names => format!("{{{}}}", names.join(",")),
+        };
+        return format!("{prefix}.host-{host}.*.{names}");
     }
     let mut expressions = vec![format!("'name=~^({})$'", asked.names.join("|"))];
     expressions.extend(asked.job.map(|job| format!("'job={}'", fleet.job(job))));
@@ -108,7 +111,7 @@ mod tests {
             "{form}"
         );
         // the plan's writers are the hosts 2 to 4
-        assert_eq!(ask(&plan, 20, 0).0, "STRESS.host-2.*.{count,m1_rate}");
+        assert_eq!(ask(&plan, 20, 0).0, "STRESS.host-2.*.count");
         let tagged =
             Plan { fleet: Fleet { fixed: vec![("t".into(), "a".into())], ..Fleet::default() }, ..small() };
         let (target, _) = ask(&tagged, 21, 1);

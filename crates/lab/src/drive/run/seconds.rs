@@ -225,6 +225,7 @@ impl Seconds {
                 samples_per_s: end.acknowledged.saturating_sub(begin.acknowledged) as f64 / seconds,
                 latency: Quantiles::of_micros(latency),
                 refused: refused(&end).saturating_sub(refused(begin)),
+                ..Step::default()
             });
         }
     }

@@ -2,7 +2,7 @@ use super::escape::text;
 use super::table::{Cell, list, section, table};
 use crate::result::Quantiles;
 use crate::result::figures::{FIGURES, show};
-use crate::result::{EventKind, RunResult};
+use crate::result::{AccountFigure, EventKind, RunResult};
 use stdx::calendar::Date;
 
 /// Maximum number of events that the report lists. The charts show all events.
@@ -157,18 +157,31 @@ fn events(result: &RunResult) -> String {
 fn account(result: &RunResult) -> String {
     let rows = result.account.iter().map(|figure| {
         let unit = if figure.unit == "1" { "" } else { &figure.unit };
-        let ours =
-            figure.ours.as_deref().and_then(|name| result.figure(name)).map(|value| in_unit(value, unit));
+        let ours = result.ours(figure).map(|value| in_unit(value, unit));
         let part = ours.filter(|_| figure.value != 0.0).map(|ours| ours / figure.value);
         vec![
-            Cell::text(&figure.what),
-            Cell::number(Some(figure.value), unit),
+            Cell::text(&about(figure)),
+            Cell::Number(published(figure, unit)),
             Cell::number(ours, unit),
             Cell::ratio(part),
             Cell::text(&figure.note),
         ]
     });
     table("account", &["", "#the account", "#here", "#here / account", "conditions"], rows)
+}
+
+fn published(figure: &AccountFigure, unit: &str) -> String {
+    match figure.low {
+        Some(low) => format!("{} – {}", show(low, unit), show(figure.value, unit)),
+        None => show(figure.value, unit),
+    }
+}
+
+fn about(figure: &AccountFigure) -> String {
+    match figure.step {
+        Some(step) => format!("step {step}: {}", figure.what),
+        None => figure.what.clone(),
+    }
 }
 
 /// Converts bytes or seconds to the unit in which a figure was published, such as GiB or ms.
@@ -200,9 +213,26 @@ fn steps(result: &RunResult) -> String {
             time(s.latency.p50_s),
             time(s.latency.p99_s),
             Cell::count(s.refused),
+            Cell::number(s.disk_await_s, "s"),
+            Cell::number(s.disk_util, "part"),
+            Cell::number(s.cpu_cores, "cores"),
+            Cell::number(s.memory_bytes, "bytes"),
         ]
     });
-    table("steps", &["step", "#when", "#offered", "#acknowledged", "#p50", "#p99", "#refused"], rows)
+    let columns = [
+        "step",
+        "#when",
+        "#offered",
+        "#acknowledged",
+        "#p50",
+        "#p99",
+        "#refused",
+        "#disk await",
+        "#disk busy",
+        "#CPU",
+        "#memory",
+    ];
+    table("steps", &columns, rows)
 }
 
 fn reasons(result: &RunResult) -> String {

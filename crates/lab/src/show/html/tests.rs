@@ -133,6 +133,7 @@ pub(crate) fn sample(load: f64) -> RunResult {
                 unit: "1/s".into(),
                 ours: Some("samples_per_s".into()),
                 note: "18 ingesters, 3 distributors".into(),
+                ..AccountFigure::default()
             },
             AccountFigure {
                 what: "samples a second for each core".into(),
@@ -140,13 +141,14 @@ pub(crate) fn sample(load: f64) -> RunResult {
                 unit: "1/s".into(),
                 ours: Some("samples_per_s_per_core".into()),
                 note: "110 k on 34 CPUs".into(),
+                ..AccountFigure::default()
             },
             AccountFigure {
                 what: "memory".into(),
                 value: 119.0,
                 unit: "GiB".into(),
                 ours: Some("rss_peak_bytes".into()),
-                note: String::new(),
+                ..AccountFigure::default()
             },
         ],
         saturated: Some(Saturation {
