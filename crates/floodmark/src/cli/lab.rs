@@ -225,8 +225,9 @@ impl LabWrite {
             (None, Some(_)) => UNTIL_SENT,
             (None, None) => DURATION_DEFAULT,
         };
+        let address = self.target.as_deref().unwrap_or(address_for(self.protocol));
         let target = [
-            ("write", Some(self.address().into())),
+            ("write", Some(address.into())),
             ("headers", headers(&self.headers)),
             // only --header names the tenant
             ("tenant_header", Some("".into())),
@@ -277,14 +278,12 @@ impl LabWrite {
     }
 }
 
-impl LabWrite {
-    fn address(&self) -> String {
-        let usual = match self.protocol {
-            Protocol::V1 | Protocol::V2 => "http://127.0.0.1:9009/api/v1/write",
-            Protocol::Graphite => "tcp://127.0.0.1:2003",
-            Protocol::GraphitePickle => "tcp://127.0.0.1:2004",
-        };
-        self.target.clone().unwrap_or_else(|| usual.to_owned())
+/// The usual address of a target on this machine.
+pub(super) const fn address_for(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::V1 | Protocol::V2 => "http://127.0.0.1:9009/api/v1/write",
+        Protocol::Graphite => "tcp://127.0.0.1:2003",
+        Protocol::GraphitePickle => "tcp://127.0.0.1:2004",
     }
 }
 

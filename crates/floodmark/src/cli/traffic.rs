@@ -1,15 +1,16 @@
 //! Flags of `floodmark lab record`, `replay`, `report` and `compare`.
 
 use super::access::LabAccess;
+use super::lab::address_for;
 use super::result::{PrintArgs, ResultArgs, ViewArgs};
 use super::scenario_text::{UNTIL_SENT, headers, path, seconds, table};
 use super::values;
 use clap::Args;
-use lab::Stop;
 use lab::capture::file::conceal::Conceal;
 use lab::capture::recorder::RecordOptions;
 use lab::scenario::notation;
 use lab::scenario::{SampleTimes, size};
+use lab::{Protocol, Stop, Version};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +23,8 @@ pub(crate) struct LabRecord {
     /// File to record to; an existing file is never overwritten
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// URL of the backend to which requests are passed on, without the path of the requests
+    /// URL of the backend to which requests are passed on, without the path of the requests; or tcp://HOST:PORT, to
+    /// record Graphite's lines
     #[arg(long, alias = "backend", value_name = "URL", help_heading = "Target")]
     target: String,
     /// Address for senders, such as 127.0.0.1:9201, localhost:9201, or :9201 for all addresses
@@ -81,23 +83,18 @@ pub(crate) struct LabReplay {
     /// The recording to replay
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// URL to write to
-    #[arg(
-        long,
-        alias = "url",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:9009/api/v1/write",
-        help_heading = "Target"
-    )]
-    target: String,
+    /// URL to write to; for Graphite tcp://HOST:PORT
+    /// [default: http://127.0.0.1:9009/api/v1/write; for Graphite tcp://127.0.0.1:2003, pickled 2004]
+    #[arg(long, alias = "url", value_name = "URL", help_heading = "Target")]
+    target: Option<String>,
     /// Header of each request; may be repeated. X-Scope-OrgID takes precedence over the recorded tenants
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = notation::header, help_heading = "Target")]
     headers: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) access: LabAccess,
-    /// Version of remote write [default: as recorded]
-    #[arg(long, value_name = "VERSION", value_parser = values::version(), help_heading = "Target")]
-    protocol: Option<lab::Version>,
+    /// Version of remote write, or a protocol of Graphite [default: as recorded; for tcp:// graphite]
+    #[arg(long, value_name = "PROTOCOL", value_parser = values::protocol(), help_heading = "Target")]
+    protocol: Option<Protocol>,
     /// Speed-up of the recording [above 0.001, up to 10000]
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Pace")]
     speed: f64,
@@ -146,9 +143,25 @@ pub(crate) struct LabObserve {
 }
 
 impl LabReplay {
+    /// The protocol of a target of Graphite, or the version of remote write if one is given.
+    fn protocols(&self) -> (Option<Protocol>, Option<Version>) {
+        let is_socket = self.target.as_ref().is_some_and(|target| target.starts_with("tcp://"));
+        match self.protocol {
+            Some(protocol) if protocol.is_graphite() => (Some(protocol), None),
+            None if is_socket => (Some(Protocol::Graphite), None),
+            protocol => (None, protocol.and_then(Protocol::version)),
+        }
+    }
+
     pub(crate) fn scenario(&self) -> String {
+        let (graphite, version) = self.protocols();
+        let address = match &self.target {
+            Some(address) => address.as_str(),
+            None => address_for(graphite.unwrap_or_default()),
+        };
         let target = [
-            ("write", Some(self.target.as_str().into())),
+            ("write", Some(address.into())),
+            ("protocol", graphite.and_then(|protocol| Value::try_from(protocol).ok())),
             ("headers", headers(&self.headers)),
             ("timeout", Some(seconds(self.timeout))),
             ("pid", self.observe.pid.map(|pid| Value::Integer(pid.into()))),
@@ -166,7 +179,7 @@ impl LabReplay {
             ("speed", Some(Value::Float(self.speed))),
             ("copies", Some(Value::Integer(self.times.into()))),
             ("times", Value::try_from(self.sample_times).ok()),
-            ("protocol", self.protocol.and_then(|version| Value::try_from(version).ok())),
+            ("protocol", version.and_then(|version| Value::try_from(version).ok())),
         ];
         let scenario = [
             ("name", Some("replay".into())),

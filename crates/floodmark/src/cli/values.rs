@@ -5,14 +5,10 @@ use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use lab::campaign::{Axis, Resource};
 use lab::scenario::{PRESETS, ReadApi, SampleTimes, notation};
-use lab::{Protocol, ValueModel, Version};
+use lab::{Protocol, ValueModel};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-
-pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
-    one_of([PossibleValue::new("1.0").aliases(["1", "v1"]), PossibleValue::new("2.0").aliases(["2", "v2"])])
-}
 
 pub(crate) fn protocol() -> impl TypedValueParser<Value = Protocol> {
     one_of([
@@ -126,7 +122,6 @@ mod tests {
 
     #[test]
     fn listed_words_are_understood() {
-        check(version());
         check(protocol());
         check(read_api());
         check(model());

@@ -4,6 +4,8 @@ mod find;
 mod lines;
 mod tags;
 
+mod lab;
+
 use crate::harness::{Options, Request, Server, now_ms};
 
 fn lines(text: &str) -> Request {

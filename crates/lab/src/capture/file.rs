@@ -1,27 +1,32 @@
-//! Recordings of remote-write traffic. `docs/formats/recording.md` draws the bytes.
+//! Recordings of remote-write traffic, or of Graphite's lines. `docs/formats/recording.md` draws the bytes.
 //!
 //! ```text
 //!   body ─ request ─▶ series, samples ─ conceal ─▶ writer ─▶ file ─▶ reader ─▶ series, samples, when
 //! ```
 //!
-//! - [`request`]: parses remote-write bodies of both versions
+//! - [`request`]: parses remote-write bodies of both versions, and `lines` Graphite's lines
 //! - [`conceal`]: replaces label values (and names, if requested) with keyed hashes
 //! - [`Writer`]: encodes requests into blocks; each series' labels are written once
 //! - [`Reader`]: reads requests back, up to the first damaged byte
 
 pub mod conceal;
+mod lines;
 mod reader;
 pub mod request;
 mod value;
 mod varint;
 mod writer;
 
+pub(crate) use lines::LINE_BYTES_MAX;
 pub use reader::{Ending, Event, Header, Item, Reader, RequestEvent};
 pub use writer::{Appended, Writer};
 
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
-const VERSION: u16 = 1;
+/// Version of the format. Version 2 also has streams of Graphite.
+const VERSION: u16 = 2;
+
+const VERSION_MIN: u16 = 1;
 
 const HEADER_BYTES: usize = 32;
 
@@ -42,7 +47,7 @@ pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
 pub const DICTIONARY_SERIES_MAX: usize = 1 << 20;
 
-/// Maximum number of streams (pairs of tenant and protocol version) in a dictionary.
+/// Maximum number of streams (pairs of tenant and protocol) in a dictionary.
 const STREAMS_MAX: usize = 1 << 12;
 
 const TENANT_BYTES_MAX: usize = 256;

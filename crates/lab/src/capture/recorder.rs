@@ -1,4 +1,5 @@
-//! Proxy in front of a backend. It passes all requests through and records the remote-write requests.
+//! Proxy in front of a backend. It passes all requests through and records the remote-write requests, or it passes
+//! connections with Graphite's lines through and records the lines.
 //!
 //! ```text
 //!   sender ──▶ proxy ──────────────────────▶ backend
@@ -13,6 +14,7 @@
 //! Only settled requests are recorded: accepted (2xx), or refused for good (4xx except 429). Senders retry all
 //! others.
 
+mod lines;
 mod proxy;
 mod tee;
 mod writer_thread;
@@ -24,6 +26,7 @@ use crate::drive::stop::Stop;
 use crate::http::{Access, Endpoint};
 use crate::show::progress::{Observer, Phase, Progress};
 use anyhow::{Context, Result, ensure};
+use lines::LineProxy;
 use proxy::Proxy;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -42,7 +45,8 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
     pub listen: SocketAddr,
-    /// URL of the backend. The path of each incoming request is appended to it.
+    /// URL of the backend, to which the path of each incoming request is appended; or `tcp://HOST:PORT` for Graphite's
+    /// lines.
     pub backend: String,
     pub access: Access,
     pub file: PathBuf,
@@ -120,6 +124,7 @@ impl RecordReport {
         for (count, what) in [
             (self.kept.series_refused, "series left out, because their labels are invalid"),
             (self.kept.histograms_refused, "native histograms left out, because they are too long"),
+            (self.kept.lines_refused, "lines left out, because they are not points with a time"),
         ] {
             if count > 0 {
                 rows.push(("note", format!("{what}: {count}")));
@@ -129,18 +134,47 @@ impl RecordReport {
     }
 }
 
+#[derive(Debug, Clone)]
+enum Passing {
+    Requests(Proxy),
+    Lines(LineProxy),
+}
+
+impl Passing {
+    fn counts(&self) -> (u64, BTreeMap<String, u64>) {
+        match self {
+            Self::Requests(proxy) => proxy.counts(),
+            Self::Lines(proxy) => proxy.counts(),
+        }
+    }
+
+    async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
+        match self {
+            Self::Requests(proxy) => proxy.serve(listener, stop, grace).await,
+            Self::Lines(proxy) => proxy.serve(listener, stop, grace).await,
+        }
+    }
+}
+
+/// True for the address of a backend that gets lines.
+fn is_lines(backend: &str) -> bool {
+    backend.starts_with("tcp://")
+}
+
 #[derive(Debug)]
 pub struct Recorder {
     options: RecordOptions,
     listener: TcpListener,
-    proxy: Proxy,
+    proxy: Passing,
     writer: WriterThread,
 }
 
 pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<RecordReport> {
     let recorder = Recorder::bind(options).await?;
+    let (what, scheme) =
+        if is_lines(&recorder.options.backend) { ("lines", "tcp") } else { ("requests", "http") };
     observer.note(&format!(
-        "recording requests that are sent to http://{} for {}",
+        "recording {what} that are sent to {scheme}://{} for {}",
         recorder.address()?,
         recorder.options.backend
     ));
@@ -170,11 +204,18 @@ impl Recorder {
             "the queue has a size of 0 bytes: it must have room for requests (--queue-bytes)"
         );
         // resolved once here, so that recording does not start if the backend's host is not allowed
-        Endpoint::resolve(&options.backend, &options.access).await?;
+        let lines = is_lines(&options.backend);
+        let backend = match lines {
+            true => Endpoint::resolve_socket(&options.backend, &options.access).await?,
+            false => Endpoint::resolve(&options.backend, &options.access).await?,
+        };
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;
         let writer = WriterThread::start(file, concealer, options.file_bytes_max, options.queue_bytes_max)?;
-        let proxy = Proxy::new(&options.backend, &options.access, writer.queue())?;
+        let proxy = match lines {
+            true => Passing::Lines(LineProxy::new(&backend, writer.queue())),
+            false => Passing::Requests(Proxy::new(&options.backend, &options.access, writer.queue())?),
+        };
         Ok(Self { options, listener, proxy, writer })
     }
 
@@ -229,8 +270,8 @@ fn progress(
         // this is the mean since the start, because a sender may send only every few seconds
         samples_per_s: contents.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
-        refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),
-        broken: count(|s| s == proxy::NO_ANSWER),
+        refused: count(|s| s.starts_with(['3', '4', '5'])),
+        broken: count(|s| [proxy::NO_ANSWER, lines::NO_CONNECTION].contains(&s)),
     }
 }
 

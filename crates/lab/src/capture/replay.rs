@@ -18,6 +18,9 @@
 //! With [`SampleTimes::Shifted`], all times move by the same amount. The last sample gets the time at which the replay
 //! ends.
 //!
+//! **Graphite.** The recorded lines are sent to a target of Graphite, or as remote write. Times are cut to seconds, so
+//! that samples of a series may fall into the same second. What Graphite cannot express becomes an underscore.
+//!
 //! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the label
 //! [`COPY_LABEL`].
 
@@ -31,6 +34,7 @@ use crate::drive::options::RunOptions;
 use crate::drive::send::sender::{Lane, Sender, Times};
 use crate::drive::stop::Stop;
 use crate::drive::tenants::Tenant;
+use crate::generate::protocol::Protocol;
 use crate::scenario::{ReplaySpec, Scenario};
 use anyhow::{Context, Result, ensure};
 use distributor::{Batch, Distributed, Distributor};
@@ -55,6 +59,8 @@ pub(crate) struct Replay {
     summary: RecordingSummary,
     writers: usize,
     batch: usize,
+    /// Protocol of all requests, unless each has the protocol in which it was recorded.
+    protocol: Option<Protocol>,
     queues: Vec<mpsc::Sender<Batch>>,
 }
 
@@ -64,7 +70,9 @@ impl Replay {
         let (file, stop) = (path.clone(), options.stop.clone());
         let summary = tokio::task::spawn_blocking(move || RecordingSummary::of(&file, &stop)).await??;
         let (writers, batch) = (scenario.load.writers as usize, scenario.load.batch as usize);
-        let this = Self { spec: spec.clone(), path, summary, writers, batch, queues: Vec::new() };
+        let target = scenario.protocol();
+        let protocol = if target.is_graphite() { Some(target) } else { spec.protocol.map(Protocol::from) };
+        let this = Self { spec: spec.clone(), path, summary, writers, batch, protocol, queues: Vec::new() };
         this.check_memory()?;
         Ok(this)
     }

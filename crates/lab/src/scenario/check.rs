@@ -117,6 +117,12 @@ impl Scenario {
                 "the recording determines the load: shape, history and rounds cannot be set",
             );
         }
+        if replay.protocol.is_some() && self.target.protocol.is_graphite() {
+            return fault(
+                "replay.protocol",
+                "a target of Graphite has no versions: set only target.protocol",
+            );
+        }
         if self.verdict.freshness_p99.is_some() {
             return fault("verdict.freshness_p99", "a replay does not probe its samples");
         }

@@ -2,11 +2,15 @@
 
 mod carbon;
 
+use crate::target::{Reaction, Target};
 use carbon::{Carbon, Mode};
+use lab::capture::recorder::{RecordOptions, Recorder};
 use lab::drive::options::RunOptions;
 use lab::drive::run::{Outcome, carry_out};
 use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Span, Texts};
 use lab::{Ledger, Protocol, Scenario, Silent, VerifyOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// 2 hosts × 3 timers × 15 metrics are 90 series. In 8 rounds, they take 48 requests of 15 points.
 fn scenario(carbon: &Carbon) -> Scenario {
@@ -179,6 +183,88 @@ async fn an_open_schedule_is_spread_or_comes_in_bursts() {
         assert!(result.passed(), "{:?}", result.verify);
         assert_eq!((result.totals.samples_acknowledged, result.totals.unsent), (180, 0));
     }
+}
+
+/// Sends `text` to `address` in pieces of `bytes` bytes, and waits until the other side has closed the connection.
+async fn send(address: std::net::SocketAddr, text: &str, bytes: usize) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for piece in text.as_bytes().chunks(bytes) {
+        stream.write_all(piece).await.unwrap();
+    }
+    stream.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_are_recorded_on_their_way_and_sent_again() {
+    let backend = Carbon::start(1, false, |_| Mode::Keep).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lines.rec");
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let options = RecordOptions::new(listen, backend.write_url(), &file);
+    let stop = options.stop.clone();
+    let recorder = Recorder::bind(options).await.unwrap();
+    let address = recorder.address().unwrap();
+    let recording = tokio::spawn(async move { recorder.run(&Silent).await.unwrap() });
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let lines = |from: u64| -> String {
+        (from..from + 500).map(|n| format!("path.p{} {n}.5 {}\n", n % 10, now_s - 500 + n % 500)).collect()
+    };
+    send(address, &lines(0), 7).await;
+    send(address, &(lines(500) + "tagged;k=v 1 1795284000\n"), 100_000).await;
+    // the sender saw the end of its connection, so that the backend has everything
+    assert_eq!(backend.points(), 1_001);
+    stop.now();
+    let report = recording.await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((report.kept.samples, report.kept.series), (1_001, 11), "{report:?}");
+
+    let target = Carbon::start(1, false, |_| Mode::Keep).await;
+    let text = format!(
+        "[target]\nprotocol = 'graphite'\nwrite = '{}'\n[load]\nwriters = 3\nbatch = 100\n\
+         [replay]\nfile = '{}'\nspeed = 100\ncopies = 2\ntimes = 'shifted'",
+        target.write_url(),
+        file.display()
+    );
+    let scenario = Scenario::parse(&text).unwrap();
+    let result = run(&scenario).await.result;
+    assert_eq!(result.totals.samples_acknowledged, 2_002, "{:?}", result.totals);
+    assert_eq!(target.points(), 2_002);
+    let names = target.names();
+    assert_eq!((names.len(), names[0].as_str()), (22, "floodmark_copy_1.path.p0"));
+    assert!(names.contains(&"tagged;k=v;floodmark_copy=2".to_owned()), "{names:?}");
+
+    // the same lines as remote write
+    let target = Target::start(|_| Reaction::Keep).await;
+    let text = format!(
+        "[target]\nwrite = '{}'\n[replay]\nfile = '{}'\nspeed = 100",
+        target.write_url(),
+        file.display()
+    );
+    let result = run(&Scenario::parse(&text).unwrap()).await.result;
+    assert_eq!((result.totals.samples_acknowledged, target.series()), (1_001, 11));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_is_away_breaks_the_connections_of_senders() {
+    let away = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let backend = format!("tcp://{}", away.local_addr().unwrap());
+    drop(away);
+    let folder = tempfile::tempdir().unwrap();
+    let options = RecordOptions::new("127.0.0.1:0".parse().unwrap(), backend, folder.path().join("r.rec"));
+    let stop = options.stop.clone();
+    let recorder = Recorder::bind(options).await.unwrap();
+    let address = recorder.address().unwrap();
+    let recording = tokio::spawn(async move { recorder.run(&Silent).await.unwrap() });
+    // the reset may arrive before the connection is used
+    if let Ok(mut stream) = TcpStream::connect(address).await {
+        assert!(stream.read_to_end(&mut Vec::new()).await.is_err(), "the connection must be reset");
+    }
+    stop.now();
+    let report = recording.await.unwrap();
+    assert_eq!(report.statuses["no connection"], 1, "{report:?}");
 }
 
 #[tokio::test]

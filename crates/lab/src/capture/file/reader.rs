@@ -1,8 +1,8 @@
 use super::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, DICTIONARY_SERIES_MAX, HEADER_BYTES, HISTOGRAM_BYTES_MAX, MAGIC,
-    STREAMS_MAX, TENANT_BYTES_MAX, VERSION, conceal::Conceal, flag, kind, value, varint,
+    STREAMS_MAX, TENANT_BYTES_MAX, VERSION, VERSION_MIN, conceal::Conceal, flag, kind, value, varint,
 };
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub enum Event {
 pub struct RequestEvent {
     /// In µs since the recording began.
     pub arrival_us: i64,
-    pub message: Version,
+    pub message: Protocol,
     /// Empty if the request named no tenant.
     pub tenant: Arc<str>,
     pub items: Vec<Item>,
@@ -65,7 +65,7 @@ pub struct Reader<R> {
     next_at: u64,
     block: Vec<u8>,
     block_at: usize,
-    streams: Vec<(Version, Arc<str>)>,
+    streams: Vec<(Protocol, Arc<str>)>,
     last: Vec<u64>,
     last_arrival_us: i64,
     ending: Option<Ending>,
@@ -82,8 +82,8 @@ impl<R: Read> Reader<R> {
         let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let version = u16_at(8);
         ensure!(
-            version == VERSION,
-            "the recording has format version {version}, this program reads version {VERSION}"
+            (VERSION_MIN..=VERSION).contains(&version),
+            "the recording has format version {version}, this program reads the versions {VERSION_MIN} to {VERSION}"
         );
         let flags = u16_at(10);
         let concealed = Conceal {
@@ -206,7 +206,7 @@ impl<R: Read> Reader<R> {
             kind::STREAM => {
                 let (&number, after) = rest.split_first().with_context(short)?;
                 *rest = after;
-                let message = Version::of_number(number).context("the version of remote write is unknown")?;
+                let message = Protocol::of_number(number).context("the protocol is unknown")?;
                 let tenant = std::str::from_utf8(varint::take_bytes(rest).with_context(short)?)?;
                 ensure!(
                     tenant.len() <= TENANT_BYTES_MAX,

@@ -1,4 +1,4 @@
-//! Parser of remote-write bodies, independent of the server's decoder.
+//! Parser of remote-write bodies and of Graphite's lines, independent of the server's decoder.
 //!
 //! ```text
 //!   1.0  WriteRequest   1 TimeSeries*                    TimeSeries  1 Label*   2 Sample*  4 Histogram*
@@ -9,10 +9,13 @@
 //!
 //! Exemplars, metadata and start times are skipped.
 
+use super::lines;
+use crate::generate::protocol::Protocol;
 use crate::generate::template::Version;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Buf;
 use model::caps;
+use model::labels::METRIC_NAME;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use std::ops::Range;
 
@@ -27,6 +30,7 @@ pub struct Parsed {
     /// Protobuf of all native histograms without their timestamps, one after the other.
     histogram_bytes: Vec<u8>,
     series: Vec<SeriesParts>,
+    lines_refused: u64,
 }
 
 #[derive(Debug, Default)]
@@ -62,14 +66,63 @@ impl<'a> ParsedSeries<'a> {
 }
 
 impl Parsed {
-    /// Parses a snappy-compressed body, and replaces the previous content. After an error there are no series.
-    pub fn read(&mut self, message: Version, compressed: &[u8]) -> Result<()> {
+    /// Parses a snappy-compressed body or lines, and replaces the previous content. After an error there are no series.
+    pub fn read(&mut self, message: impl Into<Protocol>, content: &[u8]) -> Result<()> {
+        let message = message.into();
         self.series.clear();
         self.symbols.clear();
         self.labels.clear();
         self.samples.clear();
         self.histograms.clear();
         self.histogram_bytes.clear();
+        self.lines_refused = 0;
+        match (message.version(), message) {
+            (Some(version), _) => self.read_compressed(version, content),
+            (None, Protocol::Graphite) => self.read_lines(content),
+            (None, _) => bail!("pickled points cannot be recorded"),
+        }
+    }
+
+    /// Number of lines that are not points.
+    pub fn lines_refused(&self) -> u64 {
+        self.lines_refused
+    }
+
+    /// Each line becomes a series with one sample.
+    fn read_lines(&mut self, text: &[u8]) -> Result<()> {
+        ensure!(
+            text.len() <= caps::BODY_BYTES_MAX,
+            "there are {} bytes of lines, the limit is {}",
+            text.len(),
+            caps::BODY_BYTES_MAX
+        );
+        self.body.clear();
+        self.body.extend_from_slice(text);
+        self.body.extend_from_slice(METRIC_NAME.as_bytes());
+        let name = text.len()..self.body.len();
+        for range in lines::split(text, 0..text.len(), b'\n') {
+            if text[range.clone()].trim_ascii().is_empty() {
+                continue;
+            }
+            let Some(line) = lines::parse(text, range) else {
+                self.lines_refused += 1;
+                continue;
+            };
+            let labels = self.labels.len();
+            self.labels.push([name.clone(), line.path]);
+            self.labels.extend(line.tags);
+            let samples = self.samples.len();
+            self.samples.push((line.timestamp_ms, line.value.to_bits()));
+            self.series.push(SeriesParts {
+                labels: labels..self.labels.len(),
+                samples: samples..samples + 1,
+                histograms: 0..0,
+            });
+        }
+        Ok(())
+    }
+
+    fn read_compressed(&mut self, message: Version, compressed: &[u8]) -> Result<()> {
         let len = snap::raw::decompress_len(compressed).context("cannot read the length of the body")?;
         ensure!(
             len <= caps::BODY_BYTES_MAX,

@@ -1,7 +1,7 @@
 use super::conceal::{Conceal, Concealer};
 use super::request::Parsed;
 use super::*;
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use protocol::encode::{V1Encoder, V2Encoder};
 use std::io::Cursor;
 use stdx::rng::Rng;
@@ -12,9 +12,9 @@ type Sample = (i64, u64);
 
 type Wanted = Vec<(model::Labels, Vec<Sample>)>;
 
-type WantedRequest = (i64, Version, String, Wanted);
+type WantedRequest = (i64, Protocol, String, Wanted);
 
-fn body(message: Version, wanted: &Wanted) -> Vec<u8> {
+fn body(message: Protocol, wanted: &Wanted) -> Vec<u8> {
     let (mut v1, mut v2) = (V1Encoder::new(), V2Encoder::new());
     for (labels, samples) in wanted {
         let times: Vec<i64> = samples.iter().map(|s| s.0).collect();
@@ -23,8 +23,9 @@ fn body(message: Version, wanted: &Wanted) -> Vec<u8> {
         v2.series(labels.as_ref(), &times, &values);
     }
     match message {
-        Version::V1 => v1.finish().to_vec(),
-        Version::V2 => v2.finish().to_vec(),
+        Protocol::V1 => v1.finish().to_vec(),
+        Protocol::V2 => v2.finish().to_vec(),
+        _ => panic!("no remote write"),
     }
 }
 
@@ -101,7 +102,7 @@ fn sample_recording(seed: u64, requests: i64, series_max: usize) -> (Vec<u8>, Ve
     let mut wanted = Vec::new();
     for second in 0..requests {
         let request = random_request(&mut rng, second, 40);
-        let message = if rng.chance(0.5) { Version::V1 } else { Version::V2 };
+        let message = if rng.chance(0.5) { Protocol::V1 } else { Protocol::V2 };
         let tenant = ["", "a", "b"][rng.below(3) as usize].to_owned();
         let arrival_us = second * 1_000_000 + rng.below(3_000_000) as i64;
         parsed.read(message, &body(message, &request)).unwrap();
@@ -136,12 +137,12 @@ fn large_requests_span_blocks() {
     let mut many = |n: i64| (0..n).map(|i| (STARTED_MS + i, rng.next_u64())).collect::<Vec<_>>();
     let request: Wanted = vec![(labels(0), many(200_000)), (labels(1), many(1)), (labels(2), many(100_000))];
     let mut parsed = Parsed::default();
-    parsed.read(Version::V1, &body(Version::V1, &request)).unwrap();
+    parsed.read(Protocol::V1, &body(Protocol::V1, &request)).unwrap();
     let mut writer = writer(DICTIONARY_SERIES_MAX);
-    writer.append(5, Version::V1, "", &parsed).unwrap();
+    writer.append(5, Protocol::V1, "", &parsed).unwrap();
     let bytes = writer.into_bytes();
     assert!(bytes.len() > 2 * BLOCK_BYTES);
-    assert_eq!(read_all(&bytes), (vec![(5, Version::V1, String::new(), request)], Ending::Whole));
+    assert_eq!(read_all(&bytes), (vec![(5, Protocol::V1, String::new(), request)], Ending::Whole));
 }
 
 #[test]
@@ -156,8 +157,8 @@ fn steady_traffic_takes_few_bytes_a_sample() {
                 (model::Labels::from_pairs(&labels), vec![(STARTED_MS + round * 15_000, value)])
             })
             .collect();
-        parsed.read(Version::V1, &body(Version::V1, &request)).unwrap();
-        writer.append(round * 15_000_000, Version::V1, "", &parsed).unwrap();
+        parsed.read(Protocol::V1, &body(Protocol::V1, &request)).unwrap();
+        writer.append(round * 15_000_000, Protocol::V1, "", &parsed).unwrap();
     }
     let bytes = writer.into_bytes();
     assert!(bytes.len() < 20_000 * 2, "{} bytes for 20,000 samples", bytes.len());
@@ -263,9 +264,9 @@ fn native_histograms_keep_everything_but_their_time() {
     let body = snap::raw::Encoder::new().compress_vec(&message).unwrap();
 
     let mut parsed = Parsed::default();
-    parsed.read(Version::V1, &body).unwrap();
+    parsed.read(Protocol::V1, &body).unwrap();
     let mut writer = writer(DICTIONARY_SERIES_MAX);
-    assert_eq!(writer.append(0, Version::V1, "", &parsed).unwrap().samples, 1);
+    assert_eq!(writer.append(0, Protocol::V1, "", &parsed).unwrap().samples, 1);
     let bytes = writer.into_bytes();
     let mut reader = Reader::open(bytes.as_slice()).unwrap();
     let mut found = Vec::new();
@@ -280,20 +281,20 @@ fn native_histograms_keep_everything_but_their_time() {
 #[test]
 fn broken_bodies_are_errors_and_bad_series_are_left_out() {
     let mut parsed = Parsed::default();
-    assert!(parsed.read(Version::V1, b"").is_err());
-    assert!(parsed.read(Version::V1, &[0xff; 20]).is_err());
+    assert!(parsed.read(Protocol::V1, b"").is_err());
+    assert!(parsed.read(Protocol::V1, &[0xff; 20]).is_err());
     let compress = |bytes: &[u8]| snap::raw::Encoder::new().compress_vec(bytes).unwrap();
-    assert!(parsed.read(Version::V1, &compress(&[0x0a, 5, 1])).is_err());
-    assert!(parsed.read(Version::V2, &compress(&[0x2a, 2, 0x0a, 0x80])).is_err());
+    assert!(parsed.read(Protocol::V1, &compress(&[0x0a, 5, 1])).is_err());
+    assert!(parsed.read(Protocol::V2, &compress(&[0x2a, 2, 0x0a, 0x80])).is_err());
     assert!(
-        parsed.read(Version::V2, &compress(&[0x2a, 4, 0x0a, 2, 1, 1])).is_err(),
+        parsed.read(Protocol::V2, &compress(&[0x2a, 4, 0x0a, 2, 1, 1])).is_err(),
         "a body without symbols was accepted"
     );
     let mut rng = Rng::new(5);
     for _ in 0..5_000 {
         let bytes: Vec<u8> =
             (0..rng.below(60)).map(|_| (rng.next_u64() >> (56 + rng.below(6))) as u8).collect();
-        for message in [Version::V1, Version::V2] {
+        for message in [Protocol::V1, Protocol::V2] {
             parsed.read(message, &compress(&bytes)).ok();
             writer(10).append(0, message, "", &parsed).unwrap();
         }
@@ -301,9 +302,9 @@ fn broken_bodies_are_errors_and_bad_series_are_left_out() {
     // a series without a name is left out, and a label that is not UTF-8 makes the whole body invalid
     let nameless = [0x0a, 2, 0x12, 0];
     let not_text = [0x0a, 9, 0x0a, 5, 0x0a, 1, b'a', 0x12, 1, 0xff];
-    parsed.read(Version::V1, &compress(&nameless)).unwrap();
-    assert_eq!(writer(10).append(0, Version::V1, "", &parsed).unwrap().series_refused, 1);
-    assert!(parsed.read(Version::V1, &compress(&not_text)).is_err());
+    parsed.read(Protocol::V1, &compress(&nameless)).unwrap();
+    assert_eq!(writer(10).append(0, Protocol::V1, "", &parsed).unwrap().series_refused, 1);
+    assert!(parsed.read(Protocol::V1, &compress(&not_text)).is_err());
 }
 
 #[test]
@@ -313,8 +314,8 @@ fn concealed_recordings_hold_no_text_of_labels() {
         Writer::begin(Cursor::new(Vec::new()), STARTED_MS, Concealer::new(what, [3; 16])).unwrap();
     let labels = model::Labels::from_pairs(&[("__name__", "secretmetric"), ("secretname", "secretvalue")]);
     let mut parsed = Parsed::default();
-    parsed.read(Version::V2, &body(Version::V2, &vec![(labels, vec![(STARTED_MS, 0)])])).unwrap();
-    writer.append(0, Version::V2, "secrettenant", &parsed).unwrap();
+    parsed.read(Protocol::V2, &body(Protocol::V2, &vec![(labels, vec![(STARTED_MS, 0)])])).unwrap();
+    writer.append(0, Protocol::V2, "secrettenant", &parsed).unwrap();
     let bytes = writer.into_bytes();
     let mut reader = Reader::open(bytes.as_slice()).unwrap();
     assert_eq!(reader.header().concealed, what);
@@ -334,8 +335,8 @@ fn a_repaired_recording_continues_after_the_last_complete_block() {
     let mut writer = writer(DICTIONARY_SERIES_MAX);
     let mut parsed = Parsed::default();
     let request = random_request(&mut Rng::new(4), 1, 9);
-    parsed.read(Version::V1, &body(Version::V1, &request)).unwrap();
-    writer.append(1_000, Version::V1, "", &parsed).unwrap();
+    parsed.read(Protocol::V1, &body(Protocol::V1, &request)).unwrap();
+    writer.append(1_000, Protocol::V1, "", &parsed).unwrap();
     writer.flush().unwrap();
     // half a block reached the disk
     writer.file_mut().get_mut().extend_from_slice(&bytes[HEADER_BYTES..bytes.len() - 3]);
@@ -345,7 +346,7 @@ fn a_repaired_recording_continues_after_the_last_complete_block() {
     };
     writer.repair(cut).unwrap();
     writer.gap(3, 999);
-    writer.append(2_000, Version::V1, "", &parsed).unwrap();
-    let wanted = |arrival| (arrival, Version::V1, String::new(), request.clone());
+    writer.append(2_000, Protocol::V1, "", &parsed).unwrap();
+    let wanted = |arrival| (arrival, Protocol::V1, String::new(), request.clone());
     assert_eq!(read_all(&writer.into_bytes()), (vec![wanted(1_000), wanted(2_000)], Ending::Whole));
 }

@@ -5,7 +5,7 @@ use super::{
     ITEM_HISTOGRAMS_MAX, ITEM_SAMPLES_MAX, MAGIC, STREAMS_MAX, TENANT_BYTES_MAX, VERSION, flag, kind, value,
     varint,
 };
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use anyhow::{Context, Result};
 use model::{LabelsBuilder, SeriesKey};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub struct Writer<F> {
 
 #[derive(Debug, Default)]
 struct Dictionary {
-    streams: HashMap<(Version, String), u64>,
+    streams: HashMap<(Protocol, String), u64>,
     series: HashMap<(u64, SeriesKey), u32>,
     last: Vec<u64>,
 }
@@ -45,6 +45,8 @@ pub struct Appended {
     pub series_refused: u64,
     /// Histograms that were not recorded, because they were larger than [`HISTOGRAM_BYTES_MAX`].
     pub histograms_refused: u64,
+    /// Lines that were not recorded, because they are not points with a time.
+    pub lines_refused: u64,
 }
 
 impl<F: Write + Seek> Writer<F> {
@@ -97,11 +99,12 @@ impl<F: Write + Seek> Writer<F> {
     pub fn append(
         &mut self,
         arrival_us: i64,
-        message: Version,
+        message: impl Into<Protocol>,
         tenant: &str,
         request: &Parsed,
     ) -> Result<Appended> {
-        let mut done = Appended::default();
+        let message = message.into();
+        let mut done = Appended { lines_refused: request.lines_refused(), ..Appended::default() };
         let mut part = Part::default();
         let mut stream = None;
         for series in request.series() {
@@ -178,7 +181,7 @@ impl<F: Write + Seek> Writer<F> {
         varint::put(&mut self.block, kind::FORGET);
     }
 
-    fn stream(&mut self, message: Version, tenant: &str) -> u64 {
+    fn stream(&mut self, message: Protocol, tenant: &str) -> u64 {
         let mut tenant = self.concealer.tenant(tenant);
         let cut = (0..=TENANT_BYTES_MAX.min(tenant.len())).rev().find(|at| tenant.is_char_boundary(*at));
         tenant.truncate(cut.unwrap_or(0));

@@ -171,7 +171,7 @@ impl Proxy {
             return self.0.queue.lost(why);
         };
         let pieces = std::mem::take(&mut copy.pieces);
-        self.0.queue.put(QueuedRequest { arrival_us, message, tenant, pieces, memory });
+        self.0.queue.put(QueuedRequest { arrival_us, message: message.into(), tenant, pieces, memory });
     }
 
     fn count(&self, status: Option<StatusCode>) {

@@ -3,7 +3,7 @@
 use crate::capture::file::conceal::Concealer;
 use crate::capture::file::request::Parsed;
 use crate::capture::file::{Appended, Writer};
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde::Serialize;
@@ -44,7 +44,7 @@ impl RecordingFile for File {
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
     pub(super) arrival_us: i64,
-    pub(super) message: Version,
+    pub(super) message: Protocol,
     pub(super) tenant: String,
     pub(super) pieces: Vec<Bytes>,
     /// Memory that the pieces take. It is released when the request is written.
@@ -60,6 +60,8 @@ pub struct Contents {
     pub bytes: u64,
     pub series_refused: u64,
     pub histograms_refused: u64,
+    /// Lines that are not points with a time.
+    pub lines_refused: u64,
     pub trouble: Option<String>,
 }
 
@@ -228,7 +230,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
 
     /// Called after a block was written. Adds its requests to the counts in the report.
     fn settle(&mut self) {
-        let Contents { requests, samples, series, series_refused, histograms_refused, .. } =
+        let Contents { requests, samples, series, series_refused, histograms_refused, lines_refused, .. } =
             std::mem::take(&mut self.pending);
         let contents = &mut lock(&self.shared).contents;
         contents.requests += requests;
@@ -236,6 +238,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         contents.series += series;
         contents.series_refused += series_refused;
         contents.histograms_refused += histograms_refused;
+        contents.lines_refused += lines_refused;
         contents.bytes = self.writer.bytes();
     }
 
@@ -285,6 +288,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         self.pending.series += done.series_new;
         self.pending.series_refused += done.series_refused;
         self.pending.histograms_refused += done.histograms_refused;
+        self.pending.lines_refused += done.lines_refused;
     }
 
     /// Called when a block could not be written. Its requests count as missing.

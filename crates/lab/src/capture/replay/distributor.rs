@@ -4,7 +4,7 @@ use super::Replay;
 use crate::capture::file::{Ending, Event, Item, Reader, RequestEvent};
 use crate::drive::send::sender::Times;
 use crate::drive::stop::Stop;
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use crate::scenario::SampleTimes;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) due: Instant,
-    pub(super) version: Version,
+    pub(super) protocol: Protocol,
     pub(super) tenant: Arc<str>,
     /// Number of this copy, from 1. `None` if the recording is sent only once.
     pub(super) copy: Option<u32>,
@@ -59,7 +59,7 @@ struct Known {
 }
 
 /// Samples with the same writer, copy, protocol version and tenant can share a batch.
-type Address = (usize, u32, Version, Arc<str>);
+type Address = (usize, u32, Protocol, Arc<str>);
 
 pub(super) struct Distributor {
     reader: Reader<BufReader<File>>,
@@ -69,7 +69,8 @@ pub(super) struct Distributor {
     speed: f64,
     copies: u32,
     batch: usize,
-    version: Option<Version>,
+    /// Protocol of all requests. Without it, each request has the protocol in which it was recorded.
+    protocol: Option<Protocol>,
     end: Option<Instant>,
     stop: Stop,
     series: Vec<Known>,
@@ -119,7 +120,7 @@ impl Distributor {
         begun_ms: i64,
         stop: &Stop,
     ) -> Result<Self> {
-        let Replay { spec, summary, path, batch, .. } = replay;
+        let Replay { spec, summary, path, batch, protocol, .. } = replay;
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let length_ms = (summary.length_s * 1000.0) as i64;
         Ok(Self {
@@ -130,7 +131,7 @@ impl Distributor {
             speed: spec.speed,
             copies: spec.copies,
             batch: *batch,
-            version: spec.protocol,
+            protocol: *protocol,
             end: times.end,
             stop: stop.clone(),
             series: Vec::new(),
@@ -182,12 +183,14 @@ impl Distributor {
     }
 
     fn request(&mut self, request: RequestEvent, due: Instant) {
-        let version = self.version.unwrap_or(request.message);
+        // lines that are sent to a target of remote write get the older version, which every target understands
+        let usual = if request.message.is_graphite() { Protocol::V1 } else { request.message };
+        let protocol = self.protocol.unwrap_or(usual);
         for item in request.items {
             let Some((hash, part)) = self.part(item) else { continue };
             for copy in 0..self.copies {
                 let writer = (mix(hash) as usize).wrapping_add(copy as usize) % self.queues.len();
-                self.distribute(writer, copy, version, &request.tenant, Arc::clone(&part), due);
+                self.distribute(writer, copy, protocol, &request.tenant, Arc::clone(&part), due);
             }
         }
     }
@@ -219,16 +222,16 @@ impl Distributor {
         &mut self,
         writer: usize,
         copy: u32,
-        version: Version,
+        protocol: Protocol,
         tenant: &Arc<str>,
         part: Arc<Part>,
         due: Instant,
     ) {
-        let address = (writer, copy, version, Arc::clone(tenant));
+        let address = (writer, copy, protocol, Arc::clone(tenant));
         let (_, batch) = self.open.entry(address.clone()).or_insert_with(|| {
             let copy = (self.copies > 1).then_some(copy + 1);
             let tenant = Arc::clone(tenant);
-            (due, Batch { due, version, tenant, copy, parts: Vec::new(), samples: 0 })
+            (due, Batch { due, protocol, tenant, copy, parts: Vec::new(), samples: 0 })
         });
         let samples = part.samples.len() + part.histograms.len();
         batch.due = batch.due.max(due);

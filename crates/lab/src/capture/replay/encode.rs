@@ -1,9 +1,11 @@
-//! Encodes batches as remote-write bodies. Native histograms are copied, because `protocol` does not encode them.
+//! Encodes batches as remote-write bodies, or as points of Graphite. Native histograms are copied, because `protocol` does not encode them.
 
 use super::COPY_LABEL;
 use super::distributor::Batch;
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
+use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef};
+use protocol::encode::graphite;
 use std::collections::HashMap;
 use stdx::varint;
 
@@ -19,9 +21,11 @@ pub(super) struct Encoder {
 impl Encoder {
     pub(super) fn body(&mut self, batch: &Batch) -> Vec<u8> {
         self.message.clear();
-        match batch.version {
-            Version::V1 => self.v1(batch),
-            Version::V2 => self.v2(batch),
+        match batch.protocol {
+            Protocol::V1 => self.v1(batch),
+            Protocol::V2 => self.v2(batch),
+            Protocol::Graphite => return lines(batch),
+            Protocol::GraphitePickle => return pickled(batch),
         }
         snap::raw::Encoder::new().compress_vec(&self.message).expect("BUG: a batch has 4 GiB or more")
     }
@@ -92,6 +96,60 @@ impl Encoder {
         self.builder.push(COPY_LABEL, &copy.to_string());
         self.builder.build_series().ok()
     }
+}
+
+fn lines(batch: &Batch) -> Vec<u8> {
+    let mut body = Vec::new();
+    points(batch, |path, value, time_s| graphite::line(&mut body, &[path], value, time_s));
+    body
+}
+
+fn pickled(batch: &Batch) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut frames = graphite::PickleEncoder::new(&mut body);
+    points(batch, |path, value, time_s| frames.point(&[path], value, time_s));
+    frames.finish();
+    body
+}
+
+/// Calls `point` with each sample that is not a native histogram and not a NaN, because Graphite has neither.
+fn points(batch: &Batch, mut point: impl FnMut(&str, f64, i64)) {
+    for part in &batch.parts {
+        let path = path(LabelsRef::from_canonical(&part.labels), batch.copy);
+        for (timestamp_ms, bits) in &part.samples {
+            let value = f64::from_bits(*bits);
+            if !value.is_nan() {
+                point(&path, value, timestamp_ms.div_euclid(1000));
+            }
+        }
+    }
+}
+
+/// Name of a series with its tags. Copies of a series without tags differ by the first part of their path, because not
+/// every server has tags.
+fn path(labels: LabelsRef<'_>, copy: Option<u32>) -> String {
+    let mut path = String::new();
+    let tagged = labels.iter().any(|(name, _)| name != METRIC_NAME);
+    if let Some(copy) = copy.filter(|_| !tagged) {
+        path += &format!("{COPY_LABEL}_{copy}.");
+    }
+    put_plain(&mut path, labels.iter().find(|(name, _)| *name == METRIC_NAME).map_or("_", |(_, name)| name));
+    for (name, value) in labels.iter().filter(|(name, _)| ![METRIC_NAME, COPY_LABEL].contains(name)) {
+        path.push(';');
+        put_plain(&mut path, name);
+        path.push('=');
+        put_plain(&mut path, value);
+    }
+    if let Some(copy) = copy.filter(|_| tagged) {
+        path += &format!(";{COPY_LABEL}={copy}");
+    }
+    path
+}
+
+/// Appends text without the characters that separate the parts of a line.
+fn put_plain(out: &mut String, text: &str) {
+    let plain = |c: char| if c.is_whitespace() || c.is_control() || c == ';' { '_' } else { c };
+    out.extend(text.chars().map(plain));
 }
 
 fn time(out: &mut Vec<u8>, tag: u8, t: i64) {

@@ -4,7 +4,7 @@ use super::distributor::Batch;
 use super::encode::Encoder;
 use crate::drive::send::exchange::Account;
 use crate::drive::send::sender::{Lane, Request, Source, Times};
-use crate::generate::template::Version;
+use crate::generate::protocol::Protocol;
 use crate::socket::Ending;
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -22,7 +22,7 @@ pub(crate) struct Recorded {
     encoder: Encoder,
     /// True if a header in the scenario names a tenant. It replaces the recorded tenants.
     tenant_given: bool,
-    version: Version,
+    protocol: Protocol,
     tenant: Arc<str>,
     samples: u64,
 }
@@ -38,7 +38,7 @@ impl Recorded {
             lane: Arc::clone(lane),
             encoder: Encoder::default(),
             tenant_given: headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(TENANT.as_str())),
-            version: Version::V1,
+            protocol: Protocol::V1,
             tenant: "".into(),
             samples: 0,
         }
@@ -74,14 +74,16 @@ impl Source for Recorded {
             }
             let floats = batch.parts.iter().map(|part| part.samples.len() as u64).sum();
             let body = Bytes::from(self.encoder.body(&batch));
-            (self.version, self.tenant, self.samples) = (batch.version, batch.tenant, samples);
+            (self.protocol, self.tenant, self.samples) = (batch.protocol, batch.tenant, samples);
             return Some(Request { body, samples, floats, due: Some(batch.due), free });
         }
     }
 
     fn set_headers(&self, headers: &mut HeaderMap) {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.version.content_type()));
-        headers.insert(VERSION, HeaderValue::from_static(self.version.header()));
+        if let Some(version) = self.protocol.version() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));
+            headers.insert(VERSION, HeaderValue::from_static(version.header()));
+        }
         if !self.tenant_given {
             match HeaderValue::try_from(&*self.tenant) {
                 Ok(tenant) if !tenant.is_empty() => headers.insert(TENANT, tenant),
