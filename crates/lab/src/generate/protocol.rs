@@ -41,7 +41,7 @@ impl Protocol {
         if self.is_graphite() { GRAPHITE_RESOLUTION_MS } else { 1 }
     }
 
-    /// Number of the protocol in a recording.
+    /// Number of the protocol in a recording. Pickled points are never recorded.
     pub const fn number(self) -> u8 {
         match self {
             Self::V1 => 1,
@@ -56,7 +56,6 @@ impl Protocol {
             1 => Some(Self::V1),
             2 => Some(Self::V2),
             3 => Some(Self::Graphite),
-            4 => Some(Self::GraphitePickle),
             _ => None,
         }
     }
