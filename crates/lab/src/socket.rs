@@ -47,6 +47,7 @@ pub(crate) struct Socket {
     timeout: Duration,
     killed: Killed,
     open: Option<Open>,
+    /// When the first connection broke whose end was noticed since the last [`Self::take_broken`].
     broken: Option<Instant>,
 }
 
@@ -122,7 +123,7 @@ impl Socket {
         };
         self.notice_end();
         if let Some(Open::Stream(stream)) = self.open.take() {
-            self.broken = Some(self.killed.since(stream.opened).unwrap_or_else(Instant::now));
+            self.note_broken(self.killed.since(stream.opened).unwrap_or_else(Instant::now));
         }
         Err(failure)
     }
@@ -140,9 +141,9 @@ impl Socket {
         }
     }
 
-    /// When a connection broke since the last call.
+    /// When a connection broke since the last call. This is never the connection that took the last request: its end
+    /// is noticed by the next request, or by [`Self::close`].
     pub(crate) fn take_broken(&mut self) -> Option<Instant> {
-        self.notice_end();
         self.broken.take()
     }
 
@@ -174,9 +175,14 @@ impl Socket {
         if let Some(Open::Stream(stream)) = &self.open
             && let Some(end) = stream.end()
         {
-            self.broken = Some(self.killed.since(stream.opened).unwrap_or(end.at));
+            let at = self.killed.since(stream.opened).unwrap_or(end.at);
+            self.note_broken(at);
             self.open = None;
         }
+    }
+
+    fn note_broken(&mut self, at: Instant) {
+        self.broken = Some(self.broken.map_or(at, |earlier| earlier.min(at)));
     }
 }
 

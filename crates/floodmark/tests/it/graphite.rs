@@ -1,10 +1,9 @@
 //! Sends lines in HTTP requests, and queries them with PromQL. The modules have other protocols, and Graphite's own API.
 
 mod find;
+mod lab;
 mod lines;
 mod tags;
-
-mod lab;
 
 use crate::harness::{Options, Request, Server, now_ms};
 

@@ -1,13 +1,14 @@
-//! Reads series through Graphite's `/render`, in the format `raw`:
+//! Reads series through Graphite's `/render`, in the format `json`:
 //!
 //! ```text
-//!   name,start,end,step|value,value,None,…
+//!   [{"target": name, "datapoints": [[value or null, time], …]}, …]
 //! ```
 //!
-//! A value belongs to a slot of `step` seconds, and is the last that was sent for it. Every server with Graphite's
-//! API knows this format, and writes values as the shortest decimals that parse to the same bits. Source:
+//! A value belongs to a slot that begins at its time, and is the last that was sent for it. Every server with
+//! Graphite's API knows this format, and writes values as decimals that parse to the same bits. Source:
 //! <https://graphite.readthedocs.io/en/latest/render_api.html>.
 
+use super::json::Json;
 use super::promql::{Series, Text};
 use super::queries::Query;
 use crate::generate::naming::Naming;
@@ -17,9 +18,6 @@ use anyhow::{Context, Result, ensure};
 use model::labels::METRIC_NAME;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-
-/// Maximum number of points of a series in an answer. It bounds the memory for times.
-const POINTS_MAX: u64 = 10_000_000;
 
 /// Formats a query for all series of `asked` as an HTML form.
 pub(super) fn query(plan: &Plan, asked: &Query) -> String {
@@ -31,7 +29,7 @@ pub(super) fn query(plan: &Plan, asked: &Query) -> String {
 /// `from`.
 pub(crate) fn form(target: &str, first_ms: i64, last_ms: i64) -> String {
     let (from_s, until_s) = ((first_ms / 1000).saturating_sub(1), last_ms / 1000);
-    format!("target={}&from={from_s}&until={until_s}&format=raw&noCache=1", percent(target))
+    format!("target={}&from={from_s}&until={until_s}&format=json&noCache=1", percent(target))
 }
 
 fn target(plan: &Plan, asked: &Query) -> String {
@@ -53,31 +51,55 @@ fn target(plan: &Plan, asked: &Query) -> String {
 /// Parses an answer whose slots must be `step_ms` apart. Slots without a value are left out.
 pub(crate) fn parse(body: &[u8], step_ms: u64) -> Result<Vec<Series<'_>>> {
     let text = std::str::from_utf8(body).context("the answer is not text")?;
-    text.lines().filter(|line| !line.is_empty()).map(|line| series(line, step_ms)).collect()
+    let (mut json, mut all) = (Json::new(text), Vec::new());
+    let list = json.list(|json| {
+        all.push(series(json, step_ms)?);
+        Ok(())
+    });
+    list.and_then(|()| json.end()).context("cannot read the answer as JSON")?;
+    Ok(all)
 }
 
-fn series(line: &str, step_ms: u64) -> Result<Series<'_>> {
-    let about = || format!("cannot parse {line:.100?} as a series in the format raw");
-    let (head, values) = line.rsplit_once('|').with_context(about)?;
-    let mut fields = head.rsplitn(4, ',');
-    let (step, _end, start) = (fields.next(), fields.next(), fields.next());
-    let name = fields.next().with_context(about)?;
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).with_context(about);
-    let (start_s, step_s) = (number(start)?, number(step)?);
+fn series<'a>(json: &mut Json<'a>, step_ms: u64) -> Result<Series<'a>> {
+    let (mut name, mut values) = ("", Vec::new());
+    let mut before = None;
+    json.object(|json, key| match key {
+        "target" => {
+            name = json.string()?;
+            Ok(())
+        }
+        "datapoints" => json.list(|json| {
+            let (value, time_s) = point(json)?;
+            if let Some(before) = before.replace(time_s) {
+                check_step(time_s.saturating_sub(before), step_ms)?;
+            }
+            if value != "null" {
+                values.push((time_s as f64, value));
+            }
+            Ok(())
+        }),
+        _ => json.skip(),
+    })?;
+    Ok(Series { metric: labels(name), values })
+}
+
+/// Reads `[value, time]`.
+fn point<'a>(json: &mut Json<'a>) -> Result<(&'a str, i64)> {
+    json.expect(b'[')?;
+    let value = json.word()?;
+    json.expect(b',')?;
+    let time_s = json.word()?.parse().context("a time is not a whole number")?;
+    json.expect(b']')?;
+    Ok((value, time_s))
+}
+
+fn check_step(step_s: i64, step_ms: u64) -> Result<()> {
     ensure!(
-        step_s.saturating_mul(1000) == step_ms,
+        i64::try_from(step_ms) == Ok(step_s.saturating_mul(1000)),
         "the target has a step of {step_s} s, and not of {} s: set verify.step (--step) to {step_s}s",
         step_ms as f64 / 1000.0
     );
-    let mut points = Vec::new();
-    for (slot, value) in (0u64..).zip(values.split(',')) {
-        ensure!(slot < POINTS_MAX, "a series of the answer has more than {POINTS_MAX} points");
-        let value = value.trim();
-        if !matches!(value, "None" | "nan" | "") {
-            points.push(((start_s + slot * step_s) as f64, value));
-        }
-    }
-    Ok(Series { metric: labels(name), values: points })
+    Ok(())
 }
 
 /// Splits a name such as `disk.used;host=a` into labels.
@@ -107,7 +129,7 @@ mod tests {
         let (all, form) = ask(&plan, 1_000_000, 0);
         assert!(all.starts_with("STRESS.host-*.*.{count,m1_rate,") && all.ends_with(",stddev}"), "{all}");
         assert!(
-            form.ends_with("&from=1795283999&until=1795284045&format=raw&noCache=1") && !form.contains('*'),
+            form.ends_with("&from=1795283999&until=1795284045&format=json&noCache=1") && !form.contains('*'),
             "{form}"
         );
         // the plan's writers are the hosts 2 to 4
@@ -120,17 +142,21 @@ mod tests {
 
     #[test]
     fn reads_answers() {
-        let text = "a.b,1000,1030,10|1.5,None,-0.1\nc;k=v;l=x,y,1000,1010,10|nan\n\n";
+        let text = r#"[{"target":"a.b","tags":{"name":"a.b"},"datapoints":[[1.5,1000],[null,1010],[-0.1,1020]]},
+            {"target":"c;k=v;l=x,y","datapoints":[[2.2250738585072014e-308,1000]]},{"target":"a\"","datapoints":[]}]"#;
         let series = parse(text.as_bytes(), 10_000).unwrap();
         assert_eq!(series[0].values, [(1000.0, "1.5"), (1020.0, "-0.1")]);
         assert_eq!(series[0].metric[&Text("__name__".into())].0, "a.b");
         assert_eq!(series[1].metric[&Text("l".into())].0, "x,y");
-        assert!(series[1].values.is_empty() && parse(b"", 10_000).unwrap().is_empty());
+        assert_eq!(series[1].values[0].1, "2.2250738585072014e-308");
+        // names of the lab have no escapes
+        assert_eq!(series[2].metric[&Text("__name__".into())].0, "a\\\"");
+        assert!(parse(b"[]", 10_000).unwrap().is_empty());
         for (bad, why) in [
-            ("a,1,2|1", "cannot parse"),
-            ("a,x,2,10|1", "cannot parse"),
-            ("no series", "cannot parse"),
-            ("a,0,60,60|1", "a step of 60 s, and not of 10 s"),
+            ("", "cannot read"),
+            ("{}", "cannot read"),
+            (r#"[{"target":"a","datapoints":[[1]]}]"#, "cannot read"),
+            (r#"[{"target":"a","datapoints":[[1,0],[1,60]]}]"#, "a step of 60 s, and not of 10 s"),
         ] {
             let said = format!("{:#}", parse(bad.as_bytes(), 10_000).unwrap_err());
             assert!(said.contains(why), "{bad}: {said}");

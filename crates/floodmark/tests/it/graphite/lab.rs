@@ -1,8 +1,11 @@
 //! Runs `floodmark lab` against targets of Graphite.
 
+use super::lines::options;
+use crate::harness::Server;
 use crate::harness::lab::{good, lab};
+use serde_json::Value;
 use std::io::Read;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 /// Accepts one connection on a new port, and returns the port and what was received until the connection's end.
 fn sink() -> (String, std::thread::JoinHandle<String>) {
@@ -41,6 +44,65 @@ fn the_stresser_prints_what_it_would_send() {
     let sent = names(&received);
     assert_eq!((sent.len(), sent[0]), (90, "a.b.host-0.timer-0.count"));
     assert_eq!(sent[..45], sent[45..], "two reports of the same timers");
+}
+
+/// Runs the lab, and returns the result. Panics if a rule was broken, or nothing was owed.
+fn kept(args: &[&str]) -> Value {
+    let result: Value = serde_json::from_str(&good(&lab(args))).expect("read the result");
+    let verify = &result["verify"];
+    assert!(
+        verify["acknowledged"].as_u64() > Some(0) && verify["read_back"] == verify["acknowledged"],
+        "{verify}"
+    );
+    result
+}
+
+/// The lab reads back through both APIs what this server has got as lines.
+#[test]
+fn every_point_is_read_back() {
+    let server = Server::start(options());
+    let (write, read) =
+        (format!("tcp://{}", server.logged_address("graphite")), format!("http://{}", server.address));
+    let shape = ["--metrics", "20", "--series", "5", "--rounds", "6", "--verify", "--json", "--quiet"];
+    let target = ["write", "--protocol", "graphite", "--target", &write, "--read-url", &read];
+    let result = kept(&[target.as_slice(), &shape, &["--read-api", "promql", "--seed", "2"]].concat());
+    assert_eq!(result["verify"]["acknowledged"], 4 * 20 * 5 * 6);
+    let warnings = result["warnings"].to_string();
+    assert!(!warnings.contains("not owed"), "{warnings}");
+
+    // without rules, the server shows a value for each minute
+    let port = server.logged_address("graphite").port().to_string();
+    let timers = ["stresser", "--port", &port, "--timers", "3", "--interval", "1s", "--duration", "2s"];
+    let flags = ["--read-url", &read, "--step", "60s", "--verify", "--json", "--quiet"];
+    let result = kept(&[timers.as_slice(), &flags].concat());
+    assert_eq!(result["verify"]["acknowledged"], 90);
+}
+
+/// After a kill, the server owes the points of known series that are older than its commit interval.
+#[test]
+fn a_kill_loses_no_point_that_is_older_than_the_commit_interval() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let [http, lines] = [(); 2].map(|()| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        SocketAddr::from(([127, 0, 0, 1], listener.local_addr().expect("the address").port()))
+    });
+    let text = format!(
+        "name = 'kill'\nduration = '6s'\n\
+         [target]\nprotocol = 'graphite'\nwrite = 'tcp://{lines}'\nread = 'http://{http}'\nread_api = 'promql'\n\
+         commit_interval = '1s'\nready = 'http://{http}/-/ready'\ntenant_header = ''\n\
+         start = '{} serve --http {http} --graphite {lines} --allow-unauthenticated true --data-dir {}'\n\
+         [load]\nmetrics = 20\nseries_per_metric = 5\nwriters = 2\nbatch = 10\ninterval = '1s'\n\
+         [[fault]]\nat = '3s'\ndo = 'kill'\nfor = '200ms'\n[verdict]\nrestarts = 0\n[verify]\nprobes_per_s = 0",
+        env!("CARGO_BIN_EXE_floodmark"),
+        folder.path().join("data").display()
+    );
+    let path = folder.path().join("scenario.toml");
+    std::fs::write(&path, text).expect("write the scenario");
+    let result = kept(&["run", path.to_str().expect("a plain path"), "--json", "--quiet"]);
+    let (owed, all) = (&result["verify"]["acknowledged"], 2 * 20 * 5 * 6);
+    assert!(owed.as_u64() < Some(all), "{owed} of {all}: points were sent in the second before the kill");
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("are not owed"), "{warnings}");
 }
 
 #[test]

@@ -121,12 +121,12 @@ async fn hand_over(
     terms: Terms<'_>,
     account: &mut impl Account,
 ) -> Verdict {
-    // requests of an earlier connection are settled before the new connection takes any
+    let sent = socket.send(&payload.body).await;
+    let at = Instant::now();
+    // requests of earlier connections are settled before the new connection takes one
     if let Some(at) = socket.take_broken() {
         account.ended(Ending::Broken(at));
     }
-    let sent = socket.send(&payload.body).await;
-    let at = Instant::now();
     let mut tally = terms.tally.lock();
     tally.totals.attempts += 1;
     if let Err(failure @ Failure::Connect(_)) = &sent {
@@ -137,9 +137,6 @@ async fn hand_over(
     tally.totals.series_distinct += new;
     tally.totals.bytes += payload.body.len() as u64;
     tally.samples_sent += payload.samples;
-    if let Some(at) = socket.take_broken() {
-        account.ended(Ending::Broken(at));
-    }
     if let Err(failure) = &sent {
         tally.failed(failure);
         return Verdict::Again(None);

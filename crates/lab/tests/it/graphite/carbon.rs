@@ -186,22 +186,18 @@ impl Carbon {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
             crate::target::unpercent(found.unwrap())
         };
-        assert_eq!(parameter("format"), "raw");
+        assert_eq!(parameter("format"), "json");
         let (from, until) = (parameter("from").parse().unwrap(), parameter("until").parse().unwrap());
         let after = |time: i64| time - time.rem_euclid(self.step_s) + self.step_s;
         let (start, end, step) = (after(from), after(until), self.step_s);
         let target = parameter("target");
         let state = self.state.lock().unwrap();
-        let mut answer = String::new();
-        for (name, slots) in state.slots.iter().filter(|(name, _)| selects(&target, name)) {
-            let values = (start..end).step_by(step as usize).map(|slot| match slots.get(&slot) {
-                Some(value) => format!("{value:?}"),
-                None => "None".to_owned(),
-            });
-            let values: Vec<String> = values.collect();
-            answer += &format!("{name},{start},{end},{step}|{}\n", values.join(","));
-        }
-        answer
+        let series = state.slots.iter().filter(|(name, _)| selects(&target, name)).map(|(name, slots)| {
+            let points = (start..end).step_by(step as usize);
+            let points: Vec<_> = points.map(|slot| (slots.get(&slot).copied(), slot)).collect();
+            serde_json::json!({ "target": name, "datapoints": points })
+        });
+        series.collect::<serde_json::Value>().to_string()
     }
 }
 
