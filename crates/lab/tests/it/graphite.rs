@@ -9,6 +9,7 @@ use lab::drive::options::RunOptions;
 use lab::drive::run::{Outcome, carry_out};
 use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Span, Texts};
 use lab::{Ledger, Protocol, Scenario, Silent, VerifyOptions};
+use stdx::clock::{Clock, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -208,7 +209,7 @@ async fn lines_are_recorded_on_their_way_and_sent_again() {
     let recorder = Recorder::bind(options).await.unwrap();
     let address = recorder.address().unwrap();
     let recording = tokio::spawn(async move { recorder.run(&Silent).await.unwrap() });
-    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let now_s = SystemClock.now_ms() as u64 / 1000;
     let lines = |from: u64| -> String {
         (from..from + 500).map(|n| format!("path.p{} {n}.5 {}\n", n % 10, now_s - 500 + n % 500)).collect()
     };

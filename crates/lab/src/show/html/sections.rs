@@ -160,7 +160,7 @@ fn account(result: &RunResult) -> String {
         let ours = result.ours(figure).map(|value| in_unit(value, unit));
         let part = ours.filter(|_| figure.value != 0.0).map(|ours| ours / figure.value);
         vec![
-            Cell::text(&about(figure)),
+            Cell::text(about(figure)),
             Cell::Number(published(figure, unit)),
             Cell::number(ours, unit),
             Cell::ratio(part),

@@ -165,7 +165,7 @@ impl Carbon {
         let mut state = self.state.lock().unwrap();
         for (name, time_s, value) in points {
             state.points += 1;
-            if mode == Mode::Lose && state.points % 7 == 0 {
+            if mode == Mode::Lose && state.points.is_multiple_of(7) {
                 continue;
             }
             let slot = time_s - time_s.rem_euclid(self.step_s);
