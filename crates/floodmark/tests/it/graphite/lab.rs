@@ -38,7 +38,7 @@ fn the_stresser_prints_what_it_would_send() {
     let timers = ["--timers", "3", "--interval", "1s", "--duration", "2s"];
     let flags = ["--port", &port, "--prefix", "a.b", "--json", "--quiet"];
     let result = good(&lab(&[&["stresser"], timers.as_slice(), &flags].concat()));
-    let result: serde_json::Value = serde_json::from_str(&result).expect("read the result");
+    let result: Value = serde_json::from_str(&result).expect("read the result");
     assert_eq!(result["totals"]["samples_acknowledged"], 90, "{}", result["totals"]);
     let received = receiving.join().expect("receive");
     let sent = names(&received);
