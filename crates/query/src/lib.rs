@@ -13,7 +13,6 @@
 //! - [`usage`]: memory and samples of an evaluation, readable from other threads
 
 pub mod allowance;
-#[allow(dead_code, reason = "functions that use the rest are being added")]
 pub mod graphite;
 pub mod interrupt;
 pub mod matcher;

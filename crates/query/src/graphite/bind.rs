@@ -108,7 +108,14 @@ pub(super) fn target(
     allowance: &mut Allowance,
 ) -> Result<Node, QueryError> {
     let mut binder = Binder { allowance, overrides: variables };
-    binder.node(ast, &Values::default()).map_err(|(at, message)| match binder.allowance.is_interrupted() {
+    let bound = binder.node(ast, &Values::default()).and_then(|node| match &node {
+        Node::Call(invocation) if invocation.function.makes_lists() => {
+            let name = invocation.function.name;
+            Err((ast.at, format!("function {name:?} makes lists of series, which only reduceSeries takes")))
+        }
+        _ => Ok(node),
+    });
+    bound.map_err(|(at, message)| match binder.allowance.is_interrupted() {
         true => QueryError::Canceled,
         false => error_at(text, at, &message),
     })

@@ -63,6 +63,17 @@ impl<'c> Call<'c> {
         self.evaluator.meter
     }
 
+    /// A series that the function computed. `times` are its start, its end and its step in seconds.
+    pub(super) fn computed(
+        &self,
+        name: String,
+        (start_s, end_s, step_s): (i64, i64, i64),
+        values: Vec<f64>,
+    ) -> Series {
+        let x_files_factor = self.context.x_files_factor();
+        Series { x_files_factor, ..Series::computed(name, start_s, end_s, step_s, values) }
+    }
+
     /// Error that names the function.
     pub(super) fn refuse(&self, message: impl std::fmt::Display) -> QueryError {
         QueryError::Invalid(format!("function {:?}: {message}", self.invocation.function.name))
@@ -120,13 +131,6 @@ impl<'c> Call<'c> {
     pub(super) fn all(&self, param: &str) -> Result<Held<'c>, QueryError> {
         let mut held = Held::new(self.meter());
         self.each_ordered(param, self.context, Order::ByName, &mut |series| held.push(series))?;
-        Ok(held)
-    }
-
-    /// Like [`Self::all`], in another context.
-    pub(super) fn all_within(&self, context: &Context, param: &str) -> Result<Held<'c>, QueryError> {
-        let mut held = Held::new(self.meter());
-        self.each_ordered(param, context, Order::ByName, &mut |series| held.push(series))?;
         Ok(held)
     }
 

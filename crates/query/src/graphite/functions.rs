@@ -12,6 +12,7 @@ mod forecast;
 mod gaps;
 mod generate;
 mod graph;
+mod key;
 mod legend;
 mod moving;
 mod percentile;
@@ -28,7 +29,11 @@ pub use table::{Function, Group, Param, Type};
 /// The functions of all families.
 const FAMILIES: &[&[Function]] = &[
     alias::FUNCTIONS,
-    combine::FUNCTIONS,
+    combine::AGGREGATIONS,
+    combine::GROUPS,
+    combine::MAP_REDUCE,
+    combine::PAIRS,
+    combine::PERCENT,
     filter::FUNCTIONS,
     forecast::FUNCTIONS,
     gaps::FUNCTIONS,

@@ -43,6 +43,11 @@ impl<'m> Held<'m> {
         }
     }
 
+    /// Takes the series out. They stay charged until the list is dropped.
+    pub(super) fn take(&mut self) -> Vec<Series> {
+        std::mem::take(&mut self.series)
+    }
+
     pub(super) fn into_series(self) -> Vec<Series> {
         self.series
     }

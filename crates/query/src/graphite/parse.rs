@@ -36,22 +36,28 @@ pub(super) fn error_at(text: &str, at: usize, message: &str) -> QueryError {
     QueryError::Parse(format!("invalid target: {message}, at character {place}, {near}"))
 }
 
-/// The first path in the name of a series, such as `a.b` in `scale(sumSeries(a.b),2)`. `None` if the first argument
-/// is no path.
-pub(super) fn first_path(name: &str) -> Option<&str> {
-    let mut rest = name;
+/// The first path in the name of a series, such as `a.b` in `scale(sumSeries(a.b),2)`. If the name is not a call in
+/// the syntax of targets, the path is what precedes its first bracket. `None` if the first argument is no path.
+pub(super) fn first_path(name: &str) -> Option<String> {
+    let allowance = &mut Allowance::new(NAME_MEMORY_BYTES);
+    let mut parser = Parser { text: name, at: 0, depth: 0, allowance };
+    parser.skip_space();
+    let Ok(mut ast) = parser.operand() else {
+        let end = path::end_of(name);
+        return (end > 0).then(|| name[..end].to_owned());
+    };
     loop {
-        rest = rest.trim_start();
-        let word =
-            rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
-        match rest[word..].trim_start().strip_prefix('(') {
-            Some(inside) if word > 0 => rest = inside,
-            _ => break,
+        match ast.kind {
+            Kind::Path(path) => return Some(path),
+            Kind::Call(mut call) if !call.positional.is_empty() => ast = call.positional.swap_remove(0),
+            Kind::Template { body, .. } => ast = *body,
+            Kind::Call(_) | Kind::Literal(_) => return None,
         }
     }
-    let end = path::end_of(rest);
-    (end > 0).then(|| &rest[..end])
 }
+
+/// Memory for the syntax tree of a name. A longer name is not parsed as a call.
+const NAME_MEMORY_BYTES: u64 = 1 << 20;
 
 struct Parser<'t, 'a> {
     text: &'t str,

@@ -2,17 +2,22 @@
 
 /// Like `%g` in C: six significant digits, without zeros at the end.
 pub(super) fn general(value: f64) -> String {
+    general_to(value, 6)
+}
+
+/// Like `%g` in C with so many significant digits, at least one.
+pub(super) fn general_to(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return non_finite(value).into();
     }
-    let scientific = format!("{value:.5e}");
-    let (digits, exponent) = scientific.split_once('e').expect("BUG: a number has no exponent");
+    let scientific = format!("{value:.decimals$e}", decimals = digits - 1);
+    let (shown, exponent) = scientific.split_once('e').expect("BUG: a number has no exponent");
     let exponent: i32 = exponent.parse().expect("BUG: an exponent is no number");
-    if (-4..6).contains(&exponent) {
-        let decimals = (5 - exponent) as usize;
+    if (-4..digits as i32).contains(&exponent) {
+        let decimals = (digits as i32 - 1 - exponent) as usize;
         return without_zeros(&format!("{value:.decimals$}")).into();
     }
-    format!("{}e{}", without_zeros(digits), signed(exponent))
+    format!("{}e{}", without_zeros(shown), signed(exponent))
 }
 
 /// Like `str` of a number with a point in Python: as few digits as needed, and at least one after the point.

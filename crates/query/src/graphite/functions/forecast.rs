@@ -36,8 +36,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
          expected deviations.",
         &[SERIES_LIST, DELTA, BOOTSTRAP, SEASONALITY],
         confidence_bands,
-    )
-    .mapping(),
+    ),
     Function::new(
         "holtWintersForecast",
         Group::Calculate,

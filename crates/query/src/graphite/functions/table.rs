@@ -19,8 +19,8 @@ pub struct Function {
     pub params: &'static [Param],
     /// True if functions such as `groupByNode` may call the function for each group.
     pub is_aggregator: bool,
-    /// True if each series of the result depends on only one series of the argument. Then series may come in any
-    /// order, as long as the order of the result does not matter.
+    /// True if each series of the argument makes at most one series of the result, and depends on no other. Then
+    /// series may come in any order, as long as the order of the result does not matter.
     pub(in crate::graphite) is_mapping: bool,
     pub(in crate::graphite) makes_lists: bool,
     pub(in crate::graphite) run: Run,
@@ -47,7 +47,7 @@ impl Function {
         Self { is_aggregator: true, ..self }
     }
 
-    /// Declares that each series of the result depends on only one series of the argument.
+    /// Declares that each series of the argument makes at most one series of the result, and depends on no other.
     pub(in crate::graphite) const fn mapping(self) -> Self {
         Self { is_mapping: true, ..self }
     }

@@ -93,7 +93,15 @@ pub(super) const CHOICES: &[Choice] = &[
     ),
     choice(
         &["asPercent", "pct"],
-        "If series have different steps, each result has the step of its values. In graphite-web, it has the step of the series, and its values are at wrong times.",
+        "If steps differ, the result has their least common multiple. graphite-web shows values of this step at the times of the old step. If a series or its total is missing, the result has the times of the other. graphite-web takes the times of another result, or fails.",
+    ),
+    choice(
+        &["reduce", "reduceSeries"],
+        "A group in which a series is missing is left out. graphite-web fails.",
+    ),
+    choice(
+        &["aliasQuery", "aliasSub"],
+        "Regular expressions have no look-around and no references to groups, so that no expression takes exponential time. They have at most 4,096 bytes.",
     ),
     choice(&["timeStack"], "At most 1,000 shifts are allowed. graphite-web has no limit."),
     choice(

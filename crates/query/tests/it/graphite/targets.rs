@@ -195,7 +195,7 @@ const STATEFUL: [&str; 3] = ["stacked", "setXFilesFactor", "xFilesFactor"];
 
 /// Functions that are only used on the outside: what is around them would differ by choice, because they are random, or
 /// because they magnify rounding.
-const OUTERMOST: [&str; 10] = [
+const OUTERMOST: [&str; 12] = [
     "randomWalk",
     "randomWalkFunction",
     "map",
@@ -206,6 +206,8 @@ const OUTERMOST: [&str; 10] = [
     "aliasQuery",
     "applyByNode",
     "stdev",
+    "asPercent",
+    "pct",
 ];
 
 const LISTS: &[&str] = &[

@@ -24,20 +24,7 @@ pub(super) fn aggregate(
     x_files_factor: Option<f64>,
 ) -> Result<Option<Series>, QueryError> {
     let mut fold = Fold::new(call.meter(), method);
-    let setting = call.context().x_files_factor_setting();
-    loop {
-        for node in call.nodes_of(param) {
-            let order = order_for(method, node);
-            call.each_of(node, order, &mut |series| fold.add(series))?;
-            fold.end_argument(order);
-        }
-        if !fold.must_restart() {
-            break;
-        }
-        fold.restart();
-        // what the arguments changed must not change how they are evaluated again
-        call.context().set_x_files_factor(setting);
-    }
+    fold.add_all(call, param, |_| ())?;
     let x_files_factor = x_files_factor.unwrap_or(call.context().x_files_factor());
     Ok(fold.finish(label, x_files_factor))
 }
@@ -85,6 +72,47 @@ impl<'m> Fold<'m> {
             columns: Columns::default(),
             charge: meter.charge(),
         }
+    }
+
+    /// Adds all series of a parameter, a second time if their steps differ. `observe` sees each series first.
+    pub(super) fn add_all(
+        &mut self,
+        call: &Call<'_>,
+        param: &str,
+        mut observe: impl FnMut(&Series),
+    ) -> Result<(), QueryError> {
+        let setting = call.context().x_files_factor_setting();
+        loop {
+            for node in call.nodes_of(param) {
+                let order = order_for(self.method, node);
+                call.each_of(node, order, &mut |series| {
+                    observe(&series);
+                    self.add(series)
+                })?;
+                self.end_argument(order);
+            }
+            if !self.must_restart() {
+                return Ok(());
+            }
+            self.restart();
+            // what the arguments changed must not change how they are evaluated again
+            call.context().set_x_files_factor(setting);
+        }
+    }
+
+    /// Adds series that are in memory, each as often as needed.
+    pub(super) fn add_held(&mut self, all: &[&Series]) -> Result<(), QueryError> {
+        loop {
+            all.iter().try_for_each(|series| self.add((*series).clone()))?;
+            if !self.must_restart() {
+                return Ok(());
+            }
+            self.restart();
+        }
+    }
+
+    pub(super) const fn series_count(&self) -> usize {
+        self.count
     }
 
     pub(super) fn add(&mut self, mut series: Series) -> Result<(), QueryError> {
