@@ -1,7 +1,7 @@
-//! Functions that set how values are consolidated.
+//! Functions that choose series by their tags, cut their names, or set how values are consolidated.
 
 use super::each::map;
-use super::table::{Function, Group, Param, SERIES_LIST, Type};
+use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
 use crate::graphite::Aggregate;
 use crate::graphite::call::{Call, Sink};
@@ -26,6 +26,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     )
     .mapping(),
     Function::new(
+        "seriesByTag",
+        Group::Special,
+        "Series that have tags: `name=disk.used`, `dc!=east`, `host=~web.*` or `host!=~web.*`. Regular expressions must match \
+         the begin of a value.",
+        &[Param::required("tagExpressions", Type::String).multiple()],
+        series_by_tag,
+    ),
+    Function::new(
         "setXFilesFactor",
         Group::Special,
         "The part of the values of an interval that must be present to combine them, from 0 to 1. Also for all that is \
@@ -34,6 +42,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
         set_x_files_factor,
     )
     .aliases(&["xFilesFactor"]),
+    Function::new(
+        "substr",
+        Group::Special,
+        "Cuts names to the nodes from `start` up to, but without, `stop`. Negative places count from the end.",
+        &[
+            SERIES_LIST,
+            Param::optional("start", Type::Node).or(Default::Integer(0)),
+            Param::optional("stop", Type::Node).or(Default::Integer(0)),
+        ],
+        substr,
+    )
+    .mapping(),
 ];
 
 fn consolidate_by(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
@@ -61,4 +81,30 @@ fn set_x_files_factor(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryE
     })?;
     call.context().set_x_files_factor(Some(x_files_factor));
     Ok(())
+}
+
+/// Targets with this function are read from storage, without a call: see `bind`. It is in the table for those who list
+/// functions.
+fn series_by_tag(call: &Call<'_>, _sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    Err(call.refuse("it cannot be called by another function"))
+}
+
+fn substr(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+    let (start, stop) = (call.integer("start"), call.integer("stop"));
+    map(call, sink, |series| series.name = nodes_between(&series.name, start, stop))
+}
+
+/// The nodes from `start` to `stop`, exclusive, of the path between the last opening bracket of a name and its first
+/// closing one. With 0 as `stop`, all nodes from `start` on.
+fn nodes_between(name: &str, start: i64, stop: i64) -> String {
+    let from = name.rfind('(').map_or(0, |at| at + 1);
+    let to = name.find(')').unwrap_or(name.len());
+    let nodes: Vec<&str> = name.get(from..to).unwrap_or_default().split('.').collect();
+    let place = |place: i64| {
+        let len = nodes.len() as i64;
+        (if place < 0 { place.saturating_add(len) } else { place }).clamp(0, len) as usize
+    };
+    let (start, stop) = (place(start), if stop == 0 { nodes.len() } else { place(stop) });
+    let path = nodes.get(start..stop).unwrap_or_default().join(".");
+    path.split(',').next().unwrap_or_default().to_owned()
 }

@@ -16,7 +16,10 @@ fn functions_have_the_parameters_of_graphite_web() {
     let theirs = oracle.functions();
     let mut differences = Vec::new();
     for (name, theirs) in theirs.as_object().expect("no functions") {
-        let Some(ours) = functions::find(name) else { continue };
+        let Some(ours) = functions::find(name) else {
+            differences.push(format!("{name} is missing"));
+            continue;
+        };
         if ours.group.name() != theirs["group"] {
             differences.push(format!("{name} is in group {}, and {}", theirs["group"], ours.group.name()));
         }

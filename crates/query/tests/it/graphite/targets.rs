@@ -103,7 +103,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("removeBetweenPercentile", "full percent"),
     rule("removeEmptySeries", "list ? fraction"),
     rule("unique", "list list *"),
-    rule("useSeriesAbove", "loads factor load replaced"),
+    rule("useSeriesAbove", "loads low load replaced"),
     // Filter Data
     rule("removeAbovePercentile", "list percent"),
     rule("removeAboveValue", "list factor"),
@@ -235,11 +235,6 @@ const AGGREGATIONS: &[&str] = &[
 ];
 const TIMES: &[&str] = &["1min", "90s", "5min", "7min", "10minutes", "1h", "2hours", "1h30min"];
 
-/// True if Floodmark has the function.
-pub(super) fn is_known(rule: &Rule) -> bool {
-    rule.name == "seriesByTag" || query::graphite::functions::find(rule.name).is_some()
-}
-
 #[derive(Debug)]
 pub(super) struct Targets<'a> {
     pub(super) rng: &'a mut Rng,
@@ -288,10 +283,7 @@ impl Targets<'_> {
         }
         loop {
             let rule = &RULES[self.rng.below(RULES.len() as u64) as usize];
-            if is_known(rule)
-                && !OUTERMOST.contains(&rule.name)
-                && (may_keep_state || !STATEFUL.contains(&rule.name))
-            {
+            if !OUTERMOST.contains(&rule.name) && (may_keep_state || !STATEFUL.contains(&rule.name)) {
                 return self.call(rule, depth + 1, may_keep_state);
             }
         }
@@ -365,6 +357,8 @@ impl Targets<'_> {
                 3 => "1e3".into(),
                 _ => format!("{:.1}", rng.unit() * 50.0),
             },
+            // most series have larger values
+            "low" => format!("{}", rng.below(40) as i64 - 60),
             "power" => ["2", "-1", "0.5", "3", "0", "1.5"][rng.below(6) as usize].into(),
             "percent" => ["5", "25", "50", "90", "95.5", "99", "100"][rng.below(7) as usize].into(),
             "fraction" => ["0", "0.1", "0.5", "0.75", "1"][rng.below(5) as usize].into(),
