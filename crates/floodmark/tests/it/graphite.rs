@@ -1,6 +1,8 @@
 //! Sends lines in HTTP requests, and queries them with PromQL. The modules have other protocols, and Graphite's own API.
 
 mod find;
+mod formats;
+mod grafana;
 mod lab;
 mod lines;
 mod tags;

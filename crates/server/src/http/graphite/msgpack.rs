@@ -38,6 +38,17 @@ impl<'a> MsgPack<'a> {
         self.0.put(&[if value { 0xc3 } else { 0xc2 }]);
     }
 
+    /// Writes a number, or nil for NaN.
+    pub(super) fn number(&mut self, value: f64) {
+        match value.is_nan() {
+            true => self.0.put(&[0xc0]),
+            false => {
+                self.0.put(&[0xcb]);
+                self.0.put(&value.to_be_bytes());
+            }
+        }
+    }
+
     pub(super) fn integer(&mut self, value: i64) {
         self.0.put(&[0xd3]);
         self.0.put(&value.to_be_bytes());

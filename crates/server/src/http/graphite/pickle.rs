@@ -73,6 +73,17 @@ impl<'a> Pickle<'a> {
         }
     }
 
+    /// Writes a number, or `None` for NaN.
+    pub(super) fn number(&mut self, value: f64) {
+        match value.is_nan() {
+            true => self.0.put(b"N"),
+            false => {
+                self.0.put(b"G");
+                self.0.put(&value.to_be_bytes());
+            }
+        }
+    }
+
     pub(super) fn pair(&mut self) {
         self.0.put(PAIR);
     }

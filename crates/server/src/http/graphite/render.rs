@@ -35,7 +35,7 @@ pub(super) async fn render(
     let duration_s = request.until_s - request.from_s;
     // without the begin, so that each refresh of a dashboard has the same fingerprint
     let fingerprint = app.queries.fingerprint(&(&tenant, &request.targets, duration_s));
-    let format = request.format;
+    let content_type = request.content_type();
     let answer = within(&app, description, None, Some(fingerprint), move |app, turn| {
         let mut parsed = allowance(turn);
         let parse = |target: &String| parse(target, &request.variables, &mut parsed);
@@ -59,7 +59,7 @@ pub(super) async fn render(
         encoded.warn(&warnings);
         Ok(encoded)
     });
-    Ok(respond(answer.await?, format.content_type()))
+    Ok(respond(answer.await?, content_type))
 }
 
 /// Evaluates the targets. Starts again if samples were sealed meanwhile. Returns the series, and warnings about data

@@ -1,5 +1,6 @@
 //! The parameters of `/render`.
 
+use super::super::answer::Callback;
 use super::format::Format;
 use crate::http::error::ApiError;
 use crate::http::params::Params;
@@ -18,6 +19,7 @@ pub(super) struct RenderRequest {
     pub(super) now_s: i64,
     pub(super) time_zone: TimeZone,
     pub(super) format: Format,
+    pub(super) callback: Callback,
     /// Number of points that the client can show for each series.
     pub(super) max_data_points: Option<u64>,
     /// True if points without a value are left out, and series without values.
@@ -53,12 +55,20 @@ impl RenderRequest {
             until_s: from_s.max(until_s),
             now_s,
             format: Format::of(params)?,
+            callback: Callback::of(params)?,
             max_data_points: max_data_points_of(params)?,
             no_null_points: params.all("noNullPoints").next().is_some(),
             x_files_factor: x_files_factor_of(params)?,
             variables: params.iter().filter_map(variable).collect(),
             time_zone,
         })
+    }
+
+    pub(super) const fn content_type(&self) -> &'static str {
+        match self.format.is_script() {
+            true => self.callback.content_type(),
+            false => self.format.content_type(),
+        }
     }
 
     pub(super) fn description(&self, tenant: &TenantId, peer: Peer) -> Description {

@@ -15,6 +15,7 @@ pub(super) fn encode(mut all: Vec<Series>, request: &RenderRequest, turn: &Turn)
         consolidate::fit(&mut all, points_max);
     }
     let mut json = Json::within(&turn.limits.answers);
+    request.callback.begin(&mut json);
     json.raw("[");
     let mut written = 0;
     for series in &all {
@@ -27,6 +28,7 @@ pub(super) fn encode(mut all: Vec<Series>, request: &RenderRequest, turn: &Turn)
         write(&mut json, series, request.no_null_points);
     }
     json.raw("]");
+    request.callback.end(&mut json);
     Ok(json.finish()?)
 }
 
