@@ -41,7 +41,8 @@ pub(super) struct Range {
 
 pub(super) struct Oracle {
     process: Child,
-    input: BufWriter<ChildStdin>,
+    /// `None` once no more requests are sent.
+    input: Option<BufWriter<ChildStdin>>,
     output: BufReader<ChildStdout>,
 }
 
@@ -51,7 +52,10 @@ impl Oracle {
         let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
         let cache = std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from);
         let python = cache.join("graphite/bin/python");
-        if !python.exists() {
+        let modules = "import imp, django, graphite.version, whisper";
+        let check =
+            Command::new(&python).args(["-W", "ignore", "-c", modules]).stderr(Stdio::null()).status();
+        if !check.is_ok_and(|status| status.success()) {
             stdx::skipped::for_want_of("graphite-web (scripts/test-servers.sh)");
             return None;
         }
@@ -62,7 +66,7 @@ impl Oracle {
             .stdout(Stdio::piped())
             .spawn()
             .expect("cannot start graphite-web");
-        let input = BufWriter::new(process.stdin.take().expect("BUG: stdin is a pipe"));
+        let input = Some(BufWriter::new(process.stdin.take().expect("BUG: stdin is a pipe")));
         let output = BufReader::new(process.stdout.take().expect("BUG: stdout is a pipe"));
         Some(Self { process, input, output })
     }
@@ -131,9 +135,8 @@ impl Oracle {
     }
 
     fn call(&mut self, request: &Value) -> Value {
-        writeln!(self.input, "{request}")
-            .and_then(|()| self.input.flush())
-            .expect("graphite-web has stopped");
+        let input = self.input.as_mut().expect("BUG: the input was closed");
+        writeln!(input, "{request}").and_then(|()| input.flush()).expect("graphite-web has stopped");
         let mut answer = String::new();
         self.output.read_line(&mut answer).expect("cannot read graphite-web's answer");
         serde_json::from_str(&answer).unwrap_or_else(|e| panic!("graphite-web answered {answer:?}: {e}"))
@@ -142,8 +145,8 @@ impl Oracle {
 
 impl Drop for Oracle {
     fn drop(&mut self) {
-        // the process may have ended by itself
-        let _ = self.process.kill();
+        // the process ends with its input, and removes its files
+        self.input = None;
         let _ = self.process.wait();
     }
 }
