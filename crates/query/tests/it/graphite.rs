@@ -8,5 +8,6 @@ mod ours;
 mod page;
 mod points;
 mod recorded;
+mod rules;
 mod signatures;
 mod targets;

@@ -3,7 +3,8 @@
 use super::data::Data;
 use super::oracle::{Line, Oracle, Range, Reply};
 use super::ours::Floodmark;
-use super::targets::{RULES, Rule, Targets};
+use super::rules::{RULES, Rule};
+use super::targets::Targets;
 use serde_json::Value;
 use stdx::rng::Rng;
 

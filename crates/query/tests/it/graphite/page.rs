@@ -1,7 +1,7 @@
 //! The list of functions in `docs/graphite-functions.md`, which is made from the table of functions.
 
 use super::choices::CHOICES;
-use super::targets::RULES;
+use super::rules::RULES;
 use query::graphite::functions::{self, Function};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -69,5 +69,5 @@ fn page() -> String {
 fn every_function_has_a_rule_for_random_targets() {
     let names = functions::all().flat_map(Function::names);
     let missing: Vec<_> = names.filter(|name| !RULES.iter().any(|rule| rule.name == *name)).collect();
-    assert!(missing.is_empty(), "functions without a rule in targets.rs: {missing:?}");
+    assert!(missing.is_empty(), "functions without a rule in rules.rs: {missing:?}");
 }

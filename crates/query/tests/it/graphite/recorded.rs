@@ -4,7 +4,7 @@ use super::data::Data;
 use super::differential::Case;
 use super::oracle::{Oracle, Reply, lines};
 use super::ours::Floodmark;
-use super::targets::RULES;
+use super::rules::RULES;
 use serde_json::{Value, json};
 use stdx::rng::Rng;
 
