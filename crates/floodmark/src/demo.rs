@@ -74,7 +74,7 @@ fn scenario(args: &DemoArgs, url: &str) -> Scenario {
     let mut scenario =
         Scenario { name: "demo".to_owned(), duration: Span(args.duration), ..Scenario::default() };
     scenario.target.write = Texts::One(format!("{url}/api/v1/write"));
-    scenario.target.tenant_header.clear();
+    scenario.target.tenant_header = Some(String::new());
     scenario.verify.probes_per_s = 0.0;
     let load = &mut scenario.load;
     (load.metrics, load.series_per_metric, load.writers) = (Count(METRICS), Count(TARGETS), WRITERS);

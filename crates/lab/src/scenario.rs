@@ -320,6 +320,16 @@ impl Scenario {
         self.target.protocol
     }
 
+    /// Name of the header that contains the tenant's name, if there is one.
+    pub(crate) fn tenant_header(&self) -> Option<&str> {
+        let header = match &self.target.tenant_header {
+            Some(header) => header,
+            None if self.protocol().is_graphite() && self.load.tenants == 1 => "",
+            None => target::TENANT_HEADER,
+        };
+        (!header.is_empty()).then_some(header)
+    }
+
     pub fn read_api(&self) -> ReadApi {
         let usual = if self.protocol().is_graphite() { ReadApi::Render } else { ReadApi::Promql };
         self.target.read_api.unwrap_or(usual)

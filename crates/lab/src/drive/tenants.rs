@@ -89,8 +89,8 @@ fn writers_of(index: u32, tenants: u32, writers: u32, (part, parts): (u32, u32))
 fn headers(scenario: &Scenario, name: &str, index: u32, now_ms: i64) -> Vec<(String, String)> {
     let spec = &scenario.target;
     let mut headers: Vec<(String, String)> = Vec::new();
-    if !spec.tenant_header.is_empty() {
-        headers.push((spec.tenant_header.clone(), name.to_owned()));
+    if let Some(header) = scenario.tenant_header() {
+        headers.push((header.to_owned(), name.to_owned()));
     }
     if let Some(auth) = &spec.auth {
         let value = crate::drive::auth::authorization(auth, name, (now_ms / 1000).max(0) as u64);
@@ -282,6 +282,13 @@ mod tests {
         let get = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
         assert_eq!(get("x-scope-orgid"), Some("team 0"));
         assert_eq!((get("X-Scope-OrgID"), get("A")), (None, Some("tenant-0")));
+        let graphite = |load: &str| {
+            let text =
+                format!("[target]\nprotocol = 'graphite'\nwrite = 'tcp://127.0.0.1:1'\n[load]\n{load}");
+            of(&Scenario::parse(&text).unwrap(), (1, 1), NOW_MS).unwrap()[0].headers.clone()
+        };
+        assert_eq!(graphite(""), []);
+        assert_eq!(graphite("tenants = 2"), [("X-Scope-OrgID".to_owned(), "tenant-0".to_owned())]);
         assert_eq!(get("Authorization"), Some("Bearer k"));
     }
 

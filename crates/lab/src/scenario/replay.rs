@@ -50,7 +50,7 @@ impl Scenario {
     /// Adapts the scenario to a replay: the recording determines the tenants, and no sample is read back.
     pub(crate) fn apply_replay(&mut self) {
         if self.replay.is_some() {
-            self.target.tenant_header.clear();
+            self.target.tenant_header = Some(String::new());
             self.verify.after = false;
             self.verify.probes_per_s = 0.0;
         }

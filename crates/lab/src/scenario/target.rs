@@ -20,8 +20,9 @@ pub struct TargetSpec {
     /// How samples are queried. By default, it follows from `protocol`.
     pub read_api: Option<ReadApi>,
     pub headers: Headers,
-    /// Name of the header that contains the tenant's name. Empty for targets without tenants.
-    pub tenant_header: String,
+    /// Name of the header that contains the tenant's name. Empty for targets without tenants. By default, it is
+    /// [`TENANT_HEADER`], except for a single tenant of Graphite, whose points name no tenant either.
+    pub tenant_header: Option<String>,
     /// A tenant's name consists of this prefix and a number.
     pub tenant_prefix: String,
     /// Adds a label with the tenant's name to every series, to tell the tenants apart in a target that does not
@@ -51,6 +52,9 @@ pub struct TargetSpec {
     pub namespace: Option<String>,
 }
 
+/// The usual header with the name of a tenant.
+pub const TENANT_HEADER: &str = "X-Scope-OrgID";
+
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Texts {
@@ -74,7 +78,7 @@ impl Default for TargetSpec {
             read: None,
             read_api: None,
             headers: Headers::default(),
-            tenant_header: "X-Scope-OrgID".into(),
+            tenant_header: None,
             tenant_prefix: "tenant-".into(),
             tenant_label: None,
             protocol: Protocol::V1,

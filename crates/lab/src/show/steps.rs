@@ -53,7 +53,12 @@ pub(crate) fn value(figure: &AccountFigure) -> String {
         Some(low) => format!("{} – {}", number(low), number(figure.value)),
         None => number(figure.value),
     };
-    if figure.unit.is_empty() { range } else { format!("{range} {}", figure.unit) }
+    match figure.unit.as_str() {
+        "" => range,
+        unit => {
+            unit.strip_prefix("1/").map_or_else(|| format!("{range} {unit}"), |per| format!("{range}/{per}"))
+        }
+    }
 }
 
 fn align(rows: &[Vec<String>]) -> String {
@@ -99,15 +104,16 @@ mod tests {
                 account(Some(1), "await", Some(5.0), 40.0, "ms"),
                 account(Some(1), "busy", None, 4.0, "%"),
                 account(Some(2), "busy", None, 41.0, "%"),
+                account(Some(2), "metrics", None, 23_040.0, "1/min"),
             ],
             ..RunResult::default()
         };
         assert_eq!(text(&result), "");
         result.steps.push(step(2.0));
         expect![[r#"
-            step         offered     acknowledged  p99  await   busy   CPU  memory  account: await  account: busy
-            step 1 of 2  11 520/min  11 519/min    –    –       1.2 %  –    80 MiB  5 – 40 ms       4 %
-            step 2 of 2  23 040/min  23 039/min    –    2.1 ms  2.4 %  –    80 MiB  –               41 %
+            step         offered     acknowledged  p99  await   busy   CPU  memory  account: await  account: busy  account: metrics
+            step 1 of 2  11 520/min  11 519/min    –    –       1.2 %  –    80 MiB  5 – 40 ms       4 %            –
+            step 2 of 2  23 040/min  23 039/min    –    2.1 ms  2.4 %  –    80 MiB  –               41 %           23 040/min
         "#]].assert_eq(&text(&result));
     }
 }

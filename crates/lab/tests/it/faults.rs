@@ -12,7 +12,7 @@ pub(crate) fn scenario(target: &Target) -> Scenario {
     let mut scenario = Scenario { duration: Span::seconds(600.0), ..Scenario::default() };
     scenario.target.write = Texts::One(target.write_url());
     scenario.target.read = Some(target.read_url());
-    scenario.target.tenant_header.clear();
+    scenario.target.tenant_header = Some(String::new());
     let load = &mut scenario.load;
     (load.metrics, load.series_per_metric, load.writers, load.batch) = (Count(5.0), Count(3.0), 2, 5);
     (load.model, load.rounds) = (Model::Closed, Some(6));

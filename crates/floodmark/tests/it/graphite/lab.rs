@@ -89,7 +89,7 @@ fn a_kill_loses_no_point_that_is_older_than_the_commit_interval() {
     let text = format!(
         "name = 'kill'\nduration = '6s'\n\
          [target]\nprotocol = 'graphite'\nwrite = 'tcp://{lines}'\nread = 'http://{http}'\nread_api = 'promql'\n\
-         commit_interval = '1s'\nready = 'http://{http}/-/ready'\ntenant_header = ''\n\
+         commit_interval = '1s'\nready = 'http://{http}/-/ready'\n\
          start = '{} serve --http {http} --graphite {lines} --allow-unauthenticated true --data-dir {}'\n\
          [load]\nmetrics = 20\nseries_per_metric = 5\nwriters = 2\nbatch = 10\ninterval = '1s'\n\
          [[fault]]\nat = '3s'\ndo = 'kill'\nfor = '200ms'\n[verdict]\nrestarts = 0\n[verify]\nprobes_per_s = 0",

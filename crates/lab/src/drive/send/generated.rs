@@ -266,6 +266,9 @@ impl Generated {
     }
 }
 
+/// A burst comes this long after the beginning of its interval, so that it belongs to one step of the load as a whole.
+const BURST_DELAY_S: f64 = 1.0;
+
 /// When the request of a slot is due. The requests of a round are spread evenly over the round, unless they come in a
 /// burst.
 fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
@@ -277,7 +280,8 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
     let before = f64::from(round) * plan.writer_series() as f64 + within;
     let step = f64::from(plan.batch.min(plan.writer_series().min(u64::from(u32::MAX)) as u32));
     let phase = if run.burst { 0.0 } else { f64::from(slot.writer) / writers * step };
-    let due_s = (before + phase) / per_writer + start_delay_s(run, slot.writer);
+    let burst_s = if run.burst { (f64::from(plan.interval_ms) / 4e3).min(BURST_DELAY_S) } else { 0.0 };
+    let due_s = (before + phase) / per_writer + burst_s + start_delay_s(run, slot.writer);
     let due_s = run.time_share.as_ref().map_or(due_s, |time_share| time_share.delayed(due_s));
     Some(times.begin + Duration::from_secs_f64(due_s))
 }
