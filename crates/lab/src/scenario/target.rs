@@ -21,7 +21,7 @@ pub struct TargetSpec {
     pub read_api: Option<ReadApi>,
     pub headers: Headers,
     /// Name of the header that contains the tenant's name. Empty for targets without tenants. By default, it is
-    /// [`TENANT_HEADER`], except for a single tenant of Graphite, whose points name no tenant either.
+    /// `X-Scope-OrgID`, except for a single tenant of Graphite, whose points name no tenant either.
     pub tenant_header: Option<String>,
     /// A tenant's name consists of this prefix and a number.
     pub tenant_prefix: String,
@@ -53,7 +53,7 @@ pub struct TargetSpec {
 }
 
 /// The usual header with the name of a tenant.
-pub const TENANT_HEADER: &str = "X-Scope-OrgID";
+pub(super) const TENANT_HEADER: &str = "X-Scope-OrgID";
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
