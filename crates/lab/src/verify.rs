@@ -186,9 +186,13 @@ pub async fn verify(
         patient_until: begin + options.patience,
         report: Mutex::default(),
     });
+    let new_client = || Client::new(endpoint.clone(), headers.clone(), options.timeout);
+    job.check_step(&mut new_client())
+        .await
+        .with_context(|| format!("cannot read back from {}", options.read_url))?;
     let mut tasks = JoinSet::new();
     for _ in 0..options.connections.max(1) {
-        let client = Client::new(endpoint.clone(), headers.clone(), options.timeout);
+        let client = new_client();
         let job = Arc::clone(&job);
         tasks.spawn(async move { job.work(client).await });
     }
@@ -265,6 +269,19 @@ const NO_ROOM: &str =
     "the target refuses even a small part of a query: reduce the samples per query (--page, verify.page)";
 
 impl Job {
+    /// Fails if the slots of `/render` are not as far apart as expected. The answers to short queries cannot show that.
+    async fn check_step(&self, client: &mut Client) -> Result<()> {
+        if self.options.read_api == ReadApi::Render {
+            let form = render::step_query(&self.ledger.plan, self.ledger.rounds());
+            let body = match promql::ask(client, &self.path, &form).await {
+                Ok(body) => body,
+                Err(Unanswered::Failed(why) | Unanswered::TooMuch(why)) => return Err(why),
+            };
+            render::parse(&body, self.options.step_ms)?;
+        }
+        Ok(())
+    }
+
     async fn work(&self, mut client: Client) -> Result<()> {
         let mut checker = Checker::new();
         loop {

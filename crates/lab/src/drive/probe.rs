@@ -4,7 +4,6 @@ use crate::drive::addresses::Addresses;
 use crate::drive::send::generated::{Acknowledged, Run};
 use crate::drive::tally::{histogram, record};
 use crate::drive::tenants::Tenant;
-use crate::generate::naming::Naming;
 use crate::generate::plan::Plan;
 use crate::http::{Client, percent};
 use crate::scenario::{ReadApi, Scenario};
@@ -183,22 +182,20 @@ fn question(
     let fleet = &plan.fleet;
     let name = fleet.metric_name(metric, plan.metric_generation(round));
     let full = fleet.series_name(target, generation, &name);
-    // the label `pod` is unique, so that it identifies a target
-    let labels = fleet.target_labels(target, generation);
-    let pod = labels.into_iter().find(|(name, _)| name == "pod").map(|(_, pod)| pod).unwrap_or_default();
-    let is_path = fleet.naming != Naming::Labels;
     let stamp = plan.timestamp_ms(target, round);
     let path = api_path(answers.api);
     match answers.api {
         ReadApi::Promql => {
-            let matcher = if is_path { String::new() } else { format!(",pod=\"{pod}\"") };
+            // the label `pod` is unique, so that it identifies a target
+            let labels = fleet.target_labels(target, generation);
+            let pod = labels.into_iter().find(|(name, _)| name == "pod");
+            let matcher = pod.map(|(_, pod)| format!(",pod=\"{pod}\"")).unwrap_or_default();
             let selector = format!("{{__name__=\"{full}\"{matcher}}}[1ms]");
             let time = format!("{}.{:03}", stamp / 1000, stamp % 1000);
             format!("{before}{path}?query={}&time={time}&nocache=1", percent(&selector))
         }
         ReadApi::Render => {
-            let le = fleet.histograms.le(metric).map(|le| format!(",'le={le}'")).unwrap_or_default();
-            let series = if is_path { full } else { format!("seriesByTag('name={name}','pod={pod}'{le})") };
+            let series = render::one(plan, (target, generation, metric), round);
             let slot_ms = answers.stamp_ms(stamp);
             format!("{before}{path}?{}", render::form(&series, slot_ms, slot_ms))
         }

@@ -32,6 +32,31 @@ pub(crate) fn form(target: &str, first_ms: i64, last_ms: i64) -> String {
     format!("target={}&from={from_s}&until={until_s}&format=json&noCache=1", percent(target))
 }
 
+/// How long before the run the query for the step begins. It shows steps of up to half of this time, and is short enough
+/// to be answered from the same archive as all other queries.
+const STEP_SHOWN_MS: i64 = 300_000;
+
+/// Formats a query for one series, whose answer has at least two slots, so that it shows the step.
+pub(super) fn step_query(plan: &Plan, rounds: u32) -> String {
+    let target = plan.first_target(0);
+    let first = one(plan, (target, plan.generation(target, 0), 0), 0);
+    form(&first, plan.round_ms(0) - STEP_SHOWN_MS, plan.round_ms(rounds))
+}
+
+/// Target that selects the series of a target's metric.
+pub(crate) fn one(plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
+    let fleet = &plan.fleet;
+    let name = fleet.metric_name(metric, plan.metric_generation(round));
+    if fleet.naming != Naming::Labels {
+        return fleet.series_name(target, generation, &name);
+    }
+    // the label `pod` is unique, so that it identifies a target
+    let labels = fleet.target_labels(target, generation);
+    let pod = labels.into_iter().find(|(name, _)| name == "pod").map(|(_, pod)| pod).unwrap_or_default();
+    let le = fleet.histograms.le(metric).map(|le| format!(",'le={le}'")).unwrap_or_default();
+    format!("seriesByTag('name={name}','pod={pod}'{le})")
+}
+
 fn target(plan: &Plan, asked: &Query) -> String {
     let fleet = &plan.fleet;
     if let Naming::Timers { prefix, .. } = &fleet.naming {
