@@ -86,6 +86,20 @@ impl Matcher {
         Self { name: name.into(), op: MatchOp::Regex, value: glob.text().into(), pattern }
     }
 
+    /// A matcher of these values.
+    pub fn one_of(name: &str, values: Vec<String>) -> Self {
+        let value = values.join("|");
+        Self { name: name.into(), op: MatchOp::Regex, value, pattern: Pattern::set_of(values) }
+    }
+
+    /// The glob, if [`Self::matches`] would match one.
+    pub fn as_glob(&self) -> Option<&Glob> {
+        match &self.pattern {
+            Pattern::Glob { glob, .. } => Some(glob),
+            _ => None,
+        }
+    }
+
     /// True if a label with this value satisfies the matcher. A missing label has the empty value.
     #[inline]
     pub fn matches(&self, value: &str) -> bool {

@@ -19,6 +19,7 @@ pub(crate) use across::Across;
 pub(crate) use context::Context;
 pub(crate) use graphite::Schemas;
 pub(crate) use queried::QueriedMetrics;
+use union::canceled;
 pub(crate) use union::{LeftOut, Source, list, tables_select};
 
 use crate::partition::shared::PartitionShared;

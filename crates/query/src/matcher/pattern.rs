@@ -28,6 +28,12 @@ impl Pattern {
         Self::Set(vec![value.into()])
     }
 
+    pub(super) fn set_of(mut values: Vec<String>) -> Self {
+        values.sort_unstable();
+        values.dedup();
+        Self::Set(values)
+    }
+
     pub(super) fn glob(glob: Glob) -> Self {
         match glob.literals(SET_LEN_MAX) {
             Some(paths) => Self::Set(paths),

@@ -9,15 +9,18 @@
 //! Until an index is ready, and if there is no memory for it, searches read all names instead ([`names`]). An index has
 //! every name that a search must find, and perhaps names whose samples were deleted since it was built.
 //!
+//! - [`globs`]: series whose names a glob matches
 //! - [`keeper`]: the thread that builds indexes, merges their runs, and drops those that are not used
 //! - [`ready`]: an index, and what it knows
 
+mod globs;
 mod keeper;
 pub(super) mod names;
 mod ready;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use globs::GlobSource;
 pub(crate) use keeper::Keeper;
 
 use crate::query_source::{Canceled, Context};

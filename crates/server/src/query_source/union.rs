@@ -364,7 +364,7 @@ pub(super) fn expired() -> SourceError {
     SourceError { kind: ErrorKind::Unavailable, message }
 }
 
-fn canceled() -> SourceError {
+pub(super) fn canceled() -> SourceError {
     SourceError { kind: ErrorKind::Unavailable, message: "the query was canceled".into() }
 }
 

@@ -11,11 +11,12 @@ use crate::http::principal::ReadTenant;
 use crate::http::queries::admission::{TRIES_MAX, allowance, left_bytes, wait_for_series_of, within};
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
+use crate::query_source::paths::GlobSource;
 use crate::query_source::{Schemas, Source};
 use axum::extract::State;
 use axum::response::Response;
 use query::graphite::{LabelSource, Options, Series, Target, parse, render as evaluate};
-use query::{QueryError, QueryErrorKind};
+use query::{Interrupt, QueryError, QueryErrorKind};
 use request::RenderRequest;
 use std::sync::Arc;
 
@@ -74,10 +75,12 @@ fn series_of(
     let mut tries = 0;
     loop {
         tries += 1;
-        let canceled = Arc::clone(turn) as _;
-        let stored = Source::new(app.node.reads(), tenant.clone(), options.samples_max, canceled).recording();
+        let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
+        let stored =
+            Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
+        let source = GlobSource::new(&stored, reads, tenant, canceled);
         let schemas = Schemas::current();
-        match evaluate(targets, &LabelSource::new(&stored, &schemas), options) {
+        match evaluate(targets, &LabelSource::new(&source, &schemas), options) {
             Err(_) if stored.is_expired() && tries < TRIES_MAX => {}
             answer => return Ok((answer?, stored.left_out())),
         }

@@ -1,9 +1,11 @@
 use super::*;
+use crate::query_source::Source;
 use crate::query_source::label_queries::{LabelQueries, NodeOrder};
 use crate::refusal::Refusal;
 use crate::seal::tests::node_with;
 use ::paths::Pattern;
-use model::{Labels, SeriesKey};
+use model::{Labels, SeriesKey, SeriesSamples, TimeRange};
+use query::SeriesSource;
 use query::Usage;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -31,6 +33,54 @@ fn found(node: &crate::Node, tenant: &TenantId, pattern: &str) -> BTreeSet<Strin
     let mut patterns = std::iter::once(Ok::<_, Refusal>(Pattern::parse(pattern).unwrap()));
     let nodes = queries.nodes(&mut patterns, NodeOrder::ByPath).unwrap();
     nodes.iter().map(|node| format!("{}{}", node.path, if node.is_leaf { "" } else { "." })).collect()
+}
+
+/// The paths that a target's glob selects, by way of the index and without it.
+fn selected(node: &crate::Node, tenant: &TenantId, glob: &str) -> [BTreeSet<String>; 2] {
+    let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
+    let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
+    let globs = GlobSource::new(&source, node.reads(), tenant, canceled);
+    let glob = query::graphite::Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
+    let matchers = [query::Matcher::glob("__name__", &glob)];
+    [&globs as &dyn SeriesSource, &source].map(|source| {
+        let mut set = source.select(&query::Select { matchers: &matchers, range: TimeRange::ALL }).unwrap();
+        let (mut samples, mut names) = (SeriesSamples::default(), BTreeSet::new());
+        while set.next(&mut samples).unwrap() {
+            names.extend(set.labels().get("__name__").map(str::to_owned));
+        }
+        names
+    })
+}
+
+#[test]
+fn targets_select_the_same_series_with_and_without_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = runtime.block_on(node_with(dir.path(), |_| ()));
+    let keeper = Keeper::new(Arc::clone(node.reads()), Arc::new(AtomicBool::new(false)));
+    let tenant = TenantId::anonymous();
+    create(&node, &tenant, (0..12_000).map(|i| format!("servers.web-{}.metric-{i}", i % 50)));
+    for has_index in [false, true] {
+        for (glob, count) in [
+            ("servers.*.metric-7", 1),
+            ("servers.{web-1,web-2,none}.*", 480),
+            ("servers.web-?.metric-*[05]", 480),
+            ("servers.web-7", 0),
+            ("servers.none.*", 0),
+            ("**.metric-11", 1),
+            ("servers.*.*", 12_000),
+            ("servers.we\\b-*.metric-7", 0),
+        ] {
+            let [listed, tested] = selected(&node, &tenant, glob);
+            assert_eq!(listed, tested, "{glob}");
+            assert!(listed.len() == count || glob.contains('\\'), "{glob}: {}", listed.len());
+        }
+        if !has_index {
+            keeper.visit_all();
+        }
+    }
+    assert!(node.reads().paths.builds.get() > 0);
+    node.stop();
 }
 
 /// An index answers as a scan of all names does, while names come and go.
