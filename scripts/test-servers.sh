@@ -17,9 +17,13 @@ versitygw_version=v1.8.0
 have() { command -v "$1" >/dev/null 2>&1; }
 missing() { echo "test-servers: cannot install $1: $2" >&2; }
 
-# Debian's packages: a node exporter to scrape, and Prometheus 2 in case Prometheus 3 cannot be built.
+# Debian's packages: a node exporter to scrape, and Prometheus 2 in case Prometheus 3 cannot be built. For Graphite: a
+# relay, and programs that send.
 wanted=
 have prometheus || wanted="$wanted prometheus"
+have carbon-c-relay || wanted="$wanted carbon-c-relay"
+have collectd || [ -x /usr/sbin/collectd ] || wanted="$wanted collectd-core"
+have nc || wanted="$wanted netcat-openbsd"
 have prometheus-node-exporter || have node_exporter || wanted="$wanted prometheus-node-exporter"
 if [ -n "$wanted" ]; then
     if ! have apt-get; then
@@ -107,6 +111,19 @@ if [ ! -x "$bin/azurite-blob" ]; then
     fi
 fi
 
+# A daemon that sends counters to Graphite; it runs on Node.
+statsd_version=0.9.0
+if [ ! -f "$cache/statsd/node_modules/statsd/stats.js" ]; then
+    if ! have npm; then
+        missing "statsd" "npm is missing"
+    else
+        echo "test-servers: installing statsd $statsd_version into $cache/statsd"
+        mkdir -p "$cache/statsd" &&
+            npm install --prefix "$cache/statsd" --no-audit --no-fund --omit=optional "statsd@$statsd_version" \
+                >"$cache/statsd-install.log" 2>&1 || missing "statsd" "npm failed, see $cache/statsd-install.log"
+    fi
+fi
+
 # Other engines that read the tables: Python's deltalake (delta-rs, with DataFusion), DuckDB and Polars.
 py=$cache/py
 readers="deltalake duckdb numpy polars pyarrow"
@@ -140,7 +157,8 @@ fi
 
 for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$bin/azurite-blob" "$py/bin/python" "$graphite/bin/python" \
     "$(command -v prometheus)" \
-    "$(command -v prometheus-node-exporter || command -v node_exporter)"; do
+    "$(command -v prometheus-node-exporter || command -v node_exporter)" "$(command -v carbon-c-relay)" \
+    "$(command -v collectd || echo /usr/sbin/collectd)" "$(command -v nc)"; do
     [ -x "$program" ] && echo "test-servers: $program"
 done
 exit 0

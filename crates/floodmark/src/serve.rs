@@ -4,13 +4,13 @@ use crate::allocator::{self, Jemalloc};
 use crate::cli::ServeArgs;
 use crate::output;
 use anyhow::Context;
-use server::settings::AdminListen;
+use server::settings::{AdminListen, GraphiteSettings};
 use server::{GraphiteSockets, Node, Settings, Sockets};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use stdx::clock::SystemClock;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -50,8 +50,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let main = listen(settings.http)?;
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
-    let plaintext = settings.graphite.plaintext.map(listen).transpose();
-    let plaintext = plaintext.context("cannot serve Graphite's plaintext protocol (setting graphite)")?;
+    let graphite = listen_for_graphite(&settings.graphite)?;
     let (is_encrypted, administration) = (settings.is_encrypted(), settings.admin_listen);
     let node = Node::start_alone(settings, Arc::new(SystemClock), Arc::new(Jemalloc))?;
     match (&admin, administration) {
@@ -59,9 +58,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         (None, AdminListen::Nowhere) => tracing::info!("administration is not served"),
         (None, _) => {}
     }
-    if let Some(socket) = &plaintext {
-        tracing::info!(graphite = %socket.local_addr()?, "listening for Graphite's plaintext protocol");
-    }
+    log_graphite(&graphite)?;
     if is_encrypted {
         tracing::info!("connections are encrypted with TLS");
     }
@@ -82,11 +79,49 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     };
     let monitoring = tokio::spawn(node.monitor_itself(address.port()));
-    server::serve(node.clone(), Sockets { main, admin, graphite: GraphiteSockets { plaintext } }, stop).await;
+    server::serve(node.clone(), Sockets { main, admin, graphite }, stop).await;
     monitoring.abort();
     tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;
     tracing::info!("stopped");
     Ok(())
+}
+
+fn listen_for_graphite(settings: &GraphiteSettings) -> anyhow::Result<GraphiteSockets> {
+    let open = |address: Option<SocketAddr>, setting: &str| {
+        let socket = address.map(listen).transpose();
+        socket.with_context(|| format!("cannot serve one of Graphite's protocols (setting {setting})"))
+    };
+    let plaintext = open(settings.plaintext, "graphite")?;
+    let datagrams = match &plaintext {
+        Some(socket) if settings.has_udp => Some(receive(socket.local_addr()?)?),
+        _ => None,
+    };
+    let pickle = open(settings.pickle, "graphite_pickle")?;
+    let protobuf = open(settings.protobuf, "graphite_protobuf")?;
+    Ok(GraphiteSockets { plaintext, datagrams, pickle, protobuf })
+}
+
+fn log_graphite(sockets: &GraphiteSockets) -> anyhow::Result<()> {
+    if let Some(socket) = &sockets.plaintext {
+        let has_udp = sockets.datagrams.is_some();
+        tracing::info!(graphite = %socket.local_addr()?, udp = has_udp, "listening for Graphite's plaintext protocol");
+    }
+    if let Some(socket) = &sockets.pickle {
+        tracing::info!(pickle = %socket.local_addr()?, "listening for Graphite's pickle protocol");
+    }
+    if let Some(socket) = &sockets.protobuf {
+        tracing::info!(protobuf = %socket.local_addr()?, "listening for go-carbon's protobuf messages");
+    }
+    Ok(())
+}
+
+/// Opens a port for datagrams.
+fn receive(address: SocketAddr) -> anyhow::Result<UdpSocket> {
+    let opened = std::net::UdpSocket::bind(address).and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        UdpSocket::from_std(socket)
+    });
+    opened.with_context(|| format!("cannot receive datagrams at {address} (settings graphite, graphite_udp)"))
 }
 
 /// Up to this many connections can wait to be accepted, or fewer if `net.core.somaxconn` is lower. If there

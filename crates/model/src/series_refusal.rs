@@ -34,6 +34,20 @@ pub enum SeriesRefusal {
         number: usize,
         what: String,
     },
+    /// A message of a sequence of messages (such as a frame of Graphite's pickles) cannot be read.
+    #[error("message {number}: {what}")]
+    Message {
+        /// Counted from 1.
+        number: usize,
+        what: String,
+    },
+    /// A point in a message of a protocol without lines cannot be read.
+    #[error("point {number}: {what}")]
+    Point {
+        /// Counted from 1, within its message.
+        number: usize,
+        what: String,
+    },
     #[error("series has no samples")]
     NoSamples,
     /// The number is how many native histograms the series has.
@@ -98,4 +112,11 @@ pub enum SeriesRefusal {
         /// Memory that these samples may take.
         limit_mib: u64,
     },
+}
+
+impl SeriesRefusal {
+    /// True if a part of the message cannot be read, so that it is not known which series it belongs to.
+    pub const fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Line { .. } | Self::Message { .. } | Self::Point { .. })
+    }
 }

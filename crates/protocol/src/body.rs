@@ -95,6 +95,23 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// Returns the decompressed body. `out` is used only if the body is compressed; otherwise, nothing is copied.
+    pub(crate) fn uncompressed<'o>(
+        &self,
+        out: &'o mut Vec<u8>,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<&'o [u8], DecodeError>
+    where
+        'a: 'o,
+    {
+        if self.encoding == Encoding::Identity {
+            self.decoded_len()?;
+            return Ok(self.bytes);
+        }
+        self.decompress(out, reservation)?;
+        Ok(out)
+    }
+
     /// Replaces the contents of `out` with the decompressed body. Memory is reserved before it is used. After
     /// an error, `out` may contain anything.
     pub fn decompress(

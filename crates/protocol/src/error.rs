@@ -1,4 +1,5 @@
 use crate::Encoding;
+use crate::graphite::pickle::PickleError;
 use crate::wire::WireError;
 use model::ErrorKind;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
@@ -32,6 +33,8 @@ pub enum DecodeError {
     /// The body is damaged, or it is not a protobuf message.
     #[error(transparent)]
     Wire(#[from] WireError),
+    #[error(transparent)]
+    Pickle(#[from] PickleError),
     /// In a 2.0 request, the first entry of the symbol table must be the empty string.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
@@ -65,6 +68,7 @@ impl DecodeError {
             Self::Snappy(_)
             | Self::Damaged { .. }
             | Self::Wire(_)
+            | Self::Pickle(_)
             | Self::FirstSymbol(_)
             | Self::OtherMessage { .. } => ErrorKind::Invalid,
             Self::Memory(full) if full.is_for_good() => ErrorKind::TooLarge,

@@ -2,6 +2,7 @@
 //! The directory `fuzz/` calls these functions under cargo-fuzz, and the crate's tests call them with mutated
 //! requests.
 
+use crate::graphite::TimeOfArrival;
 use crate::labels::labels_of;
 use crate::remote_write::Version;
 use crate::{Body, Decoder, Encoding, Request, decompress_snappy, graphite, remote_write, whisper};
@@ -14,7 +15,18 @@ pub fn remote_write_body(version: Version, body: &[u8]) {
 }
 
 pub fn graphite_body(body: &[u8]) {
-    decode::<graphite::Decoder>((), Body { encoding: Encoding::Identity, bytes: body });
+    decode::<graphite::Decoder>(TimeOfArrival::Is(7), Body { encoding: Encoding::Identity, bytes: body });
+}
+
+/// `has_frames`: whether the body is a sequence of pickles, each with its length before it.
+pub fn graphite_pickle(has_frames: bool, body: &[u8]) {
+    let format = graphite::Format { has_frames, arrival: TimeOfArrival::Is(7) };
+    decode::<graphite::pickle::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
+}
+
+pub fn graphite_protobuf(has_frames: bool, body: &[u8]) {
+    let format = graphite::Format { has_frames, arrival: TimeOfArrival::Is(7) };
+    decode::<graphite::protobuf::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
 }
 
 fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {

@@ -5,6 +5,8 @@ mod formats;
 mod grafana;
 mod lab;
 mod lines;
+mod new_series;
+mod senders;
 mod tags;
 
 use crate::harness::{Options, Request, Server, now_ms};

@@ -1,38 +1,47 @@
 use super::*;
 use crate::labels::{describe_labels, labels_of};
-use crate::{Body, Decoder as _};
+use crate::{Body, Decoder as _, Encoding};
 use model::LabelsBuilder;
+use model::caps::REQUEST_SERIES_MAX;
 use stdx::budget::Account;
 
-fn decoded(text: &str) -> (Vec<(String, i64, f64)>, Vec<String>) {
+/// The samples, each with the labels of its series, and the errors.
+pub(super) type Decoded = (Vec<(String, i64, f64)>, Vec<String>);
+
+pub(super) fn decoded<D: crate::Decoder>(format: D::Format, bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
     let (mut batch, mut builder) = (Batch::default(), LabelsBuilder::new());
-    let body = Body { encoding: Encoding::Identity, bytes: text.as_bytes() };
-    let request = Request { format: (), body };
-    Decoder::new(1).decode(request, &mut batch, &mut memory).unwrap();
-    let sample = |series: &BatchSeries| {
+    let body = Body { encoding: Encoding::Identity, bytes };
+    D::new(1).decode(Request { format, body }, &mut batch, &mut memory)?;
+    let mut samples = Vec::new();
+    for series in &batch.floats.series {
         let raw = batch.label_bytes(series);
         let labels =
             labels_of(raw, &mut builder).unwrap_or_else(|error| panic!("{error}: {}", describe_labels(raw)));
-        let at = series.samples.start as usize;
-        assert_eq!(series.samples.len(), 1);
         assert_eq!(labels.as_bytes(), raw, "decoded label bytes are not canonical");
-        (labels.to_string(), batch.floats.timestamps[at], batch.floats.values[at])
-    };
-    let samples = batch.floats.series.iter().map(sample).collect();
-    assert_eq!(batch.refused_series, batch.refused_samples);
-    (samples, batch.refused.iter().map(|(error, _)| error.to_string()).collect())
+        for at in series.samples.start as usize..series.samples.end as usize {
+            samples.push((labels.to_string(), batch.floats.timestamps[at], batch.floats.values[at]));
+        }
+    }
+    Ok((samples, batch.refused.iter().map(|(error, _)| error.to_string()).collect()))
+}
+
+fn lines(text: &str) -> Decoded {
+    decoded::<Decoder>(TimeOfArrival::Refused, text.as_bytes()).unwrap()
 }
 
 #[test]
 fn lines_are_read_in_all_their_forms() {
     let check = |line: &str, labels: &str, timestamp_ms, value| {
-        assert_eq!(decoded(line), (vec![(labels.to_owned(), timestamp_ms, value)], vec![]), "{line:?}");
+        assert_eq!(lines(line), (vec![(labels.to_owned(), timestamp_ms, value)], vec![]), "{line:?}");
     };
     check("servers.web1.load 0.7 1795284000", "servers.web1.load{}", 1_795_284_000_000, 0.7);
     check("a 1 7\r\n", "a{}", 7000, 1.0);
     check("\n \n\ta\t-1e3 \t 12.3456 \n", "a{}", 12_346, -1000.0);
     check("a inf 5", "a{}", 5000, f64::INFINITY);
+    check("a 1 -1", "a{}", -1000, 1.0);
+    let arrival = decoded::<Decoder>(TimeOfArrival::Is(77), b"a 1 -1\nb 2 -1.0\nc 3 -2\n").unwrap().0;
+    assert_eq!(arrival.iter().map(|(_, time_ms, _)| *time_ms).collect::<Vec<_>>(), [77, 77, -2000]);
     check("a 1 -2", "a{}", -2000, 1.0); // before 1970: refused later, as for any protocol
     check("a 1 99999999999999999999", "a{}", i64::MAX, 1.0);
     check("a 1 9999999999999999", "a{}", i64::MAX, 1.0);
@@ -44,7 +53,7 @@ fn lines_are_read_in_all_their_forms() {
 #[test]
 fn lines_that_cannot_be_read_are_named_and_the_others_go_on() {
     let check = |line: &str, expected: &str| {
-        let (samples, refused) = decoded(&format!("first 1 1\n\n{line}\nlast 2 2"));
+        let (samples, refused) = lines(&format!("first 1 1\n\n{line}\nlast 2 2"));
         assert_eq!(samples.len(), 2, "{line:?}");
         assert_eq!(refused, [format!("line 3: {expected}")], "{line:?}");
     };
@@ -70,7 +79,7 @@ fn lines_are_bounded_in_number() {
     for line in ["a 1 1\n", "a\n"] {
         let bytes = line.repeat(REQUEST_SERIES_MAX + 1);
         let body = Body { encoding: Encoding::Identity, bytes: bytes.as_bytes() };
-        let request = Request { format: (), body };
+        let request = Request { format: TimeOfArrival::Refused, body };
         let decoded = Decoder::new(1).decode(request, &mut Batch::default(), &mut memory);
         assert_eq!(decoded, Err(DecodeError::TooMany { what: "lines", limit: REQUEST_SERIES_MAX }));
     }
@@ -90,7 +99,7 @@ fn compressed_bodies_are_the_same_lines() {
     let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
     for (encoding, bytes) in bodies {
-        let request = Request { format: (), body: Body { encoding, bytes: &bytes } };
+        let request = Request { format: TimeOfArrival::Refused, body: Body { encoding, bytes: &bytes } };
         decoder.decode(request, &mut batch, &mut memory).unwrap();
         assert_eq!(
             (&batch.floats.timestamps[..], &batch.floats.values[..]),

@@ -63,6 +63,29 @@ fn graphite_bodies() {
 }
 
 #[test]
+fn graphite_pickles() {
+    let pickles: [&[u8]; 3] = [
+        b"(lp0\n(Vservers.web1.load\np1\n(I1795284000\nF0.7\ntp2\ntp3\na(S'a;b=\\x41'\np4\n(L17952840010L\nS'12'\ntp5\ntp6\na.",
+        b"\x80\x02]q\x00(X\x05\x00\x00\x00web.aq\x01J \xdc\x01kG?\xe6ffffff\x86q\x02\x86q\x03h\x01M\x01\x02K\x0c\x86q\x05\x86q\x06h\x06e.",
+        b"\x80\x04\x95\x25\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x05web.a\x94\x8a\x05\x01\x02\x03\x04\x05G?\xe6ffffff\x86\x94\x86\x94h\x00e.",
+    ];
+    let frame = |pickle: &[u8]| [&(pickle.len() as u32).to_be_bytes()[..], pickle].concat();
+    each_damaged(&pickles.map(<[u8]>::to_vec), MUTATIONS, |bytes| fuzz::graphite_pickle(false, bytes));
+    let frames = pickles.map(frame).concat();
+    each_damaged(&[frames.clone(), frames.repeat(3)], MUTATIONS, |bytes| fuzz::graphite_pickle(true, bytes));
+}
+
+#[test]
+fn graphite_payloads() {
+    let point = b"\x12\x0f\x08\xa0\xb8\x87\xd8\x06\x11\0\0\0\0\0\0\xf8\x3f";
+    let metric = [&b"\x0a\x05a.b.c"[..], point, point].concat();
+    let payload = [&[0x0a, metric.len() as u8][..], &metric, &[0x0a, metric.len() as u8], &metric].concat();
+    let frame = [&(payload.len() as u32).to_be_bytes()[..], &payload].concat();
+    each_damaged(&[payload], MUTATIONS, |bytes| fuzz::graphite_protobuf(false, bytes));
+    each_damaged(&[frame.repeat(3)], MUTATIONS, |bytes| fuzz::graphite_protobuf(true, bytes));
+}
+
+#[test]
 fn v1_messages() {
     each_damaged(&messages(Version::V1), MUTATIONS, |bytes| fuzz::remote_write_message(Version::V1, bytes));
 }

@@ -3,7 +3,7 @@
 //! | path | |
 //! | --- | --- |
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
-//! | POST `/api/v1/graphite` | Graphite's plaintext protocol |
+//! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
 //!
 //! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
 //! [`WarmDecoders`], and a route in [`routes`].
@@ -39,6 +39,8 @@ const BODY_STEP_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct WarmDecoders {
     graphite: Arc<Decoders<protocol::graphite::Decoder>>,
+    graphite_pickle: Arc<Decoders<protocol::graphite::pickle::Decoder>>,
+    graphite_protobuf: Arc<Decoders<protocol::graphite::protobuf::Decoder>>,
     remote_write: Arc<Decoders<protocol::remote_write::Decoder>>,
 }
 
@@ -47,6 +49,8 @@ impl WarmDecoders {
         let (seed, account) = (context.seed, &context.decoders);
         Self {
             graphite: Arc::new(Decoders::new(seed, account.clone())),
+            graphite_pickle: Arc::new(Decoders::new(seed, account.clone())),
+            graphite_protobuf: Arc::new(Decoders::new(seed, account.clone())),
             remote_write: Arc::new(Decoders::new(seed, account.clone())),
         }
     }

@@ -15,12 +15,14 @@
 mod buffer;
 mod connection;
 mod creation;
+mod datagrams;
 mod drops;
 mod framing;
 mod intake;
 pub(crate) mod new_series_queue;
 mod telemetry;
 mod ticket;
+mod writer;
 
 use super::connections::Connections;
 use super::{ACCEPT_PAUSE, Peer, enter, until_closed};
@@ -29,15 +31,14 @@ use crate::write_path;
 use connection::{Connection, Shared};
 use creation::Creation;
 use drops::{Drop, Drops, Reason};
-use framing::Framing;
-use intake::Intake;
+use intake::{Intake, Protocol};
 use model::{Principal, Rights};
 use new_series_queue::{NewSeriesQueue, Queued};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::telemetry::Registry;
 use telemetry::Metrics;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -51,6 +52,10 @@ const CONNECTION_BYTES: u64 = 4 << 10;
 #[derive(Debug, Default)]
 pub struct GraphiteSockets {
     pub plaintext: Option<TcpListener>,
+    /// For the plaintext protocol too.
+    pub datagrams: Option<UdpSocket>,
+    pub pickle: Option<TcpListener>,
+    pub protobuf: Option<TcpListener>,
 }
 
 /// Serves all line listeners.
@@ -76,6 +81,7 @@ impl Lines {
         let shared = Shared {
             intake: Arc::new(intake),
             principal: Principal { tenant: settings.tenant.clone(), rights },
+            has_many_tenants: settings.tenant_from_path,
             gather: settings.commit_interval / 2,
             message_timeout: Duration::from_millis(context.settings.body_timeout_ms),
         };
@@ -87,18 +93,27 @@ impl Lines {
 
     /// Serves until `stop` resolves, then waits until what was read is durable.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
-        let Self { sockets: GraphiteSockets { plaintext }, connections, shared, creation, drops } = self;
+        let Self { sockets, connections, shared, creation, drops } = self;
+        let GraphiteSockets { plaintext, datagrams, pickle, protobuf } = sockets;
         let stopping = watch::Sender::new(false);
         // each task of a connection has a clone of the sender, so that the receiver knows when all of them have ended
         let (open, mut ended) = mpsc::channel::<()>(1);
-        let accepting = async {
-            match plaintext {
-                Some(socket) => accept(socket, &connections, &shared, &stopping, &open).await,
-                None => std::future::pending().await,
-            }
+        if let Some(socket) = datagrams {
+            let (served, open) =
+                (datagrams::serve(socket, shared.clone(), stopping.subscribe()), open.clone());
+            tokio::spawn(async move {
+                served.await;
+                drop(open);
+            });
+        }
+        let accept = async |socket, protocol| match socket {
+            Some(socket) => accept(socket, protocol, &connections, &shared, &stopping, &open).await,
+            None => std::future::pending().await,
         };
         tokio::select! {
-            () = accepting => {}
+            () = accept(plaintext, Protocol::Lines) => {}
+            () = accept(pickle, Protocol::Pickles) => {}
+            () = accept(protobuf, Protocol::Protobufs) => {}
             () = stop => {}
         }
         stopping.send_replace(true);
@@ -147,6 +162,7 @@ fn report_queue(context: &Arc<write_path::Context>, registry: &Registry, queue: 
 
 async fn accept(
     socket: TcpListener,
+    protocol: Protocol,
     connections: &Connections,
     shared: &Shared,
     stopping: &watch::Sender<bool>,
@@ -164,7 +180,7 @@ async fn accept(
         let memory = shared.intake.unwritten.reserve(CONNECTION_BYTES);
         match (enter(connections).await, memory) {
             (Some(place), Ok(memory)) => {
-                let connection = Connection::new(shared.clone(), peer.0.ip(), Framing::lines());
+                let connection = Connection::new(shared.clone(), protocol, peer.0.ip());
                 let served = connection.serve(stream, place.share(), stopping.subscribe());
                 let open = open.clone();
                 tokio::spawn(async move {

@@ -16,7 +16,12 @@ const CONNECTION_PER_BYTES: u64 = 64 << 10;
 pub struct GraphiteSettings {
     /// Address of the plaintext protocol, over TCP and UDP.
     pub plaintext: Option<SocketAddr>,
+    pub has_udp: bool,
+    pub pickle: Option<SocketAddr>,
+    pub protobuf: Option<SocketAddr>,
     pub(crate) tenant: TenantId,
+    /// True if the first part of each path names the tenant, and is removed.
+    pub(crate) tenant_from_path: bool,
     pub(crate) commit_interval: Duration,
     /// Limit on the connections of all addresses together. It is below the setting's value if too few files may be
     /// open.
@@ -34,25 +39,44 @@ impl GraphiteSettings {
         files_left: usize,
     ) -> Result<Self, SettingsError> {
         let plaintext = reader.read(&table::GRAPHITE)?;
+        let has_udp = reader.read(&table::GRAPHITE_UDP)?;
+        let pickle = reader.read(&table::GRAPHITE_PICKLE)?;
+        let protobuf = reader.read(&table::GRAPHITE_PROTOBUF)?;
         let tenant = reader.read(&table::GRAPHITE_TENANT)?;
         if tenant.as_ref() == Some(own_tenant) {
             let reason = "only the server may write to this tenant (setting self_monitoring_tenant)";
             return Err(reader.error(&table::GRAPHITE_TENANT, reason.into()));
         }
+        let tenant_from_path = reader.read(&table::GRAPHITE_TENANT_FROM_PATH)?;
+        if tenant_from_path && (pickle.is_some() || protobuf.is_some()) {
+            let reason =
+                "works only with the plaintext protocol: unset graphite_pickle and graphite_protobuf";
+            return Err(reader.error(&table::GRAPHITE_TENANT_FROM_PATH, reason.into()));
+        }
         let commit_ms = reader.read(&table::GRAPHITE_COMMIT_INTERVAL)?;
         let is_open_to_all = reader.read(&table::GRAPHITE_ALLOW_UNAUTHENTICATED)?
             || (!is_authenticated && reader.is_true(&table::ALLOW_UNAUTHENTICATED)?);
-        if plaintext.is_some_and(is_reachable) && !is_open_to_all {
-            let reason = "other machines can reach this address, but senders of Graphite's protocols cannot be \
-                authenticated: set graphite_allow_unauthenticated to let everyone write to the tenant";
-            return Err(reader.error(&table::GRAPHITE, reason.into()));
+        for (address, setting) in [
+            (plaintext, &table::GRAPHITE),
+            (pickle, &table::GRAPHITE_PICKLE),
+            (protobuf, &table::GRAPHITE_PROTOBUF),
+        ] {
+            if address.is_some_and(is_reachable) && !is_open_to_all {
+                let reason = "other machines can reach this address, but senders of Graphite's protocols cannot be \
+                    authenticated: set graphite_allow_unauthenticated to let everyone write to the tenant";
+                return Err(reader.error(setting, reason.into()));
+            }
         }
         let default = (budget.inflight_bytes / CONNECTION_PER_BYTES).clamp(128, 10_000) as usize;
         let connections_max = reader.derive(&table::GRAPHITE_CONNECTIONS, default)?.min(files_left).max(1);
         reader.adjust(&table::GRAPHITE_CONNECTIONS, &connections_max);
         Ok(Self {
             plaintext,
+            has_udp,
+            pickle,
+            protobuf,
             tenant: tenant.unwrap_or_else(TenantId::anonymous),
+            tenant_from_path,
             commit_interval: Duration::from_millis(commit_ms.unsigned_abs()),
             connections_max,
         })

@@ -206,13 +206,26 @@ settings! {
 
     "Graphite" {
         GRAPHITE: Option<SocketAddr> = setting("graphite", "none",
-            "Address that receives Graphite's plaintext protocol over TCP, such as `127.0.0.1:2003`")
+            "Address that receives Graphite's plaintext protocol over TCP and UDP, such as `127.0.0.1:2003`")
             .why("Senders are not authenticated ([graphite.md](../graphite.md#access)). `none`: not served")
             .or("none").common();
+        GRAPHITE_UDP: bool = setting("graphite_udp", "true", "Whether `graphite` also receives datagrams")
+            .why("UDP cannot slow a sender down, so points are dropped when they arrive too fast");
+        GRAPHITE_PICKLE: Option<SocketAddr> = setting("graphite_pickle", "none",
+            "Address that receives Graphite's pickle protocol, such as `127.0.0.1:2004`")
+            .why("Only lists of points are read; anything else is refused, and nothing is ever executed")
+            .or("none");
+        GRAPHITE_PROTOBUF: Option<SocketAddr> = setting("graphite_protobuf", "none",
+            "Address that receives go-carbon's protobuf messages, each with its length before it")
+            .or("none");
         GRAPHITE_TENANT: Option<TenantId> = setting("graphite_tenant", "anonymous",
             "Tenant of the points that the Graphite addresses receive")
             .why("`anonymous`: the tenant of requests that name no tenant")
             .or("anonymous");
+        GRAPHITE_TENANT_FROM_PATH: bool = setting("graphite_tenant_from_path", "false",
+            "Whether the first part of each path is the tenant, and not part of the metric name")
+            .why("Only for lines. Then, points of a tenant above one of its limits are dropped, so that they do not stop \
+                other tenants");
         GRAPHITE_COMMIT_INTERVAL: Millis = setting("graphite_commit_interval", "100ms",
             "Time in which points of known series become durable after they were read")
             .why("Points are gathered for half of this time. The rest is for the commit \

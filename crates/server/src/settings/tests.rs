@@ -139,7 +139,11 @@ fn defaults_of_a_machine() {
         body_timeout = "30s"
         transfer_rate = "64KiB"
         graphite = "none"
+        graphite_udp = true
+        graphite_pickle = "none"
+        graphite_protobuf = "none"
         graphite_tenant = "anonymous"
+        graphite_tenant_from_path = false
         graphite_commit_interval = "100ms"
         graphite_connections = 9811  # one per 64 KiB of the account `inflight`, 128 to 10000
         graphite_allow_unauthenticated = false

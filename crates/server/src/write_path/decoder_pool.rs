@@ -192,7 +192,7 @@ mod tests {
     ) -> Encoded<protocol::graphite::Decoder> {
         let principal = Principal::of(model::TenantId::anonymous());
         let memory = account.reserve(bytes.len() as u64).unwrap();
-        Encoded { principal, format: (), encoding, bytes, memory }
+        Encoded { principal, format: protocol::graphite::TimeOfArrival::Refused, encoding, bytes, memory }
     }
 
     #[test]

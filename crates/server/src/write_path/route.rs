@@ -140,7 +140,7 @@ fn parts<V: Value>(
 
 fn refused_by_decoder(batch: &Batch) -> Outcome {
     let text = |error: &SeriesRefusal, labels: &Range<u32>| match error {
-        SeriesRefusal::Line { .. } => String::new(), // the error names the line
+        error if error.is_unreadable() => String::new(), // the error names the place
         _ => describe_labels(&batch.bytes[labels.start as usize..labels.end as usize]),
     };
     Outcome {

@@ -2,14 +2,19 @@
 
 use crate::harness::{Options, PATIENCE, Request, Server, now_ms, wait_for};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 pub(crate) fn options() -> Options {
     Options::default().arg("--graphite=127.0.0.1:0")
 }
 
 pub(crate) fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.logged_address("graphite")).expect("connect");
+    connect_to(server.logged_address("graphite"))
+}
+
+pub(crate) fn connect_to(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
@@ -94,4 +99,176 @@ fn wrong_lines_are_counted_and_the_others_stored() {
         assert!(refusals.contains(part), "{part} is missing in {refusals}");
     }
     assert!(server.log_lines("points were dropped").iter().any(|line| line.contains("malformed")));
+}
+
+/// Sends points of known series until the server is killed. Points that were sent longer ago than the commit interval
+/// are all there.
+#[test]
+fn after_a_kill_only_points_of_the_last_commit_interval_are_missing() {
+    const INTERVAL: Duration = Duration::from_secs(3);
+    let mut server = Server::start(options().config("graphite_commit_interval = '3s'"));
+    let start_ms = now_ms() - 600_000;
+    let stream = connect(&server);
+    (&stream).write_all(format!("tick 0 {}\n", start_ms / 1000).as_bytes()).unwrap();
+    wait_for("the series", || server.value(r#"last_over_time({"tick"}[1h])"#, now_ms()));
+    let mut sent: Vec<Instant> = vec![Instant::now()];
+    while sent.len() < 500 {
+        let line =
+            format!("tick {} {}.{}\n", sent.len(), start_ms / 1000 + sent.len() as i64 / 10, sent.len() % 10);
+        sent.push(Instant::now());
+        (&stream).write_all(line.as_bytes()).unwrap();
+        wait_for("the next tick", || {
+            (sent[0].elapsed() >= Duration::from_millis(10) * sent.len() as u32).then_some(())
+        });
+    }
+    let killed = Instant::now();
+    server.kill9();
+    server.restart();
+    let stored = server.samples_of_one(r#"{"tick"}[1h]"#, now_ms());
+    let values: Vec<usize> = stored.iter().map(|(_, value)| *value as usize).collect();
+    assert!(values.iter().copied().eq(0..values.len()), "a gap in {values:?}");
+    let due = sent.iter().filter(|sent| killed - **sent > INTERVAL).count();
+    assert!(values.len() >= due, "{} of {due} points are there", values.len());
+}
+
+#[test]
+fn a_stop_makes_durable_what_was_read() {
+    let mut server = Server::start(options().config("graphite_commit_interval = '10m'"));
+    let now_s = now_ms() / 1000;
+    let stream = connect(&server);
+    let text: String = (0..1000).map(|i| format!("stop.n{i} 1 {now_s}\n")).collect();
+    (&stream).write_all(text.as_bytes()).unwrap();
+    let read = || server.metric("floodmark_graphite_bytes_total");
+    wait_for("all bytes", || (read() as usize == text.len()).then_some(()));
+    assert_eq!(series(&server), 0, "points are gathered for five minutes");
+    server.terminate();
+    server.restart();
+    assert_eq!(series(&server), 1000);
+}
+
+/// While the tenant is above its rate, nothing is read, and nothing is lost.
+#[test]
+fn a_connection_waits_while_its_points_cannot_be_stored() {
+    let server = Server::start(options().config("samples_per_second = 1000\nrate_burst = '1s'"));
+    let (start_ms, stream) = (now_ms() - 30_000, connect(&server));
+    let line = |i: i64| format!("paused {i} {}.{:03}\n", (start_ms + i) / 1000, (start_ms + i) % 1000);
+    (&stream).write_all(line(0).as_bytes()).unwrap();
+    let stored = || server.value(r#"count_over_time({"paused"}[3h])"#, now_ms()).unwrap_or(0.0) as i64;
+    wait_for("the series", || (stored() == 1).then_some(()));
+    for batch in 0..4 {
+        let times = batch * 1000 + 1..=(batch + 1) * 1000;
+        let text: String = times.map(line).collect();
+        (&stream).write_all(text.as_bytes()).unwrap();
+        wait_for("the points", || (stored() == (batch + 1) * 1000 + 1).then_some(()));
+    }
+    assert!(all_durable(&stream));
+    assert!(server.metric("floodmark_graphite_pauses_total") >= 1.0);
+    assert_eq!(server.metric("floodmark_graphite_paused_bodies"), 0.0);
+    assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
+}
+
+#[test]
+fn idle_connections_make_room_for_others() {
+    let server = Server::start(options().config("graphite_connections = 50"));
+    let now_s = now_ms() / 1000;
+    let mut open = Vec::new();
+    for i in 0..200 {
+        let stream = connect(&server);
+        (&stream).write_all(format!("many.n{i} 1 {now_s}\n").as_bytes()).unwrap();
+        wait_for("the point", || {
+            (server.metric("floodmark_graphite_points_total") as usize == i + 1).then_some(())
+        });
+        open.push(stream);
+    }
+    assert!(server.metric("floodmark_graphite_connections") <= 50.0);
+    wait_for("all series", || (series(&server) == 200).then_some(()));
+}
+
+/// Idle connections take little memory, and each is served.
+#[test]
+fn thousands_of_connections_are_served() {
+    const CONNECTIONS: usize = 3000;
+    let server = Server::start(options().config("graphite_connections = 4000"));
+    let (now_s, before) = (now_ms() / 1000, server.memory_bytes("VmRSS"));
+    let open: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    for (i, stream) in open.iter().enumerate() {
+        let mut stream = stream;
+        stream.write_all(format!("wide.n{i} 1 {now_s}\nwide.unfinished").as_bytes()).unwrap();
+    }
+    wait_for("all series", || (series(&server) == CONNECTIONS as u64).then_some(()));
+    let grown = server.memory_bytes("VmRSS").saturating_sub(before);
+    assert!(grown < 100 << 20, "{} MiB for {CONNECTIONS} connections", grown >> 20);
+    assert_eq!(server.metric("floodmark_graphite_connections"), CONNECTIONS as f64);
+}
+
+#[test]
+fn pickles_and_protobuf_messages_are_accepted_by_http() {
+    let server = Server::new();
+    let post = |body: &[u8], content_type| {
+        server.send(&Request::post("/api/v1/graphite", body.to_vec()).header("Content-Type", content_type))
+    };
+    let now_s = (now_ms() / 1000) as u32;
+    let pickle = [&b"](U\x07pickledJ"[..], &now_s.to_le_bytes(), b"K\x02\x86\x86e."].concat();
+    post(&pickle, "application/python-pickle").expect(204, &[]);
+    let mut point = vec![0x08];
+    let mut rest = now_s;
+    while rest >= 0x80 {
+        point.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    point.push(rest as u8);
+    point.push(0x11);
+    point.extend_from_slice(&3f64.to_le_bytes());
+    let metric = [&b"\x0a\x05proto\x12"[..], &[point.len() as u8], &point].concat();
+    post(&[&[0x0a, metric.len() as u8][..], &metric].concat(), "application/protobuf; q=1").expect(204, &[]);
+    assert_eq!(server.value(r#"{"pickled"}"#, now_ms()), Some(2.0));
+    assert_eq!(server.value(r#"{"proto"}"#, now_ms()), Some(3.0));
+    post(b"cos\nsystem\n.", "application/python-pickle").expect(400, &["GLOBAL", "not allowed"]);
+    post(b"\x0a\x05a", "application/x-protobuf").expect(400, &["invalid protobuf"]);
+}
+
+#[test]
+fn the_first_part_of_a_path_may_be_the_tenant() {
+    let config = "graphite_tenant_from_path = true\n[tenant.slow]\nsamples_per_second = 1\nrate_burst = '1s'";
+    let server = Server::start(options().config(config));
+    let (now_s, stream) = (now_ms() / 1000, connect(&server));
+    let send = |text: &str| (&stream).write_all(text.replace("NOW", &now_s.to_string()).as_bytes()).unwrap();
+    send("a.load.web1 1 NOW\nb.load.web1 2 NOW\nslow.x 1 NOW\nslow.y 1 NOW\n");
+    send("no_tenant 1 NOW\n/.x 1 NOW\nfloodmark-system.x 1 NOW\nb.load.web2;dc=x 3 NOW\n");
+    let count = |tenant| {
+        let result = server.query_as(Some(tenant), r#"count({__name__=~".+"})"#, now_ms());
+        result["result"][0]["value"][1].as_str().map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    wait_for("the points", || (count("a") == 1 && count("b") == 2 && count("slow") == 2).then_some(()));
+    // a tenant above its rate does not stop the others
+    send("slow.x 2 NOW\n");
+    send("a.load.web3 1 NOW\n");
+    wait_for("the other tenant", || (count("a") == 2).then_some(()));
+    assert!(all_durable(&stream) || server.metric_sum("floodmark_graphite_dropped_points_total") > 2.0);
+    let dropped =
+        |reason| server.metric(&format!(r#"floodmark_graphite_dropped_points_total{{reason="{reason}"}}"#));
+    assert_eq!(dropped("malformed"), 2.0);
+    assert!(dropped("refused") >= 1.0, "nobody may write to the server's own tenant");
+}
+
+#[test]
+fn other_machines_need_permission() {
+    let check = |args: &[&str], expected: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = format!("--data-dir={}", dir.path().join("data").display());
+        let args = [&["serve", "--http=127.0.0.1:0", &data_dir][..], args].concat();
+        let output = crate::harness::process::command(&args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(expected), "{args:?}: {text}");
+    };
+    check(&["--graphite=0.0.0.0:0"], "graphite_allow_unauthenticated");
+    check(&["--graphite-pickle=0.0.0.0:0"], "graphite_allow_unauthenticated");
+    check(&["--graphite=127.0.0.1:0", "--graphite-tenant=floodmark-system"], "only the server may write");
+    check(
+        &["--graphite-pickle=127.0.0.1:0", "--graphite-tenant-from-path=true"],
+        "works only with the plaintext protocol",
+    );
+    let _open = Server::start(
+        options().arg("--graphite-pickle=0.0.0.0:0").config("graphite_allow_unauthenticated = true"),
+    );
 }

@@ -1,11 +1,12 @@
 //! The bytes of a connection that were read and not yet passed on.
 
-use super::framing::{Found, Framing};
+use super::framing::{Found, Framing, FramingFault};
 use std::sync::Arc;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::time::Instant;
 
-/// A body is passed on when it has this many bytes, even if the time for gathering is not over.
+/// A body is passed on when it has this many bytes, even if the time for gathering is not over. It is less for a tenant
+/// with little memory.
 pub(super) const BODY_BYTES: usize = 256 << 10;
 
 /// A buffer with less room than this grows before the next read.
@@ -22,7 +23,9 @@ pub(super) struct Body {
     pub(super) bytes: Arc<Vec<u8>>,
     /// When the first of the bytes was read.
     pub(super) since: Instant,
-    _memory: Reservation,
+    /// When the body was complete, in milliseconds since the Unix epoch. It is the time of points without a time.
+    pub(super) arrived_ms: i64,
+    pub(super) _memory: Reservation,
 }
 
 #[derive(Debug)]
@@ -37,14 +40,16 @@ pub(super) struct Buffer {
     unfinished_since: Option<Instant>,
     /// Capacity of the next buffer.
     next_bytes: usize,
+    body_bytes: usize,
+    /// Limit on the capacity. It is more than `body_bytes` if the unfinished message is longer.
+    bytes_max: usize,
 }
 
 /// What was in a buffer.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) body: Option<Body>,
-    /// True if a message is skipped because it is too long.
-    pub(super) is_too_long: bool,
+    pub(super) fault: Option<FramingFault>,
 }
 
 impl Buffer {
@@ -57,15 +62,23 @@ impl Buffer {
             since: None,
             unfinished_since: None,
             next_bytes: ROOM_BYTES_MIN,
+            body_bytes: BODY_BYTES,
+            bytes_max: BODY_BYTES,
         }
+    }
+
+    /// Changes the length at which a body is passed on, to at most [`BODY_BYTES`].
+    pub(super) fn set_body_bytes(&mut self, body_bytes: usize) {
+        self.body_bytes = body_bytes.min(BODY_BYTES);
     }
 
     /// Returns the vector to which bytes are to be appended. It has room for at least one byte, unless the buffer is
     /// full ([`Self::is_full`]).
     pub(super) fn room(&mut self) -> Result<&mut Vec<u8>, Exhausted> {
         let room = self.bytes.capacity() - self.bytes.len();
-        if room < ROOM_BYTES_MIN && self.bytes.capacity() < BODY_BYTES {
-            let wanted = (2 * self.bytes.capacity()).max(self.next_bytes).clamp(ROOM_BYTES_MIN, BODY_BYTES);
+        if room < ROOM_BYTES_MIN && self.bytes.capacity() < self.bytes_max {
+            let wanted =
+                (2 * self.bytes.capacity()).max(self.next_bytes).clamp(ROOM_BYTES_MIN, self.bytes_max);
             // while the bytes are moved, both the old and the new allocation exist
             let both_bytes = reserved_bytes(wanted) + self.bytes.capacity() as u64;
             match &mut self.memory {
@@ -87,7 +100,7 @@ impl Buffer {
     }
 
     pub(super) const fn is_full(&self) -> bool {
-        self.bytes.len() >= BODY_BYTES
+        self.bytes.len() >= self.bytes_max
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -103,14 +116,15 @@ impl Buffer {
         self.unfinished_since
     }
 
-    /// Removes all complete messages.
-    pub(super) fn take(&mut self) -> Taken {
+    /// Removes all complete messages. `now_ms` is the time of arrival.
+    pub(super) fn take(&mut self, now_ms: i64) -> Taken {
         let Some(since) = self.since.take() else { return Taken::default() };
-        let Found { skip, end, is_too_long } = self.framing.find(&self.bytes);
-        if end == 0 && !is_too_long {
+        let Found { skip, end, needs, fault } = self.framing.find(&self.bytes);
+        self.bytes_max = needs.max(self.body_bytes);
+        if end == 0 && fault.is_none() {
             return Taken::default();
         }
-        let unfinished = if is_too_long { &[][..] } else { &self.bytes[end..] };
+        let unfinished = if fault.is_some() { &[][..] } else { &self.bytes[end..] };
         let rest = unfinished.to_vec();
         let rest_memory = match &mut self.memory {
             Some(memory) if !rest.is_empty() => Some(memory.split(rest.capacity() as u64)),
@@ -125,8 +139,9 @@ impl Buffer {
         let body = memory.filter(|_| !bytes.is_empty()).map(|memory| Body {
             bytes: Arc::new(bytes),
             since,
+            arrived_ms: now_ms,
             _memory: memory,
         });
-        Taken { body, is_too_long }
+        Taken { body, fault }
     }
 }

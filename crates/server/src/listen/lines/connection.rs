@@ -9,9 +9,10 @@
 
 use super::buffer::{Buffer, Taken};
 use super::drops::{Drop, Reason};
-use super::framing::Framing;
-use super::intake::{Intake, Source};
+use super::framing::{Framing, FramingFault};
+use super::intake::{Intake, Protocol, Source};
 use super::ticket::Tickets;
+use super::writer::{MEMORY_WAIT, Writer};
 use crate::listen::connections::Link;
 use model::Principal;
 use std::io::ErrorKind;
@@ -20,14 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-
-/// Limit on the bodies of a connection that are not durable yet.
-const BODIES_MAX: usize = 4;
-
-/// Wait before reading, if there is no memory for a buffer.
-const MEMORY_WAIT: Duration = Duration::from_millis(50);
 
 /// After the sender has ended its stream, its connection stays open until the series of its points exist, but at most
 /// this long.
@@ -38,6 +32,8 @@ const CREATION_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Shared {
     pub(super) intake: Arc<Intake>,
     pub(super) principal: Principal,
+    /// True if the first part of each path names the tenant of its point.
+    pub(super) has_many_tenants: bool,
     /// How long bytes are gathered before they are passed on.
     pub(super) gather: Duration,
     /// A message must be complete within this time.
@@ -46,10 +42,11 @@ pub(super) struct Shared {
 
 pub(super) struct Connection {
     shared: Shared,
-    source: Source,
     tickets: Tickets,
     buffer: Buffer,
-    bodies: JoinSet<()>,
+    writer: Writer,
+    /// True if the sender has ended its stream.
+    has_ended: bool,
 }
 
 /// Why reading stopped.
@@ -64,22 +61,32 @@ enum Read {
 }
 
 impl Connection {
-    pub(super) fn new(shared: Shared, sender: IpAddr, framing: Framing) -> Self {
+    pub(super) fn new(shared: Shared, protocol: Protocol, sender: IpAddr) -> Self {
         let tickets = Tickets::new();
         let (principal, ticket) = (shared.principal.clone(), tickets.ticket().clone());
-        let source = Source { principal, sender: Some(sender), ticket };
+        let has_many_tenants = shared.has_many_tenants;
+        let source = Source { protocol, principal, has_many_tenants, sender: Some(sender), ticket };
+        let framing = match protocol {
+            Protocol::Lines => Framing::lines(),
+            Protocol::Pickles | Protocol::Protobufs => Framing::Frames,
+        };
         let buffer = Buffer::new(shared.intake.unwritten.clone(), framing);
-        Self { shared, source, tickets, buffer, bodies: JoinSet::new() }
+        let writer = Writer::new(&shared.intake, source);
+        Self { shared, tickets, buffer, writer, has_ended: false }
     }
 
-    /// Serves the connection until the sender ends it or the server stops. Closes it once everything that was read is
-    /// durable. If something was dropped, resets it instead.
+    /// Serves the connection until the sender ends it or the server stops, and then until everything that was read is
+    /// durable. Resets the connection if something was dropped, or if the sender has not ended it: a sender that is told of
+    /// an orderly end might still write, and lose what it writes.
     pub(super) async fn serve(
         mut self,
         stream: TcpStream,
         link: Arc<Link>,
         mut stopping: watch::Receiver<bool>,
     ) {
+        // until everything is durable, the sender must see a reset however the connection ends, even by a crash of the
+        // server
+        let _ = stream.set_zero_linger();
         let mut busy = None;
         loop {
             let deadline = self.deadline();
@@ -95,14 +102,15 @@ impl Connection {
                         break;
                     }
                 }
-                Some(_) = self.bodies.join_next(), if !self.bodies.is_empty() => {}
+                () = self.writer.settled_one(), if !self.writer.is_idle() => {}
                 () = stopped(&mut stopping) => break,
             }
             // an unfinished message does not keep the connection from making room for another one
-            if self.bodies.is_empty() && self.buffer.since().is_none() {
+            if self.writer.is_idle() && self.buffer.since().is_none() {
                 busy = None;
             }
         }
+        let _busy = busy.unwrap_or_else(|| link.begin(false));
         self.end(stream).await;
     }
 
@@ -119,12 +127,17 @@ impl Connection {
     async fn read(&mut self, stream: &TcpStream) -> bool {
         match self.read_some(stream) {
             Read::Waits => {}
-            Read::Full => self.pass_on().await,
+            Read::Full => return self.pass_on().await,
             Read::NoMemory => {
-                self.pass_on().await;
+                let goes_on = self.pass_on().await;
                 sleep(MEMORY_WAIT).await;
+                return goes_on;
             }
-            Read::Ended | Read::Broken => return false,
+            Read::Ended => {
+                self.has_ended = true;
+                return false;
+            }
+            Read::Broken => return false,
         }
         true
     }
@@ -152,40 +165,39 @@ impl Connection {
 
     /// Called at [`Self::deadline`]. Returns false if the connection must be closed.
     async fn due(&mut self) -> bool {
-        if self.buffer.since().is_some() {
-            self.pass_on().await;
-            return true;
-        }
-        false // the sender does not finish its message
+        // without new bytes, the sender does not finish its message
+        self.buffer.since().is_some() && self.pass_on().await
     }
 
     /// Passes on all complete messages. Waits while too many bodies are on their way, or while points of known series
-    /// cannot be stored.
-    async fn pass_on(&mut self) {
-        let Taken { body, is_too_long } = self.buffer.take();
-        if is_too_long {
-            self.drop_one(Reason::TooLong, "a line is longer than any series can be; it is skipped");
-        }
-        let Some(body) = body else { return };
-        while self.bodies.len() >= BODIES_MAX {
-            self.bodies.join_next().await;
-        }
-        while self.bodies.try_join_next().is_some() {}
-        let (intake, source) = (Arc::clone(&self.shared.intake), self.source.clone());
-        let permit = intake.permit(&source).await;
-        match intake.send(&source, &body).await {
-            Ok(sent) => {
-                self.bodies.spawn(async move {
-                    intake.settle(&source, body, Ok(sent), permit).await;
-                });
+    /// cannot be stored. Returns false if what follows cannot be read.
+    async fn pass_on(&mut self) -> bool {
+        let Taken { body, fault } = self.buffer.take(self.shared.intake.now_ms());
+        let intake = &self.shared.intake;
+        self.buffer.set_body_bytes(intake.body_bytes(&self.shared.principal.tenant));
+        let goes_on = match fault {
+            None => true,
+            Some(FramingFault::LongLine) => {
+                self.drop_one(Reason::TooLong, "a line is longer than any series can be; it is skipped");
+                true
             }
-            // nothing else of this sender is accepted before this body
-            Err(refusal) => intake.settle(&source, body, Err(refusal), permit).await,
+            Some(FramingFault::LongFrame) => {
+                self.drop_one(
+                    Reason::TooLong,
+                    "a frame is longer than 1 MiB, or this is not a frame; the connection is closed",
+                );
+                self.writer.source.ticket.lost();
+                false
+            }
+        };
+        if let Some(body) = body {
+            self.writer.write(body).await;
         }
+        goes_on
     }
 
     fn drop_one(&self, reason: Reason, message: &str) {
-        let Source { principal, sender, .. } = &self.source;
+        let Source { principal, sender, .. } = &self.writer.source;
         let (tenant, sender) = (&principal.tenant, *sender);
         self.shared.intake.drops.add(&Drop { reason, tenant, points: 1, message, series: "", sender });
     }
@@ -195,17 +207,16 @@ impl Connection {
         if !self.buffer.is_empty() {
             self.drop_one(Reason::Unfinished, "the connection ended within a message");
         }
-        while self.bodies.join_next().await.is_some() {}
-        let Self { tickets, source, .. } = self;
-        drop(source);
-        let all_stored = timeout(CREATION_WAIT, tickets.all_stored()).await;
-        if all_stored != Ok(true) {
-            // the sender sees a reset instead of an end
-            let _ = stream.set_zero_linger();
+        self.writer.settled_all().await;
+        let Self { tickets, writer, has_ended, .. } = self;
+        drop(writer); // it has a ticket
+        if timeout(CREATION_WAIT, tickets.all_stored()).await == Ok(true) && has_ended {
+            #[expect(deprecated, reason = "without a time, dropping the socket does not block")]
+            let _ = stream.set_linger(None);
         }
     }
 }
 
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|is_stopping| *is_stopping).await; // an error means that the listener is gone
 }

@@ -22,6 +22,10 @@ const RETRY_WAIT: Duration = Duration::from_secs(3);
 /// were created by an attempt which failed in part are written again by the next attempt.
 const CAUTIOUS_SERIES_MAX: usize = 64;
 
+/// Reasons of refusals after which the points of new series are dropped. They might be stored later, but nobody knows
+/// when.
+const FINAL: [&str; 5] = ["active_series", "clock", "ha_clusters", "series_per_metric", "stopping"];
+
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -44,7 +48,7 @@ impl Creation {
 
     /// Queues points of new series. If there is no room, they are dropped.
     pub(super) fn queue(self: &Arc<Self>, source: &Source, new: NewSamples) {
-        let Source { principal, sender, ticket } = source;
+        let Source { principal, sender, ticket, .. } = source;
         let settings = self.context.overrides.current();
         let (tenant, now) = (&principal.tenant, self.context.clock.instant());
         let (pushed, dropped) = self.queue.push(tenant, settings.of(tenant), new, ticket, now);
@@ -124,9 +128,8 @@ impl Creation {
                 }
                 Err(Unwritten { refusal, samples, .. }) => {
                     was_refused = true;
-                    if refusal.kind == ErrorKind::Unavailable
-                        && !matches!(refusal.reason, "stopping" | "clock")
-                    {
+                    let may_pass = matches!(refusal.kind, ErrorKind::Unavailable | ErrorKind::Limited);
+                    if may_pass && !FINAL.contains(&refusal.reason) {
                         sleep(refusal.retry_after.unwrap_or(RETRY_WAIT)).await;
                         continue;
                     }

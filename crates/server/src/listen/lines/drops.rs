@@ -18,7 +18,7 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 pub(super) enum Reason {
     /// A line, frame or point that cannot be read.
     Malformed,
-    /// A line that is longer than any series can be.
+    /// A line that is longer than any series can be, or a frame that is longer than any client sends.
     TooLong,
     /// The connection or datagram ended within a line or frame.
     Unfinished,
@@ -30,12 +30,14 @@ pub(super) enum Reason {
     NewSeriesLimit,
     /// The write path refused the points for good.
     Refused,
+    /// Datagrams arrive faster than they can be stored.
+    DatagramQueue,
     /// The server stopped before the points were durable.
     Stopping,
 }
 
 impl Reason {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Malformed,
         Self::TooLong,
         Self::Unfinished,
@@ -43,6 +45,7 @@ impl Reason {
         Self::NewSeriesQueue,
         Self::NewSeriesLimit,
         Self::Refused,
+        Self::DatagramQueue,
         Self::Stopping,
     ];
 
@@ -55,6 +58,7 @@ impl Reason {
             Self::NewSeriesQueue => "new_series_queue",
             Self::NewSeriesLimit => "new_series_limit",
             Self::Refused => "refused",
+            Self::DatagramQueue => "datagram_queue",
             Self::Stopping => "stopping",
         }
     }

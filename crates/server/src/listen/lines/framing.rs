@@ -1,6 +1,6 @@
 //! Finds where messages end in the bytes of a connection.
 
-use protocol::graphite::LINE_BYTES_MAX;
+use protocol::graphite::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, LINE_BYTES_MAX};
 
 /// How the messages of a connection are separated.
 #[derive(Debug)]
@@ -9,6 +9,8 @@ pub(super) enum Framing {
         /// True while the rest of a line is skipped because it is too long.
         skips: bool,
     },
+    /// Each message has its length before it.
+    Frames,
 }
 
 /// What can be done with the bytes of a buffer.
@@ -18,13 +20,23 @@ pub(super) struct Found {
     pub(super) skip: usize,
     /// End of the last complete message.
     pub(super) end: usize,
-    /// True if the unfinished message at the end is too long already. All of it is skipped.
-    pub(super) is_too_long: bool,
+    /// Length of the unfinished message at the end, if it is known.
+    pub(super) needs: usize,
+    pub(super) fault: Option<FramingFault>,
+}
+
+/// What is wrong with the unfinished message at the end of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FramingFault {
+    /// The line is too long already. All of it is skipped.
+    LongLine,
+    /// The frame is too long, or it is not a frame. Nothing that follows can be read.
+    LongFrame,
 }
 
 impl Framing {
-    /// Limit on the bytes after the last complete message that are kept.
-    pub(super) const UNFINISHED_BYTES_MAX: usize = LINE_BYTES_MAX;
+    /// Limit on the bytes after the last complete message, unless this message alone is longer than a body.
+    pub(super) const UNFINISHED_BYTES_MAX: usize = super::buffer::BODY_BYTES;
 
     pub(super) const fn lines() -> Self {
         Self::Lines { skips: false }
@@ -33,6 +45,7 @@ impl Framing {
     pub(super) fn find(&mut self, bytes: &[u8]) -> Found {
         match self {
             Self::Lines { skips } => lines(skips, bytes),
+            Self::Frames => frames(bytes),
         }
     }
 }
@@ -42,14 +55,29 @@ fn lines(skips: &mut bool, bytes: &[u8]) -> Found {
     let mut skip = 0;
     if *skips {
         let Some(end) = bytes.iter().position(is_newline) else {
-            return Found { skip: bytes.len(), end: bytes.len(), is_too_long: false };
+            return Found { skip: bytes.len(), end: bytes.len(), ..Found::default() };
         };
         (*skips, skip) = (false, end + 1);
     }
     let end = bytes[skip..].iter().rposition(is_newline).map_or(skip, |at| skip + at + 1);
-    let is_too_long = bytes.len() - end > LINE_BYTES_MAX;
-    *skips = is_too_long;
-    Found { skip, end, is_too_long }
+    *skips = bytes.len() - end > LINE_BYTES_MAX;
+    Found { skip, end, needs: 0, fault: skips.then_some(FramingFault::LongLine) }
+}
+
+fn frames(bytes: &[u8]) -> Found {
+    let mut end = 0;
+    while let Some(header) = bytes[end..].first_chunk::<FRAME_HEADER_BYTES>() {
+        let length = u32::from_be_bytes(*header) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Found { end, fault: Some(FramingFault::LongFrame), ..Found::default() };
+        }
+        let needs = FRAME_HEADER_BYTES + length;
+        if bytes.len() - end < needs {
+            return Found { end, needs, ..Found::default() };
+        }
+        end += needs;
+    }
+    Found { end, ..Found::default() }
 }
 
 #[cfg(test)]
@@ -59,9 +87,8 @@ mod tests {
     #[test]
     fn the_last_line_may_be_unfinished() {
         let check = |bytes: &[u8], skips: bool, expected: (usize, usize)| {
-            let mut framing = Framing::Lines { skips };
-            let Found { skip, end, is_too_long } = framing.find(bytes);
-            assert_eq!((skip, end, is_too_long), (expected.0, expected.1, false), "{bytes:?}");
+            let Found { skip, end, fault, .. } = Framing::Lines { skips }.find(bytes);
+            assert_eq!((skip, end, fault), (expected.0, expected.1, None), "{bytes:?}");
         };
         check(b"", false, (0, 0));
         check(b"a 1", false, (0, 0));
@@ -75,10 +102,34 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_skipped_to_its_end() {
         let mut framing = Framing::lines();
+        let mut found = |bytes: &[u8]| {
+            let Found { skip, end, fault, .. } = framing.find(bytes);
+            (skip, end, fault.is_some())
+        };
         let long = [b"a 1 1\n".to_vec(), vec![b'x'; LINE_BYTES_MAX + 1]].concat();
-        assert_eq!(framing.find(&long), Found { skip: 0, end: 6, is_too_long: true });
-        assert_eq!(framing.find(b"xxx"), Found { skip: 3, end: 3, is_too_long: false });
-        assert_eq!(framing.find(b"x\nb 1 1\n"), Found { skip: 2, end: 8, is_too_long: false });
-        assert_eq!(framing.find(b"c 1 1\n"), Found { skip: 0, end: 6, is_too_long: false });
+        assert_eq!(found(&long), (0, 6, true));
+        assert_eq!(found(b"xxx"), (3, 3, false));
+        assert_eq!(found(b"x\nb 1 1\n"), (2, 8, false));
+        assert_eq!(found(b"c 1 1\n"), (0, 6, false));
+    }
+
+    #[test]
+    fn frames_have_their_length_before_them() {
+        let check = |bytes: &[u8], end, needs, is_fault| {
+            let found = Framing::Frames.find(bytes);
+            assert_eq!(
+                (found.skip, found.end, found.needs, found.fault.is_some()),
+                (0, end, needs, is_fault),
+                "{bytes:?}"
+            );
+        };
+        check(b"", 0, 0, false);
+        check(b"\0\0\0", 0, 0, false);
+        check(b"\0\0\0\x02a", 0, 6, false);
+        check(b"\0\0\0\x02ab", 6, 0, false);
+        check(b"\0\0\0\0\0\0\0\x01a\0\0", 9, 0, false);
+        check(b"\0\0\0\x01a\0\x10\0\0", 5, (1 << 20) + 4, false);
+        check(b"\0\0\0\x01a\0\x10\0\x01", 5, 0, true);
+        check(b"GET / HTTP/1.1", 0, 0, true);
     }
 }

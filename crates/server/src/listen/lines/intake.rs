@@ -7,7 +7,7 @@
 //!                           └─ never ──────▶ dropped, counted
 //! ```
 
-use super::buffer::Body;
+use super::buffer::{BODY_BYTES, Body};
 use super::creation::Creation;
 use super::drops::{Drop, Drops, Reason};
 use super::telemetry::Metrics;
@@ -18,6 +18,7 @@ use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, Sent, send};
 use crate::write_path::{self, Decoders};
 use model::{ErrorKind, Principal, TenantId};
+use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,9 @@ pub(super) struct Intake {
     context: Arc<write_path::Context>,
     /// For bytes that were read, until they are durable.
     pub(super) unwritten: Account,
-    decoders: Arc<Decoders<protocol::graphite::Decoder>>,
+    lines: Arc<Decoders<graphite::Decoder>>,
+    pickles: Arc<Decoders<graphite::pickle::Decoder>>,
+    protobufs: Arc<Decoders<graphite::protobuf::Decoder>>,
     /// Bodies beyond this number wait for their turn, instead of being refused.
     permits: FairPermits<TenantId>,
     creation: Arc<Creation>,
@@ -42,13 +45,49 @@ pub(super) struct Intake {
     pub(super) metrics: Arc<Metrics>,
 }
 
+/// How the points of a body are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Lines,
+    /// Each pickle has its length before it.
+    Pickles,
+    /// Each payload has its length before it.
+    Protobufs,
+}
+
+/// Number of messages in a body: its lines, or its frames.
+pub(super) fn messages(protocol: Protocol, bytes: &[u8]) -> u64 {
+    match protocol {
+        Protocol::Lines => bytes.iter().filter(|byte| **byte == b'\n').count() as u64,
+        Protocol::Pickles | Protocol::Protobufs => graphite::count_frames(bytes) as u64,
+    }
+}
+
 /// Where points come from.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
+    pub(super) protocol: Protocol,
     pub(super) principal: Principal,
+    /// True if the sender's points belong to many tenants, of which `principal` is one.
+    pub(super) has_many_tenants: bool,
     pub(super) sender: Option<IpAddr>,
     pub(super) ticket: Ticket,
 }
+
+/// Reasons of refusals that say nothing about other tenants.
+const OF_ONE_TENANT: [&str; 11] = [
+    "bytes_rate",
+    "concurrent_writes",
+    "disk_bytes",
+    "new_tenants",
+    "requests_rate",
+    "rights",
+    "samples_rate",
+    "table_unreadable",
+    "table_unwritable",
+    "tenant_share",
+    "tenants",
+];
 
 /// What to do after a refusal.
 enum Next {
@@ -63,11 +102,33 @@ impl Intake {
         drops: Arc<Drops>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let decoders = Arc::new(Decoders::new(context.seed, context.decoders.clone()));
+        let (seed, account) = (context.seed, &context.decoders);
+        let lines = Arc::new(Decoders::new(seed, account.clone()));
+        let pickles = Arc::new(Decoders::new(seed, account.clone()));
+        let protobufs = Arc::new(Decoders::new(seed, account.clone()));
         let permits = FairPermits::new((context.settings.inflight_requests_max / PERMITS_PART).max(1));
         let unwritten = context.inflight.part();
         unwritten.share(u64::MAX, context.settings.budget.unwritten_bytes());
-        Self { context, unwritten, decoders, permits, creation, drops, metrics }
+        Self { context, unwritten, lines, pickles, protobufs, permits, creation, drops, metrics }
+    }
+
+    /// False for the tenant to which only the server writes.
+    pub(super) fn may_write(&self, tenant: &TenantId) -> bool {
+        *tenant != self.context.settings.self_monitoring.tenant
+    }
+
+    /// Length at which a body of this tenant is passed on. Decoded, a body takes up to twelve times its length, which must
+    /// fit into the memory of the tenant's requests.
+    pub(super) fn body_bytes(&self, tenant: &TenantId) -> usize {
+        const PART: u64 = 64;
+        let settings = self.context.overrides.current();
+        let own_bytes = settings.of(tenant).limits.inflight_bytes.unwrap_or(u64::MAX);
+        let bytes = own_bytes.min(self.context.inflight.limit_bytes()) / PART;
+        usize::try_from(bytes).unwrap_or(BODY_BYTES).clamp(LINE_BYTES_MAX + 1024, BODY_BYTES)
+    }
+
+    pub(super) fn now_ms(&self) -> i64 {
+        self.context.clock.now_ms()
     }
 
     /// Waits for permission to write a body.
@@ -78,7 +139,14 @@ impl Intake {
     /// Decodes a body, and submits its points of known series. Bodies of a sender must be sent one after the other, so
     /// that the points of each series stay in order.
     pub(super) async fn send(&self, source: &Source, body: &Body) -> Result<Sent, Refusal> {
-        send(&self.context, &self.decoders, &source.principal, (), &body.bytes).await
+        let (context, principal, bytes) = (&self.context, &source.principal, &body.bytes);
+        let arrival = TimeOfArrival::Is(body.arrived_ms);
+        let format = Format { has_frames: true, arrival };
+        match source.protocol {
+            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes).await,
+            Protocol::Pickles => send(context, &self.pickles, principal, format, bytes).await,
+            Protocol::Protobufs => send(context, &self.protobufs, principal, format, bytes).await,
+        }
     }
 
     /// Returns once all points of a body are durable, queued or dropped. `sent` is the result of the first attempt.
@@ -96,7 +164,7 @@ impl Intake {
             };
             match settled {
                 Ok((outcome, new)) => return self.stored(source, &body, &outcome, new),
-                Err(refusal) => match next(&refusal) {
+                Err(refusal) => match next(&refusal, source.has_many_tenants) {
                     Next::Retry(wait) => {
                         drop(permit);
                         let _paused = self.metrics.pause(&refusal);
@@ -123,14 +191,13 @@ impl Intake {
     fn left_out(&self, source: &Source, outcome: &Outcome) {
         let Source { principal: Principal { tenant, .. }, sender, .. } = source;
         let invalid = outcome.refused_samples - outcome.unreadable_samples;
-        let is_line = |error: &model::SeriesRefusal| matches!(error, model::SeriesRefusal::Line { .. });
         for (reason, points) in [(Reason::Malformed, outcome.unreadable_samples), (Reason::Invalid, invalid)]
         {
             if points == 0 {
                 continue;
             }
             let example =
-                outcome.errors.iter().find(|(error, _)| is_line(error) == (reason == Reason::Malformed));
+                outcome.errors.iter().find(|(e, _)| e.is_unreadable() == (reason == Reason::Malformed));
             let (message, series) =
                 example.map_or_else(Default::default, |(e, series)| (e.to_string(), series.clone()));
             self.drops.add(&Drop {
@@ -147,7 +214,7 @@ impl Intake {
     fn refused(&self, source: &Source, body: &Body, refusal: &Refusal) {
         source.ticket.lost();
         let reason = if refusal.reason == "stopping" { Reason::Stopping } else { Reason::Refused };
-        let points = body.bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let points = messages(source.protocol, &body.bytes);
         let Source { principal: Principal { tenant, .. }, sender, .. } = source;
         let series = refusal.series.as_deref().unwrap_or_default();
         self.drops.add(&Drop { reason, tenant, points, message: &refusal.message, series, sender: *sender });
@@ -155,8 +222,10 @@ impl Intake {
 }
 
 /// Only points of known series are refused here. They are kept until they can be stored, unless this can never happen.
-fn next(refusal: &Refusal) -> Next {
+fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
     match refusal.kind {
+        // one tenant must not stop the others
+        _ if has_many_tenants && OF_ONE_TENANT.contains(&refusal.reason) => Next::GiveUp,
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {

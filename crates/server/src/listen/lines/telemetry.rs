@@ -10,6 +10,7 @@ pub(super) struct Metrics {
     pub(super) bytes: Counter,
     pub(super) created_points: Counter,
     pub(super) rejected_connections: Counter,
+    pub(super) unread_datagrams: Counter,
     pub(super) commit_seconds: Histogram,
     paused: Arc<AtomicU64>,
     pauses: Counter,
@@ -38,6 +39,10 @@ impl Metrics {
             rejected_connections: r.counter(
                 "floodmark_graphite_rejected_connections_total",
                 "Connections closed at once, because there were too many and none of them was idle.",
+            ),
+            unread_datagrams: r.counter(
+                "floodmark_graphite_unread_datagrams_total",
+                "Datagrams dropped without being decoded, because there was no memory for them.",
             ),
             commit_seconds: r.histogram(
                 "floodmark_graphite_commit_seconds",

@@ -1,0 +1,460 @@
+//! The stack machine.
+
+use super::opcodes::{allowed as op, refused};
+use super::text::{unescape_bytes, unescape_text, unquoted};
+use super::{Fault, PickleError, PickleFault, Points};
+use crate::graphite::number::{seconds_ms, time_of, value_of};
+use model::SeriesRefusal;
+use std::ops::Range;
+use stdx::budget::Exhausted;
+
+/// Limit on the objects on the stack. Python adds a thousand points at a time to a list.
+const STACK_MAX: usize = 1 << 17;
+
+/// Limit on the objects that can be repeated. A point has up to three of them.
+const MEMO_MAX: usize = 1 << 18;
+
+/// A pickle can repeat a long path with two bytes. All paths together may have this many times the bytes of the pickle.
+const PATHS_FACTOR: usize = 32;
+
+/// The newest version of the format.
+const PROTOCOL_MAX: u8 = 5;
+
+/// Limit on the digits of an integer.
+const DIGITS_MAX: usize = 400;
+
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    stack: Vec<Object>,
+    memo: Vec<Object>,
+    /// Strings that had escapes.
+    unescaped: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Object {
+    Mark,
+    /// The list of all points. What is added to it becomes points of the batch at once.
+    List,
+    Text(Text),
+    Integer(i64),
+    Float(f64),
+    /// A tuple of a time and a value.
+    Sample(Sample),
+    Point(Text, Sample),
+    /// A tuple that is neither.
+    Other,
+}
+
+/// A range of the pickle, or of [`Machine::unescaped`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Text {
+    start: u32,
+    bytes: u32,
+    was_escaped: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sample {
+    timestamp_ms: i64,
+    value: f64,
+}
+
+/// Why the machine stopped early.
+#[derive(Debug)]
+pub(super) enum Halt {
+    Refused(PickleError),
+    Memory(Exhausted),
+}
+
+/// Like [`Halt`], without the place.
+enum Stop {
+    Fault(PickleFault),
+    Memory(Exhausted),
+}
+
+impl From<PickleFault> for Stop {
+    fn from(fault: PickleFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Exhausted> for Stop {
+    fn from(full: Exhausted) -> Self {
+        Self::Memory(full)
+    }
+}
+
+impl Machine {
+    /// Adds the points of a pickle to the batch. If the pickle is refused, some of them may have been added.
+    pub(super) fn run(&mut self, pickle: &[u8], points: &mut Points<'_, '_>) -> Result<(), Halt> {
+        self.stack.clear();
+        self.memo.clear();
+        self.unescaped.clear();
+        let paths_start = points.batch.bytes.len();
+        let mut run = Run { machine: self, pickle, at: 0, points, paths_start, number: 0 };
+        let stopped = loop {
+            match run.step() {
+                Ok(false) => {}
+                Ok(true) => break run.end(),
+                Err(stop) => break Err(stop),
+            }
+        };
+        stopped.map_err(|stop| match stop {
+            Stop::Fault(fault) => Halt::Refused(PickleError { offset: run.at.saturating_sub(1), fault }),
+            Stop::Memory(full) => Halt::Memory(full),
+        })
+    }
+
+    pub(super) const fn memory_bytes(&self) -> usize {
+        (self.stack.capacity() + self.memo.capacity()) * size_of::<Object>() + self.unescaped.capacity()
+    }
+}
+
+/// One pickle that is being read.
+struct Run<'r, 'a, 'p> {
+    machine: &'r mut Machine,
+    pickle: &'r [u8],
+    at: usize,
+    points: &'r mut Points<'a, 'p>,
+    /// Where the labels of this pickle's points begin in the batch.
+    paths_start: usize,
+    /// Number of objects that were added to the list.
+    number: usize,
+}
+
+impl Run<'_, '_, '_> {
+    /// Executes an opcode. Returns true after the last one.
+    fn step(&mut self) -> Result<bool, Stop> {
+        let [opcode] = *self.fixed()?;
+        match opcode {
+            op::BINUNICODE | op::BINSTRING | op::BINBYTES => self.text::<4>()?,
+            op::SHORT_BINUNICODE | op::SHORT_BINSTRING | op::SHORT_BINBYTES => self.text::<1>()?,
+            op::BINUNICODE8 | op::BINBYTES8 => self.text::<8>()?,
+            op::BININT => {
+                let number = i32::from_le_bytes(*self.fixed()?);
+                self.push(Object::Integer(number.into()))?;
+            }
+            op::BININT1 | op::BININT2 => self.small_integer(opcode)?,
+            op::BINFLOAT => {
+                let number = f64::from_be_bytes(*self.fixed()?);
+                self.push(Object::Float(number))?;
+            }
+            op::LONG1 | op::LONG4 => self.long(opcode)?,
+            op::TUPLE2 => self.tuple(2, "TUPLE2")?,
+            op::MARK => self.push(Object::Mark)?,
+            op::BINPUT | op::LONG_BINPUT | op::PUT => {
+                let number = self.memo_number(opcode)?;
+                self.memoize(number)?;
+            }
+            op::MEMOIZE => self.memoize(self.machine.memo.len())?,
+            op::BINGET | op::LONG_BINGET | op::GET => self.recall(opcode)?,
+            op::APPENDS => self.extend_list("APPENDS")?,
+            op::APPEND => self.append()?,
+            op::TUPLE => {
+                let count = self.since_mark("TUPLE")?.len();
+                self.tuple(count, "TUPLE")?;
+                self.machine.stack.swap_remove(self.machine.stack.len() - 2); // the mark, below the tuple
+            }
+            op::TUPLE1 => self.tuple(1, "TUPLE1")?,
+            op::TUPLE3 => self.tuple(3, "TUPLE3")?,
+            op::EMPTY_TUPLE => self.push(Object::Other)?,
+            op::EMPTY_LIST => self.begin_list(0)?,
+            op::LIST => self.list()?,
+            op::INT | op::LONG | op::FLOAT => self.written_number(opcode)?,
+            op::STRING | op::UNICODE => self.written_text(opcode)?,
+            op::PROTO => {
+                let [version] = *self.fixed()?;
+                if version > PROTOCOL_MAX {
+                    return Err(PickleFault::Protocol(version).into());
+                }
+            }
+            op::FRAME => _ = self.fixed::<8>()?, // only says how many bytes to read ahead
+            op::STOP => return Ok(true),
+            _ => {
+                let fault = refused(opcode).map_or(PickleFault::UnknownOpcode(opcode), PickleFault::Opcode);
+                return Err(fault.into());
+            }
+        }
+        Ok(false)
+    }
+
+    fn end(&self) -> Result<(), Stop> {
+        match self.machine.stack[..] {
+            [Object::List] => Ok(()),
+            _ => Err(PickleFault::NotAList.into()),
+        }
+    }
+
+    #[inline]
+    fn fixed<const N: usize>(&mut self) -> Result<&[u8; N], PickleFault> {
+        let bytes = self.pickle[self.at..].first_chunk().ok_or(PickleFault::Truncated)?;
+        self.at += N;
+        Ok(bytes)
+    }
+
+    /// Reads a length of `N` bytes, and then as many bytes. Returns their range.
+    #[inline]
+    fn counted<const N: usize>(&mut self) -> Result<Range<usize>, PickleFault> {
+        let mut length = [0; 8];
+        length[..N].copy_from_slice(self.fixed::<N>()?);
+        let end =
+            usize::try_from(u64::from_le_bytes(length)).ok().and_then(|length| self.at.checked_add(length));
+        let end = end.filter(|end| *end <= self.pickle.len()).ok_or(PickleFault::Truncated)?;
+        let start = std::mem::replace(&mut self.at, end);
+        Ok(start..end)
+    }
+
+    /// Reads a line, and returns its range without the newline.
+    fn written(&mut self) -> Result<Range<usize>, PickleFault> {
+        let length =
+            self.pickle[self.at..].iter().position(|byte| *byte == b'\n').ok_or(PickleFault::Truncated)?;
+        let start = self.at;
+        self.at += length + 1;
+        Ok(start..start + length)
+    }
+
+    #[inline]
+    fn push(&mut self, object: Object) -> Result<(), Stop> {
+        if self.machine.stack.len() >= STACK_MAX {
+            return Err(PickleFault::TooMany { what: "objects on the stack", limit: STACK_MAX }.into());
+        }
+        self.points.reservation.push(&mut self.machine.stack, object)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn text<const N: usize>(&mut self) -> Result<(), Stop> {
+        let range = self.counted::<N>()?;
+        self.push(Object::Text(Text::of(&range, false)))
+    }
+
+    fn small_integer(&mut self, opcode: u8) -> Result<(), Stop> {
+        let number = match opcode {
+            op::BININT1 => i64::from(self.fixed::<1>()?[0]),
+            _ => i64::from(u16::from_le_bytes(*self.fixed()?)),
+        };
+        self.push(Object::Integer(number))
+    }
+
+    /// Reads an integer in two's complement, of any length.
+    fn long(&mut self, opcode: u8) -> Result<(), Stop> {
+        let range = if opcode == op::LONG1 { self.counted::<1>()? } else { self.counted::<4>()? };
+        let bytes = &self.pickle[range];
+        if bytes.len() > size_of::<i128>() {
+            return Err(PickleFault::Argument("an integer of more than 128 bits").into());
+        }
+        let sign = if bytes.last().is_some_and(|last| last & 0x80 != 0) { 0xff } else { 0 };
+        let mut whole = [sign; size_of::<i128>()];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        let number = i128::from_le_bytes(whole);
+        self.push(i64::try_from(number).map_or(Object::Float(number as f64), Object::Integer))
+    }
+
+    fn written_number(&mut self, opcode: u8) -> Result<(), Stop> {
+        let range = self.written()?;
+        let line = self.pickle[range].trim_ascii();
+        let digits = if opcode == op::LONG { line.strip_suffix(b"L").unwrap_or(line) } else { line };
+        let text = std::str::from_utf8(digits).ok().filter(|text| text.len() <= DIGITS_MAX);
+        let text = text.ok_or(PickleFault::Argument("a number"))?;
+        let number = match opcode {
+            op::INT if matches!(text, "00" | "01") => {
+                return Err(PickleFault::Opcode("INT of a truth value").into());
+            }
+            op::INT | op::LONG => text.parse().map(Object::Integer).ok(),
+            _ => None,
+        };
+        let number = number.or_else(|| text.parse().map(Object::Float).ok());
+        self.push(number.ok_or(PickleFault::Argument("a number"))?)
+    }
+
+    fn written_text(&mut self, opcode: u8) -> Result<(), Stop> {
+        let line = self.written()?;
+        let mut inner = &self.pickle[line.clone()];
+        let mut start = line.start;
+        if opcode == op::STRING {
+            let unquoted = unquoted(inner)?;
+            start += inner.iter().position(|byte| matches!(byte, b'\'' | b'"')).unwrap_or(0) + 1;
+            inner = unquoted;
+        }
+        let is_plain = |byte: &u8| *byte != b'\\' && (opcode == op::STRING || byte.is_ascii());
+        if inner.iter().all(is_plain) {
+            return self.push(Object::Text(Text::of(&(start..start + inner.len()), false)));
+        }
+        // a byte becomes at most two bytes of UTF-8, and an escape is longer than what it stands for
+        let unescaped = &mut self.machine.unescaped;
+        self.points.reservation.room(unescaped, 2 * inner.len())?;
+        let start = unescaped.len();
+        match opcode {
+            op::STRING => unescape_bytes(inner, unescaped)?,
+            _ => unescape_text(inner, unescaped)?,
+        }
+        let range = start..unescaped.len();
+        self.push(Object::Text(Text::of(&range, true)))
+    }
+
+    fn memo_number(&mut self, opcode: u8) -> Result<usize, PickleFault> {
+        Ok(match opcode {
+            op::BINPUT | op::BINGET => usize::from(self.fixed::<1>()?[0]),
+            op::LONG_BINPUT | op::LONG_BINGET => u32::from_le_bytes(*self.fixed()?) as usize,
+            _ => {
+                let range = self.written()?;
+                let text = std::str::from_utf8(&self.pickle[range]).unwrap_or_default();
+                text.trim().parse().map_err(|_| PickleFault::Argument("the number of a repeated object"))?
+            }
+        })
+    }
+
+    fn memoize(&mut self, number: usize) -> Result<(), Stop> {
+        let Machine { stack, memo, .. } = &mut *self.machine;
+        let top = *stack.last().ok_or(PickleFault::Underflow("PUT"))?;
+        if number >= MEMO_MAX {
+            return Err(PickleFault::TooMany { what: "repeated objects", limit: MEMO_MAX }.into());
+        }
+        // picklers number these objects one after the other, but some begin with 1
+        while memo.len() <= number {
+            self.points.reservation.push(memo, Object::Mark)?;
+        }
+        memo[number] = top;
+        Ok(())
+    }
+
+    fn recall(&mut self, opcode: u8) -> Result<(), Stop> {
+        let number = self.memo_number(opcode)?;
+        match self.machine.memo.get(number) {
+            None | Some(Object::Mark) => Err(PickleFault::Argument("the number of a repeated object").into()),
+            Some(object) => self.push(*object),
+        }
+    }
+
+    /// Replaces the top objects by a tuple of them.
+    fn tuple(&mut self, count: usize, opcode: &'static str) -> Result<(), Stop> {
+        let start = self.machine.stack.len().checked_sub(count).ok_or(PickleFault::Underflow(opcode))?;
+        let tuple = match self.machine.stack[start..] {
+            [Object::Text(path), Object::Sample(sample)] => Object::Point(path, sample),
+            [time, value] => self.sample(time, value).map_or(Object::Other, Object::Sample),
+            _ => Object::Other,
+        };
+        self.machine.stack.truncate(start);
+        self.push(tuple)
+    }
+
+    /// `None` if one of them is not a number.
+    fn sample(&self, time: Object, value: Object) -> Option<Sample> {
+        let timestamp_ms = match time {
+            Object::Integer(seconds) => seconds.saturating_mul(1000),
+            Object::Float(seconds) => seconds_ms(seconds)?,
+            Object::Text(text) => time_of(self.bytes_of(text).trim_ascii())?,
+            _ => return None,
+        };
+        let value = match value {
+            Object::Integer(value) => value as f64,
+            Object::Float(value) => value,
+            Object::Text(text) => value_of(self.bytes_of(text).trim_ascii())?,
+            _ => return None,
+        };
+        Some(Sample { timestamp_ms, value })
+    }
+
+    fn bytes_of(&self, text: Text) -> &[u8] {
+        let bytes = if text.was_escaped { &self.machine.unescaped[..] } else { self.pickle };
+        &bytes[text.range()]
+    }
+
+    /// The objects above the last mark.
+    fn since_mark(&self, opcode: &'static str) -> Result<Range<usize>, PickleFault> {
+        let stack = &self.machine.stack;
+        let mark =
+            stack.iter().rposition(|object| *object == Object::Mark).ok_or(PickleFault::Underflow(opcode))?;
+        Ok(mark + 1..stack.len())
+    }
+
+    /// Puts the list of all points on the stack, which must have only `below` objects.
+    fn begin_list(&mut self, below: usize) -> Result<(), Stop> {
+        if self.machine.stack.len() != below {
+            return Err(PickleFault::Opcode("LIST within a list").into());
+        }
+        self.push(Object::List)
+    }
+
+    fn list(&mut self) -> Result<(), Stop> {
+        let objects = self.since_mark("LIST")?;
+        let mark = objects.start - 1;
+        self.add_points(objects)?;
+        self.machine.stack.truncate(mark);
+        self.begin_list(0)
+    }
+
+    fn append(&mut self) -> Result<(), Stop> {
+        let length = self.machine.stack.len();
+        match length.checked_sub(2).map(|list| self.machine.stack[list]) {
+            Some(Object::List) => {}
+            _ => return Err(PickleFault::Underflow("APPEND").into()),
+        }
+        self.add_points(length - 1..length)?;
+        self.machine.stack.truncate(length - 1);
+        Ok(())
+    }
+
+    fn extend_list(&mut self, opcode: &'static str) -> Result<(), Stop> {
+        let objects = self.since_mark(opcode)?;
+        let mark = objects.start - 1;
+        match mark.checked_sub(1).map(|list| self.machine.stack[list]) {
+            Some(Object::List) => {}
+            _ => return Err(PickleFault::Underflow(opcode).into()),
+        }
+        self.add_points(objects)?;
+        self.machine.stack.truncate(mark);
+        Ok(())
+    }
+
+    fn add_points(&mut self, objects: Range<usize>) -> Result<(), Stop> {
+        for place in objects {
+            self.number += 1;
+            let added = match self.machine.stack[place] {
+                Object::Point(path, Sample { timestamp_ms, value }) => {
+                    self.add_point(path, timestamp_ms, value)
+                }
+                _ => Err(Fault::Point("not of the form (path, (time, value))".into())),
+            };
+            match added {
+                Ok(()) => {}
+                Err(Fault::Memory(full)) => return Err(full.into()),
+                Err(Fault::Point(what)) => {
+                    self.points.batch.refuse(SeriesRefusal::Point { number: self.number, what }, 0..0, 1);
+                }
+            }
+            let paths_max = PATHS_FACTOR * self.pickle.len();
+            if self.points.batch.bytes.len() - self.paths_start > paths_max {
+                return Err(PickleFault::TooMany { what: "bytes of paths", limit: paths_max }.into());
+            }
+            if self.points.check_count("points").is_err() {
+                let limit = model::caps::REQUEST_SERIES_MAX;
+                return Err(PickleFault::TooMany { what: "points", limit }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn add_point(&mut self, path: Text, timestamp_ms: i64, value: f64) -> Result<(), Fault> {
+        if value.is_nan() {
+            return Err(Fault::Point("the value is not a number".into()));
+        }
+        let bytes = if path.was_escaped { &self.machine.unescaped[..] } else { self.pickle };
+        let timestamp_ms = self.points.time_ms(timestamp_ms);
+        self.points.add(&bytes[path.range()], timestamp_ms, value)
+    }
+}
+
+impl Text {
+    const fn of(range: &Range<usize>, was_escaped: bool) -> Self {
+        Self { start: range.start as u32, bytes: (range.end - range.start) as u32, was_escaped }
+    }
+
+    const fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.bytes as usize
+    }
+}
+
+const _: () = assert!(size_of::<Object>() <= 32, "the memory of a pickle is larger than documented");
+const _: () = assert!(crate::graphite::FRAME_BYTES_MAX < u32::MAX as usize);

@@ -1,0 +1,217 @@
+use super::*;
+use crate::graphite::tests::{Decoded, decoded};
+use crate::graphite::{FRAME_BYTES_MAX, TimeOfArrival};
+use crate::{Body, Encoding};
+use stdx::budget::Account;
+
+const WHOLE: Format = Format { has_frames: false, arrival: TimeOfArrival::Refused };
+const FRAMES: Format = Format { has_frames: true, arrival: TimeOfArrival::Refused };
+
+fn whole(pickle: &[u8]) -> Result<Decoded, String> {
+    decoded::<Decoder>(WHOLE, pickle).map_err(|error| error.to_string())
+}
+
+/// The same two points, as Python 3.13 serializes them with each version of the format.
+const OF_EACH_PROTOCOL: [&[u8]; 6] = [
+    b"(lp0\n(Vservers.web1.load\np1\n(I1795284000\nF0.7\ntp2\ntp3\na(Va;b=c\np4\n(F1795284001.5\nI12\ntp5\ntp6\na.",
+    b"]q\x00((X\x11\x00\x00\x00servers.web1.loadq\x01(J \xdc\x01kG?\xe6fffffftq\x02tq\x03(X\x05\x00\x00\x00a;b=cq\x04(G\
+      A\xda\xc0w\x08`\x00\x00K\x0ctq\x05tq\x06e.",
+    b"\x80\x02]q\x00(X\x11\x00\x00\x00servers.web1.loadq\x01J \xdc\x01kG?\xe6ffffff\x86q\x02\x86q\x03X\x05\x00\x00\x00a;b=c\
+      q\x04GA\xda\xc0w\x08`\x00\x00K\x0c\x86q\x05\x86q\x06e.",
+    b"\x80\x03]q\x00(X\x11\x00\x00\x00servers.web1.loadq\x01J \xdc\x01kG?\xe6ffffff\x86q\x02\x86q\x03X\x05\x00\x00\x00a;b=c\
+      q\x04GA\xda\xc0w\x08`\x00\x00K\x0c\x86q\x05\x86q\x06e.",
+    b"\x80\x04\x95B\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x11servers.web1.load\x94J \xdc\x01kG?\xe6ffffff\x86\x94\x86\x94\
+      \x8c\x05a;b=c\x94GA\xda\xc0w\x08`\x00\x00K\x0c\x86\x94\x86\x94e.",
+    b"\x80\x05\x95B\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x11servers.web1.load\x94J \xdc\x01kG?\xe6ffffff\x86\x94\x86\x94\
+      \x8c\x05a;b=c\x94GA\xda\xc0w\x08`\x00\x00K\x0c\x86\x94\x86\x94e.",
+];
+
+fn sample(labels: &str, timestamp_ms: i64, value: f64) -> (String, i64, f64) {
+    (labels.to_owned(), timestamp_ms, value)
+}
+
+#[test]
+fn lists_of_each_protocol_are_read() {
+    let expected = vec![
+        sample("servers.web1.load{}", 1_795_284_000_000, 0.7),
+        sample(r#"a{b="c"}"#, 1_795_284_001_500, 12.0),
+    ];
+    for (version, pickle) in OF_EACH_PROTOCOL.iter().enumerate() {
+        assert_eq!(whole(pickle), Ok((expected.clone(), vec![])), "protocol {version}");
+    }
+    let framed: Vec<u8> = OF_EACH_PROTOCOL
+        .iter()
+        .flat_map(|pickle| [&(pickle.len() as u32).to_be_bytes()[..], pickle].concat())
+        .collect();
+    let (samples, refused) = decoded::<Decoder>(FRAMES, &framed).unwrap();
+    assert_eq!((samples, refused), (vec![expected; 6].concat(), vec![]));
+}
+
+#[test]
+fn numbers_and_strings_are_read_in_all_their_forms() {
+    let check = |pickle: &[u8], labels: &str, timestamp_ms, value| {
+        assert_eq!(
+            whole(pickle),
+            Ok((vec![sample(labels, timestamp_ms, value)], vec![])),
+            "{}",
+            pickle.escape_ascii()
+        );
+    };
+    check(b"(lp0\n(V\xe9.x\np1\n(I7\nL1180591620717411303424L\ntp2\ntp3\na.", "é.x{}", 7000, 2f64.powi(70));
+    check(b"(l(Vit's\\u005c\n(I8\nI-3\ntta.", "it's\\{}", 8000, -3.0);
+    // the form that statsd's daemon writes: the value is a string
+    check(b"(l(S'stats.a'\n(L1795284000L\nS'1.25'\ntta.", "stats.a{}", 1_795_284_000_000, 1.25);
+    check(b"(l(S\"it's\"\n(L7\nS'-1'\ntta.", "it's{}", 7000, -1.0);
+    check(
+        br"(l(S'\x61\'\\b'
+(L7
+S' 1e3 '
+tta.",
+        r"a'\b{}",
+        7000,
+        1000.0,
+    );
+    check(
+        b"]((U\x01a(M\x01\x02\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00tte.",
+        "a{}",
+        513_000,
+        u64::MAX as f64,
+    );
+    check(b"]((T\x01\0\0\0a(K\x02\x8b\x01\0\0\0\xfftte.", "a{}", 2000, -1.0);
+    check(b"]((C\x01a(K\x02\x8a\x00tte.", "a{}", 2000, 0.0);
+    check(b"]((B\x01\0\0\0a(K\x02K\x03tte.", "a{}", 2000, 3.0);
+    check(b"]((\x8d\x01\0\0\0\0\0\0\0a(K\x02K\x03tte.", "a{}", 2000, 3.0);
+    check(b"]((\x8e\x01\0\0\0\0\0\0\0a(K\x02K\x03tte.", "a{}", 2000, 3.0);
+    // a list of one point, and a path that is repeated
+    check(b"\x80\x02]q\x01U\x01aq\x02K\x01K\x02\x86q\x03\x86a.", "a{}", 1000, 2.0);
+    let twice = whole(b"](U\x01aq\x00K\x01K\x02\x86\x86h\x00K\x02K\x03\x86\x86e.").unwrap().0;
+    assert_eq!(twice, [sample("a{}", 1000, 2.0), sample("a{}", 2000, 3.0)]);
+    assert_eq!(whole(b"]."), Ok((vec![], vec![])));
+    assert_eq!(whole(b"(l."), Ok((vec![], vec![])));
+}
+
+#[test]
+fn the_time_minus_one_is_the_time_of_arrival_if_that_is_allowed() {
+    let pickle = b"](U\x01aJ\xff\xff\xff\xffK\x02\x86\x86e.";
+    let format = Format { has_frames: false, arrival: TimeOfArrival::Is(77) };
+    assert_eq!(decoded::<Decoder>(format, pickle).unwrap().0, [sample("a{}", 77, 2.0)]);
+    assert_eq!(whole(pickle).unwrap().0, [sample("a{}", -1000, 2.0)]);
+}
+
+#[test]
+fn what_is_not_a_point_is_left_out() {
+    let check = |object: &[u8], expected: &str| {
+        let pickle = [b"](", object, b"U\x01zK\x01K\x02\x86\x86e."].concat();
+        let expected = vec![format!("point 1: {expected}")];
+        assert_eq!(
+            whole(&pickle),
+            Ok((vec![sample("z{}", 1000, 2.0)], expected)),
+            "{}",
+            object.escape_ascii()
+        );
+    };
+    let form = "not of the form (path, (time, value))";
+    for object in
+        [&b"K\x01"[..], b"U\x01a", b")", b"U\x01a\x85", b"K\x01K\x02\x86", b"U\x01aU\x01bU\x01c\x87"]
+    {
+        check(object, form);
+    }
+    check(b"U\x01aK\x01U\x01x\x86\x86", form);
+    check(b"U\x01aU\x01xK\x01\x86\x86", form);
+    check(b"U\x01aK\x01K\x02K\x03\x87\x86", form);
+    check(b"U\x00K\x01K\x02\x86\x86", "no metric name");
+    check(b"U\x03a;bK\x01K\x02\x86\x86", r#"tag "b" is not of the form name=value"#);
+    check(b"U\x01aK\x01G\x7f\xf8\0\0\0\0\0\0\x86\x86", "the value is not a number");
+    check(b"U\x01aG\x7f\xf8\0\0\0\0\0\0K\x01\x86\x86", form);
+    // the list itself, in the list
+    let (samples, refused) = whole(b"]q\x00(h\x00U\x01zK\x01K\x02\x86\x86e.").unwrap();
+    assert_eq!((samples.len(), refused), (1, vec![format!("point 1: {form}")]));
+}
+
+#[test]
+fn other_pickles_are_refused_by_name() {
+    let check = |pickle: &[u8], expected: &str| {
+        let error = whole(pickle).unwrap_err();
+        assert!(error.contains(expected), "{error} instead of {expected} for {}", pickle.escape_ascii());
+    };
+    check(b"cos\nsystem\n(S'true'\ntR.", "byte 0: opcode GLOBAL is not allowed");
+    check(b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93.", "STACK_GLOBAL");
+    check(b"(S'true'\nios\nsystem\n.", "INST");
+    check(b"]N.", "NONE");
+    check(b"]\x88.", "NEWTRUE");
+    check(b"]I01\n.", "truth value");
+    check(b"}.", "EMPTY_DICT");
+    check(b"](](e.", "LIST within a list");
+    check(b"](ll.", "LIST within a list");
+    check(b"\xff.", "unknown opcode 0xff");
+    check(b"\x80\x06].", "protocol 6 is not supported");
+    check(b"K\x01.", "not a list of points");
+    check(b"(l(l.", "LIST within a list");
+    check(b".", "not a list of points");
+    check(b"", "ends before");
+    check(b"]", "ends before");
+    check(b"]X\xff\xff\xff\xffa.", "ends before");
+    check(b"]\x8d\xff\xff\xff\xff\xff\xff\xff\xffa.", "ends before");
+    check(b"]a.", "APPEND needs more");
+    check(b"K\x01K\x01a.", "APPEND needs more");
+    check(b"]e.", "APPENDS needs more");
+    check(b"(e.", "APPENDS needs more");
+    check(b"]t.", "TUPLE needs more");
+    check(b"]K\x01\x87.", "TUPLE3 needs more");
+    check(b"q\x00.", "PUT needs more");
+    check(b"]h\x00.", "the number of a repeated object is not valid");
+    check(b"]q\x05h\x04.", "the number of a repeated object is not valid");
+    check(b"]r\xff\xff\xff\xff.", "more than 262144 repeated objects");
+    check(b"]p99999999999999999999\n.", "the number of a repeated object is not valid");
+    check(b"]\x8a\x20", "ends before");
+    check(&[&b"]\x8a\x11"[..], &[1; 17], b"."].concat(), "more than 128 bits");
+    check(b"]L1x\n.", "a number is not valid");
+    check(b"]Sabc\n.", "a string is not valid");
+    check(b"]S'\n.", "a string is not valid");
+    check(b"]S'\\q'\n.", "a string is not valid");
+    check(b"]S'\\x4'\n.", "a string is not valid");
+    check(b"]V\\ud800\n.", "a string is not valid");
+}
+
+/// Each of these would take gigabytes in a general interpreter.
+#[test]
+fn bombs_take_bounded_memory() {
+    let account = Account::new("bombs", 64 << 20);
+    let run = |pickle: &[u8]| {
+        let (mut decoder, mut batch) = (<Decoder as crate::Decoder>::new(1), Batch::default());
+        let mut memory = account.reserve(0).unwrap();
+        let body = Body { encoding: Encoding::Identity, bytes: pickle };
+        let error =
+            crate::Decoder::decode(&mut decoder, Request { format: WHOLE, body }, &mut batch, &mut memory);
+        assert!(memory.bytes() < 48 << 20, "{} bytes", memory.bytes());
+        error.unwrap_err().to_string()
+    };
+    let frame = FRAME_BYTES_MAX;
+    let marks = vec![b'('; frame];
+    assert!(run(&marks).contains("objects on the stack"));
+    let memoized = [&b"]"[..], &vec![0x94; frame]].concat();
+    assert!(run(&memoized).contains("repeated objects"));
+    // a long path, repeated with two bytes for each point
+    let path = vec![b'x'; 30_000];
+    let repeated = b"h\x00".repeat(100_000);
+    let paths =
+        [&b"]("[..], b"X\x30\x75\x00\x00", &path, b"K\x01K\x02\x86\x86q\x00", &repeated, b"e."].concat();
+    assert!(run(&paths).contains("bytes of paths"));
+    // lists that contain each other
+    assert!(run(&b"]q\x00]q\x01(h\x00h\x01e".repeat(1000)).contains("LIST within a list"));
+}
+
+#[test]
+fn a_refused_frame_leaves_the_others() {
+    let frame = |pickle: &[u8]| [&(pickle.len() as u32).to_be_bytes()[..], pickle].concat();
+    let good = |name: u8| frame(&[b"](U\x01", &[name][..], b"K\x01K\x02\x86\x86e."].concat());
+    // the second frame is refused after its first point
+    let second = frame(b"](U\x01xK\x01K\x02\x86\x86U\x01yK\x01K\x02\x86\x86ecos\nsystem\n.");
+    let body = [good(b'a'), second, good(b'b'), vec![0, 0]].concat();
+    let (samples, refused) = decoded::<Decoder>(FRAMES, &body).unwrap();
+    assert_eq!(samples, [sample("a{}", 1000, 2.0), sample("b{}", 1000, 2.0)]);
+    assert_eq!(
+        refused,
+        ["message 2: invalid pickle at byte 21: opcode GLOBAL is not allowed in a list of points"]
+    );
+}

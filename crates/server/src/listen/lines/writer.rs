@@ -1,0 +1,145 @@
+//! Passes the bodies of one sender to the write path, in order, of which a few may be on their way at a time.
+//!
+//! With the setting `graphite_tenant_from_path`, a body is divided by tenants first: the first part of each path names
+//! the tenant, and is removed.
+
+use super::buffer::Body;
+use super::drops::{Drop, Reason};
+use super::intake::{Intake, Source};
+use model::{Principal, Rights, TenantId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::budget::Reservation;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Limit on the bodies of a sender that are not durable yet.
+const BODIES_MAX: usize = 4;
+
+/// Wait before the next attempt, if there is no memory.
+pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) intake: Arc<Intake>,
+    pub(super) source: Source,
+    bodies: JoinSet<()>,
+}
+
+/// The lines of a body that belong to one tenant.
+type Lines = Vec<u8>;
+
+impl Writer {
+    pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
+        let intake = Arc::clone(intake);
+        Self { intake, source, bodies: JoinSet::new() }
+    }
+
+    /// True if everything that was written is durable.
+    pub(super) fn is_idle(&self) -> bool {
+        self.bodies.is_empty()
+    }
+
+    /// Waits until one of the bodies is durable. Returns at once if there is none.
+    pub(super) async fn settled_one(&mut self) {
+        self.bodies.join_next().await;
+    }
+
+    pub(super) async fn settled_all(&mut self) {
+        while self.bodies.join_next().await.is_some() {}
+    }
+
+    /// Submits a body. Waits while too many bodies are on their way, or while points of known series cannot be stored.
+    pub(super) async fn write(&mut self, body: Body) {
+        if !self.source.has_many_tenants {
+            return self.write_for(self.source.clone(), body).await;
+        }
+        // while they grow, the vectors of lines take up to twice the bytes of the lines
+        let mut memory = self.memory(2 * body.bytes.len()).await;
+        let Body { bytes, since, arrived_ms, .. } = body;
+        for (tenant, lines) in self.divide(&bytes) {
+            let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
+            let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
+            let memory = memory.split(lines.len() as u64);
+            self.write_for(source, Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory }).await;
+        }
+    }
+
+    async fn write_for(&mut self, source: Source, body: Body) {
+        while self.bodies.len() >= BODIES_MAX {
+            self.bodies.join_next().await;
+        }
+        while self.bodies.try_join_next().is_some() {}
+        let intake = Arc::clone(&self.intake);
+        let permit = intake.permit(&source).await;
+        match intake.send(&source, &body).await {
+            Ok(sent) => {
+                self.bodies.spawn(async move { intake.settle(&source, body, Ok(sent), permit).await });
+            }
+            // nothing else of this sender is accepted before this body
+            Err(refusal) => intake.settle(&source, body, Err(refusal), permit).await,
+        }
+    }
+
+    async fn memory(&self, bytes: usize) -> Reservation {
+        loop {
+            match self.intake.unwritten.reserve(bytes as u64) {
+                Ok(memory) => return memory,
+                Err(_) => sleep(MEMORY_WAIT).await,
+            }
+        }
+    }
+
+    /// Divides lines by tenants.
+    fn divide(&self, bytes: &[u8]) -> Vec<(TenantId, Lines)> {
+        let (mut by_name, mut wrong): (BTreeMap<&[u8], Lines>, u64) = (BTreeMap::new(), 0);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            match split_tenant(line) {
+                Some((name, rest)) => by_name.entry(name).or_default().extend_from_slice(rest),
+                None => wrong += u64::from(!line.trim_ascii().is_empty()),
+            }
+        }
+        let mut divided = Vec::new();
+        for (name, lines) in by_name {
+            match std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok()) {
+                Some(tenant) => divided.push((tenant, lines)),
+                None => wrong += lines.iter().filter(|byte| **byte == b'\n').count() as u64,
+            }
+        }
+        if wrong > 0 {
+            let Source { principal: Principal { tenant, .. }, sender, .. } = &self.source;
+            let message = "the path does not begin with the name of a tenant and a dot (setting graphite_tenant_from_path)";
+            let (reason, sender) = (Reason::Malformed, *sender);
+            self.intake.drops.add(&Drop { reason, tenant, points: wrong, message, series: "", sender });
+        }
+        divided
+    }
+}
+
+/// Splits the name of the tenant off a line.
+fn split_tenant(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = line.trim_ascii_start();
+    let end = line.iter().position(|byte| matches!(byte, b'.' | b';' | b' ' | b'\t'))?;
+    let (name, rest) = line.split_at(end);
+    Some((name, rest.strip_prefix(b".")?)).filter(|(name, _)| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_part_of_a_path_is_a_tenant() {
+        let check = |line: &str, expected: Option<(&str, &str)>| {
+            let expected = expected.map(|(tenant, rest)| (tenant.as_bytes(), rest.as_bytes()));
+            assert_eq!(split_tenant(line.as_bytes()), expected, "{line:?}");
+        };
+        check("a.b.c 1 2\n", Some(("a", "b.c 1 2\n")));
+        check("  team-1.b;x=y 1 2", Some(("team-1", "b;x=y 1 2")));
+        check("a 1.5 2\n", None);
+        check("a;b=c.d 1 2\n", None);
+        check(".a 1 2\n", None);
+        check("\n", None);
+    }
+}

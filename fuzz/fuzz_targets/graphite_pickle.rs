@@ -1,0 +1,6 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    protocol::fuzz::graphite_pickle(false, bytes);
+    protocol::fuzz::graphite_pickle(true, bytes);
+});
