@@ -3,6 +3,8 @@
 //! A running server holds the latest samples only in memory, and they are not in the table yet.
 //! `GET /api/v1/export` exports these too.
 
+mod whisper;
+
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
 use crate::output::{is_closed, note};
@@ -60,6 +62,15 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let mut ask = Ask { table, cache, selectors, range, counts: Counts::default() };
     match (args.format, &args.output) {
         (ExportFormat::Parquet, Some(dir)) => parquet(&mut ask, dir)?,
+        (ExportFormat::Whisper, Some(dir)) => {
+            let left_out = whisper::write(&mut ask, &place, dir)?;
+            if !args.quiet {
+                note(format_args!(
+                    "floodmark: {} files; left out: {} series with tags, {} whose names cannot be paths",
+                    left_out.files, left_out.tagged, left_out.unnamable
+                ));
+            }
+        }
         (_, Some(path)) => {
             let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
             let mut out = BufWriter::new(file);
@@ -145,7 +156,7 @@ fn text(format: ExportFormat, ask: &mut Ask, out: &mut dyn Write) -> anyhow::Res
     let dialect = match format {
         ExportFormat::Openmetrics => Some(Dialect::OpenMetrics),
         ExportFormat::Prometheus => Some(Dialect::Prometheus),
-        ExportFormat::Jsonl | ExportFormat::Parquet => None,
+        ExportFormat::Jsonl | ExportFormat::Parquet | ExportFormat::Whisper => None,
     };
     let (mut left_out, mut piece) = (0, Vec::new());
     ask.each(ask.range, LINE_SAMPLES, |scan, samples| {

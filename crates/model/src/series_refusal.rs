@@ -48,6 +48,10 @@ pub enum SeriesRefusal {
         number: usize,
         what: String,
     },
+
+    /// A rule of the server rewrites the name of the series to one that cannot be stored.
+    #[error("the name is rewritten by a rule (setting graphite_rewrite), but {reason}")]
+    Rewritten { reason: String },
     #[error("series has no samples")]
     NoSamples,
     /// The number is how many native histograms the series has.

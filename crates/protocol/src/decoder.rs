@@ -18,6 +18,9 @@ pub struct Request<'a, F> {
 pub trait Decoder: Send + 'static {
     type Format: std::fmt::Debug + Copy + Send + 'static;
 
+    /// Whether the rules on Graphite's names apply to the series.
+    const HAS_GRAPHITE_NAMES: bool = false;
+
     fn new(seed: u64) -> Self;
 
     /// Decodes a request into `batch`, which must be empty. Memory is reserved before the decoder or the

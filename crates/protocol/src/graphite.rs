@@ -71,6 +71,8 @@ pub struct Decoder {
 impl crate::Decoder for Decoder {
     type Format = TimeOfArrival;
 
+    const HAS_GRAPHITE_NAMES: bool = true;
+
     fn new(seed: u64) -> Self {
         Self { hasher: SeriesHasher::new(seed), body: Vec::new(), labels: Vec::new() }
     }

@@ -23,7 +23,6 @@ mod ini;
 mod list;
 mod method;
 mod pattern;
-mod resample;
 mod rewrites;
 mod schemas;
 
@@ -32,7 +31,6 @@ pub use archive::{Archive, parse_archives};
 pub use error::RuleError;
 pub use list::NameList;
 pub use method::Method;
-pub use resample::Resampler;
 pub use rewrites::Rewrites;
 pub use schemas::{Schema, Schemas};
 

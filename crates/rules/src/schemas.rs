@@ -10,6 +10,8 @@ use regex::Regex;
 /// How a series is kept and consolidated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schema<'a> {
+    /// Below [`Schemas::count`]. Equal schemas of the same rules have equal numbers.
+    pub number: usize,
     /// The section of `storage-schemas.conf`. Without one, it is `default`.
     pub section: &'a str,
     /// At least one, the finest first.
@@ -59,7 +61,6 @@ pub struct Schemas {
 struct Retention {
     section: String,
     pattern: Regex,
-    text: String,
     archives: Vec<Archive>,
 }
 
@@ -96,29 +97,47 @@ impl Schemas {
     /// Returns the rules for a name. It compares the name with all patterns, so callers should keep the answer.
     #[must_use]
     pub fn of(&self, name: &str) -> Schema<'_> {
-        let retention = self.retentions.iter().find(|rule| rule.pattern.is_match(name));
-        let (section, archives) = retention.map_or(("default", self.otherwise.as_slice()), |rule| {
-            (rule.section.as_str(), rule.archives.as_slice())
-        });
-        let consolidation = self.consolidations.iter().find(|rule| rule.pattern.is_match(name));
-        let (method, x_files_factor) = consolidation
-            .map_or((DEFAULT_METHOD, DEFAULT_X_FILES_FACTOR), |rule| (rule.method, rule.x_files_factor));
-        Schema { section, archives, method, x_files_factor }
+        let first = self.retentions.iter().position(|rule| rule.pattern.is_match(name));
+        let second = self.consolidations.iter().position(|rule| rule.pattern.is_match(name));
+        self.at(first, second)
+    }
+
+    /// The rules of a section of each file, or the default rules.
+    fn at(&self, retention: Option<usize>, consolidation: Option<usize>) -> Schema<'_> {
+        let number = retention.unwrap_or(self.retentions.len()) * (self.consolidations.len() + 1)
+            + consolidation.unwrap_or(self.consolidations.len());
+        let (section, archives) = match retention.map(|at| &self.retentions[at]) {
+            Some(rule) => (rule.section.as_str(), rule.archives.as_slice()),
+            None => ("default", self.otherwise.as_slice()),
+        };
+        let (method, x_files_factor) = match consolidation.map(|at| &self.consolidations[at]) {
+            Some(rule) => (rule.method, rule.x_files_factor),
+            None => (DEFAULT_METHOD, DEFAULT_X_FILES_FACTOR),
+        };
+        Schema { number, section, archives, method, x_files_factor }
+    }
+
+    /// Number of combinations of both files' rules.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        (self.retentions.len() + 1) * (self.consolidations.len() + 1)
+    }
+
+    /// The longest step of all rules.
+    #[must_use]
+    pub fn longest_step_s(&self) -> u32 {
+        self.archives().map(|archive| archive.step_s).max().unwrap_or(1)
     }
 
     /// The longest retention of all rules. None stands for ever.
     #[must_use]
     pub fn longest_retention_s(&self) -> Option<u64> {
-        let archives = self.retentions.iter().flat_map(|rule| &rule.archives).chain(&self.otherwise);
-        let longest_s = archives.map(Archive::retention_s).max()?;
+        let longest_s = self.archives().map(Archive::retention_s).max()?;
         Some(longest_s).filter(|longest_s| *longest_s < FOREVER_S)
     }
 
-    /// The patterns of `storage-schemas.conf` with their retention in seconds, in the order of the file.
-    pub fn retentions(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.retentions
-            .iter()
-            .map(|rule| (rule.text.as_str(), rule.archives.last().map_or(0, Archive::retention_s)))
+    fn archives(&self) -> impl Iterator<Item = &Archive> {
+        self.retentions.iter().flat_map(|rule| &rule.archives).chain(&self.otherwise)
     }
 }
 
@@ -128,7 +147,7 @@ fn retention(section: &ini::Section) -> Result<Retention, RuleError> {
     let retentions = section.require("retentions")?;
     let archives =
         parse_archives(&retentions.value).map_err(|reason| RuleError::new(retentions.line, reason))?;
-    Ok(Retention { section: section.name.clone(), pattern, text: text.value.clone(), archives })
+    Ok(Retention { section: section.name.clone(), pattern, archives })
 }
 
 fn consolidation(section: &ini::Section) -> Result<Consolidation, RuleError> {

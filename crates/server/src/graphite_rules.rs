@@ -2,8 +2,10 @@
 //!
 //! If one file is invalid, all rules stay as they were: they belong together, and half of a change may do harm.
 
+use crate::query_source::Schemas;
 use crate::watched::{self, Source, Watched};
-use rules::{Aggregations, NameList, Rewrites, RuleError, Schemas};
+use model::SeriesKey;
+use rules::{NameList, Rewrites, RuleError};
 use std::path::{Path, PathBuf};
 
 /// Paths of the rule files that are configured.
@@ -14,31 +16,48 @@ pub struct RuleFiles {
     pub rewrite: Option<PathBuf>,
     pub allow: Option<PathBuf>,
     pub deny: Option<PathBuf>,
-    pub aggregated_series: Option<PathBuf>,
 }
 
 /// The rules of all files. Those of files that are not configured have no effect.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) schemas: Schemas,
     pub(crate) rewrites: Rewrites,
     pub(crate) allow: NameList,
     pub(crate) deny: NameList,
-    pub(crate) aggregations: Aggregations,
+    /// Hash of all files.
+    pub(crate) fingerprint: SeriesKey,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            schemas: Schemas::default(),
+            rewrites: Rewrites::default(),
+            allow: NameList::default(),
+            deny: NameList::default(),
+            fingerprint: SeriesKey(0),
+        }
+    }
 }
 
 pub(crate) type GraphiteRules = Watched<RuleFiles>;
 
 /// The text of each file, in the order of [`RuleFiles::paths`].
-pub(crate) type Texts = [Option<String>; 6];
+pub(crate) type Texts = [Option<String>; 5];
 
 impl RuleFiles {
-    const fn paths(&self) -> [&Option<PathBuf>; 6] {
-        [&self.schemas, &self.aggregation, &self.rewrite, &self.allow, &self.deny, &self.aggregated_series]
+    const fn paths(&self) -> [&Option<PathBuf>; 5] {
+        [&self.schemas, &self.aggregation, &self.rewrite, &self.allow, &self.deny]
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.paths().iter().all(|path| path.is_none())
+    }
+
+    /// Reads and parses the schemas.
+    pub fn schemas(&self) -> Result<Schemas, String> {
+        Ok(self.load()?.schemas)
     }
 
     /// Reads and parses all files.
@@ -63,14 +82,16 @@ impl Source for RuleFiles {
     }
 
     fn parse(&self, texts: &Texts) -> Result<Rules, String> {
-        let [schemas, aggregation, rewrite, allow, deny, aggregated_series] = texts;
+        let [schemas, aggregation, rewrite, allow, deny] = texts;
         let mut rules = Rules::default();
+        let mut steps = rules::Schemas::default();
         if let Some(text) = schemas {
-            rules.schemas = in_file(&self.schemas, rules.schemas.with_schemas(text))?;
+            steps = in_file(&self.schemas, steps.with_schemas(text))?;
         }
         if let Some(text) = aggregation {
-            rules.schemas = in_file(&self.aggregation, rules.schemas.with_aggregation(text))?;
+            steps = in_file(&self.aggregation, steps.with_aggregation(text))?;
         }
+        rules.schemas = steps.into();
         if let Some(text) = rewrite {
             rules.rewrites = in_file(&self.rewrite, Rewrites::parse(text))?;
         }
@@ -80,9 +101,12 @@ impl Source for RuleFiles {
         if let Some(text) = deny {
             rules.deny = in_file(&self.deny, NameList::parse(text))?;
         }
-        if let Some(text) = aggregated_series {
-            rules.aggregations = in_file(&self.aggregated_series, Aggregations::parse(text))?;
-        }
+        // a byte that text does not have separates the files
+        let all: Vec<u8> = texts
+            .iter()
+            .flat_map(|text| [text.as_deref().unwrap_or_default().as_bytes(), &[0xff]].concat())
+            .collect();
+        rules.fingerprint = SeriesKey::of(&all, 0);
         Ok(rules)
     }
 }
@@ -110,7 +134,7 @@ mod tests {
         let check = |step_s: u32, denied: &str| {
             rules.reload();
             let rules = rules.current();
-            assert_eq!(rules.schemas.of("a").archives[0].step_s, step_s);
+            assert_eq!(rules.schemas.rules().of("a").archives[0].step_s, step_s);
             assert_eq!(["x", "y"].map(|name| rules.deny.contains(name)), ["x", "y"].map(|n| n == denied));
         };
         check(10, "x");

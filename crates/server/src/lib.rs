@@ -53,10 +53,12 @@ mod world;
 mod write_path;
 
 pub use datadir::{DataDirError, series_seed};
+pub use graphite_rules::RuleFiles;
 pub use heap::{Allocator, HeapStatistics};
 pub use listen::GraphiteSockets;
 pub use machine::raise_files;
 pub use node::{Node, StartError};
+pub use query_source::Schemas as GraphiteSchemas;
 pub use refusal::Refusal;
 pub use serve::{Sockets, serve};
 pub use settings::{Given, Settings};

@@ -17,7 +17,7 @@ mod union;
 
 pub(crate) use across::Across;
 pub(crate) use context::Context;
-pub(crate) use graphite::Schemas;
+pub use graphite::Schemas;
 pub(crate) use queried::QueriedMetrics;
 use union::canceled;
 pub(crate) use union::{LeftOut, Source, list, tables_select};

@@ -6,7 +6,10 @@
 //!
 //! The batch passes the same checks as a request. Refused samples are counted and not sent again. The next
 //! batch is read after the last was stored.
+//!
+//! - [`carbon`]: carbon's metrics, for the tenant of Graphite
 
+mod carbon;
 mod sampler;
 #[cfg(test)]
 mod tests;
@@ -53,11 +56,15 @@ pub(crate) fn run(
     registry: &Registry,
     port: u16,
 ) -> impl Future<Output = ()> + Send + use<> {
+    let carbon = carbon::run(Arc::clone(&context), registry.clone(), host_name());
     let monitor = Monitor::new(context, registry, format!("{}:{port}", host_name()));
     async move {
-        if let Some(interval) = monitor.context.settings.self_monitoring.interval {
-            every(interval, monitor).await;
-        }
+        let own = async {
+            if let Some(interval) = monitor.context.settings.self_monitoring.interval {
+                every(interval, monitor).await;
+            }
+        };
+        tokio::join!(own, carbon);
     }
 }
 

@@ -13,6 +13,7 @@ mod context;
 mod decoder_pool;
 pub(crate) mod gates;
 pub(crate) mod known;
+pub(crate) mod names;
 mod replicas;
 mod route;
 #[cfg(test)]
@@ -88,7 +89,7 @@ pub(crate) async fn write_batch(
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
     let (arrived_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
-    let routed = route(context, principal, arrived_ms, batch, labels, &mut memory)?;
+    let routed = route(context, principal, arrived_ms, batch, labels, None, &mut memory)?;
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await
 }

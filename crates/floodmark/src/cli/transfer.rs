@@ -78,6 +78,8 @@ pub(crate) enum ExportFormat {
     Prometheus,
     /// Parquet files, one or more for each day; keeps every bit of every value
     Parquet,
+    /// Whisper files, Graphite's database, with the archives that graphite_schemas names
+    Whisper,
 }
 
 /// `floodmark export`
@@ -101,8 +103,8 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "TIME", value_parser = time_ms)]
     pub(crate) end: Option<i64>,
 
-    /// File to write, or for Parquet the directory [default: standard output]
-    #[arg(long, short, value_name = "PATH", required_if_eq("format", "parquet"))]
+    /// File to write, or for Parquet and Whisper the directory [default: standard output]
+    #[arg(long, short, value_name = "PATH", required_if_eq_any([("format", "parquet"), ("format", "whisper")]))]
     pub(crate) output: Option<PathBuf>,
 
     /// Do not print a summary on stderr

@@ -8,6 +8,7 @@ use crate::cli::serve;
 use crate::cli::transfer::PlaceArgs;
 use anyhow::{Context, bail};
 use model::{SeriesHasher, TenantId};
+use server::RuleFiles;
 use server::settings::{Settings, TablesUrl};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -36,6 +37,7 @@ pub(crate) struct Place {
     pub(crate) tenant: TenantId,
     pub(crate) tables: String,
     options: BTreeMap<String, String>,
+    pub(crate) rules: RuleFiles,
 }
 
 impl Place {
@@ -50,8 +52,8 @@ impl Place {
             given = given.flag("tables", url);
         }
         let settings = Settings::resolve(&given)?;
-        let Settings { data_dir, lake, .. } = settings;
-        Ok(Self { data_dir, tenant, tables: lake.url.0, options: lake.options.0 })
+        let Settings { data_dir, lake, graphite_rules: rules, .. } = settings;
+        Ok(Self { data_dir, tenant, tables: lake.url.0, options: lake.options.0, rules })
     }
 
     pub(crate) fn url(&self, table: &str) -> String {

@@ -9,6 +9,7 @@ mod amplification;
 mod authentication;
 mod bad_queries;
 mod bad_series;
+mod carbon_rules;
 mod churn;
 mod command_line;
 mod consistency;

@@ -2,8 +2,8 @@
 //!
 //! The script `scripts/test-servers.sh` installs the library.
 
-use crate::harness::now_ms;
 use crate::harness::programs::cache;
+use crate::harness::{Options, Request, Server, now_ms};
 use crate::transfer::{Content, import, run, stored, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -70,4 +70,117 @@ fn files_of_whisper_are_imported() {
         ["import", "whisper", text(&files), "--data-dir", text(&data), "--json", "-q", "--skip-damaged"];
     let summary: Value = serde_json::from_slice(&run(&args).stdout).unwrap();
     assert_eq!(summary["sources"][0]["skipped"]["damaged files"], 1, "{summary}");
+}
+
+/// Rules for the files that the reference makes, whose names say how they are made.
+fn write_rules(dir: &Path) {
+    let shapes = ["60:120", "10s:10m,1m:3h,10m:200", "1:120,10:90,60:1h,1h:50h", "60s:1d,5m:14d,1h:4380"];
+    let schema = |(number, retentions): (usize, &&str)| {
+        format!("[s{number}]\npattern = \\.s{number}\\.\nretentions = {retentions}\n")
+    };
+    let schemas: String = shapes.iter().enumerate().map(schema).collect();
+    std::fs::write(dir.join("schemas.conf"), schemas).unwrap();
+    let mut aggregation = String::new();
+    for method in ["average", "sum", "last", "max", "min", "avg_zero", "absmax", "absmin"] {
+        for factor in ["0.0", "0.1", "0.5", "1.0"] {
+            aggregation += &format!(
+                "[{method} {factor}]\npattern = \\.{method}\\.x{factor}\\.\nxFilesFactor = {factor}\n\
+                 aggregationMethod = {method}\n"
+            );
+        }
+    }
+    std::fs::write(dir.join("aggregation.conf"), aggregation).unwrap();
+}
+
+/// Files are imported, and `/render` is asked for the range of each archive. It must answer what Whisper answers.
+#[test]
+fn imported_files_answer_like_whisper() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = dir.path().join("whisper");
+    let (seed, now_s) = (Rng::fresh_seed() >> 33, now_ms() / 1000);
+    eprintln!("seed {seed}, now {now_s}");
+    if reference(&["make", text(&files), &seed.to_string(), &now_s.to_string()]).is_none() {
+        return stdx::skipped::for_want_of("Graphite's Whisper library (scripts/test-servers.sh)");
+    }
+    write_rules(dir.path());
+    let flag = |name: &str, file: &str| format!("--graphite-{name}={}", dir.path().join(file).display());
+    let options = Options::default().arg(&flag("schemas", "schemas.conf"));
+    let server = Server::start(options.arg(&flag("aggregation", "aggregation.conf")));
+    import("whisper", &files, &server.data_dir());
+    let fetched = reference(&["fetch", text(&files), &now_s.to_string()]).unwrap();
+    let (mut same, mut more) = (0, 0);
+    for fetch in fetched.as_array().unwrap() {
+        let file = fetch["file"].as_str().unwrap();
+        if !file.starts_with("many/") {
+            continue;
+        }
+        let name = file.strip_suffix(".wsp").unwrap().replace('/', ".");
+        let (from_s, step_s) = (fetch["from"].as_i64().unwrap(), fetch["step"].as_i64().unwrap());
+        let query = format!("/render?format=json&target={name}&from={from_s}&until={now_s}&now={now_s}");
+        let answer = server.send(&Request::get(&query)).expect(200, &[]).json();
+        let mut found = BTreeMap::new();
+        for point in answer[0]["datapoints"].as_array().into_iter().flatten() {
+            if let Some(value) = point[0].as_f64() {
+                found.insert(point[1].as_i64().unwrap(), value);
+            }
+        }
+        let sure_s = fetch["sure"].as_i64().unwrap();
+        for (at_s, value) in fetch["points"].as_object().unwrap() {
+            let (at_s, value) = (at_s.parse::<i64>().unwrap(), value.as_f64().unwrap());
+            let ours = found.remove(&at_s);
+            // a value that stands alone is not averaged with missing values, because it may be history
+            if at_s <= sure_s || name.contains("avg_zero") && step_s > 1 {
+                continue;
+            }
+            let is_close = ours.is_some_and(|ours| (ours - value).abs() <= 1e-9 * value.abs().max(1.0));
+            assert!(is_close, "{name} at {at_s}, step {step_s}: {ours:?}, Whisper has {value}");
+            same += 1;
+        }
+        more += found.len();
+    }
+    eprintln!("{same} values are the same, Floodmark shows {more} more");
+    check_export(dir.path(), &files, &server.data_dir());
+    assert!(same > 100 && more < same, "{same} values are the same, Floodmark shows {more} more");
+}
+
+/// Exports the imported series, and compares the files with the original ones. Both are read by Whisper.
+fn check_export(dir: &Path, files: &Path, data: &Path) {
+    let config = dir.join("export.toml");
+    let (schemas, aggregation) = (dir.join("schemas.conf"), dir.join("aggregation.conf"));
+    let settings = format!("graphite_schemas = {schemas:?}\ngraphite_aggregation = {aggregation:?}\n");
+    std::fs::write(&config, settings).unwrap();
+    let exported = dir.join("exported");
+    let args =
+        ["export", "whisper", "--config", text(&config), "--data-dir", text(data), "-o", text(&exported)];
+    let output = run(&args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("left out: 1 series with tags, 0"), "{said}");
+    let now_s = (now_ms() / 1000).to_string();
+    let read = |dir: &Path| reference(&["read", text(dir), &now_s]).unwrap();
+    let (before, after) = (read(files), read(&exported));
+    let mut same = 0;
+    for (name, file) in after.as_object().unwrap().iter().filter(|(name, _)| name.starts_with("many/")) {
+        let original = &before[name];
+        for part in ["method", "xff", "archives"] {
+            assert_eq!(file[part], original[part], "{name}: {part}");
+        }
+        let sure = original["sure"].as_array().unwrap();
+        for (number, sure_s) in sure.iter().enumerate() {
+            if number > 0 && file["method"] == "avg_zero" {
+                continue;
+            }
+            let (found, expected) = (points(&file["points"][number]), points(&original["points"][number]));
+            let newer = expected.iter().filter(|(at_ms, _)| **at_ms > 1000 * sure_s.as_i64().unwrap());
+            for (at_ms, bits) in newer {
+                let expected = f64::from_bits(*bits);
+                let found = found.get(at_ms).map(|bits| f64::from_bits(*bits));
+                let is_close =
+                    found.is_some_and(|found| (found - expected).abs() <= 1e-9 * expected.abs().max(1.0));
+                assert!(is_close, "{name}, archive {number}, at {at_ms}: {found:?}, expected {expected}");
+                same += 1;
+            }
+        }
+    }
+    eprintln!("{same} exported values are the same");
+    assert!(same > 100, "{same} exported values are the same");
 }

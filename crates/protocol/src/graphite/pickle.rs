@@ -65,6 +65,8 @@ pub struct Decoder {
 impl crate::Decoder for Decoder {
     type Format = Format;
 
+    const HAS_GRAPHITE_NAMES: bool = true;
+
     fn new(seed: u64) -> Self {
         Self {
             hasher: SeriesHasher::new(seed),

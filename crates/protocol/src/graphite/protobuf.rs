@@ -45,6 +45,8 @@ impl From<WireError> for Stop {
 impl crate::Decoder for Decoder {
     type Format = Format;
 
+    const HAS_GRAPHITE_NAMES: bool = true;
+
     fn new(seed: u64) -> Self {
         Self { hasher: SeriesHasher::new(seed), body: Vec::new(), labels: Vec::new() }
     }

@@ -1,4 +1,8 @@
 //! Samples at any time to values at equal steps, as a Whisper file would have stored them.
+//!
+//! History from Whisper files has only coarse values for times that the finer archives no longer cover. They must not be
+//! consolidated again. A value is *lone* if it is the only sample of a coarser slot, and stands exactly at its beginning.
+//! Of two lone values in a row, both are taken as they are. So is a lone value that is the first of the range.
 
 use super::Aggregate;
 use super::consolidate::is_enough;
@@ -100,6 +104,35 @@ struct Filling {
     start_s: i64,
     /// Values of the archive before. In the finest archive, only the last sample.
     known: Vec<f64>,
+    is_lone: bool,
+    /// False if the last slot that had a value was not lone.
+    was_lone: bool,
+    /// The last slot, if it is lone and the one before it is not.
+    waiting: Option<Waiting>,
+}
+
+/// A lone value. The next slot decides whether it is taken as it is.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    start_s: i64,
+    value: f64,
+    /// The consolidated value, if enough values are present for one.
+    consolidated: Option<f64>,
+}
+
+impl Filling {
+    fn new(step_s: i64, ratio: i64) -> Self {
+        let known = Vec::new();
+        Self {
+            step_s,
+            ratio: ratio as usize,
+            start_s: i64::MIN,
+            known,
+            is_lone: false,
+            was_lone: true,
+            waiting: None,
+        }
+    }
 }
 
 impl<'a> Slots<'a> {
@@ -111,7 +144,7 @@ impl<'a> Slots<'a> {
         let filling = schema.archives[..=layout.archive].iter().map(|archive| {
             let step_s = archive.step_s.max(1);
             let ratio = finer_s.replace(step_s).map_or(1, |finer_s| (step_s / finer_s).max(1));
-            Filling { step_s, ratio: ratio as usize, start_s: i64::MIN, known: Vec::new() }
+            Filling::new(step_s, ratio)
         });
         Self { schema, layout, filling: filling.collect(), values }
     }
@@ -127,33 +160,66 @@ impl<'a> Slots<'a> {
         let start_s = time_s - time_s.rem_euclid(finest.step_s);
         if finest.start_s == start_s {
             finest.known[0] = value;
+            finest.is_lone = false;
             return;
         }
-        self.close(0);
-        self.filling[0].start_s = start_s;
-        self.filling[0].known.push(value);
+        self.close_finest();
+        let finest = &mut self.filling[0];
+        finest.start_s = start_s;
+        finest.known.push(value);
+        finest.is_lone = timestamp_ms == start_s.saturating_mul(1000);
     }
 
     /// Completes the values after the last sample.
     pub fn finish(mut self) {
-        (0..self.filling.len()).for_each(|level| self.close(level));
+        self.close_finest();
+        for level in 1..self.filling.len() {
+            self.close(level);
+            self.end_waiting(level, false);
+        }
     }
 
-    /// Computes the value of an archive's slot, and passes it to the next archive.
-    fn close(&mut self, level: usize) {
-        let Filling { ratio, start_s, known, .. } = &mut self.filling[level];
-        let (time_s, ratio) = (*start_s, *ratio);
-        if !is_enough(known.len(), ratio, if level == 0 { 0.0 } else { self.schema.x_files_factor }) {
-            known.clear();
-            return;
+    fn close_finest(&mut self) {
+        let finest = &mut self.filling[0];
+        if let Some(value) = finest.known.pop() {
+            let (start_s, is_lone) = (finest.start_s, finest.is_lone);
+            self.pass(1, start_s, value, is_lone);
         }
-        let value = match (level, self.schema.aggregation) {
-            (0, _) => known[0],
-            (_, Aggregate::AvgZero) => known.iter().sum::<f64>() / ratio as f64,
-            (_, method) => method.of(known),
-        };
+    }
+
+    /// Computes the value of a coarser archive's slot, and passes it to the next archive.
+    fn close(&mut self, level: usize) {
+        let Filling { ratio, start_s, known, is_lone, was_lone, .. } = &mut self.filling[level];
+        let Some(first) = known.first().copied() else { return };
+        let (start_s, is_lone) = (*start_s, *is_lone);
+        let was_lone = std::mem::replace(was_lone, is_lone);
+        let enough = is_enough(known.len(), *ratio, self.schema.x_files_factor);
+        let consolidated = enough.then(|| match self.schema.aggregation {
+            Aggregate::AvgZero => known.iter().sum::<f64>() / *ratio as f64,
+            method => method.of(known),
+        });
         known.clear();
-        let Some(next) = self.filling.get(level + 1) else {
+        self.end_waiting(level, is_lone);
+        if is_lone && !was_lone {
+            self.filling[level].waiting = Some(Waiting { start_s, value: first, consolidated });
+        } else if let Some(value) = if is_lone { Some(first) } else { consolidated } {
+            self.pass(level + 1, start_s, value, true);
+        }
+    }
+
+    fn end_waiting(&mut self, level: usize, as_it_is: bool) {
+        let Some(Waiting { start_s, value, consolidated }) = self.filling[level].waiting.take() else {
+            return;
+        };
+        if let Some(value) = if as_it_is { Some(value) } else { consolidated } {
+            self.pass(level + 1, start_s, value, true);
+        }
+    }
+
+    /// Passes a value to an archive, or to the result after the last archive. `is_exact` tells whether it stands at the
+    /// beginning of its slot in the archive before.
+    fn pass(&mut self, level: usize, time_s: i64, value: f64, is_exact: bool) {
+        let Some(next) = self.filling.get_mut(level) else {
             let place = (time_s - self.layout.start_s) / self.layout.step_s;
             if let Some(slot) = self.values.get_mut(place as usize) {
                 *slot = value;
@@ -161,11 +227,15 @@ impl<'a> Slots<'a> {
             return;
         };
         let start_s = time_s - time_s.rem_euclid(next.step_s);
-        if next.start_s != start_s {
-            self.close(level + 1);
-            self.filling[level + 1].start_s = start_s;
+        if next.start_s == start_s {
+            next.is_lone = false;
+        } else {
+            self.close(level);
+            let next = &mut self.filling[level];
+            next.start_s = start_s;
+            next.is_lone = is_exact && time_s == start_s;
         }
-        self.filling[level + 1].known.push(value);
+        self.filling[level].known.push(value);
     }
 }
 

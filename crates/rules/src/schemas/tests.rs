@@ -51,6 +51,11 @@ fn first_match_counts() {
     check("one.two", "one", &[60], Method::Average, 0.5);
     check("factor.x.count", "default", &[60], Method::Sum, 0.0);
     check("factor.x", "default", &[60], Method::Average, 1.0);
+    let numbers = ["web.timers.x.min", "one.two", "a.timers.min", "x"].map(|name| schemas.of(name).number);
+    assert!(
+        numbers[0] == numbers[2] && numbers[0] != numbers[1] && numbers.iter().all(|n| *n < schemas.count())
+    );
+    assert_eq!((schemas.count(), schemas.longest_step_s()), (4 * 4, 600));
     check("disk;host=a.min", "default", &[60], Method::Min, f64::from(0.1_f32));
 }
 

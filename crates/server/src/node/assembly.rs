@@ -22,6 +22,7 @@ use crate::wallclock::WallClock;
 use crate::world::{Pause, World};
 use crate::write_path;
 use crate::write_path::gates::Gates;
+use crate::write_path::names::NameDecisions;
 use admission::NewTenants;
 use journal::{Journal, JournalError, Offset};
 use parking_lot::Mutex;
@@ -199,10 +200,12 @@ impl Assembly {
 
     pub(super) fn writes(&self, commands: Vec<Commands>, stopping: Arc<AtomicBool>) -> write_path::Context {
         let new_tenants = NewTenants::new(self.settings.tenant_burst, self.settings.tenants_per_minute);
+        let decoders = Account::new("decoders", self.settings.budget.decoders_bytes);
         write_path::Context {
             settings: Arc::clone(&self.settings),
             overrides: Arc::clone(&self.overrides),
             rules: Arc::clone(&self.rules),
+            names: NameDecisions::new(decoders.clone(), &self.registry),
             tenants: Arc::clone(&self.tenants),
             seed: self.seed,
             clock: Arc::clone(&self.clock),
@@ -213,7 +216,7 @@ impl Assembly {
             lake: Arc::clone(&self.lake),
             metrics: Arc::clone(&self.metrics),
             inflight: self.inflight.clone(),
-            decoders: Account::new("decoders", self.settings.budget.decoders_bytes),
+            decoders,
             heads: Arc::clone(&self.heads),
             headroom: Arc::clone(&self.headroom),
             gates: Gates::new(&self.settings, &self.registry),

@@ -1,26 +1,63 @@
-//! Series as Graphite sees them.
+//! How series are stored as Graphite sees them: the rules in the form that queries need.
 
-use query::graphite::Schema;
+use query::graphite::{Aggregate, Archive, Schema};
+use rules::Method;
+use std::sync::OnceLock;
 
-/// Step of all metrics.
-const STEP_S: i64 = 60;
-
-/// Decides how the values of a metric are stored: one value a minute, for ever.
+/// Decides how the values of a metric are stored.
 #[derive(Debug)]
-pub(crate) struct Schemas(Schema);
+pub struct Schemas {
+    rules: rules::Schemas,
+    /// By [`rules::Schema::number`], made when they are first needed.
+    made: Box<[OnceLock<Box<Schema>>]>,
+}
+
+impl Default for Schemas {
+    fn default() -> Self {
+        rules::Schemas::default().into()
+    }
+}
+
+impl From<rules::Schemas> for Schemas {
+    fn from(rules: rules::Schemas) -> Self {
+        let made = std::iter::repeat_with(OnceLock::new).take(rules.count()).collect();
+        Self { rules, made }
+    }
+}
 
 impl Schemas {
-    pub(crate) fn current() -> Self {
-        Self(Schema::every(STEP_S))
+    pub const fn rules(&self) -> &rules::Schemas {
+        &self.rules
     }
 }
 
 impl query::graphite::Schemas for Schemas {
-    fn schema_of(&self, _name: &str) -> &Schema {
-        &self.0
+    fn schema_of(&self, name: &str) -> &Schema {
+        let schema = self.rules.of(name);
+        self.made[schema.number].get_or_init(|| Box::new(made(&schema)))
     }
 
     fn step_max_s(&self) -> i64 {
-        self.0.step_max_s()
+        self.rules.longest_step_s().into()
     }
+}
+
+fn made(schema: &rules::Schema<'_>) -> Schema {
+    let is_forever = schema.retention_s().is_none();
+    let archives = schema.archives.iter().enumerate().map(|(number, archive)| {
+        let is_last = number + 1 == schema.archives.len();
+        let retention_s = if is_last && is_forever { i64::MAX } else { archive.retention_s() as i64 };
+        Archive { step_s: archive.step_s.into(), retention_s }
+    });
+    let aggregation = match schema.method {
+        Method::Average => Aggregate::Average,
+        Method::Sum => Aggregate::Sum,
+        Method::Last => Aggregate::Last,
+        Method::Max => Aggregate::Max,
+        Method::Min => Aggregate::Min,
+        Method::AvgZero => Aggregate::AvgZero,
+        Method::AbsMax => Aggregate::AbsMax,
+        Method::AbsMin => Aggregate::AbsMin,
+    };
+    Schema { archives: archives.collect(), aggregation, x_files_factor: schema.x_files_factor }
 }

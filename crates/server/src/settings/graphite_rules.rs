@@ -10,9 +10,12 @@ use std::path::PathBuf;
 /// Selects the path that a setting gives.
 type Field = fn(&mut RuleFiles) -> &mut Option<PathBuf>;
 
-const ALL: [(&TypedSetting<Option<PathBuf>>, Field); 2] = [
+const ALL: [(&TypedSetting<Option<PathBuf>>, Field); 5] = [
     (&table::GRAPHITE_SCHEMAS, |files| &mut files.schemas),
     (&table::GRAPHITE_AGGREGATION, |files| &mut files.aggregation),
+    (&table::GRAPHITE_REWRITE, |files| &mut files.rewrite),
+    (&table::GRAPHITE_ALLOW, |files| &mut files.allow),
+    (&table::GRAPHITE_DENY, |files| &mut files.deny),
 ];
 
 /// Reads the paths of the rule files, and checks the files.

@@ -10,6 +10,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfMonitoring {
     pub interval: Option<Duration>,
+    /// Interval of carbon's own metrics.
+    pub(crate) carbon_interval: Option<Duration>,
     /// Tenant to which the series belong. Nobody else may write to it.
     pub tenant: TenantId,
     /// Age at which the samples are dropped, unless the tenant has a retention of its own. `None` if they are
@@ -23,9 +25,10 @@ impl SelfMonitoring {
     pub(crate) const SERIES_MAX: usize = 5_000;
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
-        let interval_ms = reader.read(&table::SELF_MONITORING_INTERVAL)?;
+        let interval = |ms: Option<i64>| ms.map(|ms| Duration::from_millis(ms.unsigned_abs()));
         Ok(Self {
-            interval: interval_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+            interval: interval(reader.read(&table::SELF_MONITORING_INTERVAL)?),
+            carbon_interval: interval(reader.read(&table::CARBON_METRICS_INTERVAL)?),
             tenant: reader.read(&table::SELF_MONITORING_TENANT)?,
             retention_ms: reader.read(&table::SELF_MONITORING_RETENTION)?,
         })

@@ -251,6 +251,18 @@ settings! {
         GRAPHITE_AGGREGATION: Option<PathBuf> = setting("graphite_aggregation", "none",
             "Carbon's `storage-aggregation.conf`: how values at a coarser step are computed")
             .or("none");
+        GRAPHITE_REWRITE: Option<PathBuf> = setting("graphite_rewrite", "none",
+            "Carbon's `rewrite-rules.conf`: names under which points are stored")
+            .why("Applies to points that Graphite's protocols bring, unless a series exists under the name that was sent")
+            .or("none");
+        GRAPHITE_ALLOW: Option<PathBuf> = setting("graphite_allow", "none",
+            "Carbon's `whitelist.conf`: only names in which one of these expressions is found get new series")
+            .why("Points of other names are left out and counted. A file without expressions allows all names")
+            .or("none");
+        GRAPHITE_DENY: Option<PathBuf> = setting("graphite_deny", "none",
+            "Carbon's `blacklist.conf`: names in which one of these expressions is found get no new series")
+            .why("Points of such names are left out and counted")
+            .or("none");
         GRAPHITE_RETENTION: bool = setting("graphite_retention", "false",
             "Whether samples older than the longest retention of `graphite_schemas` are dropped")
             .why("Applies to all samples of the tenant, in addition to `retention`. Without it, older samples are kept, \
@@ -370,6 +382,11 @@ settings! {
             "Interval at which the server stores its own metrics")
             .why("These are the metrics of `/metrics`, with the labels `job=\"floodmark\"` and `instance` \
                 ([operating.md](../operating.md#self-monitoring)). `never`: they are not stored")
+            .or("never");
+        CARBON_METRICS_INTERVAL: Option<Millis> = setting("carbon_metrics_interval", "60s",
+            "Interval at which carbon's own metrics (`carbon.agents.*`) are stored, if a Graphite address is served")
+            .why("They belong to the tenant `graphite_tenant` ([graphite.md](../graphite.md#carbons-own-metrics)). `never`: \
+                they are not stored")
             .or("never");
         SELF_MONITORING_TENANT: TenantId = setting("self_monitoring_tenant", "floodmark-system",
             "Tenant that owns the server's own metrics")

@@ -149,6 +149,9 @@ fn defaults_of_a_machine() {
         graphite_allow_unauthenticated = false
         graphite_schemas = "none"
         graphite_aggregation = "none"
+        graphite_rewrite = "none"
+        graphite_allow = "none"
+        graphite_deny = "none"
         graphite_retention = false
         overrides = "none"
         requests_per_second = "none"
@@ -176,6 +179,7 @@ fn defaults_of_a_machine() {
         tenant_burst = 1000
         tenants_per_minute = 300
         self_monitoring_interval = "15s"
+        carbon_metrics_interval = "1m"
         self_monitoring_tenant = "floodmark-system"
         self_monitoring_retention = "30d"
         tenant.floodmark-system.retention = "30d"  # self_monitoring_retention

@@ -27,8 +27,8 @@ impl Upkeep {
         // nothing expires while the clock is in doubt
         let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.control.now().wall_ms);
         let keep_ms = match kind {
-            TenantTable::Samples => own.samples_kept_ms(&rules.schemas),
-            TenantTable::Rollup(_) => own.rollups_kept_ms(&rules.schemas),
+            TenantTable::Samples => own.samples_kept_ms(rules.schemas.rules()),
+            TenantTable::Rollup(_) => own.rollups_kept_ms(rules.schemas.rules()),
         };
         let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
         let expire_before_ms = match before_ms {

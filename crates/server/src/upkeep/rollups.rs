@@ -97,7 +97,8 @@ impl Upkeep {
         all: bool,
     ) -> Result<Vec<Date>, UpkeepError> {
         let (settings, tenants) = (&self.control.context.settings, self.control.context.overrides.current());
-        let kept_ms = tenants.of(tenant).samples_kept_ms(&self.control.context.rules.current().schemas);
+        let kept_ms =
+            tenants.of(tenant).samples_kept_ms(self.control.context.rules.current().schemas.rules());
         if !self.is_wanted(tenant, resolution) {
             return Ok(Vec::new());
         }

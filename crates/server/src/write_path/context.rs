@@ -1,4 +1,5 @@
 use super::gates::Gates;
+use super::names::NameDecisions;
 use crate::graphite_rules::GraphiteRules;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
@@ -23,6 +24,8 @@ pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) overrides: Arc<Overrides>,
     pub(crate) rules: Arc<GraphiteRules>,
+    /// Decisions of the rules on names.
+    pub(crate) names: NameDecisions,
     pub(crate) tenants: Arc<TenantStates>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall: Arc<WallClock>,

@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::known::Split;
+use super::names::NameRules;
 use super::route::{Prepared, Routed, route};
 use crate::refusal::Refusal;
 use model::{Batch, LabelsBuilder, Principal};
@@ -130,7 +131,11 @@ impl<D: Decoder> Decoders<D> {
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let arrived_ms = context.clock.now_ms();
         let routed = match decoder.decode(protocol::Request { format, body }, batch, memory) {
-            Ok(()) => route(context, principal, arrived_ms, batch, labels, memory),
+            Ok(()) => {
+                let rules = context.rules.current();
+                let names = NameRules::of(&rules, &context.names).filter(|_| D::HAS_GRAPHITE_NAMES);
+                route(context, principal, arrived_ms, batch, labels, names, memory)
+            }
             Err(error) => Err(error.into()),
         };
         self.put(workspace);

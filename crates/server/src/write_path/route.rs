@@ -1,6 +1,7 @@
 //! Divides a decoded batch among the partitions. The memory for this is reserved before it is allocated.
 
 use super::Context;
+use super::names::{Decision, NameRules};
 use super::replicas::deduplicate;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::shared::PartitionShared;
@@ -9,8 +10,8 @@ use crate::refusal::Refusal;
 use admission::Postponed;
 use admission::age::Window;
 use model::{
-    Batch, Exemplar, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
-    Value,
+    Batch, Exemplar, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
+    TenantId, Value,
 };
 use protocol::labels::{describe_labels, labels_of};
 use std::ops::Range;
@@ -79,6 +80,7 @@ pub(super) fn route(
     arrived_ms: i64,
     batch: &mut Batch,
     labels: &mut LabelsBuilder,
+    names: Option<NameRules<'_>>,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
     let tenant = &principal.tenant;
@@ -95,8 +97,16 @@ pub(super) fn route(
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
 
     let mut reservation = IncrementalReservation::new(memory);
-    let mut routing =
-        Routing { context, tenant, state: &state, bytes: &batch.bytes, labels, outcome, creates: false };
+    let mut routing = Routing {
+        context,
+        tenant,
+        state: &state,
+        bytes: &batch.bytes,
+        labels,
+        names,
+        outcome,
+        creates: false,
+    };
     // exemplars are moved and not copied, so the request's reservation already includes their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
     let mut parts = vec![routing.series(&mut batch.floats, &mut reservation)?];
@@ -229,6 +239,8 @@ struct Routing<'a> {
     /// The bytes in which the labels of all series are stored.
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,
+    /// Rules that apply to series that are not known by the name that was sent.
+    names: Option<NameRules<'a>>,
     outcome: Outcome,
     creates: bool,
 }
@@ -264,54 +276,100 @@ impl Routing<'_> {
         if series.samples.is_empty() && exemplars.is_empty() {
             return Ok(()); // all samples of the series were refused for their timestamps
         }
+        let points = u64::from(series.samples.end - series.samples.start);
+        match self.names.and_then(|names| names.remembered(series.key)) {
+            Some(Decision::LeftOut(list)) => {
+                context.names.count(list, points);
+                return Ok(());
+            }
+            Some(Decision::Stored(key)) => {
+                let number = key.partition(context.partitions.len());
+                if let Some(known) = resolve(context, number, tenant, key.of_kind(V::KIND)) {
+                    return place(
+                        batch,
+                        position,
+                        &mut parts[number].0,
+                        Destination::Known(known),
+                        reservation,
+                    );
+                }
+            }
+            None => {}
+        }
         let label_bytes = &bytes[series.labels.start as usize..series.labels.end as usize];
-        let labels = match labels_of(label_bytes, self.labels) {
-            Ok(labels) => labels,
+        let named = labels_of(label_bytes, self.labels).and_then(|labels| match self.names {
+            Some(names) => names.decide(series.key, labels, self.labels, context.seed),
+            None => Ok(Ok(labels)),
+        });
+        let labels = match named {
+            Ok(Ok(labels)) => labels,
+            Ok(Err(list)) => {
+                context.names.count(list, points);
+                return Ok(());
+            }
             Err(error) => {
                 self.outcome.refused_exemplars += exemplars.len() as u64;
-                let text = || describe_labels(label_bytes);
-                self.outcome.refuse(error, u64::from(series.samples.end - series.samples.start), text);
+                self.outcome.refuse(error, points, || describe_labels(label_bytes));
                 return Ok(());
             }
         };
         let key = SeriesKey::of(labels.as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
-        // if its labels were not sorted, the key has changed now, and the series may be known after all
+        // if its labels were not sorted or the name was rewritten, the key has changed now, and the series may be known
         let known =
             if key == series.key { None } else { resolve(context, number, tenant, key.of_kind(V::KIND)) };
-        let samples = series.samples.start as usize..series.samples.end as usize;
-        let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
-        reservation.reserve(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
-        let part = &mut parts[number].0;
-        // this also makes room for samples of new series, which are appended here once the series exist
-        reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
-        reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
-        reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
-        match known {
-            Some(known) => {
-                part.refs.extend(std::iter::repeat_n(known, values.len()));
-                part.timestamps.extend_from_slice(timestamps);
-                V::of(&mut part.values).extend_from_slice(values);
-                for (_, exemplar) in exemplars {
-                    reservation.push(&mut part.exemplars, (known, exemplar.clone()))?;
-                }
-            }
-            None => {
-                reservation.room(&mut part.new_timestamps, values.len())?;
-                reservation.room(V::of(&mut part.new_values), values.len())?;
-                // will be copied once more when the series is created
-                reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
-                reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
-                let start = part.new_timestamps.len() as u32;
-                part.new_timestamps.extend_from_slice(timestamps);
-                V::of(&mut part.new_values).extend_from_slice(values);
-                let samples = start..part.new_timestamps.len() as u32;
-                let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
-                reservation.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
+        let destination = known.map_or(Destination::New(key, labels), Destination::Known);
+        place(batch, position, &mut parts[number].0, destination, reservation)
+    }
+}
+
+/// The series to which samples are added.
+enum Destination {
+    Known(SeriesRef),
+    New(SeriesKey, Labels),
+}
+
+/// Adds the samples of a series that was not found by its key to the submission of its partition.
+fn place<V: Value>(
+    batch: &SeriesBatch<V>,
+    position: u32,
+    part: &mut Submission,
+    destination: Destination,
+    reservation: &mut IncrementalReservation<'_>,
+) -> Result<(), Exhausted> {
+    let series = &batch.series[position as usize];
+    let exemplars = exemplars_of(&batch.exemplars, position);
+    let samples = series.samples.start as usize..series.samples.end as usize;
+    let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
+    reservation.reserve(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
+    // this also makes room for samples of new series, which are appended here once the series exist
+    reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
+    reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
+    reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
+    match destination {
+        Destination::Known(known) => {
+            part.refs.extend(std::iter::repeat_n(known, values.len()));
+            part.timestamps.extend_from_slice(timestamps);
+            V::of(&mut part.values).extend_from_slice(values);
+            for (_, exemplar) in exemplars {
+                reservation.push(&mut part.exemplars, (known, exemplar.clone()))?;
             }
         }
-        Ok(())
+        Destination::New(key, labels) => {
+            reservation.room(&mut part.new_timestamps, values.len())?;
+            reservation.room(V::of(&mut part.new_values), values.len())?;
+            // will be copied once more when the series is created
+            reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
+            reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
+            let start = part.new_timestamps.len() as u32;
+            part.new_timestamps.extend_from_slice(timestamps);
+            V::of(&mut part.new_values).extend_from_slice(values);
+            let samples = start..part.new_timestamps.len() as u32;
+            let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
+            reservation.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
+        }
     }
+    Ok(())
 }
 
 /// Adds samples of known series to submissions, and other series to `unknown`.
@@ -402,7 +460,6 @@ fn route_metadata(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Labels;
 
     #[test]
     fn exemplars_are_found_by_the_position_of_their_series() {

@@ -1,6 +1,7 @@
 """Makes and reads Whisper files with Graphite's own library.
 
     reference.py make DIR SEED NOW    makes files in DIR, and prints the points (times, and bits of values) that an import must find in each
+    reference.py fetch DIR NOW        prints what fetch answers for the range of each archive of each file
     reference.py read DIR NOW         prints header and points of all archives of all files in DIR
 """
 
@@ -42,11 +43,14 @@ def make(root, seed, now):
     draw = random.Random(seed)
     names = ["load", "servers/web1/cpu", "servers/web1/cpu/user", "servers/web 2/höhe", "_tagged/0a1/b2c/disk_DOT_used;host=a;rack=b"]
     for number in range(24):
-        name = names[number] if number < len(names) else "many/m%03d/x" % number
+        shape, factor = draw.randrange(len(SHAPES)), draw.choice([0.0, 0.1, 0.5, 1.0])
+        method = draw.choice(list(whisper.aggregationMethods))
+        # the name says how the file is made
+        name = names[number] if number < len(names) else "many/s%d/%s/x%s/m%03d" % (shape, method, factor, number)
         path = os.path.join(root, name + ".wsp")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        shape = draw.choice(SHAPES)
-        whisper.create(path, list(shape), draw.choice([0.0, 0.1, 0.5, 1.0]), draw.choice(list(whisper.aggregationMethods)))
+        shape = SHAPES[shape]
+        whisper.create(path, list(shape), factor, method)
         if number == 7:
             continue  # a file without points
         fill(draw, path, shape, now)
@@ -71,7 +75,8 @@ def fill(draw, path, shape, now):
     if len(shape) > 1 and draw.random() < 0.5:
         last = shape[-1]
         old = [(now - last[0] * draw.randrange(1, last[1]), draw.uniform(-9, 9)) for _ in range(20)]
-        whisper.update_many(path, [(t, v) for t, v in old if t < now - shape[-2][0] * shape[-2][1]], now=now)
+        before = at - reach - shape[-2][0] * shape[-2][1]
+        whisper.update_many(path, [(t, v) for t, v in old if t < before], now=now)
 
 
 def written(path, archives):
@@ -108,7 +113,12 @@ def read(root, now):
     found = {}
     for name, path in files(root):
         info = whisper.info(path)
+        newest = max(written(path, info["archives"]))
+        steps = [a["secondsPerPoint"] for a in info["archives"]]
         found[name] = {
+            "sure": [
+                newest - a["retention"] + coarser for a, coarser in zip(info["archives"], steps[1:] + steps[-1:])
+            ],
             "method": info["aggregationMethod"],
             "xff": info["xFilesFactor"],
             "archives": [[a["secondsPerPoint"], a["points"]] for a in info["archives"]],
@@ -117,7 +127,25 @@ def read(root, now):
     return found
 
 
-if sys.argv[1] == "make":
+def fetch(root, now):
+    found = []
+    for name, path in files(root):
+        archives = whisper.info(path)["archives"]
+        newest = max(written(path, archives))
+        for number, a in enumerate(archives):
+            start = now - a["retention"]
+            (_, _, step), _ = answer = whisper.fetch(path, start, now, now=now)
+            points = {answer[0][0] + step * i: v for i, v in enumerate(answer[1]) if v is not None}
+            coarser = archives[min(number + 1, len(archives) - 1)]["secondsPerPoint"]
+            # an import replaces the oldest values by a coarser one
+            sure = newest - a["retention"] + coarser
+            found.append({"file": name, "from": start, "step": step, "sure": sure, "points": points})
+    return found
+
+
+if sys.argv[1] == "fetch":
+    print(json.dumps(fetch(sys.argv[2], int(sys.argv[3]))))
+elif sys.argv[1] == "make":
     root, seed, now = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     make(root, seed, now)
     print(json.dumps({name: bits(finest(path)) for name, path in files(root)}))

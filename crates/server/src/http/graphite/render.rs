@@ -11,8 +11,8 @@ use crate::http::principal::ReadTenant;
 use crate::http::queries::admission::{TRIES_MAX, allowance, left_bytes, wait_for_series_of, within};
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
+use crate::query_source::Source;
 use crate::query_source::paths::GlobSource;
-use crate::query_source::{Schemas, Source};
 use axum::extract::State;
 use axum::response::Response;
 use query::graphite::{LabelSource, Options, Series, Target, parse, render as evaluate};
@@ -79,8 +79,8 @@ fn series_of(
         let stored =
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
         let source = GlobSource::new(&stored, reads, tenant, canceled);
-        let schemas = Schemas::current();
-        match evaluate(targets, &LabelSource::new(&source, &schemas), options) {
+        let rules = app.node.rules().current();
+        match evaluate(targets, &LabelSource::new(&source, &rules.schemas), options) {
             Err(_) if stored.is_expired() && tries < TRIES_MAX => {}
             answer => return Ok((answer?, stored.left_out())),
         }

@@ -1,0 +1,175 @@
+//! Rules on the names of Graphite's series: which are stored, and under which name.
+//!
+//! ```text
+//!   key ─▶ known series ─────────────────────────────────────────▶ stored, without a look at the rules
+//!      └─▶ other ─▶ remembered decision ─┬─▶ left out
+//!                    └─▶ rules ──────────┴─▶ another name ─▶ known or new series
+//! ```
+//!
+//! The rules see only series that do not exist under the name that was sent. The decision depends on the name alone, so
+//! it is remembered by the key of that name.
+
+use crate::graphite_rules::Rules;
+use model::labels::METRIC_NAME;
+use model::{Labels, LabelsBuilder, SeriesKey, SeriesRefusal};
+use parking_lot::Mutex;
+use query::graphite::label_source::write_name;
+use query::graphite::tag::label_of;
+use std::borrow::Cow;
+use stdx::budget::{Account, Reservation};
+use stdx::telemetry::{Counter, Registry};
+
+/// Decisions are remembered in this part of the account `decoders`.
+const ACCOUNT_PART: u64 = 8;
+
+/// Number of locks, so that requests rarely wait for each other.
+const SHARDS: usize = 16;
+
+const DECISIONS_MAX: u64 = 1 << 20;
+
+/// A list of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    Allow,
+    Deny,
+}
+
+/// What the rules say about a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    LeftOut(List),
+    /// The key of the name under which the series is stored.
+    Stored(SeriesKey),
+}
+
+/// Decisions on names that are left out or rewritten. If there is no room, older ones are forgotten.
+#[derive(Debug)]
+pub(crate) struct NameDecisions {
+    shards: [Mutex<Shard>; SHARDS],
+    account: Account,
+    slots: usize,
+    left_out: [Counter; 2],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    slots: Vec<Option<(SeriesKey, Decision)>>,
+    memory: Option<Reservation>,
+}
+
+impl NameDecisions {
+    pub(crate) fn new(account: Account, r: &Registry) -> Self {
+        let slot_bytes = size_of::<Option<(SeriesKey, Decision)>>() as u64;
+        let decisions = (account.limit_bytes() / ACCOUNT_PART / slot_bytes).clamp(1024, DECISIONS_MAX);
+        let help = "Points left out because of their names, by the list of names that decided it.";
+        let counter =
+            |list| r.counter_with("floodmark_graphite_denied_points_total", help, &[("list", list)]);
+        Self {
+            shards: Default::default(),
+            account,
+            slots: decisions as usize / SHARDS,
+            left_out: ["allow", "deny"].map(counter),
+        }
+    }
+
+    pub(super) fn count(&self, list: List, points: u64) {
+        self.left_out[list as usize].add(points);
+    }
+
+    fn get(&self, key: SeriesKey) -> Option<Decision> {
+        let (shard, slot) = self.place(key);
+        let shard = self.shards[shard].lock();
+        let (found, decision) = shard.slots.get(slot)?.as_ref()?;
+        (*found == key).then(|| decision.clone())
+    }
+
+    fn put(&self, key: SeriesKey, decision: Decision) {
+        let (shard, slot) = self.place(key);
+        let mut shard = self.shards[shard].lock();
+        if shard.slots.is_empty() {
+            let bytes = self.slots * size_of::<Option<(SeriesKey, Decision)>>();
+            // without memory, the rules decide each time
+            let Ok(memory) = self.account.reserve(bytes as u64) else { return };
+            shard.memory = Some(memory);
+            shard.slots.resize(self.slots, None);
+        }
+        shard.slots[slot] = Some((key, decision));
+    }
+
+    const fn place(&self, key: SeriesKey) -> (usize, usize) {
+        (key.0 as usize % SHARDS, (key.0 >> 32) as u32 as usize % self.slots)
+    }
+}
+
+/// The rules for the series of one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NameRules<'a> {
+    rules: &'a Rules,
+    decisions: &'a NameDecisions,
+}
+
+impl<'a> NameRules<'a> {
+    /// Returns `None` if no rule is about names.
+    pub(super) fn of(rules: &'a Rules, decisions: &'a NameDecisions) -> Option<Self> {
+        let has_any = !(rules.allow.is_empty() && rules.deny.is_empty() && rules.rewrites.is_empty());
+        has_any.then_some(Self { rules, decisions })
+    }
+
+    /// Returns an earlier decision. `sent` is the key of the name that was sent.
+    pub(super) fn remembered(&self, sent: SeriesKey) -> Option<Decision> {
+        self.decisions.get(self.key(sent))
+    }
+
+    /// Decides on a name, and returns the labels under which the series is stored, or the list that leaves it out.
+    pub(super) fn decide(
+        &self,
+        sent: SeriesKey,
+        labels: Labels,
+        builder: &mut LabelsBuilder,
+        seed: u64,
+    ) -> Result<Result<Labels, List>, SeriesRefusal> {
+        let mut name = String::new();
+        write_name(&mut name, labels.as_ref());
+        let Rules { allow, deny, rewrites, .. } = self.rules;
+        let list = if deny.contains(&name) {
+            Some(List::Deny)
+        } else {
+            (!allow.is_empty() && !allow.contains(&name)).then_some(List::Allow)
+        };
+        if let Some(list) = list {
+            self.decisions.put(self.key(sent), Decision::LeftOut(list));
+            return Ok(Err(list));
+        }
+        let rewritten = rewrites.pre(&name).and_then(|name| rewrites.post(&name).map(Cow::into_owned));
+        let rewritten = rewritten.map_err(|error| refusal(&error.to_string()))?;
+        if rewritten == name {
+            return Ok(Ok(labels));
+        }
+        let labels = labels_of_name(&rewritten, builder)?;
+        let key = SeriesKey::of(labels.as_bytes(), seed);
+        self.decisions.put(self.key(sent), Decision::Stored(key));
+        Ok(Ok(labels))
+    }
+
+    /// Decisions of other rules have other keys, so that they are never found.
+    const fn key(&self, sent: SeriesKey) -> SeriesKey {
+        SeriesKey(sent.0 ^ self.rules.fingerprint.0)
+    }
+}
+
+/// Parses a name with its tags.
+fn labels_of_name(name: &str, builder: &mut LabelsBuilder) -> Result<Labels, SeriesRefusal> {
+    let mut parts = name.split(';');
+    builder.clear();
+    builder.push(METRIC_NAME, parts.next().unwrap_or_default());
+    for part in parts {
+        let tag = part.split_once('=').filter(|(tag, _)| !tag.is_empty() && *tag != "name");
+        let (tag, value) = tag.ok_or_else(|| refusal("a rewrite rule makes a tag that is not name=value"))?;
+        builder.push(label_of(tag), value);
+    }
+    builder.build_series()
+}
+
+fn refusal(what: &str) -> SeriesRefusal {
+    SeriesRefusal::Rewritten { reason: what.to_owned() }
+}
