@@ -46,7 +46,7 @@ def make(root, seed, now):
         shape, factor = draw.randrange(len(SHAPES)), draw.choice([0.0, 0.1, 0.5, 1.0])
         method = draw.choice(list(whisper.aggregationMethods))
         # the name says how the file is made
-        name = names[number] if number < len(names) else "many/s%d/%s/x%s/m%03d" % (shape, method, factor, number)
+        name = names[number] if number < len(names) else "many/s%d/%s/x%s/m%03d" % (shape, method, str(factor).replace(".", "_"), number)
         path = os.path.join(root, name + ".wsp")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         shape = SHAPES[shape]
