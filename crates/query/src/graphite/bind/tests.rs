@@ -1,1 +1,65 @@
+use crate::allowance::Allowance;
+use crate::graphite::parse;
+use crate::graphite::test_store::Store;
 
+#[track_caller]
+fn refused(target: &str, part: &str) {
+    let error = parse(target, &[], &mut Allowance::new(1 << 20)).expect_err(target).to_string();
+    assert!(error.contains(part), "{target}: {error}");
+}
+
+#[test]
+fn arguments_are_checked_against_parameters() {
+    refused("nothing(a)", "there is no function \"nothing\", at character 1");
+    refused("scale(a)", "argument \"factor\" of function \"scale\" is missing");
+    refused("scale(a,2,3)", "too many arguments of function \"scale\", at character 11");
+    refused("scale(a,'x')", "must be a number");
+    refused("scale(a,None)", "must be a number");
+    refused("scale(1,2)", "must be series");
+    refused("scale(a,b)", "must be a number; texts need quotes");
+    refused("scale(a,factor=2,more=3)", "takes no argument \"more\"");
+    refused("scale(a,seriesList=b)", "takes no argument \"seriesList\" here");
+    refused("aliasByNode(a,1.5)", "must be an integer, or a tag in quotes");
+    refused("aggregate(a,'best')", "must be the name of an aggregation");
+    refused("movingAverage(a,'5 parsecs')", "must be an integer, or an interval in quotes");
+    refused("consolidateBy(a,'median')", "must be one of sum, average");
+    refused("lower(a,1.5)", "must be an integer");
+    refused("seriesByTag('a=b',c)", "expected a tag expression in quotes");
+    refused("seriesByTag('a')", "invalid tag expression \"a\"");
+    refused("seriesByTag('a=','b=~.*')", "must require a value");
+    refused("a;b", "\"b\" is no tag and value");
+    refused("a;b=", "empty name, tag or value");
+}
+
+#[test]
+fn arguments_are_converted() {
+    let store = Store::new().with("a", &[1.0]).with("b", &[1.0]);
+    let name = |target: &str| store.render(target)[0].name.clone();
+    assert_eq!(name("scale(a,'2')"), "scale(a,2)");
+    assert_eq!(name("scale(a,factor=true)"), "scale(a,1)");
+    assert_eq!(name("alias(a,5)"), "5");
+    assert_eq!(name("alias(a,5.0)"), "5.0");
+    assert_eq!(name("transformNull(a,default=3)"), "transformNull(a,3)");
+}
+
+#[test]
+fn variables_are_replaced_in_paths() {
+    let store = Store::new().with("web.a", &[1.0]).with("web.b", &[2.0]);
+    let check = |target: &str, name: &str| assert_eq!(store.render(target)[0].name, name, "{target}");
+    check("template(web.$host, host='b')", "web.b");
+    check("template(web.$1, 'a')", "web.a");
+    check("template(scale(web.$h, $factor), h='a', factor=3)", "scale(web.a,3)");
+    check("template(scale(web.$h, $factor), h='a', factor='2.5')", "scale(web.a,2.5)");
+    check("template(alias(web.a, $name), name='x y')", "x y");
+    check("template(web.$h, h='a') | scale(2)", "scale(web.a,2)");
+    let long = format!("template({}, x='{}')", "$x.".repeat(1000) + "a", "y".repeat(1000));
+    assert!(store.try_render(&long).is_err());
+}
+
+#[test]
+fn values_of_the_request_replace_those_of_the_target() {
+    let text = "template(web.$host, host='a')";
+    let variables = [("host".to_owned(), "b".to_owned())];
+    let target = parse(text, &variables, &mut Allowance::new(1 << 20)).unwrap();
+    assert!(format!("{target:?}").contains("web.b"));
+}

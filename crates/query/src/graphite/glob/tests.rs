@@ -1,1 +1,49 @@
+use super::*;
 
+#[test]
+fn paths_match_as_a_whole() {
+    let check = |glob: &str, matching: &[&str], others: &[&str]| {
+        let glob = Glob::parse(glob, &mut Allowance::new(1 << 20)).unwrap();
+        for path in matching.iter().chain(others) {
+            assert_eq!(glob.matches(path), matching.contains(path), "{} and {path}", glob.text());
+            assert!(!matching.contains(path) || path.starts_with(&glob.prefix()), "{}", glob.text());
+        }
+    };
+    check("a.b", &["a.b"], &["a", "a.b.c", "a.bc"]);
+    check("a.*", &["a.b", "a."], &["a.b.c", "a", "ab.c"]);
+    check("a.*x*y", &["a.xy", "a.1x2y", "a.xxyy"], &["a.yx", "a.xyz"]);
+    check("a.{b,c?}.[0-2]", &["a.b.0", "a.cd.2"], &["a.c.0", "a.b.3"]);
+    check("a.[!0-2]", &["a.3", "a.x"], &["a.0", "a.33"]);
+    check("a.[]x]", &["a.]", "a.x"], &["a.y"]);
+    check("a.[x", &["a.[x"], &["a.x"]);
+    check("a.**.z", &["a.z", "a.b.z", "a.b.c.z"], &["a.b", "z"]);
+    check("a.**", &["a.b", "a.b.c"], &["a", "b.c"]);
+    check("ä?.ö*", &["äé.ö", "äx.öx"], &["ä.ö"]);
+}
+
+#[test]
+fn literals_are_listed() {
+    let check = |glob: &str, expected: Option<&[&str]>| {
+        let paths = Glob::parse(glob, &mut Allowance::new(1 << 20)).unwrap().literals(4);
+        let paths = paths.as_ref().map(|paths| paths.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(paths.as_deref(), expected, "{glob}");
+    };
+    check("a.b", Some(&["a.b"]));
+    check("{b,a}.{d,c}", Some(&["a.c", "a.d", "b.c", "b.d"]));
+    check("a.{1,2,3,4,5}", None);
+    check("a.{b*,c}", None);
+    check("a.**.b", None);
+}
+
+#[test]
+fn hostile_globs_are_refused() {
+    let check = |glob: &str, part: &str| {
+        let error = Glob::parse(glob, &mut Allowance::new(100 << 10)).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    check(&"{a,b}".repeat(20), "more than 10000 patterns");
+    check(&"a.".repeat(300), "more than 256 nodes");
+    check("{a,{b,c}}", "braces in braces");
+    check("{a.b,c}", "a dot in braces");
+    check(&format!("{{{}}}", vec!["host*"; 900].join(",")).replace("host", &"x".repeat(100)), "takes");
+}
