@@ -1,5 +1,5 @@
-//! Grafana's Graphite data source. Requests are recorded from its versions 9 to 12: those of its backend (rendering, the
-//! query editor, alerting), and those of its browser part, which goes through Grafana's proxy.
+//! Requests of Grafana's Graphite data source, versions 9 to 12, written after its source code: those of its backend
+//! (rendering, the query editor, alerting), and those of its browser part, which goes through Grafana's proxy.
 
 use super::lines;
 use crate::harness::{Reply, Request, Server, now_ms};
