@@ -207,6 +207,21 @@ retention = "never"
         allow_host                             none                  derived: none if only this machine can connect, otherwise any
         body_timeout                           30s                   default
         transfer_rate                          64KiB                 default
+        graphite                               none                  default
+        graphite_udp                           true                  default
+        graphite_pickle                        none                  default
+        graphite_protobuf                      none                  default
+        graphite_tenant                        anonymous             default
+        graphite_tenant_from_path              false                 default
+        graphite_commit_interval               100ms                 default
+        graphite_connections                   2438                  derived: one per 64 KiB of the account `inflight`, 128 to 10000
+        graphite_allow_unauthenticated         false                 default
+        graphite_schemas                       none                  default
+        graphite_aggregation                   none                  default
+        graphite_rewrite                       none                  default
+        graphite_allow                         none                  default
+        graphite_deny                          none                  default
+        graphite_retention                     false                 default
         overrides                              none                  default
         requests_per_second                    none                  default
         samples_per_second                     none                  default
@@ -233,6 +248,7 @@ retention = "never"
         tenant_burst                           1000                  default
         tenants_per_minute                     300                   default
         self_monitoring_interval               15s                   default
+        carbon_metrics_interval                1m                    default
         self_monitoring_tenant                 floodmark-system      default
         self_monitoring_retention              30d                   default
         tables_options.aws_region              eu                    environment: AWS_REGION
@@ -241,7 +257,7 @@ retention = "never"
         tenant.floodmark-system.retention      30d                   derived: self_monitoring_retention
         tenant.floodmark-system.active_series  5000                  derived: the limit on series of the server's own metrics
 
-        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5) + inflight 152 (unwritten 38, new series 38) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
+        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50) + inflight 152 (unwritten 38, new series 38) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
     let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
     let row = |key: &str| rows.as_array().expect("rows").iter().find(|row| row["key"] == key);

@@ -33,8 +33,9 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("floodmark_") || word.starts_with("process_"))
 }
 
-fn reasons(metrics: &str) -> Vec<&str> {
-    let counters = metrics.lines().filter_map(|line| line.strip_prefix("floodmark_refusals_total{reason=\""));
+fn reasons<'a>(metrics: &'a str, counter: &str) -> Vec<&'a str> {
+    let prefix = format!("{counter}{{reason=\"");
+    let counters = metrics.lines().filter_map(|line| line.strip_prefix(&prefix));
     counters.filter_map(|rest| Some(rest.split_once('"')?.0)).collect()
 }
 
@@ -72,7 +73,7 @@ fn metrics() {
     }
 
     let families: BTreeSet<_> = found.iter().map(|(name, _)| *name).collect();
-    let reasons = reasons(&text);
+    let reasons = reasons(&text, "floodmark_refusals_total");
     for name in DOCUMENTS.iter().flat_map(|text| names(text)).filter(|name| !name.ends_with('_')) {
         let is_there = ["", "_bucket", "_count", "_sum"]
             .iter()
@@ -108,7 +109,9 @@ pub(crate) fn routes() -> BTreeSet<String> {
     let mut routes = BTreeSet::new();
     for module in modules.chain([source.join("http.rs")]) {
         let text = std::fs::read_to_string(module).expect("a module");
-        let paths = text.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).expect("a path"));
+        // the paths of Graphite's API are in a table, and in a section of their own
+        let routes_in = text.split(".route(").skip(1);
+        let paths = routes_in.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
         routes.extend(paths.map(|path| path.replace('{', "<").replace('}', ">")));
     }
     assert!(routes.contains("/-/ready") && routes.contains("/api/v1/query"), "{routes:?}");
@@ -216,8 +219,16 @@ fn every_page_is_in_the_index() {
 fn refusals() {
     let server = Server::new();
     let text = server.send(&Request::get("/metrics")).expect(200, &[]).text();
-    let rows = REFUSALS.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    let mut named: Vec<_> = rows.map(|(id, _)| id).collect();
-    named.sort_unstable();
-    assert_eq!(named, reasons(&text), "on the left the refusals in docs/reference/refusals.md");
+    let (before, rest) = REFUSALS.split_once("\n## Graphite\n").expect("a section on Graphite");
+    let (graphite, after) = rest.split_once("\n## ").expect("a section after it");
+    let named = |text: &[&'static str]| {
+        let lines = text.iter().flat_map(|text| text.lines());
+        let rows = lines.filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        rows.map(|(id, _)| id).collect::<BTreeSet<_>>()
+    };
+    let counted = |counter| reasons(&text, counter).into_iter().collect::<BTreeSet<_>>();
+    let expected = counted("floodmark_refusals_total");
+    assert_eq!(named(&[before, after]), expected, "on the left the refusals in docs/reference/refusals.md");
+    let expected = counted("floodmark_graphite_dropped_points_total");
+    assert_eq!(named(&[graphite]), expected, "on the left the section on Graphite");
 }

@@ -207,7 +207,7 @@ settings! {
     "Graphite" {
         GRAPHITE: Option<SocketAddr> = setting("graphite", "none",
             "Address that receives Graphite's plaintext protocol over TCP and UDP, such as `127.0.0.1:2003`")
-            .why("Senders are not authenticated ([graphite.md](../graphite.md#access)). `none`: not served")
+            .why("Senders are not authenticated ([graphite.md](../graphite.md#access-and-limits)). `none`: not served")
             .or("none").common();
         GRAPHITE_UDP: bool = setting("graphite_udp", "true", "Whether `graphite` also receives datagrams")
             .why("UDP cannot slow a sender down, so points are dropped when they arrive too fast");
