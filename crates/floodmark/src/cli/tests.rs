@@ -208,6 +208,10 @@ fn short_help_of_serve() {
         Retention and rollups:
               --retention <DURATION>  Age at which samples are dropped, such as `90d` [default: never]
 
+        Graphite:
+              --graphite <ADDR>  Address that receives Graphite's plaintext protocol over TCP and UDP, such
+                                 as `127.0.0.1:2003` [default: none]
+
         Each setting is also an environment variable and a key of the file: --seal-after is
         FLOODMARK_SEAL_AFTER and seal_after. Flags take precedence over the environment, the environment
         over the file. Only the file has settings of single tenants.
