@@ -71,7 +71,8 @@ fn render_says_in_plain_text_what_is_wrong() {
     check("format=json&target=a&from=soon", &["parameter \"from\"", "\"soon\" is no day"]);
     check("format=json&target=a&from=-1h&until=-1h", &["same time"]);
     check("format=json&target=a&tz=Moon/Sea", &["no time zone"]);
-    check("format=svg&target=a", &["\"svg\" is not supported"]);
-    check("target=a", &["\"png\" is not supported"]);
+    check("format=svg&target=a", &["pictures are not drawn", "format=json"]);
+    check("target=a", &["pictures are not drawn"]);
+    check("format=words&target=a", &["\"words\" is not supported"]);
     assert_eq!(render(&server, "from=-1h"), "[]");
 }
