@@ -9,12 +9,17 @@ const BYTES_MAX: usize = 64 << 10;
 
 const PARTS_MAX: usize = 1024;
 
+/// Limit on separate levels `**`. The time to match a name grows with their number.
+const BRANCHES_MAX: usize = 8;
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("it has {bytes} bytes, the limit is {max}")]
     Length { bytes: usize, max: usize },
     #[error("it has {parts} levels, the limit is {max}")]
     Levels { parts: usize, max: usize },
+    #[error("it has {count} levels `**`, the limit is {max}")]
+    Branches { count: usize, max: usize },
     #[error("its braces stand for more than {max} alternatives, or for too long ones")]
     Alternatives { max: usize },
 }
@@ -51,6 +56,12 @@ impl Pattern {
             text => Glob::parse(text, &mut room).map(Part::Node),
         };
         let mut parts = text.split('.').map(&mut part).collect::<Result<Vec<_>, _>>()?;
+        // several levels `**` in a row stand for the same as one
+        parts.dedup_by(|next, part| matches!((part, next), (Part::Branches, Part::Branches)));
+        let count = parts.iter().filter(|part| matches!(part, Part::Branches)).count();
+        if count > BRANCHES_MAX {
+            return Err(PatternError::Branches { count, max: BRANCHES_MAX });
+        }
         if matches!(parts.last(), Some(Part::Branches)) {
             parts.push(part("*")?);
         }
@@ -207,6 +218,8 @@ mod tests {
         assert!(Pattern::parse(&"a".repeat(70_000)).is_err());
         assert!(Pattern::parse(&"a.".repeat(2000)).is_err());
         assert!(Pattern::parse(&"{a,b}".repeat(100)).is_err());
-        assert!(Pattern::parse(&"**.".repeat(1000)).is_ok());
+        assert!(Pattern::parse(&"**.a.".repeat(9)).is_err());
+        let states = Pattern::parse(&"**.".repeat(1000)).unwrap().start();
+        assert_eq!(states.len(), 2, "a level `**` and the empty level after it");
     }
 }

@@ -83,7 +83,7 @@ impl Json {
         if let Some(memory) = &mut self.memory
             && let Err(refusal) = grow(memory, (old + new) as u64)
         {
-            *self = Self { refused: Some(refusal), ..Self::new() };
+            *self = Self { bytes: Vec::new(), memory: None, refused: Some(refusal), warning: None };
             return false;
         }
         self.bytes.reserve_exact(new - self.bytes.len());
@@ -320,8 +320,13 @@ mod tests {
         };
         check(1.0, "1");
         check(-0.5, "-0.5");
-        check(1e300, "1e300");
-        check(-2.5e-9, "-2.5e-9");
+        for v in [1e300, -2.5e-9, 0.1 + 0.2] {
+            let mut json = Json::new();
+            json.number(v);
+            let text = json.text();
+            assert_eq!(text.parse(), Ok(v));
+            serde_json::from_str::<serde_json::Value>(&text).expect("a number of JSON");
+        }
         check(f64::NAN, "null");
         check(f64::INFINITY, "1e9999");
         check(f64::NEG_INFINITY, "-1e9999");

@@ -270,7 +270,8 @@ fn unquoted(name: &str) -> Cow<'_, str> {
     }
     let (bytes, mut text, mut i) = (name.as_bytes(), Vec::with_capacity(name.len()), 0);
     while let Some(byte) = bytes.get(i) {
-        let digits = bytes.get(i + 1..i + 3).filter(|_| *byte == b'%');
+        let digits =
+            bytes.get(i + 1..i + 3).filter(|two| *byte == b'%' && two.iter().all(u8::is_ascii_hexdigit));
         let decoded = digits.and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
         i += if decoded.is_some() { 3 } else { 1 };
         text.push(decoded.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
