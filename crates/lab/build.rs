@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let folder = Path::new(&package).join("../../scenarios");
     println!("cargo::rerun-if-changed={}", folder.display());
     let entries = fs::read_dir(&folder).expect("cannot list the folder of scenarios");
     let mut files: Vec<PathBuf> =
