@@ -88,7 +88,7 @@ impl Merge {
 }
 
 /// Names that are merged between two questions whether to go on. They take about a tenth of a millisecond.
-const GO_ON_NAMES: usize = 1024;
+pub(crate) const GO_ON_NAMES: usize = 1024;
 
 fn merge(a: &Run, b: &Run, account: &Account, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Run>, Full> {
     let expected_bytes = (a.memory_bytes() + b.memory_bytes()) as usize;
