@@ -2,7 +2,8 @@
 //!
 //! History from Whisper files has only coarse values for times that the finer archives no longer cover. They must not be
 //! consolidated again. A value is *lone* if it is the only sample of a coarser slot, and stands exactly at its beginning.
-//! Of two lone values in a row, both are taken as they are. So is a lone value that is the first of the range.
+//! Of two lone values in a row, both are taken as they are. So is a lone value that is the first of the range. A value
+//! that was itself consolidated is never lone: each coarser archive consolidates it again, as Whisper does.
 
 use super::Aggregate;
 use super::consolidate::is_enough;
@@ -203,7 +204,7 @@ impl<'a> Slots<'a> {
         if is_lone && !was_lone {
             self.filling[level].waiting = Some(Waiting { start_s, value: first, consolidated });
         } else if let Some(value) = if is_lone { Some(first) } else { consolidated } {
-            self.pass(level + 1, start_s, value, true);
+            self.pass(level + 1, start_s, value, is_lone);
         }
     }
 
@@ -212,13 +213,13 @@ impl<'a> Slots<'a> {
             return;
         };
         if let Some(value) = if as_it_is { Some(value) } else { consolidated } {
-            self.pass(level + 1, start_s, value, true);
+            self.pass(level + 1, start_s, value, as_it_is);
         }
     }
 
-    /// Passes a value to an archive, or to the result after the last archive. `is_exact` tells whether it stands at the
-    /// beginning of its slot in the archive before.
-    fn pass(&mut self, level: usize, time_s: i64, value: f64, is_exact: bool) {
+    /// Passes a value to an archive, or to the result after the last archive. `is_sample` tells whether it is a sample as
+    /// it was stored, exactly at the beginning of its slot in the archive before.
+    fn pass(&mut self, level: usize, time_s: i64, value: f64, is_sample: bool) {
         let Some(next) = self.filling.get_mut(level) else {
             let place = (time_s - self.layout.start_s) / self.layout.step_s;
             if let Some(slot) = self.values.get_mut(place as usize) {
@@ -233,7 +234,7 @@ impl<'a> Slots<'a> {
             self.close(level);
             let next = &mut self.filling[level];
             next.start_s = start_s;
-            next.is_lone = is_exact && time_s == start_s;
+            next.is_lone = is_sample && time_s == start_s;
         }
         self.filling[level].known.push(value);
     }

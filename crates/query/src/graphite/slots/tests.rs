@@ -1,4 +1,6 @@
 use super::*;
+use std::collections::BTreeMap;
+use stdx::rng::Rng;
 
 const NONE: f64 = f64::NAN;
 
@@ -37,6 +39,58 @@ fn slots_are_consolidated_level_by_level() {
     check(&[10, 30, 60], Aggregate::Average, &samples, &[8.5, NONE]);
     check(&[10, 30, 60], Aggregate::Last, &[(10_000, 2.0), (20_000, 3.0)], &[3.0]);
     check(&[10, 20], Aggregate::AvgZero, &[(10_000, 4.0)], &[2.0]);
+    // six of ten values are enough for a value, but this is one of six, which is not enough
+    let samples: Vec<_> = (0..6).map(|i| (1_000 * i, 2.0)).collect();
+    check(&[1, 10], Aggregate::Sum, &samples, &[12.0]);
+    check(&[1, 10, 60], Aggregate::Sum, &samples, &[NONE]);
+}
+
+/// The values of the coarsest slots as Whisper makes them, by their begin.
+fn whisper(schema: &Schema, samples: &[(i64, f64)]) -> BTreeMap<i64, f64> {
+    let mut finer_s = schema.archives[0].step_s;
+    let begin = |at_s: i64, step_s: i64| at_s - at_s.rem_euclid(step_s);
+    let mut values: BTreeMap<_, _> =
+        samples.iter().map(|(ms, value)| (begin(ms / 1000, finer_s), *value)).collect();
+    for Archive { step_s, .. } in &schema.archives[1..] {
+        let mut known: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
+        values.iter().for_each(|(at_s, value)| known.entry(begin(*at_s, *step_s)).or_default().push(*value));
+        let slots = (step_s / finer_s) as f64;
+        known.retain(|_, known| known.len() as f64 / slots >= schema.x_files_factor);
+        values = known.into_iter().map(|(at_s, known)| (at_s, schema.aggregation.of(&known))).collect();
+        finer_s = *step_s;
+    }
+    values
+}
+
+#[test]
+fn samples_that_are_not_history_are_consolidated_like_whisper() {
+    let mut rng = Rng::announced();
+    for _ in 0..2_000 {
+        let mut step_s = 1 + rng.below(3) as i64;
+        let mut archives = Vec::new();
+        for number in 0..2 + rng.below(3) as i64 {
+            archives.push(Archive { step_s, retention_s: 1_000_000 * (1 + number) });
+            step_s *= 2 + rng.below(4) as i64;
+        }
+        let methods = [Aggregate::Sum, Aggregate::Average, Aggregate::Last, Aggregate::Max];
+        let aggregation = methods[rng.below(4) as usize];
+        let x_files_factor = [0.0, 0.3, 0.5, 1.0][rng.below(4) as usize];
+        let last = archives.len() - 1;
+        let step_s = archives[last].step_s;
+        let schema = Schema { archives, aggregation, x_files_factor };
+        let part = rng.unit();
+        // no sample is at the beginning of a slot
+        let seconds = (0..20 * step_s).filter(|_| rng.chance(part)).collect::<Vec<_>>();
+        let samples: Vec<_> =
+            seconds.iter().map(|at_s| (1_000 * at_s + 1, rng.below(1_000) as f64)).collect();
+        let layout = Layout { start_s: 0, end_s: 20 * step_s, step_s, archive: last };
+        let mut values = Vec::new();
+        let mut slots = Slots::new(&schema, layout, &mut values);
+        samples.iter().for_each(|(ms, value)| slots.push(*ms, *value));
+        slots.finish();
+        let found = (0..).map(|slot| slot * step_s).zip(values).filter(|(_, value)| !value.is_nan());
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), whisper(&schema, &samples), "{schema:?} {samples:?}");
+    }
 }
 
 #[test]
