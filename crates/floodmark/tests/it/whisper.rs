@@ -24,6 +24,18 @@ fn reference(args: &[&str]) -> Option<Value> {
     Some(serde_json::from_slice(&ended.stdout).expect("the script prints no JSON"))
 }
 
+/// The seed of the files, and the time at which they are made, in seconds. `TEST_SEED` and `TEST_NOW_S` repeat a run.
+fn seed_and_now_s() -> (u64, i64) {
+    let given = |variable: &str| {
+        let text = std::env::var(variable).ok()?;
+        Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+    };
+    let seed = given("TEST_SEED").unwrap_or_else(|| Rng::fresh_seed() >> 33);
+    let now_s = given("TEST_NOW_S").map_or_else(|| now_ms() / 1000, |now_s| now_s as i64);
+    eprintln!("seed {seed}, now {now_s}");
+    (seed, now_s)
+}
+
 /// Labels of the series in a file, as text.
 fn labels(file: &str) -> String {
     let path = file.strip_suffix(".wsp").unwrap();
@@ -43,8 +55,7 @@ fn points(found: &Value) -> BTreeMap<i64, u64> {
 fn files_of_whisper_are_imported() {
     let dir = tempfile::tempdir().unwrap();
     let (files, data) = (dir.path().join("whisper"), dir.path().join("data"));
-    let (seed, now_s) = (Rng::fresh_seed() >> 33, now_ms() / 1000);
-    eprintln!("seed {seed}, now {now_s}");
+    let (seed, now_s) = seed_and_now_s();
     let Some(made) = reference(&["make", text(&files), &seed.to_string(), &now_s.to_string()]) else {
         return stdx::skipped::for_want_of("Graphite's Whisper library (scripts/test-servers.sh)");
     };
@@ -98,8 +109,7 @@ fn write_rules(dir: &Path) {
 fn imported_files_answer_like_whisper() {
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("whisper");
-    let (seed, now_s) = (Rng::fresh_seed() >> 33, now_ms() / 1000);
-    eprintln!("seed {seed}, now {now_s}");
+    let (seed, now_s) = seed_and_now_s();
     if reference(&["make", text(&files), &seed.to_string(), &now_s.to_string()]).is_none() {
         return stdx::skipped::for_want_of("Graphite's Whisper library (scripts/test-servers.sh)");
     }
@@ -125,12 +135,13 @@ fn imported_files_answer_like_whisper() {
                 found.insert(point[1].as_i64().unwrap(), value);
             }
         }
-        let sure_s = fetch["sure"].as_i64().unwrap();
+        let (sure_s, unsure) = (fetch["sure"].as_i64().unwrap(), fetch["unsure"].as_array().unwrap());
         for (at_s, value) in fetch["points"].as_object().unwrap() {
             let (at_s, value) = (at_s.parse::<i64>().unwrap(), value.as_f64().unwrap());
             let ours = found.remove(&at_s);
             // a value that stands alone is not averaged with missing values, because it may be history
-            if at_s <= sure_s || name.contains("avg_zero") && step_s > 1 {
+            let is_left_out = at_s <= sure_s || unsure.contains(&at_s.into());
+            if is_left_out || name.contains("avg_zero") && step_s > 1 {
                 continue;
             }
             let is_close = ours.is_some_and(|ours| (ours - value).abs() <= 1e-9 * value.abs().max(1.0));
@@ -140,24 +151,24 @@ fn imported_files_answer_like_whisper() {
         more += found.len();
     }
     eprintln!("{same} values are the same, Floodmark shows {more} more");
-    check_export(dir.path(), &files, &server.data_dir());
+    check_export(dir.path(), &files, &server.data_dir(), now_s);
     assert!(same > 100 && more < same, "{same} values are the same, Floodmark shows {more} more");
 }
 
 /// Exports the imported series, and compares the files with the original ones. Both are read by Whisper.
-fn check_export(dir: &Path, files: &Path, data: &Path) {
+fn check_export(dir: &Path, files: &Path, data: &Path, now_s: i64) {
     let config = dir.join("export.toml");
     let (schemas, aggregation) = (dir.join("schemas.conf"), dir.join("aggregation.conf"));
     let settings = format!("graphite_schemas = {schemas:?}\ngraphite_aggregation = {aggregation:?}\n");
     std::fs::write(&config, settings).unwrap();
     let exported = dir.join("exported");
-    let args =
-        ["export", "whisper", "--config", text(&config), "--data-dir", text(data), "-o", text(&exported)];
+    let now = now_s.to_string();
+    let mut args = vec!["export", "whisper", "--config", text(&config), "--data-dir", text(data)];
+    args.extend(["-o", text(&exported), "--end", &now]);
     let output = run(&args);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("series with tags, 0 whose names"), "{said}");
-    let now_s = (now_ms() / 1000).to_string();
-    let read = |dir: &Path| reference(&["read", text(dir), &now_s]).unwrap();
+    let read = |dir: &Path| reference(&["read", text(dir), &now]).unwrap();
     let (before, after) = (read(files), read(&exported));
     let mut same = 0;
     for (name, file) in after.as_object().unwrap().iter().filter(|(name, _)| name.starts_with("many/")) {
@@ -171,7 +182,9 @@ fn check_export(dir: &Path, files: &Path, data: &Path) {
                 continue;
             }
             let (found, expected) = (points(&file["points"][number]), points(&original["points"][number]));
-            let newer = expected.iter().filter(|(at_ms, _)| **at_ms > 1000 * sure_s.as_i64().unwrap());
+            let unsure = original["unsure"][number].as_array().unwrap();
+            let is_sure = |at_s: i64| at_s > sure_s.as_i64().unwrap() && !unsure.contains(&at_s.into());
+            let newer = expected.iter().filter(|(at_ms, _)| is_sure(**at_ms / 1000));
             for (at_ms, bits) in newer {
                 let expected = f64::from_bits(*bits);
                 let found = found.get(at_ms).map(|bits| f64::from_bits(*bits));

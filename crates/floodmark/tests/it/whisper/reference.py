@@ -109,16 +109,47 @@ def finest(path):
     return merged
 
 
+def sure(archives, newest):
+    """For each archive, the time after which an import keeps all of its values.
+
+    Where an archive begins, the next coarser value replaces the values of its slot: those of this archive, and those of all
+    finer ones that reach into the slot.
+    """
+    ends = []
+    for a, coarser in zip(archives, archives[1:] + archives[-1:]):
+        oldest, step = newest - a["retention"], coarser["secondsPerPoint"]
+        ends.append(oldest - oldest % step + step - 1)
+    return [max(ends[number:]) for number in range(len(ends))]
+
+
+def unsure(path, archives, newest):
+    """For each archive, the slots that contain a value which an import cannot tell from history.
+
+    Such a value stands alone at the beginning of a coarser slot, and Whisper drops it there for its xFilesFactor. It is
+    shown like history, and consolidated further.
+    """
+    merged = finest(path)
+    own = [archive(path, a["secondsPerPoint"], a["retention"], newest) if newest else {} for a in archives]
+    found = [set() for _ in archives]
+    for number, a in enumerate(archives[1:], 1):
+        slots = {}
+        for at in merged:
+            slots.setdefault(at - at % a["secondsPerPoint"], []).append(at)
+        for at, times in slots.items():
+            if times == [at] and not any(points.get(at) == merged[at] for points in own[number:]):
+                for coarser in range(number, len(archives)):
+                    found[coarser].add(at - at % archives[coarser]["secondsPerPoint"])
+    return [sorted(slots) for slots in found]
+
+
 def read(root, now):
     found = {}
     for name, path in files(root):
         info = whisper.info(path)
         newest = max(written(path, info["archives"]))
-        steps = [a["secondsPerPoint"] for a in info["archives"]]
         found[name] = {
-            "sure": [
-                newest - a["retention"] + coarser for a, coarser in zip(info["archives"], steps[1:] + steps[-1:])
-            ],
+            "sure": sure(info["archives"], newest),
+            "unsure": unsure(path, info["archives"], newest),
             "method": info["aggregationMethod"],
             "xff": info["xFilesFactor"],
             "archives": [[a["secondsPerPoint"], a["points"]] for a in info["archives"]],
@@ -132,14 +163,12 @@ def fetch(root, now):
     for name, path in files(root):
         archives = whisper.info(path)["archives"]
         newest = max(written(path, archives))
-        for number, a in enumerate(archives):
+        unsure_slots = unsure(path, archives, newest)
+        for number, (a, sure_at) in enumerate(zip(archives, sure(archives, newest))):
             start = now - a["retention"]
             (_, _, step), _ = answer = whisper.fetch(path, start, now, now=now)
             points = {answer[0][0] + step * i: v for i, v in enumerate(answer[1]) if v is not None}
-            coarser = archives[min(number + 1, len(archives) - 1)]["secondsPerPoint"]
-            # an import replaces the oldest values by a coarser one
-            sure = newest - a["retention"] + coarser
-            found.append({"file": name, "from": start, "step": step, "sure": sure, "points": points})
+            found.append({"file": name, "from": start, "step": step, "sure": sure_at, "unsure": unsure_slots[number], "points": points})
     return found
 
 
