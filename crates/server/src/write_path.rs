@@ -89,7 +89,7 @@ pub(crate) async fn write_batch(
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
     let (arrived_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
-    let routed = route(context, principal, arrived_ms, batch, labels, None, &mut memory)?;
+    let routed = route(context, principal, arrived_ms, batch, labels, None, None, &mut memory)?;
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await
 }
@@ -232,6 +232,6 @@ pub(crate) fn submit(context: &Arc<Context>, submissions: Vec<(usize, Submission
     Submitted { answers, refused: None }
 }
 
-fn internal(message: String) -> Refusal {
+pub(crate) fn internal(message: String) -> Refusal {
     Refusal::new(model::ErrorKind::Internal, "bug", message)
 }

@@ -1,12 +1,15 @@
 //! A full disk. Writes must be refused, reads must work, and writes must be accepted again without a restart
 //! once there is space.
 
+use crate::graphite::lines;
 use crate::harness::ledger::Writer;
-use crate::harness::{Options, Request, Server, wait_for};
+use crate::harness::{Options, Request, Server, now_ms, wait_for};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 /// A small file system in memory, which is unmounted when this is dropped.
@@ -144,4 +147,44 @@ fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
         disk.make_room();
         server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
     }
+}
+
+/// While the disk is full, bodies of lines are refused, and written again later. Of two values for the same time, the later
+/// must win nevertheless.
+#[test]
+fn lines_that_wait_for_a_full_disk_stay_in_order() {
+    let Some(disk) = SmallDisk::mount("24m") else { return };
+    let options = lines::options().data_dir(&disk.path().join("data"));
+    let options = options.config("partitions = 2\nsegment_size = \"2MiB\"");
+    let server = Server::start(options.allow("cannot write a group of requests to the journal"));
+    let (at_s, stream) = (now_ms() / 1000 - 10, lines::connect(&server));
+    let body =
+        move |value: u32| (0..300).map(move |i| format!("disk.n{i} {value} {at_s}\n")).collect::<String>();
+    let is_stored =
+        |value| server.value(&format!("count({{__name__=~'disk.*'}} == {value})"), now_ms()) == Some(300.0);
+    (&stream).write_all(body(0).as_bytes()).unwrap();
+    wait_for("the series", || is_stored(0).then_some(()));
+    let mut last = 0;
+    for _ in 0..4 {
+        disk.fill();
+        let (mut writer, stop) = ((&stream).try_clone().unwrap(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let sender = std::thread::spawn(move || {
+            let mut value = last;
+            while !stopped.load(Ordering::Relaxed) {
+                value += 1;
+                writer.write_all(body(value).as_bytes()).unwrap();
+            }
+            value
+        });
+        let paused = || server.metric("floodmark_graphite_paused_bodies");
+        wait_for("a refusal", || (paused() > 0.0).then_some(()));
+        disk.make_room();
+        wait_for("the end of the refusals", || (paused() == 0.0).then_some(()));
+        stop.store(true, Ordering::Relaxed);
+        last = sender.join().unwrap();
+        wait_for("the last value", || is_stored(last).then_some(()));
+    }
+    assert!(lines::all_durable(&stream));
+    assert!(is_stored(last));
 }

@@ -4,7 +4,7 @@ mod find;
 mod formats;
 mod grafana;
 mod lab;
-mod lines;
+pub(crate) mod lines;
 mod new_series;
 mod senders;
 mod tags;

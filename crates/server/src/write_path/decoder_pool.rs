@@ -1,7 +1,7 @@
 //! Decodes requests with decoders that are reused.
 
 use super::Context;
-use super::known::Split;
+use super::known::{Split, WaitingSeries};
 use super::names::NameRules;
 use super::route::{Prepared, Routed, route};
 use crate::refusal::Refusal;
@@ -95,7 +95,8 @@ impl<D: Decoder> Decoders<D> {
         mut request: Encoded<D>,
     ) -> Result<Prepared, Refusal> {
         let body = Body { encoding: request.encoding, bytes: &request.bytes };
-        let routed = self.routed(context, &request.principal, request.format, body, &mut request.memory);
+        let routed =
+            self.routed(context, &request.principal, request.format, body, None, &mut request.memory);
         drop(request.bytes);
         request.memory.settle();
         routed?.finish(request.memory)
@@ -110,9 +111,10 @@ impl<D: Decoder> Decoders<D> {
         format: D::Format,
         bytes: &[u8],
         mut memory: Reservation,
+        waiting: &dyn WaitingSeries,
     ) -> Result<Split, Refusal> {
         let body = Body { encoding: Encoding::Identity, bytes };
-        let routed = self.routed(context, principal, format, body, &mut memory);
+        let routed = self.routed(context, principal, format, body, Some(waiting), &mut memory);
         memory.settle();
         Ok(Split::of(routed?, memory)?)
     }
@@ -125,6 +127,7 @@ impl<D: Decoder> Decoders<D> {
         principal: &Principal,
         format: D::Format,
         body: Body<'_>,
+        waiting: Option<&dyn WaitingSeries>,
         memory: &mut Reservation,
     ) -> Result<Routed, Refusal> {
         let mut workspace = self.take();
@@ -134,7 +137,7 @@ impl<D: Decoder> Decoders<D> {
             Ok(()) => {
                 let rules = context.rules.current();
                 let names = NameRules::of(&rules, &context.names).filter(|_| D::HAS_GRAPHITE_NAMES);
-                route(context, principal, arrived_ms, batch, labels, names, memory)
+                route(context, principal, arrived_ms, batch, labels, names, waiting, memory)
             }
             Err(error) => Err(error.into()),
         };

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   body ─▶ admit ─▶ decode, route ─┬─ samples of known series ─▶ submit ─▶ settle: durable
-//!                                   └─ samples of new series ───▶ handed back once the others are durable
+//!                                   └─ samples of new series ───▶ handed back, to be queued
 //! ```
 //!
 //! A sender without answers cannot repeat what was refused. So the caller keeps the body until it is settled, and writes
 //! it again after a refusal. New series must not delay known series, so the
-//! caller queues them (`listen::lines`).
+//! caller queues their samples (`listen::lines`). While samples of a series are queued, later ones must not overtake them.
+//! So they count as samples of a new series, whether or not it exists by now ([`WaitingSeries`]).
 
 use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR};
 use super::route::{Prepared, Routed};
@@ -15,11 +16,19 @@ use super::{Context, Decoders, Submitted, Unwritten, admit, internal, settle, su
 use crate::limits::gate::Pass;
 use crate::partition::submission::{NewPart, Outcome};
 use crate::refusal::Refusal;
-use model::Principal;
+use model::{BatchSeries, Principal, SeriesKey, TenantId};
 use protocol::Decoder;
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::{Exhausted, Reservation};
+
+/// Tells which series have samples that were handed back and are neither stored nor dropped yet.
+pub(crate) trait WaitingSeries: std::fmt::Debug + Send + Sync {
+    /// Appends an entry for each of `series`, or nothing if none of the tenant's series waits.
+    fn mark(&self, tenant: &TenantId, series: &[BatchSeries], waiting: &mut Vec<bool>);
+
+    fn waits(&self, tenant: &TenantId, key: SeriesKey) -> bool;
+}
 
 /// A decoded body, divided into samples of known series and of new series.
 pub(super) struct Split {
@@ -44,6 +53,11 @@ pub(crate) struct NewSamples {
 }
 
 impl NewSamples {
+    #[cfg(test)]
+    pub(crate) fn of(part: NewPart, memory: Reservation) -> Self {
+        Self { parts: vec![part], _memory: Arc::new(memory) }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -58,29 +72,30 @@ impl NewSamples {
 pub(crate) struct Sent {
     submitted: Submitted,
     outcome: Outcome,
-    new: NewSamples,
     began: Instant,
     _pass: Pass,
 }
 
 impl Sent {
     /// Waits until all samples of known series are durable. The outcome does not count samples of new series.
-    pub(crate) async fn settle(self, context: &Arc<Context>) -> Result<(Outcome, NewSamples), Unwritten> {
+    pub(crate) async fn settle(self, context: &Arc<Context>) -> Result<Outcome, Unwritten> {
         let _passing = context.traffic.enter();
-        let outcome = settle(context, self.submitted, self.outcome, false, self.began).await?;
-        Ok((outcome, self.new))
+        settle(context, self.submitted, self.outcome, false, self.began).await
     }
 }
 
-/// Decodes a body that is not compressed, and submits its samples of known series. Bodies that are sent one after the
-/// other are stored in this order.
+/// Decodes a body that is not compressed, and submits its samples of known series. Returns the samples of new series.
+///
+/// Bodies that are sent one after the other are stored in this order, if their samples of new series are queued before the
+/// next body is sent.
 pub(crate) async fn send<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
     principal: &Principal,
     format: D::Format,
     bytes: &Arc<Vec<u8>>,
-) -> Result<Sent, Refusal> {
+    waiting: &Arc<dyn WaitingSeries>,
+) -> Result<(Sent, NewSamples), Refusal> {
     let began = Instant::now();
     admit(context, principal, bytes.len()).await?;
     let (gates, settings) = (&context.gates, context.overrides.current());
@@ -97,12 +112,12 @@ pub(crate) async fn send<D: Decoder>(
     let split = {
         let _passing = context.traffic.enter();
         match thread {
-            None => decoders.split(context, principal, format, bytes, memory),
+            None => decoders.split(context, principal, format, bytes, memory, &**waiting),
             Some(thread) => {
                 let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
-                let (principal, bytes) = (principal.clone(), Arc::clone(bytes));
+                let (principal, bytes, waiting) = (principal.clone(), Arc::clone(bytes), Arc::clone(waiting));
                 let task = tokio::task::spawn_blocking(move || {
-                    let split = decoders.split(&context, &principal, format, &bytes, memory);
+                    let split = decoders.split(&context, &principal, format, &bytes, memory, &*waiting);
                     drop(thread); // the permit is held until decoding ends
                     split
                 });
@@ -111,7 +126,7 @@ pub(crate) async fn send<D: Decoder>(
         }
     };
     let Split { prepared: Prepared { submissions, outcome, .. }, new } = split?;
-    Ok(Sent { submitted: submit(context, submissions), outcome, new, began, _pass: pass })
+    Ok((Sent { submitted: submit(context, submissions), outcome, began, _pass: pass }, new))
 }
 
 /// Reserves the memory that a large body will probably need. Otherwise, many bodies could be started and none completed.

@@ -1,6 +1,7 @@
 //! Divides a decoded batch among the partitions. The memory for this is reserved before it is allocated.
 
 use super::Context;
+use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::replicas::deduplicate;
 use crate::limits::tenant_state::TenantState;
@@ -11,7 +12,7 @@ use admission::Postponed;
 use admission::age::Window;
 use model::{
     Batch, Exemplar, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
-    TenantId, Value,
+    TenantId, Value, ValueKind,
 };
 use protocol::labels::{describe_labels, labels_of};
 use std::ops::Range;
@@ -73,7 +74,7 @@ impl Routed {
 }
 
 /// Checks the timestamps of a batch, looks up its series, and divides them among the partitions. The memory for this
-/// is reserved in `memory`.
+/// is reserved in `memory`. Series that are `waiting` count as new.
 pub(super) fn route(
     context: &Arc<Context>,
     principal: &Principal,
@@ -81,6 +82,7 @@ pub(super) fn route(
     batch: &mut Batch,
     labels: &mut LabelsBuilder,
     names: Option<NameRules<'_>>,
+    waiting: Option<&dyn WaitingSeries>,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
     let tenant = &principal.tenant;
@@ -104,6 +106,7 @@ pub(super) fn route(
         bytes: &batch.bytes,
         labels,
         names,
+        waiting,
         outcome,
         creates: false,
     };
@@ -241,6 +244,7 @@ struct Routing<'a> {
     labels: &'a mut LabelsBuilder,
     /// Rules that apply to series that are not known by the name that was sent.
     names: Option<NameRules<'a>>,
+    waiting: Option<&'a dyn WaitingSeries>,
     outcome: Outcome,
     creates: bool,
 }
@@ -252,8 +256,12 @@ impl Routing<'_> {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Vec<Part>, Exhausted> {
         let mut parts = parts(self.context, self.state, batch, reservation)?;
-        let mut unknown = Vec::new();
-        resolve_known(self.context, self.tenant, batch, &mut parts, &mut unknown, reservation)?;
+        let (mut unknown, mut waiting) = (Vec::new(), Vec::new());
+        if let Some(all) = self.waiting {
+            all.mark(self.tenant, &batch.series, &mut waiting);
+            reservation.reserve(waiting.len())?;
+        }
+        resolve_known(self.context, self.tenant, batch, &waiting, &mut parts, &mut unknown, reservation)?;
         self.creates |= !unknown.is_empty();
         for position in unknown {
             self.resolve(batch, position, &mut parts, reservation)?;
@@ -270,7 +278,7 @@ impl Routing<'_> {
         parts: &mut [Part],
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
-        let Self { context, tenant, bytes, .. } = *self;
+        let Self { context, bytes, .. } = *self;
         let series = &batch.series[position as usize];
         let exemplars = exemplars_of(&batch.exemplars, position);
         if series.samples.is_empty() && exemplars.is_empty() {
@@ -284,7 +292,7 @@ impl Routing<'_> {
             }
             Some(Decision::Stored(key)) => {
                 let number = key.partition(context.partitions.len());
-                if let Some(known) = resolve(context, number, tenant, key.of_kind(V::KIND)) {
+                if let Some(known) = self.known(number, key, V::KIND) {
                     return place(
                         batch,
                         position,
@@ -316,10 +324,17 @@ impl Routing<'_> {
         let key = SeriesKey::of(labels.as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
         // if its labels were not sorted or the name was rewritten, the key has changed now, and the series may be known
-        let known =
-            if key == series.key { None } else { resolve(context, number, tenant, key.of_kind(V::KIND)) };
+        let known = if key == series.key { None } else { self.known(number, key, V::KIND) };
         let destination = known.map_or(Destination::New(key, labels), Destination::Known);
         place(batch, position, &mut parts[number].0, destination, reservation)
+    }
+
+    /// Looks up a series that does not wait.
+    fn known(&self, partition: usize, key: SeriesKey, kind: ValueKind) -> Option<SeriesRef> {
+        if self.waiting.is_some_and(|waiting| waiting.waits(self.tenant, key)) {
+            return None;
+        }
+        self.context.partitions[partition].head.read().tenant(self.tenant)?.resolve(key.of_kind(kind))
     }
 }
 
@@ -372,11 +387,13 @@ fn place<V: Value>(
     Ok(())
 }
 
-/// Adds samples of known series to submissions, and other series to `unknown`.
+/// Adds samples of known series to submissions, and other series to `unknown`. `waiting` has an entry for each series, or
+/// none; series that wait are unknown.
 fn resolve_known<V: Value>(
     context: &Arc<Context>,
     tenant: &TenantId,
     batch: &mut SeriesBatch<V>,
+    waiting: &[bool],
     parts: &mut [Part],
     unknown: &mut Vec<u32>,
     reservation: &mut IncrementalReservation<'_>,
@@ -396,6 +413,8 @@ fn resolve_known<V: Value>(
             if series.key.partition(count) != number {
                 continue;
             }
+            let waits = waiting.get(position).copied().unwrap_or(false);
+            let head = if waits { None } else { head };
             let Some(found) = head.and_then(|h| h.resolve(series.key.of_kind(V::KIND))) else {
                 reservation.push(unknown, position as u32)?;
                 continue;
@@ -422,10 +441,6 @@ fn resolve_known<V: Value>(
     }
     batch.exemplars = left;
     Ok(())
-}
-
-fn resolve(context: &Arc<Context>, partition: usize, tenant: &TenantId, key: SeriesKey) -> Option<SeriesRef> {
-    context.partitions[partition].head.read().tenant(tenant)?.resolve(key)
 }
 
 /// Returns the exemplars of the series at `position`. `exemplars` must be sorted by position.

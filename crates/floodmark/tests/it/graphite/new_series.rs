@@ -102,3 +102,23 @@ fn a_kill_resets_connections_whose_points_are_queued() {
     let end = (&stream).read(&mut [0; 1]);
     assert_eq!(end.expect_err("the end of the stream").kind(), ErrorKind::ConnectionReset);
 }
+
+/// While the first points of a series wait for its creation, later ones of the same connection must not overtake them.
+#[test]
+fn of_two_values_for_the_same_time_the_later_wins_although_the_series_is_new() {
+    const SERIES: usize = 400;
+    let server = Server::start(options());
+    let (now_s, stream) = (now_ms() / 1000, connect(&server));
+    for value in 0..12 {
+        for age_s in 0..6 {
+            (&stream).write_all(lines("new", 0..SERIES, value, now_s - age_s).as_bytes()).unwrap();
+        }
+    }
+    assert!(all_durable(&stream));
+    let stored = server.samples(r#"{__name__=~"new.*"}[1m]"#, now_ms());
+    assert_eq!(stored.len(), SERIES);
+    for (series, samples) in stored {
+        assert!(samples.iter().all(|(_, value)| *value == 11f64.to_bits()), "{series:?}: {samples:?}");
+        assert_eq!(samples.len(), 6);
+    }
+}

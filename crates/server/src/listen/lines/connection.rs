@@ -102,7 +102,9 @@ impl Connection {
                         break;
                     }
                 }
-                () = self.writer.settled_one(), if !self.writer.is_idle() => {}
+                settled = self.writer.oldest_settled(), if !self.writer.is_idle() => {
+                    self.writer.finish(settled).await;
+                }
                 () = stopped(&mut stopping) => break,
             }
             // an unfinished message does not keep the connection from making room for another one

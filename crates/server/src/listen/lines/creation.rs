@@ -8,7 +8,7 @@ use super::intake::Source;
 use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, NewSeriesQueue, Pushed};
 use super::telemetry::Metrics;
 use crate::refusal::Refusal;
-use crate::write_path::known::NewSamples;
+use crate::write_path::known::{NewSamples, WaitingSeries};
 use crate::write_path::{self, Unwritten, write_batch};
 use model::{ErrorKind, Principal, TenantId};
 use std::sync::Arc;
@@ -46,12 +46,14 @@ impl Creation {
         Self { context, queue, drops, metrics }
     }
 
-    /// Queues points of new series. If there is no room, they are dropped.
-    pub(super) fn queue(self: &Arc<Self>, source: &Source, new: NewSamples) {
+    /// Queues points of new series. If there is no room, they are dropped. With `is_again`, points that wait already are
+    /// not queued again.
+    pub(super) fn queue(self: &Arc<Self>, source: &Source, new: NewSamples, is_again: bool) {
         let Source { principal, sender, ticket, .. } = source;
         let settings = self.context.overrides.current();
         let (tenant, now) = (&principal.tenant, self.context.clock.instant());
-        let (pushed, dropped) = self.queue.push(tenant, settings.of(tenant), new, ticket, now);
+        let weight = settings.of(tenant).share_weight as u64;
+        let (pushed, dropped) = self.queue.push(tenant, weight, new, ticket, now, is_again);
         if let Some(Dropped { points, series }) = dropped {
             let message = "too many points wait for the creation of their series; raise new_series_per_second or --memory";
             let reason = Reason::NewSeriesQueue;
@@ -74,17 +76,25 @@ impl Creation {
     async fn create_all(self: Arc<Self>, principal: Principal) {
         let mut is_cautious = false;
         loop {
-            let most = match self.allowance(&principal.tenant) {
-                Ok(most) if is_cautious => most.min(CAUTIOUS_SERIES_MAX),
-                Ok(most) => most.min(CHUNK_SERIES_MAX),
-                Err(wait) => {
-                    sleep(wait).await;
-                    continue;
-                }
+            let most = if is_cautious { CAUTIOUS_SERIES_MAX } else { CHUNK_SERIES_MAX };
+            let chunk = match self.queue.take_known(&principal.tenant, most) {
+                Some(chunk) => Some(chunk),
+                None => match self.allowance(&principal.tenant) {
+                    Ok(allowed) => self.queue.take(&principal.tenant, most.min(allowed)),
+                    Err(wait) => {
+                        sleep(wait).await;
+                        continue;
+                    }
+                },
             };
-            let Some(mut chunk) = self.queue.take(&principal.tenant, most) else { return };
+            let Some(mut chunk) = chunk else { return };
             is_cautious = self.create(&principal, &mut chunk).await;
         }
+    }
+
+    /// Answers the write path, which must not let points overtake those that wait.
+    pub(super) fn waiting(&self) -> Arc<dyn WaitingSeries> {
+        Arc::clone(&self.queue) as _
     }
 
     /// How many series the tenant may create now, at least one; or when it may create one.

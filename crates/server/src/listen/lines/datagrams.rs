@@ -109,8 +109,14 @@ fn pass_on(gathered: Option<Gathered>, queue: &mpsc::Sender<Body>, source: &Sour
 }
 
 async fn write(mut waiting: mpsc::Receiver<Body>, mut writer: Writer) {
-    while let Some(body) = waiting.recv().await {
-        writer.write(body).await;
+    loop {
+        tokio::select! {
+            body = waiting.recv() => match body {
+                Some(body) => writer.write(body).await,
+                None => break,
+            },
+            settled = writer.oldest_settled(), if !writer.is_idle() => writer.finish(settled).await,
+        }
     }
     writer.settled_all().await;
 }

@@ -1,10 +1,11 @@
 //! Passes bodies to the write path, again and again until their points of known series are durable.
 //!
 //! ```text
-//!   body ─▶ send ─▶ settle ─┬─ stored ─────▶ new series ─▶ queue ─▶ creation
-//!             ▲             ├─ try later ──▶ wait ─┐
-//!             └─────────────┼──────────────────────┘
-//!                           └─ never ──────▶ dropped, counted
+//!   body ─▶ send ─┬─ new series ───▶ queue ─▶ creation
+//!             ▲   └─ known series ─▶ settle ─┬─ stored
+//!             │                              ├─ try later ──▶ wait ─┐
+//!             └──────────────────────────────┼──────────────────────┘
+//!                                            └─ never ──────▶ dropped, counted
 //! ```
 
 use super::buffer::{BODY_BYTES, Body};
@@ -136,55 +137,79 @@ impl Intake {
         self.permits.acquire(&source.principal.tenant).await
     }
 
-    /// Decodes a body, and submits its points of known series. Bodies of a sender must be sent one after the other, so
-    /// that the points of each series stay in order.
+    /// Decodes a body, submits its points of known series, and queues the others. Bodies of a sender must be sent one
+    /// after the other, so that the points of each series stay in order.
     pub(super) async fn send(&self, source: &Source, body: &Body) -> Result<Sent, Refusal> {
+        let (sent, new) = self.split(source, body).await?;
+        self.metrics.points.add(new.points());
+        self.queue(source, new, false);
+        Ok(sent)
+    }
+
+    async fn send_again(&self, source: &Source, body: &Body) -> Result<Sent, Refusal> {
+        let (sent, new) = self.split(source, body).await?;
+        self.queue(source, new, true);
+        Ok(sent)
+    }
+
+    async fn split(&self, source: &Source, body: &Body) -> Result<(Sent, NewSamples), Refusal> {
         let (context, principal, bytes) = (&self.context, &source.principal, &body.bytes);
-        let arrival = TimeOfArrival::Is(body.arrived_ms);
+        let (arrival, waiting) = (TimeOfArrival::Is(body.arrived_ms), &self.creation.waiting());
         let format = Format { has_frames: true, arrival };
         match source.protocol {
-            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes).await,
-            Protocol::Pickles => send(context, &self.pickles, principal, format, bytes).await,
-            Protocol::Protobufs => send(context, &self.protobufs, principal, format, bytes).await,
+            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting).await,
+            Protocol::Pickles => send(context, &self.pickles, principal, format, bytes, waiting).await,
+            Protocol::Protobufs => send(context, &self.protobufs, principal, format, bytes, waiting).await,
         }
     }
 
-    /// Returns once all points of a body are durable, queued or dropped. `sent` is the result of the first attempt.
-    pub(super) async fn settle(
-        &self,
-        source: &Source,
-        body: Body,
-        mut sent: Result<Sent, Refusal>,
-        mut permit: Permit<TenantId>,
-    ) {
-        loop {
-            let settled = match sent {
-                Ok(sent) => sent.settle(&self.context).await.map_err(|unwritten| unwritten.refusal),
-                Err(refusal) => Err(refusal),
-            };
-            match settled {
-                Ok((outcome, new)) => return self.stored(source, &body, &outcome, new),
-                Err(refusal) => match next(&refusal, source.has_many_tenants) {
-                    Next::Retry(wait) => {
-                        drop(permit);
-                        let _paused = self.metrics.pause(&refusal);
-                        tokio::time::sleep(wait).await;
-                    }
-                    Next::GiveUp => return self.refused(source, &body, &refusal),
-                },
-            }
-            permit = self.permit(source).await;
-            sent = self.send(source, &body).await;
-        }
-    }
-
-    fn stored(&self, source: &Source, body: &Body, outcome: &Outcome, new: NewSamples) {
-        self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
-        self.metrics.points.add(outcome.samples + new.points());
-        self.left_out(source, outcome);
+    fn queue(&self, source: &Source, new: NewSamples, is_again: bool) {
         if !new.is_empty() {
-            self.creation.queue(source, new);
+            self.creation.queue(source, new, is_again);
         }
+    }
+
+    /// Returns once the points of known series are durable or refused.
+    pub(super) async fn settle(&self, sent: Sent) -> Result<Outcome, Refusal> {
+        sent.settle(&self.context).await.map_err(|unwritten| unwritten.refusal)
+    }
+
+    /// Writes a body that was refused, again and again until its points are durable or can never be stored. Returns true if
+    /// they are durable.
+    pub(super) async fn retry(&self, source: &Source, body: &Body, mut refusal: Refusal) -> bool {
+        loop {
+            match next(&refusal, source.has_many_tenants) {
+                Next::Retry(wait) => {
+                    let _paused = self.metrics.pause(&refusal);
+                    tokio::time::sleep(wait).await;
+                }
+                Next::GiveUp => {
+                    self.refused(source, body, &refusal);
+                    return false;
+                }
+            }
+            match self.write_again(source, body).await {
+                Ok(outcome) => {
+                    self.stored(source, body, &outcome);
+                    return true;
+                }
+                Err(other) => refusal = other,
+            }
+        }
+    }
+
+    /// Writes a body that was written before, and waits until its points of known series are durable.
+    pub(super) async fn write_again(&self, source: &Source, body: &Body) -> Result<Outcome, Refusal> {
+        let _permit = self.permit(source).await;
+        let sent = self.send_again(source, body).await?;
+        self.settle(sent).await
+    }
+
+    /// Counts the points of a body that is durable.
+    pub(super) fn stored(&self, source: &Source, body: &Body, outcome: &Outcome) {
+        self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
+        self.metrics.points.add(outcome.samples);
+        self.left_out(source, outcome);
     }
 
     /// Counts points that cannot be stored because of what they are.

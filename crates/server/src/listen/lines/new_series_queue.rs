@@ -3,25 +3,46 @@
 //! Creating a series costs much more than storing a point, so points of new series must not delay points of known
 //! series. The queue is not durable. Its memory is part of the account `inflight`, of which each tenant may use a share.
 //! When there is no room, the newest points are dropped.
+//!
+//! ```text
+//!   push ─┬─ first points of a series ──────▶ order ─┐
+//!         ├─ more points ─▶ the same entry           ├─▶ take ─▶ chunk: in creation ─▶ dropped: stored, or lost
+//!         └─ points of a series in creation ─▶ known ─┘
+//! ```
+//!
+//! A series stays in the queue until its points are stored. Points that arrive meanwhile join them
+//! ([`WaitingSeries`]). Otherwise, they would overtake older points, and of two values for the same time, the older
+//! would win.
 
 use super::ticket::Ticket;
 use crate::limits::budget::Budget;
-use crate::partition::submission::NewPart;
-use crate::settings::TenantSettings;
-use crate::write_path::known::NewSamples;
+use crate::partition::submission::{NewPart, NewSeries};
+use crate::write_path::known::{NewSamples, WaitingSeries};
 use admission::gate::MULTIPLE;
-use model::{Batch, BatchSeries, SeriesKey, TenantId, ValuesRef};
+use model::{Batch, BatchSeries, Labels, SeriesKey, TenantId, ValuesRef};
 use parking_lot::Mutex;
 use protocol::labels::describe_labels;
+use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
-use stdx::budget::{Account, Reservation};
+use stdx::budget::{Account, Exhausted, Reservation};
 
 /// Limit on the series of a chunk. The series of a chunk are created together.
 pub(super) const CHUNK_SERIES_MAX: usize = 4096;
 
-/// Upper bound on the memory of a tenant's entry for one waiting series, in a map that is at least 7/16 full.
-const SERIES_ENTRY_BYTES: usize = 80;
+/// Upper bound on the memory of a waiting series with one ticket, without its labels and points: an entry of a map that
+/// is at least 7/16 full, a key in a queue and a series in a chunk, of vectors that are at least half full.
+const SERIES_BYTES: usize = size_of::<(SeriesKey, Entry)>() * 16 / 7
+    + 2 * size_of::<SeriesKey>()
+    + 2 * size_of::<BatchSeries>()
+    + TICKET_BYTES as usize;
+
+/// Memory of a ticket: in the entry, and in the chunk.
+const TICKET_BYTES: u64 = 3 * size_of::<Ticket>() as u64;
+
+/// Upper bound on the memory of a point: in the entry and in the chunk, in vectors that are at least half full.
+const POINT_BYTES: usize = 4 * size_of::<(i64, f64)>();
 
 #[derive(Debug)]
 pub(crate) struct NewSeriesQueue {
@@ -32,20 +53,48 @@ pub(crate) struct NewSeriesQueue {
 #[derive(Debug)]
 struct Queue {
     account: Account,
-    chunks: VecDeque<Chunk>,
-    /// Number of waiting points of each series.
-    series: HashMap<SeriesKey, u32>,
+    /// For all entries.
+    memory: Reservation,
+    series: HashMap<SeriesKey, Entry>,
+    /// Series to be created, in the order in which their first points arrived.
+    order: VecDeque<SeriesKey>,
+    /// Series with points that arrived while earlier points were in creation. These series exist soon, so they wait for
+    /// no others.
+    known: VecDeque<SeriesKey>,
+    /// Number of waiting points.
+    points: u64,
 }
 
-/// Points that wait together, in the order in which they arrived.
+/// A series with points that are not stored yet.
+#[derive(Debug)]
+struct Entry {
+    labels: Labels,
+    /// Timestamps in milliseconds and values, in the order in which they arrived. Empty if all are in creation.
+    points: Vec<(i64, f64)>,
+    /// Those of the connections from which the points came.
+    tickets: Vec<Ticket>,
+    /// When the first of the points arrived.
+    since: Instant,
+    /// Memory that is reserved for the points.
+    bytes: u64,
+}
+
+/// Points whose series are created together. Until this is dropped, the queue knows that they are not stored yet.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// Has only floats. Each entry of its `series` is one or more points.
+    /// Has only floats.
     pub(super) batch: Batch,
     tickets: Vec<Ticket>,
-    since: Instant,
-    /// `None` if this chunk was split off from another one, which keeps the reservation for both.
-    memory: Option<Reservation>,
+    _taken: Taken,
+    _memory: Reservation,
+}
+
+/// Series that were taken from a tenant's queue. When this is dropped, they are no longer in creation.
+#[derive(Debug)]
+struct Taken {
+    queue: Arc<NewSeriesQueue>,
+    tenant: TenantId,
+    series: Vec<SeriesKey>,
 }
 
 /// What waits for the creation of series, of one tenant or of all.
@@ -78,27 +127,24 @@ impl NewSeriesQueue {
         Self { account, tenants: Mutex::default() }
     }
 
-    /// Adds points at the end of the tenant's queue. The points of a partition are dropped together if there is no
-    /// room.
+    /// Adds points behind those of the same series. The points of a partition are dropped together if there is no
+    /// room. With `is_again`, points that wait already are not added again.
     pub(super) fn push(
         &self,
         tenant: &TenantId,
-        own: &TenantSettings,
+        share_weight: u64,
         new: NewSamples,
         ticket: &Ticket,
         now: Instant,
+        is_again: bool,
     ) -> (Pushed, Option<Dropped>) {
         let mut tenants = self.tenants.lock();
         let pushed = if tenants.contains_key(tenant) { Pushed::Later } else { Pushed::First };
-        let queue = tenants.entry(tenant.clone()).or_insert_with(|| Queue {
-            account: self.account.part(),
-            chunks: VecDeque::new(),
-            series: HashMap::new(),
-        });
-        queue.account.share(MULTIPLE * own.share_weight as u64, u64::MAX);
+        let queue = tenants.entry(tenant.clone()).or_insert_with(|| Queue::new(self.account.part()));
+        queue.account.share(MULTIPLE * share_weight, u64::MAX);
         let mut dropped: Option<Dropped> = None;
-        for part in new.parts {
-            if let Err(lost) = queue.push(&part, ticket, now) {
+        for part in &new.parts {
+            if let Err(lost) = queue.push(part, ticket, now, is_again) {
                 ticket.lost();
                 let all = dropped.get_or_insert(Dropped { points: 0, series: lost.series });
                 all.points += lost.points;
@@ -107,15 +153,28 @@ impl NewSeriesQueue {
         (pushed, dropped)
     }
 
-    /// Removes the tenant's oldest points, of at most `series_max` series. If nothing waits, the tenant is forgotten.
-    pub(super) fn take(&self, tenant: &TenantId, series_max: usize) -> Option<Chunk> {
+    /// Removes points of at most `series_max` series that exist already or are about to. Nothing else of the tenant may be
+    /// in creation.
+    pub(super) fn take_known(self: &Arc<Self>, tenant: &TenantId, series_max: usize) -> Option<Chunk> {
         let mut tenants = self.tenants.lock();
         let queue = tenants.get_mut(tenant)?;
-        let chunk = queue.take(series_max);
-        if chunk.is_none() {
+        let count = queue.known.len().min(series_max);
+        let series: Vec<_> = queue.known.drain(..count).collect();
+        (count > 0).then(|| queue.chunk(Taken { queue: Arc::clone(self), tenant: tenant.clone(), series }))
+    }
+
+    /// Removes all points of the `series_max` series that wait longest. If nothing waits, the tenant is forgotten. Nothing
+    /// else of the tenant may be in creation.
+    pub(super) fn take(self: &Arc<Self>, tenant: &TenantId, series_max: usize) -> Option<Chunk> {
+        let mut tenants = self.tenants.lock();
+        let queue = tenants.get_mut(tenant)?;
+        if queue.series.is_empty() {
             tenants.remove(tenant);
+            return None;
         }
-        chunk
+        let count = queue.order.len().min(series_max);
+        let series = queue.order.drain(..count).collect();
+        Some(queue.chunk(Taken { queue: Arc::clone(self), tenant: tenant.clone(), series }))
     }
 
     pub(crate) fn of(&self, tenant: &TenantId) -> Queued {
@@ -128,6 +187,18 @@ impl NewSeriesQueue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.tenants.lock().is_empty()
+    }
+}
+
+impl WaitingSeries for NewSeriesQueue {
+    fn mark(&self, tenant: &TenantId, series: &[BatchSeries], waiting: &mut Vec<bool>) {
+        if let Some(queue) = self.tenants.lock().get(tenant) {
+            waiting.extend(series.iter().map(|series| queue.series.contains_key(&series.key)));
+        }
+    }
+
+    fn waits(&self, tenant: &TenantId, key: SeriesKey) -> bool {
+        self.tenants.lock().get(tenant).is_some_and(|queue| queue.series.contains_key(&key))
     }
 }
 
@@ -147,111 +218,143 @@ impl Queued {
 }
 
 impl Queue {
-    fn queued(&self) -> Queued {
-        let points = self.chunks.iter().map(|chunk| chunk.batch.floats.values.len() as u64).sum();
-        let since = self.chunks.front().map(|chunk| chunk.since);
-        Queued { points, series: self.series.len() as u64, since }
+    fn new(account: Account) -> Self {
+        let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
+        let (series, order, known) = (HashMap::new(), VecDeque::new(), VecDeque::new());
+        Self { account, memory, series, order, known, points: 0 }
     }
 
-    fn push(&mut self, part: &NewPart, ticket: &Ticket, now: Instant) -> Result<(), Dropped> {
+    fn queued(&self) -> Queued {
+        let oldest = self.order.front().or(self.known.front());
+        let since = oldest.and_then(|key| self.series.get(key)).map(|entry| entry.since);
+        Queued { points: self.points, series: self.series.len() as u64, since }
+    }
+
+    fn push(&mut self, part: &NewPart, ticket: &Ticket, now: Instant, is_again: bool) -> Result<(), Dropped> {
         let ValuesRef::Floats(values) = part.values.as_ref() else {
-            return Err(Dropped::of(part)); // no protocol that uses this queue has histograms
+            return Err(Dropped::from(part, 0)); // no protocol that uses this queue has histograms
         };
         for (i, new) in part.series.iter().enumerate() {
-            if self.chunks.back().is_none_or(Chunk::is_full) {
-                let Ok(memory) = self.account.reserve(0) else { return Err(Dropped::from(part, i)) };
-                let (batch, tickets) = (Batch::default(), Vec::new());
-                self.chunks.push_back(Chunk { batch, tickets, since: now, memory: Some(memory) });
-            }
-            let chunk = self.chunks.back_mut().expect("BUG: there is no chunk");
             let samples = new.samples.start as usize..new.samples.end as usize;
-            let (times, values) = (&part.timestamps[samples.clone()], &values[samples]);
-            if chunk.add(new.key, new.labels.as_bytes(), times, values, ticket).is_err() {
-                if chunk.batch.floats.series.is_empty() {
-                    self.chunks.pop_back();
-                }
+            let points =
+                part.timestamps[samples.clone()].iter().copied().zip(values[samples].iter().copied());
+            if self.add(new, points, ticket, now, is_again).is_err() {
                 return Err(Dropped::from(part, i));
             }
-            *self.series.entry(new.key).or_default() += values.len() as u32;
         }
         Ok(())
-    }
-
-    fn take(&mut self, series_max: usize) -> Option<Chunk> {
-        let first = self.chunks.front_mut()?;
-        let taken = match first.batch.floats.series.len() <= series_max {
-            true => self.chunks.pop_front()?,
-            false => first.split_off_front(series_max)?,
-        };
-        for series in &taken.batch.floats.series {
-            if let Some(points) = self.series.get_mut(&series.key) {
-                *points = points.saturating_sub(series.samples.len() as u32);
-                if *points == 0 {
-                    self.series.remove(&series.key);
-                }
-            }
-        }
-        if self.series.is_empty() {
-            self.series = HashMap::new();
-        }
-        Some(taken)
-    }
-}
-
-impl Chunk {
-    fn is_full(&self) -> bool {
-        self.memory.is_none() || self.batch.floats.series.len() >= CHUNK_SERIES_MAX
     }
 
     fn add(
         &mut self,
-        key: SeriesKey,
-        labels: &[u8],
-        timestamps: &[i64],
-        values: &[f64],
+        new: &NewSeries,
+        points: impl ExactSizeIterator<Item = (i64, f64)>,
         ticket: &Ticket,
-    ) -> Result<(), stdx::budget::Exhausted> {
-        let is_other = self.tickets.last().is_none_or(|last| !last.is(ticket));
-        let added = labels.len()
-            + timestamps.len() * 16
-            + size_of::<BatchSeries>()
-            + SERIES_ENTRY_BYTES
-            + if is_other { size_of::<Ticket>() } else { 0 };
-        if let Some(memory) = &mut self.memory {
-            // vectors grow by doubling, so that half of their memory may be unused
-            memory.resize(memory.bytes() + 2 * added as u64)?;
+        now: Instant,
+        is_again: bool,
+    ) -> Result<(), Exhausted> {
+        let Self { memory, series, order, known, .. } = self;
+        let mut bytes = (points.len() * POINT_BYTES) as u64;
+        let entry = match series.entry(new.key) {
+            MapEntry::Occupied(entry) => {
+                let entry = entry.into_mut();
+                if entry.points.is_empty() {
+                    bytes += series_bytes(&new.labels);
+                } else if entry.is_from_another(ticket) {
+                    bytes += TICKET_BYTES;
+                }
+                memory.resize(memory.bytes() + bytes)?;
+                if entry.points.is_empty() {
+                    known.push_back(new.key); // its other points are in creation
+                    entry.since = now;
+                }
+                entry
+            }
+            MapEntry::Vacant(vacant) => {
+                bytes += series_bytes(&new.labels);
+                memory.resize(memory.bytes() + bytes)?;
+                order.push_back(new.key);
+                let labels = new.labels.clone();
+                vacant.insert(Entry { labels, points: Vec::new(), tickets: Vec::new(), since: now, bytes: 0 })
+            }
+        };
+        entry.bytes += bytes;
+        if entry.is_from_another(ticket) {
+            entry.tickets.reserve_exact(1);
+            entry.tickets.push(ticket.clone());
         }
-        if is_other {
-            self.tickets.push(ticket.clone());
+        if entry.points.is_empty() {
+            entry.points.reserve_exact(points.len());
         }
-        let Batch { bytes, floats, .. } = &mut self.batch;
-        let (start, sample) = (bytes.len() as u32, floats.timestamps.len() as u32);
-        bytes.extend_from_slice(labels);
-        floats.timestamps.extend_from_slice(timestamps);
-        floats.values.extend_from_slice(values);
-        let samples = sample..floats.timestamps.len() as u32;
-        floats.series.push(BatchSeries { key, labels: start..bytes.len() as u32, samples });
+        let before = entry.points.len();
+        for point in points {
+            let is_same = |other: &(i64, f64)| other.0 == point.0 && other.1.to_bits() == point.1.to_bits();
+            if !(is_again && entry.points.iter().any(is_same)) {
+                entry.points.push(point);
+            }
+        }
+        self.points += (entry.points.len() - before) as u64;
         Ok(())
     }
 
-    /// Moves the first `count` series, at least one, into a chunk of their own.
-    fn split_off_front(&mut self, count: usize) -> Option<Self> {
-        let mut front =
-            Self { batch: Batch::default(), tickets: self.tickets.clone(), since: self.since, memory: None };
-        let Batch { bytes, floats, .. } = &mut self.batch;
-        let last = floats.series[..count].last()?.clone();
-        let (bytes_end, samples_end) = (last.labels.end, last.samples.end);
-        front.batch.bytes = bytes.drain(..bytes_end as usize).collect();
-        front.batch.floats.series = floats.series.drain(..count).collect();
-        front.batch.floats.timestamps = floats.timestamps.drain(..samples_end as usize).collect();
-        front.batch.floats.values = floats.values.drain(..samples_end as usize).collect();
-        for series in &mut floats.series {
-            series.labels = series.labels.start - bytes_end..series.labels.end - bytes_end;
-            series.samples = series.samples.start - samples_end..series.samples.end - samples_end;
+    /// Moves the points of the taken series into a chunk.
+    fn chunk(&mut self, taken: Taken) -> Chunk {
+        let (mut batch, mut tickets, mut bytes) = (Batch::default(), Vec::new(), 0);
+        for key in &taken.series {
+            let entry = self.series.get_mut(key).expect("BUG: a queued series has no entry");
+            let (points, floats) = (std::mem::take(&mut entry.points), &mut batch.floats);
+            let (start, sample) = (batch.bytes.len() as u32, floats.timestamps.len() as u32);
+            batch.bytes.extend_from_slice(entry.labels.as_bytes());
+            floats.timestamps.extend(points.iter().map(|(at_ms, _)| at_ms));
+            floats.values.extend(points.iter().map(|(_, value)| value));
+            let samples = sample..floats.timestamps.len() as u32;
+            floats.series.push(BatchSeries { key: *key, labels: start..batch.bytes.len() as u32, samples });
+            for ticket in std::mem::take(&mut entry.tickets) {
+                if tickets.last().is_none_or(|last: &Ticket| !last.is(&ticket)) {
+                    tickets.push(ticket);
+                }
+            }
+            bytes += std::mem::take(&mut entry.bytes);
+            self.points -= points.len() as u64;
         }
-        Some(front)
+        Chunk { batch, tickets, _taken: taken, _memory: self.memory.split(bytes) }
     }
 
+    /// The points of a series that were in creation are stored or lost.
+    fn end_creation(&mut self, key: SeriesKey) {
+        if let MapEntry::Occupied(entry) = self.series.entry(key)
+            && entry.get().points.is_empty()
+        {
+            entry.remove();
+        }
+    }
+}
+
+impl Entry {
+    fn is_from_another(&self, ticket: &Ticket) -> bool {
+        self.tickets.last().is_none_or(|last| !last.is(ticket))
+    }
+}
+
+/// Memory of a series without its points. Its labels are copied into the chunk.
+fn series_bytes(labels: &Labels) -> u64 {
+    (SERIES_BYTES + 2 * labels.as_bytes().len()) as u64
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut tenants = self.queue.tenants.lock();
+        let Some(queue) = tenants.get_mut(&self.tenant) else { return };
+        self.series.iter().for_each(|key| queue.end_creation(*key));
+        if queue.series.is_empty() {
+            queue.series = HashMap::new();
+            queue.order = VecDeque::new();
+            queue.known = VecDeque::new();
+        }
+    }
+}
+
+impl Chunk {
     pub(super) fn points(&self) -> u64 {
         self.batch.floats.values.len() as u64
     }
@@ -263,10 +366,6 @@ impl Chunk {
 }
 
 impl Dropped {
-    fn of(part: &NewPart) -> Self {
-        Self::from(part, 0)
-    }
-
     fn from(part: &NewPart, first: usize) -> Self {
         let points =
             part.series[first..].iter().map(|new| u64::from(new.samples.end - new.samples.start)).sum();
@@ -279,3 +378,6 @@ impl Dropped {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

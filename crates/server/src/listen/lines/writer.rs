@@ -1,17 +1,23 @@
 //! Passes the bodies of one sender to the write path, in order, of which a few may be on their way at a time.
 //!
+//! Of two values for the same time, the later must win. So when a body is refused, nothing else of the sender is accepted
+//! until this body is stored, and the bodies after it, which may be stored already, are stored again, in order.
+//!
 //! With the setting `graphite_tenant_from_path`, a body is divided by tenants first: the first part of each path names
 //! the tenant, and is removed.
 
 use super::buffer::Body;
 use super::drops::{Drop, Reason};
 use super::intake::{Intake, Source};
+use crate::partition::submission::Outcome;
+use crate::refusal::Refusal;
+use crate::write_path::internal;
 use model::{Principal, Rights, TenantId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 /// Limit on the bodies of a sender that are not durable yet.
@@ -24,8 +30,19 @@ pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct Writer {
     pub(super) intake: Arc<Intake>,
     pub(super) source: Source,
-    bodies: JoinSet<()>,
+    /// Bodies on their way, in the order in which they were sent.
+    bodies: VecDeque<Sending>,
 }
+
+#[derive(Debug)]
+struct Sending {
+    source: Source,
+    body: Body,
+    settled: JoinHandle<Settled>,
+}
+
+/// Whether the points of a body are durable.
+type Settled = Result<Outcome, Refusal>;
 
 /// The lines of a body that belong to one tenant.
 type Lines = Vec<u8>;
@@ -33,7 +50,7 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        Self { intake, source, bodies: JoinSet::new() }
+        Self { intake, source, bodies: VecDeque::new() }
     }
 
     /// True if everything that was written is durable.
@@ -41,13 +58,42 @@ impl Writer {
         self.bodies.is_empty()
     }
 
-    /// Waits until one of the bodies is durable. Returns at once if there is none.
-    pub(super) async fn settled_one(&mut self) {
-        self.bodies.join_next().await;
+    /// Waits until the oldest body is stored or refused. The result must be passed to [`Self::finish`]. There must be a
+    /// body. Nothing is lost if the future is dropped.
+    pub(super) async fn oldest_settled(&mut self) -> Settled {
+        let oldest = self.bodies.front_mut().expect("BUG: no body is on its way");
+        (&mut oldest.settled).await.unwrap_or_else(|e| Err(internal(format!("writing failed: {e}"))))
+    }
+
+    /// Finishes the oldest body. If it was refused, this writes it again and waits until it is stored.
+    pub(super) async fn finish(&mut self, settled: Settled) {
+        let Some(Sending { source, body, .. }) = self.bodies.pop_front() else { return };
+        match settled {
+            Ok(outcome) => self.intake.stored(&source, &body, &outcome),
+            Err(refusal) => {
+                if self.intake.retry(&source, &body, refusal).await {
+                    self.write_all_again().await;
+                }
+            }
+        }
+    }
+
+    /// Writes the bodies on their way again, because a body before them is stored only now.
+    async fn write_all_again(&mut self) {
+        while let Some(Sending { source, body, settled }) = self.bodies.pop_front() {
+            let _ = settled.await; // otherwise, the first attempt could end after the second one
+            match self.intake.write_again(&source, &body).await {
+                Ok(outcome) => self.intake.stored(&source, &body, &outcome),
+                Err(refusal) => _ = self.intake.retry(&source, &body, refusal).await,
+            }
+        }
     }
 
     pub(super) async fn settled_all(&mut self) {
-        while self.bodies.join_next().await.is_some() {}
+        while !self.is_idle() {
+            let settled = self.oldest_settled().await;
+            self.finish(settled).await;
+        }
     }
 
     /// Submits a body. Waits while too many bodies are on their way, or while points of known series cannot be stored.
@@ -67,18 +113,28 @@ impl Writer {
     }
 
     async fn write_for(&mut self, source: Source, body: Body) {
-        while self.bodies.len() >= BODIES_MAX {
-            self.bodies.join_next().await;
+        while self.bodies.len() >= BODIES_MAX
+            || self.bodies.front().is_some_and(|oldest| oldest.settled.is_finished())
+        {
+            let settled = self.oldest_settled().await;
+            self.finish(settled).await;
         }
-        while self.bodies.try_join_next().is_some() {}
         let intake = Arc::clone(&self.intake);
         let permit = intake.permit(&source).await;
         match intake.send(&source, &body).await {
             Ok(sent) => {
-                self.bodies.spawn(async move { intake.settle(&source, body, Ok(sent), permit).await });
+                let settled = tokio::spawn(async move {
+                    let settled = intake.settle(sent).await;
+                    drop(permit);
+                    settled
+                });
+                self.bodies.push_back(Sending { source, body, settled });
             }
-            // nothing else of this sender is accepted before this body
-            Err(refusal) => intake.settle(&source, body, Err(refusal), permit).await,
+            Err(refusal) => {
+                drop(permit);
+                self.settled_all().await;
+                intake.retry(&source, &body, refusal).await;
+            }
         }
     }
 
