@@ -9,6 +9,8 @@ from before the flood until after its end. --part divides the size of every floo
 The columns: seconds until the flood was stored; its acknowledged samples; acknowledged samples, of the flood and of the three tenants,
 that cannot be read; requests of the flood that were refused; requests of the three tenants that were refused; the p99 of the worst of
 the three; peak memory of the group; and whether the kernel killed the server.
+
+The flooding senders share the machine with the server and have the lowest priority, so that the server is measured and not the senders.
 """
 
 import argparse
@@ -58,7 +60,7 @@ class Stored:
 
 def lab(server, stored, tenant, *flags):
     try:
-        stored.add(write(server, tenant, *flags, *PATIENT))
+        stored.add(write(server, tenant, *flags, *PATIENT, nice=19))
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         print("no report of tenant %s: %r" % (tenant, error), flush=True)
 
@@ -87,6 +89,7 @@ def new_tenants(server, stored):
     url = urllib.parse.urlparse(server.write_url)
 
     def send(numbers):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         connection = http.client.HTTPConnection(url.netloc, timeout=60)
         for number in numbers:
             body = remote_write.snappy(remote_write.series({"__name__": "flood"}, int(time.time() * 1000), number))

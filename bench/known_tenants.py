@@ -13,9 +13,9 @@ def of_tenant(tenant):
     return ["--header", "X-Scope-OrgID: " + tenant]
 
 
-def write(server, tenant, *flags):
+def write(server, tenant, *flags, nice=0):
     """The report of the lab for a load of a tenant. Fails if nothing was acknowledged."""
-    return lab_write(server.write_url, *of_tenant(tenant), "--read-url", server.read_url, *flags, check=False)
+    return lab_write(server.write_url, *of_tenant(tenant), "--read-url", server.read_url, *flags, check=False, nice=nice)
 
 
 def write_known(server, seconds, rate=10_000):
