@@ -10,7 +10,8 @@
 //! 3. other connections without an answer so far, if older than [`NEWEST`],
 //! 4. connections whose client has not read for a second.
 //!
-//! Among candidates of one kind, the connection with the longest wait is closed. Connections that are being answered
+//! Among candidates of one kind, the connection with the longest wait is closed. With very many connections, only
+//! [`COMPARED`] candidates are compared, from where the last search ended. Connections that are being answered
 //! stay. If all connections of the tenants above their share are being answered, the new connection waits for up to
 //! [`GRACE`] until one of them is idle. Then it replaces a connection of any tenant that has more than one, so that
 //! slow requests of one tenant do not lock out the others. If there is none either, the new connection is refused.
@@ -18,7 +19,7 @@
 use admission::connections::Shares;
 use model::TenantId;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -35,12 +36,16 @@ pub(super) const NEWEST: Duration = Duration::from_millis(100);
 /// another tenant. Most answers take less time.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
+/// So many candidates are compared before one is closed. To compare all would cost more than to serve a request.
+const COMPARED: usize = 256;
+
 #[derive(Debug, Clone)]
 pub(super) struct Connections(Arc<All>);
 
 #[derive(Debug)]
 struct All {
     most: usize,
+    shares: Arc<Mutex<Shares>>,
     /// Notified when a connection is closed or becomes idle.
     freed: Arc<Notify>,
     bytes_per_second: u64,
@@ -50,7 +55,9 @@ struct All {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    links: HashMap<u64, Arc<Link>>,
+    links: BTreeMap<u64, Arc<Link>>,
+    /// Where the next search for a connection to close begins.
+    cursor: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +75,18 @@ pub(super) enum Victims {
     AboveShare,
     /// Tenants with more than one connection.
     WithSeveral,
+    All,
+}
+
+/// What a search for a connection to close has found.
+#[derive(Debug, Default)]
+struct Search {
+    /// True if there are candidates, even if none of them may be closed.
+    found_any: bool,
+    /// The candidate that comes first, with its rank.
+    first: Option<(u8, Instant, u64)>,
+    /// When the first of the candidates that are too young will be old enough.
+    young_until: Option<Instant>,
 }
 
 /// Place of an open connection. Dropping it makes room for another connection.
@@ -82,6 +101,8 @@ pub(super) struct Place {
 pub(super) struct Link {
     bytes_per_second: u64,
     state: Mutex<State>,
+    /// Counts this connection until it makes room. It is locked while `state` is locked, never the other way round.
+    shares: Arc<Mutex<Shares>>,
     closed: Notify,
     freed: Arc<Notify>,
 }
@@ -89,14 +110,15 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// Tenant of the latest request, and the weight of its share. `None` before the first request, and for
-    /// new tenants.
-    tenant: Option<(TenantId, u64)>,
+    /// Tenant of the latest request. `None` before the first request, and for new tenants.
+    tenant: Option<TenantId>,
     since: Instant,
     /// True if a request on this connection was answered before.
     was_answered: bool,
     write_blocked_since: Option<Instant>,
     is_closed: bool,
+    /// True if another connection may have this one's place.
+    has_left: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,14 +144,15 @@ pub(super) struct Busy(Arc<Link>);
 impl Connections {
     /// `most` is the limit on connections. Request bodies should arrive with at least `bytes_per_second`.
     pub(super) fn new(most: usize, bytes_per_second: u64) -> Self {
-        Self(Arc::new(All { most, freed: Arc::default(), bytes_per_second, open: Mutex::default() }))
+        let (shares, freed) = (Arc::new(Mutex::new(Shares::new(most))), Arc::default());
+        Self(Arc::new(All { most, shares, freed, bytes_per_second, open: Mutex::default() }))
     }
 
     /// Returns a place for a new connection. At the limit, a connection of `victims` is closed for it.
     pub(super) fn enter(&self, victims: Victims, now: Instant) -> Result<Place, Full> {
         let mut open = self.0.open.lock();
         if open.links.len() >= self.0.most {
-            open.close_least_needed(victims, self.0.most, now)?;
+            open.close_least_needed(victims, now)?;
         }
         let number = open.next;
         open.next += 1;
@@ -140,10 +163,13 @@ impl Connections {
             was_answered: false,
             write_blocked_since: None,
             is_closed: false,
+            has_left: false,
         };
+        self.0.shares.lock().add(None);
         let link = Arc::new(Link {
             bytes_per_second: self.0.bytes_per_second,
             state: Mutex::new(state),
+            shares: Arc::clone(&self.0.shares),
             closed: Notify::new(),
             freed: Arc::clone(&self.0.freed),
         });
@@ -162,60 +188,74 @@ impl Connections {
 }
 
 impl Open {
-    /// Closes the candidate that comes first by [`Link::rank`].
-    fn close_least_needed(&mut self, victims: Victims, most: usize, now: Instant) -> Result<(), Full> {
-        let candidates = self.candidates(victims, most);
-        // if the chosen connection gets a request before it is closed, try the next one
+    /// Closes the candidate that comes first by [`State::rank`].
+    fn close_least_needed(&mut self, victims: Victims, now: Instant) -> Result<(), Full> {
         loop {
-            let ranks = candidates.iter().filter_map(|number| Some((self.links[number].rank(now)?, *number)));
-            let Some((_, number)) = ranks.min() else { break };
+            let mut search = self.search(victims, now);
+            if victims == Victims::AboveShare && !search.found_any {
+                search = self.search(Victims::All, now);
+            }
+            let Some((.., number)) = search.first else {
+                return Err(search.young_until.map_or(Full::Busy, Full::Until));
+            };
+            // if the chosen connection gets a request before it is closed, try the next one
             if self.links[&number].close(now) {
                 self.links.remove(&number);
                 return Ok(());
             }
         }
-        let young = candidates.iter().filter_map(|number| self.links[number].state.lock().young_until(now));
-        Err(young.min().map_or(Full::Busy, Full::Until))
     }
 
-    /// Connections of `victims`.
-    fn candidates(&self, victims: Victims, most: usize) -> Vec<u64> {
-        let owned: Vec<_> =
-            self.links.iter().map(|(number, link)| (*number, link.state.lock().tenant.clone())).collect();
-        let mut shares = Shares::new(most);
-        for (_, tenant) in &owned {
-            shares.add(tenant.as_ref().map(|(tenant, weight)| (tenant, *weight)));
-        }
-        let numbers = |is_candidate: &dyn Fn(Option<&TenantId>) -> bool| -> Vec<u64> {
-            let candidates =
-                owned.iter().filter(|(_, owner)| is_candidate(owner.as_ref().map(|(tenant, _)| tenant)));
-            candidates.map(|(number, _)| *number).collect()
-        };
-        match victims {
-            Victims::WithSeveral => numbers(&|tenant| shares.has_several(tenant)),
-            Victims::AboveShare => {
-                let above = numbers(&|tenant| shares.are_exceeded_by(tenant));
-                if above.is_empty() { numbers(&|_| true) } else { above }
+    fn search(&mut self, victims: Victims, now: Instant) -> Search {
+        let (mut search, mut compared) = (Search::default(), 0);
+        for (number, link) in self.links.range(self.cursor..).chain(self.links.range(..self.cursor)) {
+            let state = link.state.lock();
+            if !link.is_candidate(&state, victims) {
+                continue;
+            }
+            search.found_any = true;
+            if let Some((rank, since)) = state.rank(now, link.bytes_per_second) {
+                let this = (rank, since, *number);
+                search.first = Some(search.first.map_or(this, |other| other.min(this)));
+                compared += 1;
+            } else if let Some(until) = state.young_until(now) {
+                search.young_until = Some(search.young_until.map_or(until, |other| other.min(until)));
+            }
+            if compared >= COMPARED {
+                self.cursor = number + 1;
+                break;
             }
         }
+        search
     }
 }
 
 impl Link {
-    /// Says how soon this connection should make room: the lower its rank and the longer its wait, the
-    /// sooner. `None` if it must stay open.
-    fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
-        self.state.lock().rank(now, self.bytes_per_second)
+    fn is_candidate(&self, state: &State, victims: Victims) -> bool {
+        match victims {
+            Victims::AboveShare => self.shares.lock().are_exceeded_by(&state.tenant),
+            Victims::WithSeveral => self.shares.lock().has_several(&state.tenant),
+            Victims::All => true,
+        }
     }
 
+    /// Closes the connection, unless a request has begun.
     fn close(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let closes = state.rank(now, self.bytes_per_second).is_some();
         if closes {
             state.is_closed = true;
             self.closed.notify_one();
+            self.leave(&mut state);
         }
         closes
+    }
+
+    /// No longer counts this connection.
+    fn leave(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.has_left, true) {
+            self.shares.lock().remove(state.tenant.as_ref());
+        }
     }
 
     pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> Busy {
@@ -269,6 +309,8 @@ impl State {
             .then_some(until)
     }
 
+    /// Says how soon this connection should make room: the lower its rank and the longer its wait, the
+    /// sooner. `None` if it must stay open.
     fn rank(&self, now: Instant, bytes_per_second: u64) -> Option<(u8, Instant)> {
         let (since, is_first) = (self.since, !self.was_answered);
         let waited = now.saturating_duration_since(since);
@@ -298,7 +340,13 @@ impl Connection {
     /// Records the tenant of the connection's latest request, and the weight of its share. `None` if the
     /// tenant is new.
     pub(crate) fn serves(&self, tenant: Option<(TenantId, u64)>) {
-        self.0.state.lock().tenant = tenant;
+        let mut state = self.0.state.lock();
+        if !state.has_left {
+            let mut shares = self.0.shares.lock();
+            shares.remove(state.tenant.as_ref());
+            shares.add(tenant.as_ref().map(|(tenant, weight)| (tenant, *weight)));
+        }
+        state.tenant = tenant.map(|(tenant, _)| tenant);
     }
 }
 
@@ -311,6 +359,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.all.0.open.lock().links.remove(&self.number);
+        self.link.leave(&mut self.link.state.lock());
         self.all.0.freed.notify_one();
     }
 }
@@ -329,6 +378,12 @@ impl Drop for Busy {
 mod tests {
     use super::Victims::{AboveShare, WithSeveral};
     use super::*;
+
+    impl Link {
+        fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
+            self.state.lock().rank(now, self.bytes_per_second)
+        }
+    }
 
     fn connections(most: usize) -> Connections {
         Connections::new(most, 1000)
@@ -496,5 +551,31 @@ mod tests {
         let _new = connections.enter(AboveShare, is_later).unwrap();
         assert_eq!(rank(&stalled), None, "closed already");
         assert!(rank(&answered).is_some());
+    }
+
+    /// Many more connections than are compared. Each gets its turn, and only those of the tenant above its share.
+    #[test]
+    fn among_very_many_connections_the_search_goes_round() {
+        const MOST: usize = 4 * COMPARED;
+        let now = Instant::now();
+        let connections = connections(MOST);
+        let enter = |tenant: &str| {
+            let place = connections.enter(AboveShare, now).unwrap();
+            drop(place.share().begin(false));
+            Connection::new(place.share()).serves(TenantId::parse(tenant).ok().map(|tenant| (tenant, 1)));
+            place
+        };
+        let is_closed = |place: &Place| place.link.state.lock().is_closed;
+        let quiet: Vec<_> = (0..COMPARED).map(|_| enter("quiet")).collect();
+        let flood: Vec<_> = (COMPARED..MOST).map(|_| enter("flood")).collect();
+        let mut later: Vec<_> = (0..flood.len()).map(|_| enter("flood")).collect();
+        assert!(!quiet.iter().any(is_closed));
+        let closed = flood.iter().chain(&later).filter(|place| is_closed(place)).count();
+        assert_eq!((closed, connections.count()), (flood.len(), MOST));
+        let shares = || connections.0.shares.lock().are_exceeded_by(&TenantId::parse("flood").ok());
+        assert!(shares());
+        later.clear();
+        drop(flood);
+        assert!(!shares() && connections.count() == COMPARED);
     }
 }
