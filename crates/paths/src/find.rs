@@ -11,6 +11,7 @@
 use crate::key::{AFTER, SEPARATOR, component_len, name_of, text_of};
 use crate::pattern::{Pattern, States};
 use crate::runs::Runs;
+use crate::steps::{SEEK_STEPS, Steps, Stopped};
 
 /// A node that a pattern selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +22,6 @@ pub struct Node<'a> {
     /// True if longer names begin with this one and a dot.
     pub is_branch: bool,
 }
-
-/// The caller stopped the walk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopped;
-
-/// Nodes that are visited between two questions whether to go on. They take less than a millisecond.
-const GO_ON_NODES: usize = 256;
 
 #[derive(Debug)]
 struct Frame {
@@ -46,10 +40,11 @@ pub fn find(
     mut select: impl FnMut(Node<'_>) -> bool,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<usize, Stopped> {
-    let mut cursor = runs.cursor();
+    let (mut cursor, mut steps) = (runs.cursor(), Steps::new(&mut go_on));
     let (mut prefix, mut name, mut visited) = (Vec::new(), Vec::new(), 0);
     let mut frames = vec![Frame { prefix_len: 0, states: pattern.start(), seed: 0 }];
     while let Some(frame) = frames.last_mut() {
+        steps.take(SEEK_STEPS)?;
         prefix.truncate(frame.prefix_len);
         let Some(seed) = pattern.seeds(&frame.states).get(frame.seed) else {
             frames.pop();
@@ -67,13 +62,11 @@ pub fn find(
         };
         frame.seed += usize::from(seed.is_exact);
         visited += 1;
-        if visited % GO_ON_NODES == 0 && !go_on() {
-            return Err(Stopped);
-        }
         let (end, is_leaf) = (prefix.len() + more, key.len() == prefix.len() + more);
         prefix.extend_from_slice(&key[prefix.len()..end]);
         let mut next = States::new();
-        let is_selected = pattern.step(&frame.states, text_of(&prefix[frame.prefix_len..]), &mut next);
+        let component = text_of(&prefix[frame.prefix_len..]);
+        let is_selected = pattern.step(&frame.states, component, &mut next, &mut steps)?;
         if is_leaf {
             cursor.advance();
         }

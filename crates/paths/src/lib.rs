@@ -21,9 +21,11 @@ mod key;
 mod pattern;
 mod run;
 mod runs;
+mod steps;
 
 pub use batch::Batch;
-pub use find::{Node, Stopped, find};
+pub use find::{Node, find};
 pub use pattern::{Pattern, PatternError};
 pub use run::{Full, Run};
 pub use runs::{Merge, Runs};
+pub use steps::{Steps, Stopped};

@@ -2,6 +2,7 @@
 //! the end of a pattern, it is followed by `*`.
 
 use crate::glob::{Glob, Room, Seed};
+use crate::steps::{Steps, Stopped};
 
 /// Limit on the length of a pattern. It may list thousands of alternatives, as Grafana does for variables with many
 /// values.
@@ -85,14 +86,20 @@ impl Pattern {
 
     /// Matches one level of a name. Returns true if the node with this level is selected. `next` is what the level below
     /// it must match.
-    pub(crate) fn step(&self, states: &[u16], component: &str, next: &mut States) -> bool {
+    pub(crate) fn step(
+        &self,
+        states: &[u16],
+        component: &str,
+        next: &mut States,
+        steps: &mut Steps<'_>,
+    ) -> Result<bool, Stopped> {
         next.clear();
         let mut is_selected = false;
         for state in states {
             let part = *state as usize;
             match &self.parts[part] {
                 Part::Branches => self.add(part, next),
-                Part::Node(glob) if glob.matches(component) => {
+                Part::Node(glob) if glob.matches(component, steps)? => {
                     is_selected |= part + 1 == self.parts.len();
                     self.add(part + 1, next);
                 }
@@ -101,7 +108,7 @@ impl Pattern {
         }
         next.sort_unstable();
         next.dedup();
-        is_selected
+        Ok(is_selected)
     }
 
     /// Where to look for nodes that match one of the states.
@@ -117,19 +124,25 @@ impl Pattern {
 
     /// Calls `select` for each selected node on the way to a name: with the length of the node's text, and whether it is
     /// the name itself.
-    pub fn nodes_of(&self, name: &str, mut select: impl FnMut(usize, bool)) {
+    pub fn nodes_of(
+        &self,
+        name: &str,
+        steps: &mut Steps<'_>,
+        mut select: impl FnMut(usize, bool),
+    ) -> Result<(), Stopped> {
         let (mut states, mut next, mut from) = (self.start(), States::new(), 0);
         for component in name.split('.') {
             let end = from + component.len();
-            if self.step(&states, component, &mut next) {
+            if self.step(&states, component, &mut next, steps)? {
                 select(end, end == name.len());
             }
             if next.is_empty() {
-                return;
+                break;
             }
             std::mem::swap(&mut states, &mut next);
             from = end + 1;
         }
+        Ok(())
     }
 
     /// The name, if the pattern selects exactly one.
@@ -169,10 +182,11 @@ mod tests {
     fn check(pattern: &str, name: &str, expected: &[&str]) {
         let mut found = Vec::new();
         let parsed = Pattern::parse(pattern).unwrap();
-        parsed.nodes_of(name, |end, is_leaf| {
+        let select = |end, is_leaf| {
             found.push(format!("{}{}", &name[..end], if is_leaf { "" } else { "." }));
             assert!(name.starts_with(&parsed.prefix()), "{pattern:?} selects {:?}", &name[..end]);
-        });
+        };
+        parsed.nodes_of(name, &mut Steps::new(&mut || true), select).unwrap();
         assert_eq!(found, expected, "{pattern:?} and {name:?}");
     }
 
@@ -221,5 +235,34 @@ mod tests {
         assert!(Pattern::parse(&"**.a.".repeat(9)).is_err());
         let states = Pattern::parse(&"**.".repeat(1000)).unwrap().start();
         assert_eq!(states.len(), 2, "a level `**` and the empty level after it");
+    }
+
+    /// How often a match of one name asks whether to go on, if it may.
+    fn questions(pattern: &str, name: &str, most: usize) -> (Result<(), Stopped>, usize) {
+        let mut asked = 0;
+        let mut go_on = || {
+            asked += 1;
+            asked < most
+        };
+        let pattern = Pattern::parse(pattern).unwrap();
+        let result = pattern.nodes_of(name, &mut Steps::new(&mut go_on), |_, _| {});
+        (result, asked)
+    }
+
+    #[test]
+    fn matching_a_single_name_can_be_stopped() {
+        // the longest value of a label
+        let name = "a".repeat(16 << 10);
+        let stars = format!("*{}b*", "a".repeat(1 << 10));
+        let listed: Vec<_> = (0..500).map(|i| format!("*a*{i}")).collect();
+        let listed = format!("{{{}}}", listed.join(","));
+        let class = format!("*[{}]", "b".repeat(1 << 10));
+        for pattern in [stars, listed, class] {
+            let (result, asked) = questions(&pattern, &name, usize::MAX);
+            assert!(result.is_ok() && asked > 100, "{asked} questions for {}…", &pattern[..10]);
+            assert_eq!(questions(&pattern, &name, 3), (Err(Stopped), 3));
+        }
+        let (result, asked) = questions("servers.*.{cpu,load}*", "servers.web-1.cpu0", usize::MAX);
+        assert_eq!((result, asked), (Ok(()), 0));
     }
 }

@@ -6,7 +6,7 @@ use crate::query_source::Canceled;
 use crate::query_source::paths::names::{in_heads, in_tables};
 use crate::refusal::Refusal;
 use model::TimeRange;
-use paths::{Node, Pattern, Stopped};
+use paths::{Node, Pattern, Steps, Stopped};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -108,18 +108,21 @@ impl LabelQueries<'_> {
 
     /// Adds the selected nodes, by reading all names. Returns warnings about data that could not be read.
     fn add_scanned(&self, pattern: &Pattern, found: &mut Found<'_>) -> Result<Vec<String>, Refusal> {
+        let Self { context, tenant, canceled, .. } = self;
         let (mut text, prefix) = (Vec::new(), pattern.prefix());
+        let mut go_on = || !canceled.is_set();
+        let mut steps = Steps::new(&mut go_on);
         let mut take = |name: &str| {
             let mut added = Ok(());
-            pattern.nodes_of(name, |end, is_leaf| {
+            let select = |end, is_leaf| {
                 if added.is_ok() {
                     put(&name[..end], is_leaf, &mut text);
                     added = found.add(&text);
                 }
-            });
+            };
+            pattern.nodes_of(name, &mut steps, select).map_err(|Stopped| Canceled)?;
             added
         };
-        let Self { context, tenant, canceled, .. } = self;
         in_heads(context, tenant, &prefix, &**canceled, &mut take)?;
         in_tables(context, tenant, &prefix, canceled, &mut take)
     }
