@@ -31,7 +31,7 @@ use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::Decoder;
-use route::{Prepared, route};
+use route::{Arrival, Prepared, route};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
@@ -82,14 +82,40 @@ pub(crate) async fn write_batch(
     context: &Arc<Context>,
     principal: &Principal,
     batch: &mut Batch,
-    mut memory: Reservation,
+    memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
     admit(context, principal, batch.bytes.len()).await?;
+    store_batch(context, principal, batch, memory, false, began).await
+}
+
+/// Writes samples that came in an earlier request, which counted against the tenant's rate limits.
+pub(crate) async fn write_counted(
+    context: &Arc<Context>,
+    principal: &Principal,
+    batch: &mut Batch,
+    memory: Reservation,
+) -> Result<Outcome, Unwritten> {
+    let began = Instant::now();
+    admission::write::rights(principal).map_err(Refusal::from)?;
+    context.readiness.wait_for_replay().await;
+    check(context, principal)?;
+    store_batch(context, principal, batch, memory, true, began).await
+}
+
+async fn store_batch(
+    context: &Arc<Context>,
+    principal: &Principal,
+    batch: &mut Batch,
+    mut memory: Reservation,
+    is_counted: bool,
+    began: Instant,
+) -> Result<Outcome, Unwritten> {
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
-    let (arrived_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
-    let routed = route(context, principal, arrived_ms, batch, labels, None, None, &mut memory)?;
+    let (at_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
+    let arrival = Arrival { at_ms, is_counted, names: None, waiting: None };
+    let routed = route(context, principal, arrival, batch, labels, &mut memory)?;
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await
 }

@@ -3,7 +3,7 @@
 use super::Context;
 use super::known::{Split, WaitingSeries};
 use super::names::NameRules;
-use super::route::{Prepared, Routed, route};
+use super::route::{Arrival, Prepared, Routed, route};
 use crate::refusal::Refusal;
 use model::{Batch, LabelsBuilder, Principal};
 use protocol::{Body, DecodeError, Decoder, Encoding};
@@ -132,12 +132,13 @@ impl<D: Decoder> Decoders<D> {
     ) -> Result<Routed, Refusal> {
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
-        let arrived_ms = context.clock.now_ms();
+        let at_ms = context.clock.now_ms();
         let routed = match decoder.decode(protocol::Request { format, body }, batch, memory) {
             Ok(()) => {
                 let rules = context.rules.current();
                 let names = NameRules::of(&rules, &context.names).filter(|_| D::HAS_GRAPHITE_NAMES);
-                route(context, principal, arrived_ms, batch, labels, names, waiting, memory)
+                let arrival = Arrival { at_ms, is_counted: false, names, waiting };
+                route(context, principal, arrival, batch, labels, memory)
             }
             Err(error) => Err(error.into()),
         };

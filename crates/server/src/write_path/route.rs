@@ -73,18 +73,29 @@ impl Routed {
     }
 }
 
+/// What routing must know of a batch, besides its content.
+#[derive(Debug)]
+pub(super) struct Arrival<'a> {
+    pub(super) at_ms: i64,
+    /// False if the samples count against the tenant's rate limit now.
+    pub(super) is_counted: bool,
+    /// Rules that apply to series that are not known by the name that was sent.
+    pub(super) names: Option<NameRules<'a>>,
+    /// Series that count as new.
+    pub(super) waiting: Option<&'a dyn WaitingSeries>,
+}
+
 /// Checks the timestamps of a batch, looks up its series, and divides them among the partitions. The memory for this
-/// is reserved in `memory`. Series that are `waiting` count as new.
+/// is reserved in `memory`.
 pub(super) fn route(
     context: &Arc<Context>,
     principal: &Principal,
-    arrived_ms: i64,
+    arrival: Arrival<'_>,
     batch: &mut Batch,
     labels: &mut LabelsBuilder,
-    names: Option<NameRules<'_>>,
-    waiting: Option<&dyn WaitingSeries>,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
+    let Arrival { at_ms: arrived_ms, is_counted, names, waiting } = arrival;
     let tenant = &principal.tenant;
     let (settings, state) = (context.overrides.current(), context.tenant(tenant));
     let own = settings.of(tenant);
@@ -93,9 +104,11 @@ pub(super) fn route(
         deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?;
     }
     let decoded_bytes = memory.bytes();
-    let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
-    let sent = samples as u64 + outcome.refused_samples;
-    state.take_samples(own, sent, context.clock.instant());
+    if !is_counted {
+        let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
+        let sent = samples as u64 + outcome.refused_samples;
+        state.take_samples(own, sent, context.clock.instant());
+    }
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
 
     let mut reservation = IncrementalReservation::new(memory);

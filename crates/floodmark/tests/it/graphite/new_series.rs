@@ -55,6 +55,20 @@ fn new_series_are_created_at_a_rate_that_can_be_changed() {
 }
 
 #[test]
+fn points_of_new_series_count_once_against_the_rates() {
+    // bursts of 6,000 points and 60 bodies
+    let limits = "samples_per_second = 100\nrequests_per_second = 1\nrate_burst = '1m'";
+    let server = Server::start(options().config(limits));
+    let (now_s, stream) = (now_ms() / 1000, connect(&server));
+    (&stream).write_all(lines("new", 0..4000, 1, now_s).as_bytes()).unwrap();
+    wait_for("all series", || (series(&server) == 4000).then_some(()));
+    wait_for("the end of the queue", || (stats(&server)["queuedPoints"] == 0).then_some(()));
+    // counted twice, they would exceed the burst
+    let line = format!("new.n0 2 {}\n", now_s + 1);
+    server.send(&Request::post("/api/v1/graphite", line.into_bytes())).expect(204, &[]);
+}
+
+#[test]
 fn when_the_queue_is_full_the_newest_points_are_dropped_by_name() {
     let limits = "memory = '64MiB'\nnew_series_per_second = 1\nrate_burst = '1s'";
     let server = Server::start(options().config(limits));

@@ -9,7 +9,7 @@ use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, NewSeriesQueue, 
 use super::telemetry::Metrics;
 use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, WaitingSeries};
-use crate::write_path::{self, Unwritten, write_batch};
+use crate::write_path::{self, Unwritten, write_counted};
 use model::{ErrorKind, Principal, TenantId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Creation {
             let own = self.context.overrides.current();
             let account = self.context.tenant(&principal.tenant);
             let written = match account.inflight(own.of(&principal.tenant)).reserve(0) {
-                Ok(memory) => write_batch(&self.context, principal, &mut chunk.batch, memory).await,
+                Ok(memory) => write_counted(&self.context, principal, &mut chunk.batch, memory).await,
                 Err(exhausted) => Err(Refusal::from(exhausted).into()),
             };
             match written {
