@@ -10,6 +10,7 @@ use super::stacks::{CallId, Totals};
 use super::{Aggregate, Options, Series};
 use crate::QueryError;
 use crate::meter::Meter;
+use std::cell::Cell;
 
 /// Takes the series of a function one after the other.
 pub(super) type Sink<'s> = dyn FnMut(Series) -> Result<(), QueryError> + 's;
@@ -22,6 +23,21 @@ pub(super) struct Call<'c> {
     context: &'c Context,
     /// The order in which the caller needs the series.
     order: Order,
+}
+
+/// Maximum nesting of calls that evaluate an argument twice: what is innermost is evaluated 32 times.
+const TWICE_MAX: usize = 5;
+
+/// A call that evaluates an argument twice.
+#[derive(Debug)]
+pub(super) struct Nested<'c> {
+    twice: &'c Cell<usize>,
+}
+
+impl Drop for Nested<'_> {
+    fn drop(&mut self) {
+        self.twice.set(self.twice.get() - 1);
+    }
 }
 
 /// A part of a path by its place, or a tag.
@@ -125,6 +141,19 @@ impl<'c> Call<'c> {
     /// Pushes the series of one argument into `sink`.
     pub(super) fn each_of(&self, node: &Node, order: Order, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         self.evaluator.each(node, self.context, order, sink)
+    }
+
+    /// To be held while an argument is evaluated a second time. Nested calls that do so would take time that doubles
+    /// with each level, so their nesting is limited.
+    pub(super) fn evaluated_twice(&self) -> Result<Nested<'c>, QueryError> {
+        let twice = &self.evaluator.twice;
+        if twice.get() == TWICE_MAX {
+            return Err(self.refuse(format_args!(
+                "more than {TWICE_MAX} functions of earlier values are nested, each of which reads its argument twice"
+            )));
+        }
+        twice.set(twice.get() + 1);
+        Ok(Nested { twice })
     }
 
     /// All series of a parameter.

@@ -18,6 +18,8 @@ pub(super) struct Evaluator<'a> {
     pub(super) stacks: Stacks,
     /// Targets that are being evaluated, each of which a function built. Limits their nesting.
     depth: Cell<usize>,
+    /// Calls being evaluated that evaluate an argument twice.
+    pub(super) twice: Cell<usize>,
 }
 
 /// Maximum nesting of targets that functions build.
@@ -77,7 +79,7 @@ impl Context {
 
 impl<'a> Evaluator<'a> {
     pub(super) fn new(source: &'a dyn Source, meter: &'a Meter<'a>, options: &'a Options<'a>) -> Self {
-        Self { source, meter, options, stacks: Stacks::default(), depth: Cell::new(0) }
+        Self { source, meter, options, stacks: Stacks::default(), depth: Cell::new(0), twice: Cell::new(0) }
     }
 
     /// Pushes the series of a node into `sink`.

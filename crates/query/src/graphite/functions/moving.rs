@@ -3,7 +3,7 @@
 use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
 use crate::graphite::call::{Call, Sink, Window};
-use crate::graphite::moving::aggregated;
+use crate::graphite::moving;
 use crate::graphite::rounding::round;
 use crate::graphite::{Aggregate, Series};
 
@@ -63,39 +63,41 @@ const fn calculate(
 }
 
 fn moving_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    moving(call, sink, "movingAverage", Aggregate::Average)
+    apply(call, sink, "movingAverage", Aggregate::Average)
 }
 
 fn moving_max(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    moving(call, sink, "movingMax", Aggregate::Max)
+    apply(call, sink, "movingMax", Aggregate::Max)
 }
 
 fn moving_median(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    moving(call, sink, "movingMedian", Aggregate::Median)
+    apply(call, sink, "movingMedian", Aggregate::Median)
 }
 
 fn moving_min(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    moving(call, sink, "movingMin", Aggregate::Min)
+    apply(call, sink, "movingMin", Aggregate::Min)
 }
 
 fn moving_sum(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    moving(call, sink, "movingSum", Aggregate::Sum)
+    apply(call, sink, "movingSum", Aggregate::Sum)
 }
 
 fn moving_window(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let function = call.text("func");
     let (first, rest) = function.split_at(function.chars().next().map_or(0, char::len_utf8));
     let name = format!("moving{}{}", first.to_uppercase(), rest.to_lowercase());
-    moving(call, sink, &name, call.aggregate("func"))
+    apply(call, sink, &name, call.aggregate("func"))
 }
 
-fn moving(call: &Call<'_>, sink: &mut Sink<'_>, name: &str, aggregate: Aggregate) -> Result<(), QueryError> {
+fn apply(call: &Call<'_>, sink: &mut Sink<'_>, name: &str, aggregate: Aggregate) -> Result<(), QueryError> {
     let x_files_factor = call.optional_number("xFilesFactor");
     with_earlier(call, name, |mut series, points| {
         let mut charge = call.meter().charge();
-        charge.add_bytes(size_of_val(series.values.as_slice()))?;
+        let work_bytes = moving::work_bytes(series.values.len(), points, aggregate);
+        charge.add_bytes(size_of_val(series.values.as_slice()) + work_bytes)?;
         let x_files_factor = x_files_factor.unwrap_or(series.x_files_factor);
-        let values = aggregated(&series.values, points, aggregate, x_files_factor, &|| call.meter().check())?;
+        let values =
+            moving::aggregated(&series.values, points, aggregate, x_files_factor, &|| call.meter().check())?;
         series.values = values;
         sink(series)
     })
@@ -134,18 +136,20 @@ fn with_earlier(
     let (window, shown) = (call.window("windowSize")?, call.shown("windowSize"));
     let quoted = if matches!(window, Window::Seconds(_)) { format!("\"{shown}\"") } else { shown.clone() };
     let is_past = call.context().from_s <= call.context().now_s;
+    // whether a stored series is there does not depend on its values, unless the range is in the future
+    let is_there = call.is_stored("seriesList") && is_past;
+    let _nested;
     let earlier_s = match window {
         Window::Points(points) if points < 0 => return Err(call.refuse("the window must not be negative")),
-        // whether a stored series is there does not depend on its values, unless the range is in the future
-        Window::Seconds(seconds) if call.is_stored("seriesList") && is_past => seconds,
-        Window::Seconds(seconds) => match longest_step_s(call)? {
-            0 => return Ok(()),
-            _ => seconds,
-        },
-        Window::Points(points) => match longest_step_s(call)? {
-            0 => return Ok(()),
-            step_s => step_s.saturating_mul(points),
-        },
+        Window::Seconds(seconds) if is_there => seconds,
+        window => {
+            _nested = call.evaluated_twice()?;
+            match (longest_step_s(call)?, window) {
+                (0, _) => return Ok(()),
+                (_, Window::Seconds(seconds)) => seconds,
+                (step_s, Window::Points(points)) => step_s.saturating_mul(points),
+            }
+        }
     };
     if earlier_s > WINDOW_S_MAX {
         return Err(call.refuse("the window is longer than a thousand years"));

@@ -166,3 +166,16 @@ fn stacks_are_apart_from_each_other() {
         &[("sumSeries(stacked(a.b),stacked(a.c),a.b)", &[13.0, 4.0, NONE, 52.0])],
     );
 }
+
+#[test]
+fn nested_windows_do_not_read_their_argument_too_often() {
+    let nested = |levels: usize, window: &str| {
+        format!("{}a.b{}", "movingSum(".repeat(levels), format!(",{window})").repeat(levels))
+    };
+    for (window, levels) in [("1", 5), ("'60s'", 6)] {
+        store().render(&nested(levels, window));
+        store()
+            .check_error(&nested(levels + 1, window), "more than 5 functions of earlier values are nested");
+        store().check_error(&nested(60, window), "more than 5 functions of earlier values are nested");
+    }
+}
