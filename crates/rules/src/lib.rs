@@ -8,7 +8,6 @@
 //! | `storage-schemas.conf`, `storage-aggregation.conf` | [`Schemas`] | steps, retention and consolidation of a series |
 //! | `rewrite-rules.conf` | [`Rewrites`] | the name under which a series is stored |
 //! | `whitelist.conf`, `blacklist.conf` | [`NameList`] | which names are stored at all |
-//! | `aggregation-rules.conf` | [`Aggregations`] | which series are computed from others |
 //!
 //! A name is a path with its tags, as Graphite writes it: `servers.web1.load` or `disk.used;host=web1`.
 //!
@@ -16,7 +15,6 @@
 //! what it cannot read and goes on. This crate returns an error instead, so that the caller can keep its
 //! earlier rules.
 
-mod aggregations;
 mod archive;
 mod error;
 mod ini;
@@ -26,7 +24,6 @@ mod pattern;
 mod rewrites;
 mod schemas;
 
-pub use aggregations::{Aggregation, Aggregations, Function};
 pub use archive::{Archive, parse_archives};
 pub use error::RuleError;
 pub use list::NameList;
