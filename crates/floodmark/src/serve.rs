@@ -98,7 +98,8 @@ fn listen_for_graphite(settings: &GraphiteSettings) -> anyhow::Result<GraphiteSo
     };
     let pickle = open(settings.pickle, "graphite_pickle")?;
     let protobuf = open(settings.protobuf, "graphite_protobuf")?;
-    Ok(GraphiteSockets { plaintext, datagrams, pickle, protobuf })
+    let encrypted = open(settings.encrypted, "graphite_tls")?;
+    Ok(GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted })
 }
 
 fn log_graphite(sockets: &GraphiteSockets) -> anyhow::Result<()> {
@@ -111,6 +112,9 @@ fn log_graphite(sockets: &GraphiteSockets) -> anyhow::Result<()> {
     }
     if let Some(socket) = &sockets.protobuf {
         tracing::info!(protobuf = %socket.local_addr()?, "listening for go-carbon's protobuf messages");
+    }
+    if let Some(socket) = &sockets.encrypted {
+        tracing::info!(graphite_tls = %socket.local_addr()?, "listening for Graphite's plaintext protocol over TLS");
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     let handshakes = Arc::new(Handshakes::new(context, registry));
     let handshakes = settings.tls.as_ref().map(|_| handshakes);
     let Sockets { main, admin, graphite } = sockets;
-    let lines = Lines::new(&app, graphite);
+    let lines = Lines::new(&app, graphite, handshakes.clone());
     let service = http::router(app.clone(), address(&main));
     let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
         .encrypted(handshakes.clone());

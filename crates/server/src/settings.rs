@@ -198,6 +198,7 @@ impl Settings {
             reader,
             &self_monitoring.tenant,
             auth_file.is_some(),
+            tls.is_some(),
             &budget,
             files.for_connections().saturating_sub(connections_max),
         )?;

@@ -211,6 +211,7 @@ retention = "never"
         graphite_udp                           true                  default
         graphite_pickle                        none                  default
         graphite_protobuf                      none                  default
+        graphite_tls                           none                  default
         graphite_tenant                        anonymous             default
         graphite_tenant_from_path              false                 default
         graphite_commit_interval               100ms                 default

@@ -1,5 +1,6 @@
 //! Sends lines in HTTP requests, and queries them with PromQL. The modules have other protocols, and Graphite's own API.
 
+mod encrypted;
 mod find;
 mod formats;
 mod grafana;

@@ -19,7 +19,7 @@ pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 
 /// Upper bound on the memory that TLS adds to a connection: records being received (18 + 16 KiB) and sent (16
 /// KiB), certificates (16 KiB), and keys.
-const TLS_BYTES: usize = 72 << 10;
+pub(crate) const TLS_BYTES: usize = 72 << 10;
 
 pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
     if is_encrypted { CONNECTION_BYTES + TLS_BYTES } else { CONNECTION_BYTES }

@@ -17,28 +17,34 @@ mod connection;
 mod creation;
 mod datagrams;
 mod drops;
+mod encryption;
 mod framing;
 mod intake;
 pub(crate) mod new_series_queue;
+mod stream;
 mod telemetry;
 mod ticket;
 mod writer;
 
-use super::connections::Connections;
-use super::{ACCEPT_PAUSE, Peer, enter, until_closed};
+use super::connections::{Connections, Link};
+use super::handshake::Pending;
+use super::{ACCEPT_PAUSE, Handshakes, Peer, enter, until_closed};
 use crate::http::App;
+use crate::limits::budget::TLS_BYTES;
 use crate::write_path;
-use connection::{Connection, Shared};
+use connection::{Connection, Shared, stopped};
 use creation::Creation;
 use drops::{Drop, Drops, Reason};
+use encryption::Encryption;
 use intake::{Intake, Protocol};
 use model::{Principal, Rights};
 use new_series_queue::{NewSeriesQueue, Queued};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::telemetry::Registry;
+use stream::Stream;
 use telemetry::Metrics;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -48,6 +54,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upper bound on the memory of an idle connection: its task. A buffer for bytes is reserved when bytes arrive.
 const CONNECTION_BYTES: u64 = 4 << 10;
 
+const ENCRYPTED_CONNECTION_BYTES: u64 = CONNECTION_BYTES + (TLS_BYTES + stream::ENCRYPTED_BYTES) as u64;
+
 /// Sockets of Graphite's protocols, of those that are served.
 #[derive(Debug, Default)]
 pub struct GraphiteSockets {
@@ -56,6 +64,8 @@ pub struct GraphiteSockets {
     pub datagrams: Option<UdpSocket>,
     pub pickle: Option<TcpListener>,
     pub protobuf: Option<TcpListener>,
+    /// For the plaintext protocol over TLS.
+    pub encrypted: Option<TcpListener>,
 }
 
 /// Serves all line listeners.
@@ -63,12 +73,13 @@ pub(crate) struct Lines {
     sockets: GraphiteSockets,
     connections: Connections,
     shared: Shared,
+    encryption: Option<Encryption>,
     creation: Arc<Creation>,
     drops: Arc<Drops>,
 }
 
 impl Lines {
-    pub(crate) fn new(app: &App, sockets: GraphiteSockets) -> Self {
+    pub(crate) fn new(app: &App, sockets: GraphiteSockets, handshakes: Option<Arc<Handshakes>>) -> Self {
         let (context, registry) = (Arc::clone(app.node.writes()), app.node.registry());
         let settings = &context.settings.graphite;
         let metrics = Arc::new(Metrics::new(registry));
@@ -88,13 +99,17 @@ impl Lines {
         let connections = Connections::new(settings.connections_max, context.settings.transfer_rate);
         report(registry, &connections);
         report_queue(&context, registry, &app.new_series_queue);
-        Self { sockets, connections, shared, creation, drops }
+        let encryption = handshakes.map(|handshakes| {
+            let (auth, audit) = (Arc::clone(app.node.auth()), Arc::clone(&app.audit));
+            Encryption::new(handshakes, auth, audit, context.settings.transfer_rate)
+        });
+        Self { sockets, connections, shared, encryption, creation, drops }
     }
 
     /// Serves until `stop` resolves, then waits until what was read is durable.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
-        let Self { sockets, connections, shared, creation, drops } = self;
-        let GraphiteSockets { plaintext, datagrams, pickle, protobuf } = sockets;
+        let Self { sockets, connections, shared, encryption, creation, drops } = self;
+        let GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted } = sockets;
         let stopping = watch::Sender::new(false);
         // each task of a connection has a clone of the sender, so that the receiver knows when all of them have ended
         let (open, mut ended) = mpsc::channel::<()>(1);
@@ -106,14 +121,19 @@ impl Lines {
                 drop(open);
             });
         }
-        let accept = async |socket, protocol| match socket {
-            Some(socket) => accept(socket, protocol, &connections, &shared, &stopping, &open).await,
+        let accept = async |socket, protocol, encryption| match socket {
+            Some(socket) => {
+                let door = Door { socket, protocol, encryption };
+                accept(door, &connections, &shared, &stopping, &open).await;
+            }
             None => std::future::pending().await,
         };
+        let encrypted = encrypted.filter(|_| encryption.is_some()); // never serve it unencrypted
         tokio::select! {
-            () = accept(plaintext, Protocol::Lines) => {}
-            () = accept(pickle, Protocol::Pickles) => {}
-            () = accept(protobuf, Protocol::Protobufs) => {}
+            () = accept(plaintext, Protocol::Lines, None) => {}
+            () = accept(pickle, Protocol::Pickles, None) => {}
+            () = accept(protobuf, Protocol::Protobufs, None) => {}
+            () = accept(encrypted, Protocol::Lines, encryption) => {}
             () = stop => {}
         }
         stopping.send_replace(true);
@@ -160,9 +180,14 @@ fn report_queue(context: &Arc<write_path::Context>, registry: &Registry, queue: 
     );
 }
 
-async fn accept(
+struct Door {
     socket: TcpListener,
     protocol: Protocol,
+    encryption: Option<Encryption>,
+}
+
+async fn accept(
+    Door { socket, protocol, encryption }: Door,
     connections: &Connections,
     shared: &Shared,
     stopping: &watch::Sender<bool>,
@@ -177,18 +202,61 @@ async fn accept(
                 continue;
             }
         };
-        let memory = shared.intake.unwritten.reserve(CONNECTION_BYTES);
+        let rejected = &shared.intake.metrics.rejected_connections;
+        let handshake = match &encryption {
+            None => None,
+            Some(encryption) => match encryption.admit(peer) {
+                Some(pending) => Some((encryption.clone(), pending)),
+                None => {
+                    rejected.inc();
+                    continue;
+                }
+            },
+        };
+        let bytes = if handshake.is_some() { ENCRYPTED_CONNECTION_BYTES } else { CONNECTION_BYTES };
+        let memory = shared.intake.unwritten.reserve(bytes);
         match (enter(connections).await, memory) {
             (Some(place), Ok(memory)) => {
-                let connection = Connection::new(shared.clone(), protocol, peer.0.ip());
-                let served = connection.serve(stream, place.share(), stopping.subscribe());
+                let served = serve(
+                    stream,
+                    peer,
+                    protocol,
+                    handshake,
+                    place.share(),
+                    shared.clone(),
+                    stopping.subscribe(),
+                );
                 let open = open.clone();
                 tokio::spawn(async move {
                     until_closed(served, place).await;
                     drop((memory, open));
                 });
             }
-            _ => shared.intake.metrics.rejected_connections.inc(),
+            _ => rejected.inc(),
         }
     }
+}
+
+async fn serve(
+    stream: TcpStream,
+    peer: Peer,
+    protocol: Protocol,
+    handshake: Option<(Encryption, Pending)>,
+    link: Arc<Link>,
+    shared: Shared,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let (stream, shared) = match handshake {
+        None => (Stream::Plain(stream), shared),
+        Some((encryption, pending)) => {
+            let metrics = Arc::clone(&shared.intake.metrics);
+            let accepted = tokio::select! {
+                accepted = encryption.accept(stream, peer, pending, &link, shared) => accepted,
+                () = stopped(&mut stopping) => None,
+            };
+            let Some(accepted) = accepted else { return metrics.rejected_connections.inc() };
+            accepted
+        }
+    };
+    Connection::new(shared, protocol, peer.0.ip()).serve(stream, link, stopping).await;
 }

@@ -24,6 +24,10 @@ impl<S: AsyncWrite + Unpin> StallTimeout<S> {
         Self { stream, patience, waiting: None, link }
     }
 
+    pub(super) const fn stream(&self) -> &S {
+        &self.stream
+    }
+
     /// Returns the result of a write, or `TimedOut` if it has been blocked for too long. `moved` tells how
     /// many bytes were written.
     fn watch<T>(

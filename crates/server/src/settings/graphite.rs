@@ -19,6 +19,8 @@ pub struct GraphiteSettings {
     pub has_udp: bool,
     pub pickle: Option<SocketAddr>,
     pub protobuf: Option<SocketAddr>,
+    /// Address of the plaintext protocol over TLS.
+    pub encrypted: Option<SocketAddr>,
     pub(crate) tenant: TenantId,
     /// True if the first part of each path names the tenant, and is removed.
     pub(crate) tenant_from_path: bool,
@@ -29,12 +31,14 @@ pub struct GraphiteSettings {
 }
 
 impl GraphiteSettings {
-    /// `own_tenant` is the tenant to which only the server may write. `files_left` is the number of files that may be
+    /// `own_tenant` is the tenant to which only the server may write. `has_certificate` is true if the server has a TLS
+    /// certificate. `files_left` is the number of files that may be
     /// open in addition to all others.
     pub(super) fn read(
         reader: &mut Reader<'_>,
         own_tenant: &TenantId,
         is_authenticated: bool,
+        has_certificate: bool,
         budget: &Budget,
         files_left: usize,
     ) -> Result<Self, SettingsError> {
@@ -42,6 +46,12 @@ impl GraphiteSettings {
         let has_udp = reader.read(&table::GRAPHITE_UDP)?;
         let pickle = reader.read(&table::GRAPHITE_PICKLE)?;
         let protobuf = reader.read(&table::GRAPHITE_PROTOBUF)?;
+        let encrypted = reader.read(&table::GRAPHITE_TLS)?;
+        if encrypted.is_some() && !has_certificate {
+            return Err(
+                reader.error(&table::GRAPHITE_TLS, "needs a certificate: set tls_cert and tls_key".into())
+            );
+        }
         let tenant = reader.read(&table::GRAPHITE_TENANT)?;
         if tenant.as_ref() == Some(own_tenant) {
             let reason = "only the server may write to this tenant (setting self_monitoring_tenant)";
@@ -60,6 +70,8 @@ impl GraphiteSettings {
             (plaintext, &table::GRAPHITE),
             (pickle, &table::GRAPHITE_PICKLE),
             (protobuf, &table::GRAPHITE_PROTOBUF),
+            // with `auth_file`, these senders are authenticated
+            (encrypted.filter(|_| !is_authenticated), &table::GRAPHITE_TLS),
         ] {
             if address.is_some_and(is_reachable) && !is_open_to_all {
                 let reason = "other machines can reach this address, but senders of Graphite's protocols cannot be \
@@ -75,6 +87,7 @@ impl GraphiteSettings {
             has_udp,
             pickle,
             protobuf,
+            encrypted,
             tenant: tenant.unwrap_or_else(TenantId::anonymous),
             tenant_from_path,
             commit_interval: Duration::from_millis(commit_ms.unsigned_abs()),

@@ -218,6 +218,11 @@ settings! {
         GRAPHITE_PROTOBUF: Option<SocketAddr> = setting("graphite_protobuf", "none",
             "Address that receives go-carbon's protobuf messages, each with its length before it")
             .or("none");
+        GRAPHITE_TLS: Option<SocketAddr> = setting("graphite_tls", "none",
+            "Address that receives Graphite's plaintext protocol over TLS, such as `0.0.0.0:2013`")
+            .why("Needs `tls_cert`. With `auth_file`, senders need a client certificate (`tls_client_ca`), whose name decides \
+                about the tenant ([graphite.md](../graphite.md#access-and-limits))")
+            .or("none");
         GRAPHITE_TENANT: Option<TenantId> = setting("graphite_tenant", "anonymous",
             "Tenant of the points that the Graphite addresses receive")
             .why("`anonymous`: the tenant of requests that name no tenant")

@@ -142,6 +142,7 @@ fn defaults_of_a_machine() {
         graphite_udp = true
         graphite_pickle = "none"
         graphite_protobuf = "none"
+        graphite_tls = "none"
         graphite_tenant = "anonymous"
         graphite_tenant_from_path = false
         graphite_commit_interval = "100ms"

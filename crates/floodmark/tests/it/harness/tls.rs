@@ -123,6 +123,10 @@ impl Connection {
         Reply::read(&mut BufReader::new(conn.reader()))
     }
 
+    pub(crate) fn stream(&mut self) -> &mut StreamOwned<ClientConnection, TcpStream> {
+        self.0.get_mut()
+    }
+
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
     }

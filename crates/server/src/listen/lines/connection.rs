@@ -11,6 +11,7 @@ use super::buffer::{Buffer, Taken};
 use super::drops::{Drop, Reason};
 use super::framing::{Framing, FramingFault};
 use super::intake::{Intake, Protocol, Source};
+use super::stream::Stream;
 use super::ticket::Tickets;
 use super::writer::{MEMORY_WAIT, Writer};
 use crate::listen::connections::Link;
@@ -19,7 +20,6 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -80,20 +80,20 @@ impl Connection {
     /// an orderly end might still write, and lose what it writes.
     pub(super) async fn serve(
         mut self,
-        stream: TcpStream,
+        mut stream: Stream,
         link: Arc<Link>,
         mut stopping: watch::Receiver<bool>,
     ) {
         // until everything is durable, the sender must see a reset however the connection ends, even by a crash of the
         // server
-        let _ = stream.set_zero_linger();
+        stream.reset_when_dropped();
         let mut busy = None;
         loop {
             let deadline = self.deadline();
             tokio::select! {
-                ready = stream.readable() => {
+                () = stream.readable() => {
                     busy.get_or_insert_with(|| link.begin(false));
-                    if ready.is_err() || !self.read(&stream).await {
+                    if !self.read(&mut stream).await {
                         break;
                     }
                 }
@@ -126,7 +126,7 @@ impl Connection {
 
     /// Reads the bytes that have arrived. If the buffer is full then, passes it on. Returns false at the end of the
     /// stream.
-    async fn read(&mut self, stream: &TcpStream) -> bool {
+    async fn read(&mut self, stream: &mut Stream) -> bool {
         match self.read_some(stream) {
             Read::Waits => {}
             Read::Full => return self.pass_on().await,
@@ -144,10 +144,10 @@ impl Connection {
         true
     }
 
-    fn read_some(&mut self, stream: &TcpStream) -> Read {
+    fn read_some(&mut self, stream: &mut Stream) -> Read {
         loop {
             let Ok(bytes) = self.buffer.room() else { return Read::NoMemory };
-            let read = match stream.try_read_buf(bytes) {
+            let read = match stream.try_read(bytes) {
                 Ok(0) => return Read::Ended,
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Read::Waits,
@@ -204,7 +204,7 @@ impl Connection {
         self.shared.intake.drops.add(&Drop { reason, tenant, points: 1, message, series: "", sender });
     }
 
-    async fn end(mut self, stream: TcpStream) {
+    async fn end(mut self, stream: Stream) {
         self.pass_on().await;
         if !self.buffer.is_empty() {
             self.drop_one(Reason::Unfinished, "the connection ended within a message");
@@ -213,8 +213,7 @@ impl Connection {
         let Self { tickets, writer, has_ended, .. } = self;
         drop(writer); // it has a ticket
         if timeout(CREATION_WAIT, tickets.all_stored()).await == Ok(true) && has_ended {
-            #[expect(deprecated, reason = "without a time, dropping the socket does not block")]
-            let _ = stream.set_linger(None);
+            stream.close().await;
         }
     }
 }

@@ -1,0 +1,85 @@
+//! Lines over TLS: the handshake, and the tenant that the client's certificate names.
+
+use super::connection::Shared;
+use super::stream::Stream;
+use crate::audit::Audit;
+use crate::auth::{Access, Auth, Credential, Original, Presented};
+use crate::listen::connections::Link;
+use crate::listen::handshake::Pending;
+use crate::listen::patience::Patience;
+use crate::listen::rejections::Rejections;
+use crate::listen::{Handshakes, Peer, STALL_TIMEOUT};
+use crate::refusal::Refusal;
+use crate::tls::ClientNames;
+use axum::http::{HeaderMap, Method};
+use model::Principal;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+/// Name of the protocol in the audit log, in place of a path.
+const NAME: &str = "graphite_tls";
+
+#[derive(Debug, Clone)]
+pub(super) struct Encryption {
+    handshakes: Arc<Handshakes>,
+    auth: Arc<Auth>,
+    audit: Arc<Audit>,
+    patience: Patience,
+    rejections: Rejections,
+}
+
+impl Encryption {
+    pub(super) fn new(
+        handshakes: Arc<Handshakes>,
+        auth: Arc<Auth>,
+        audit: Arc<Audit>,
+        transfer_rate: u64,
+    ) -> Self {
+        let patience = Patience::new(STALL_TIMEOUT, transfer_rate);
+        Self { handshakes, auth, audit, patience, rejections: Rejections::default() }
+    }
+
+    /// `None` if too many handshakes are in progress.
+    pub(super) fn admit(&self, peer: Peer) -> Option<Pending> {
+        self.handshakes.admit(peer)
+    }
+
+    /// Does the handshake. Returns the decrypted stream, with `shared` for the sender's tenant. `None` if the handshake
+    /// fails or the sender may not write.
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+        peer: Peer,
+        pending: Pending,
+        link: &Arc<Link>,
+        shared: Shared,
+    ) -> Option<(Stream, Shared)> {
+        // a sender that is refused must not believe that its points are stored
+        let _ = stream.set_zero_linger();
+        let connection = (link, self.patience);
+        let (stream, names) =
+            self.handshakes.accept(stream, peer, pending, connection, &self.rejections).await?;
+        let stream = Stream::encrypted(stream);
+        if !self.auth.is_required() {
+            return Some((stream, shared));
+        }
+        match self.principal(peer, names.as_ref()).await {
+            Ok(principal) => Some((stream, Shared { principal, has_many_tenants: false, ..shared })),
+            Err(refusal) => {
+                self.audit.refused(peer.0.ip(), NAME, &refusal);
+                None
+            }
+        }
+    }
+
+    /// The tenant of the sender's certificate. The address alone never proves who the sender is.
+    async fn principal(&self, peer: Peer, names: Option<&ClientNames>) -> Result<Principal, Refusal> {
+        let Some(names) = names else { return Err(crate::auth::unauthenticated("no client certificate")) };
+        let headers = HeaderMap::new();
+        let original = Original { method: &Method::POST, path: NAME, headers: &headers };
+        let credential = Some(Credential::Certificate(names));
+        let presented = Presented { original, address: peer.0.ip(), credential, tenants: None };
+        let caller = self.auth.identify(Access::Write, presented).await?;
+        caller.principal.ok_or_else(|| Refusal::forbidden("the certificate names no tenant"))
+    }
+}
