@@ -167,7 +167,7 @@ fn lines_that_wait_for_a_full_disk_stay_in_order() {
     let mut last = 0;
     for _ in 0..4 {
         disk.fill();
-        let (mut writer, stop) = ((&stream).try_clone().unwrap(), Arc::new(AtomicBool::new(false)));
+        let (mut writer, stop) = (stream.try_clone().unwrap(), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
         let sender = std::thread::spawn(move || {
             let mut value = last;
