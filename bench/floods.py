@@ -40,7 +40,7 @@ args = parser.parse_args()
 # Cortex' limits for each tenant
 os.environ.update({"AUTH": "true", "INGESTION_RATE": "25000", "INGESTION_BURST": "100000", "SERIES_PER_USER": "50000"})
 
-PATIENT = ["--give-up-after", "15m", "--verify"]
+PATIENT = ["--give-up-after", "15m", "--duration", "2h", "--verify"]
 
 
 class Stored:
