@@ -6,6 +6,7 @@
 //!   DIR/journal/N/      segments of partition N; `source`: the journal's identity; `reserve`: space for one more segment
 //!   DIR/floodmarks.json offsets up to which tables contain each journal (`seal/manifest.rs`); `.spare` reserves space for it
 //!   DIR/clock.json      time at which the wall clock was last trusted (`wallclock/memory.rs`)
+//!   DIR/events/         the events of each tenant (`events/file.rs`)
 //!   DIR/tables/         the tables, unless they are stored elsewhere
 //! ```
 

@@ -14,7 +14,7 @@
 //! | GET `/api/v1/refusals` | recently refused requests of the tenant |
 //! | GET `/api/v1/ha_tracker` | the tenant's clusters and elected replicas |
 //! | POST, see [`admin`] | operations |
-//! | GET POST `/render`, `/metrics/…`, see [`graphite`] | Graphite's API for readers |
+//! | GET POST `/render`, `/metrics/…`, `/events`, see [`graphite`] | Graphite's API for readers, and events |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
 //!
@@ -194,6 +194,8 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     let settings = app.node.settings();
     let guard = BrowserGuard::new(address, &settings.allow_host);
     let writes = ingest::routes(&app, |routes| for_access(&app, Access::Write, routes));
+    let events = for_access(&app, Access::Write, graphite::write_routes());
+    let writes = writes.merge(events.clone()).nest("/graphite", events);
     let changes = match settings.admin_listen {
         AdminListen::Same => writes.merge(admin_routes(&app)),
         AdminListen::At(_) | AdminListen::Nowhere => writes,

@@ -15,7 +15,7 @@
 //! - `write_path`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
 //! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables
-//! - `graphite_rules`: carbon's rule files
+//! - `graphite_rules`: carbon's rule files; `events`: events of dashboards
 //! - `heap`: statistics and profiles of the allocator
 //! - `self_monitoring`: stores the node's own metrics as series
 //! - `query_source`: heads and tables as one source for queries
@@ -28,6 +28,7 @@ mod audit;
 mod auth;
 mod datadir;
 mod deletes;
+mod events;
 mod graphite_rules;
 mod heap;
 mod http;

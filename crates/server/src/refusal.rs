@@ -32,6 +32,7 @@ pub(crate) const REASONS: &[&str] = &[
     "deletes",
     "disk_bytes",
     "disk_full",
+    "events",
     "execution",
     "flushing",
     "ha_clusters",

@@ -226,6 +226,9 @@ impl Upkeep {
             self.visited = Some(self.control.instant());
             self.discover();
         }
+        if visits {
+            self.expire_events();
+        }
         let mut tenants = self.lake().tables.tenants(visits);
         tenants.extend(self.waiting.iter().map(|(tenant, _)| tenant.clone()));
         if visits {

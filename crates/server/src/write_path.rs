@@ -146,7 +146,11 @@ async fn store_within(
 }
 
 /// Checks whether the sender may write now. This comes before decoding, so that refused requests cost little.
-async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize) -> Result<(), Refusal> {
+pub(crate) async fn admit(
+    context: &Arc<Context>,
+    principal: &Principal,
+    body_bytes: usize,
+) -> Result<(), Refusal> {
     admission::write::rights(principal)?;
     context.readiness.wait_for_replay().await;
     check(context, principal)?;

@@ -86,6 +86,14 @@ fn roles_and_tenants_of_a_credential_decide() {
     ask(query(), "Bearer secret-read").expect(400, &["several tenants", "X-Scope-OrgID"]);
     ask(query().tenant("a"), BASIC).expect(403, &["does not have the role read"]);
     ask(line("m").tenant("a"), "Bearer secret-read").expect(403, &["does not have the role write"]);
+    let event = || Request::post("/events/", br#"{"what":"deploy"}"#.to_vec()).tenant("a");
+    ask(event(), BASIC).expect(200, &[]);
+    ask(event(), "Bearer secret-read").expect(403, &["does not have the role write"]);
+    let events = || Request::get("/graphite/events/get_data");
+    ask(events().tenant("a"), "Bearer secret-read").expect(200, &["deploy"]);
+    ask(events().tenant("a"), BASIC).expect(403, &["does not have the role read"]);
+    ask(events().tenant("c"), "Bearer secret-read").expect(403, &["no access to tenant c"]);
+    server.send(&event()).expect(401, &[]);
     ask(Request::get("/metrics"), "Bearer secret-scrape").expect(200, &[]);
     ask(Request::get("/metrics"), "Bearer secret-operate").expect(200, &[]);
     ask(Request::get("/metrics"), "Bearer secret-read").expect(403, &["does not have the role metrics"]);

@@ -1,6 +1,7 @@
 //! Sends lines in HTTP requests, and queries them with PromQL. The modules have other protocols, and Graphite's own API.
 
 mod encrypted;
+mod events;
 mod find;
 mod formats;
 mod grafana;

@@ -51,6 +51,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     let failed = |_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete panicked"));
     let removed = done.await.unwrap_or_else(failed)?;
     release(node, tenant).await?;
+    reads.events.delete(tenant).await?;
     reads.queried.forget(tenant);
     reads.paths.forget(tenant);
     node.writes().tenants.forget(tenant);

@@ -9,11 +9,14 @@
 //! | GET POST `/tags/findSeries`, `/tags/autoComplete/tags`, `/tags/autoComplete/values` | series by tags, and suggestions |
 //! | POST `/tags/tagSeries`, `/tags/tagMultiSeries`, `/tags/delSeries` | names of tagged series |
 //! | GET `/functions`, `/functions/<name>` | functions of targets |
+//! | POST `/events` | stores an event |
+//! | GET POST `/events/get_data`, GET `/events/<id>` | events |
 //! | GET `/version` | version of graphite-web that this API follows |
 //!
 //! All paths also exist with a slash at their end, as in graphite-web.
 
 mod answer;
+mod events;
 mod expand;
 mod find;
 mod functions;
@@ -29,8 +32,9 @@ use axum::routing::{MethodRouter, get, post};
 /// The release of graphite-web whose HTTP API this server follows.
 const API_VERSION: &str = "1.1.10";
 
+/// Routes that only read.
 pub(super) fn routes() -> Router<App> {
-    let routes: [(&str, MethodRouter<App>); 15] = [
+    with_slashes([
         ("/render", get(render::render).post(render::render)),
         ("/metrics/find", get(find::find).post(find::find)),
         ("/metrics/expand", get(expand::expand).post(expand::expand)),
@@ -45,8 +49,18 @@ pub(super) fn routes() -> Router<App> {
         ("/tags/{tag}", get(tags::details)),
         ("/functions", get(functions::list)),
         ("/functions/{name}", get(functions::details)),
+        ("/events/get_data", get(events::list).post(events::list)),
+        ("/events/{id}", get(events::details)),
         ("/version", get(async || API_VERSION)),
-    ];
+    ])
+}
+
+/// Routes that write.
+pub(super) fn write_routes() -> Router<App> {
+    with_slashes([("/events", post(events::store))])
+}
+
+fn with_slashes<const N: usize>(routes: [(&str, MethodRouter<App>); N]) -> Router<App> {
     routes.into_iter().fold(Router::new(), |router, (path, handler)| {
         router.route(path, handler.clone()).route(&format!("{path}/"), handler)
     })

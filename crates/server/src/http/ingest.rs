@@ -92,13 +92,17 @@ async fn write<D: Decoder>(
     let limit_status = own.limit_status;
     let request = Encoded { principal, format, encoding, bytes, memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
-    if let Err(Unwritten { refusal, .. }) = &mut answer
-        && refusal.kind == ErrorKind::Limited
-        && limit_status == LimitStatus::Unavailable
-    {
-        refusal.kind = ErrorKind::Unavailable;
+    if let Err(Unwritten { refusal, .. }) = &mut answer {
+        apply_limit_status(refusal, limit_status);
     }
     answer
+}
+
+/// Lets a refusal that is due to a limit of the tenant have the status that the tenant wants.
+pub(super) fn apply_limit_status(refusal: &mut Refusal, limit_status: LimitStatus) {
+    if refusal.kind == ErrorKind::Limited && limit_status == LimitStatus::Unavailable {
+        refusal.kind = ErrorKind::Unavailable;
+    }
 }
 
 /// Answers 204, or 400 if some samples were refused. The others are stored, so the sender must not send the

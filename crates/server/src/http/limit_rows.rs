@@ -67,6 +67,7 @@ fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>
     let of_tables = writes.lake.tables.usage(tenant);
     match key {
         "disk_bytes" => return (Some(of_tables.bytes), Some(of_tables.bytes_peak)),
+        "events_bytes" => return (Some(app.node.reads().events.file_bytes(tenant)), None),
         "tenant_tables" => return (Some(of_tables.tables as u64), None),
         _ => {}
     }

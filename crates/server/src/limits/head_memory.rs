@@ -24,6 +24,8 @@ pub(crate) struct HeadMemory {
     pub(crate) replicas: Account,
     /// Memory for the indexes of names of all tenants.
     pub(crate) paths: Account,
+    /// Memory of the tenants that have events.
+    pub(crate) events: Account,
     peak_bytes: AtomicU64,
 }
 
@@ -34,6 +36,7 @@ impl HeadMemory {
             metadata_bytes: budget.metadata_bytes() as usize / partitions.len(),
             replicas: Account::new("replicas", budget.replicas_bytes()),
             paths: Account::new("paths", budget.paths_bytes()),
+            events: Account::new("events", budget.events_bytes()),
             limit_bytes: budget.head_bytes,
             partitions,
             headroom,
@@ -43,7 +46,7 @@ impl HeadMemory {
 
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
-        heads_bytes + self.replicas.used_bytes() + self.paths.used_bytes()
+        heads_bytes + self.replicas.used_bytes() + self.paths.used_bytes() + self.events.used_bytes()
     }
 
     fn noted_bytes(&self) -> u64 {

@@ -3,6 +3,7 @@
 use super::StartError;
 use crate::auth::{self, Auth};
 use crate::datadir::DataDir;
+use crate::events::Events;
 use crate::graphite_rules::{GraphiteRules, Rules};
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
@@ -50,6 +51,7 @@ pub(super) struct Assembly {
     lake: Arc<Lake>,
     partitions: Arc<Partitions>,
     heads: Arc<HeadMemory>,
+    events: Arc<Events>,
     headroom: Arc<Headroom>,
     traffic: Arc<Traffic>,
     inflight: Account,
@@ -74,11 +76,13 @@ impl Assembly {
             journal.skip_to(Offset(lake.mark(number).floor()))?;
         }
         let World { clock, pause, resident, disk, .. } = world;
-        let wall = WallClock::open(&*clock, settings.lake.retention_wait_ms, disk, &data_dir.path);
+        let wall =
+            WallClock::open(&*clock, settings.lake.retention_wait_ms, Arc::clone(&disk), &data_dir.path);
         let partitions = Arc::new(Partitions::new(count, seed));
         let headroom = Headroom::new(resident, Arc::clone(&clock), settings.budget.total_bytes);
         let headroom = Arc::new(headroom);
         let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
+        let events = Events::open(disk, &data_dir.path, heads.events.clone());
         let inflight = Account::new("inflight", settings.budget.inflight_bytes);
         let answers = Account::new("answers", settings.budget.answers_bytes());
         let shared = Memory { partitions: count, inflight: inflight.clone(), answers: answers.clone() };
@@ -102,6 +106,7 @@ impl Assembly {
             lake: Arc::new(lake),
             partitions,
             heads: Arc::new(heads),
+            events: Arc::new(events),
             headroom,
             traffic: Arc::default(),
             inflight,
@@ -176,6 +181,7 @@ impl Assembly {
             wall: Arc::clone(&self.wall),
             lake: Arc::clone(&self.lake),
             heads: Arc::clone(&self.heads),
+            events: Arc::clone(&self.events),
             traffic: Arc::clone(&self.traffic),
         }
     }
@@ -192,6 +198,7 @@ impl Assembly {
                 Account::new("queried", self.settings.budget.queried_bytes()),
             ),
             paths: PathIndexes::new(self.heads.paths.clone(), &self.registry),
+            events: Arc::clone(&self.events),
             answers: self.answers.clone(),
             headroom: Arc::clone(&self.headroom),
             traffic: Arc::clone(&self.traffic),

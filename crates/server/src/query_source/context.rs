@@ -1,5 +1,6 @@
 use super::paths::PathIndexes;
 use super::queried::QueriedMetrics;
+use crate::events::Events;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
 use crate::partition::shared::Partitions;
@@ -19,6 +20,7 @@ pub(crate) struct Context {
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) queried: QueriedMetrics,
     pub(crate) paths: PathIndexes,
+    pub(crate) events: Arc<Events>,
     /// Account for the memory of queries sent as forms, and of answers until they are sent.
     pub(crate) answers: Account,
     pub(crate) headroom: Arc<Headroom>,

@@ -11,6 +11,7 @@ use super::setting::Setting;
 use super::setting_builder::{TypedSetting, derived, setting};
 use super::value::{Bytes, Count, Millis};
 use crate::auth::Networks;
+use crate::events::FILE_BYTES_MIN;
 use crate::limits::budget::TOTAL_BYTES_MIN;
 use crate::query_source::detail::Detail;
 use crate::tls::ClientAuth;
@@ -321,6 +322,10 @@ settings! {
             .why("A tenant has a table of samples, and one for each of its `rollups`. A rollup whose table would \
                 exceed the limit is not made")
             .within(1, 3).per_tenant();
+        EVENTS_BYTES: Bytes = setting("events_bytes", "4MiB", "Limit on the bytes of a tenant's [events](../graphite.md#events)")
+            .why("At the limit, the events that arrived first are removed, so that a quarter becomes free. A query of events \
+                reads all of them")
+            .within(FILE_BYTES_MIN, 1 << 30).per_tenant();
         CONCURRENT_WRITES: Option<Count> = setting("concurrent_writes", "none",
             "Limit on a tenant's write requests in progress")
             .why("Requests that wait for new series are counted separately. Regardless of this limit, a tenant leaves a \

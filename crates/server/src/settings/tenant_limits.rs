@@ -25,6 +25,8 @@ pub struct TenantLimits {
     /// False if `disk_bytes` is the default that was derived from the size of the disk.
     pub disk_bytes_is_given: bool,
     pub tenant_tables: usize,
+    /// Limit on the tenant's file of events.
+    pub events_bytes: u64,
     /// Limit on the write requests in progress. `None` if the tenant's share of the node's limit is the only
     /// limit.
     pub concurrent_writes: Option<usize>,
@@ -72,6 +74,7 @@ impl TenantLimits {
             disk_bytes: reader.derive(&table::DISK_BYTES, disk.bytes)?,
             disk_bytes_is_given: reader.is_given(&table::DISK_BYTES),
             tenant_tables: reader.read(&table::TENANT_TABLES)?,
+            events_bytes: reader.read(&table::EVENTS_BYTES)?,
             concurrent_writes: reader.read(&table::CONCURRENT_WRITES)?,
             inflight_bytes: reader.read(&table::INFLIGHT_BYTES)?,
             concurrent_queries: reader.read(&table::CONCURRENT_QUERIES)?,
@@ -96,6 +99,7 @@ impl TenantLimits {
             disk_bytes: reader.inherit(&table::DISK_BYTES, &general.disk_bytes)?,
             disk_bytes_is_given: reader.is_given(&table::DISK_BYTES) || general.disk_bytes_is_given,
             tenant_tables: reader.inherit(&table::TENANT_TABLES, &general.tenant_tables)?,
+            events_bytes: reader.inherit(&table::EVENTS_BYTES, &general.events_bytes)?,
             concurrent_writes: reader.inherit(&table::CONCURRENT_WRITES, &general.concurrent_writes)?,
             inflight_bytes: reader.inherit(&table::INFLIGHT_BYTES, &general.inflight_bytes)?,
             concurrent_queries: reader.inherit(&table::CONCURRENT_QUERIES, &general.concurrent_queries)?,

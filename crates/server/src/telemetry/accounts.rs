@@ -85,11 +85,13 @@ fn register_head_parts(node: &Node) {
     };
     let replicas = node.writes().heads.replicas.clone();
     let paths = node.writes().heads.paths.clone();
-    let parts: [(_, _, Read); 4] = [
+    let events = node.writes().heads.events.clone();
+    let parts: [(_, _, Read); 5] = [
         ("exemplars", budget.exemplars_bytes(), of_partitions(Partition::exemplar_bytes)),
         ("metadata", budget.metadata_bytes(), of_partitions(Partition::metadata_bytes)),
         ("replicas", budget.replicas_bytes(), Arc::new(move || replicas.used_bytes())),
         ("paths", budget.paths_bytes(), Arc::new(move || paths.used_bytes())),
+        ("events", budget.events_bytes(), Arc::new(move || events.used_bytes())),
     ];
     for (part, limit_bytes, read) in parts {
         let labels = [("account", "head"), ("part", part)];

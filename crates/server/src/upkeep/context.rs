@@ -1,3 +1,4 @@
+use crate::events::Events;
 use crate::graphite_rules::GraphiteRules;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::pacer::{Pacer, Traffic};
@@ -16,6 +17,7 @@ pub(crate) struct Context {
     pub(crate) wall: Arc<WallClock>,
     pub(crate) lake: Arc<Lake>,
     pub(crate) heads: Arc<HeadMemory>,
+    pub(crate) events: Arc<Events>,
     pub(crate) traffic: Arc<Traffic>,
 }
 

@@ -2,6 +2,7 @@
 
 use super::rollups::SPARED_MS;
 use super::{FirstError, SWEEP_EVERY, Upkeep, UpkeepError};
+use crate::events::expired_before_ms;
 use crate::seal::Lake;
 use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
@@ -14,6 +15,22 @@ const CHECKPOINT_VERSIONS: u64 = 20;
 const LOG_KEPT_MS: i64 = 86_400_000;
 
 impl Upkeep {
+    /// Removes the events of all tenants that are older than the retention of their tenant.
+    pub(super) fn expire_events(&self) {
+        let context = &self.control.context;
+        for tenant in context.events.tenants() {
+            if self.control.is_stopping() {
+                return;
+            }
+            let (tenants, rules) = (context.overrides.current(), context.rules.current());
+            let own = tenants.of(&tenant);
+            let before_ms = expired_before_ms(own, &rules, &context.wall, &*context.clock);
+            if let Err(error) = context.events.expire(&tenant, before_ms) {
+                tracing::warn!(%tenant, %error, "cannot remove the events that are older than the retention");
+            }
+        }
+    }
+
     pub(super) fn policy(
         &mut self,
         tenant: &TenantId,

@@ -1,5 +1,6 @@
 use super::{Compacted, compact};
 use crate::deletes;
+use crate::events::{Event, Limits};
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tenant_tables::TenantTable;
@@ -251,6 +252,31 @@ async fn samples_and_rollups_expire_by_their_own_retention() {
         let found =
             (files(&node, name, TenantTable::Samples).await.len(), files(&node, name, hour).await.len());
         assert_eq!(found, expected, "{name}");
+    }
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_expire_with_the_samples_of_their_tenant() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| {
+        own(settings, "short").retention_ms = Some(DAY_MS);
+        settings.lake.retention_wait_ms = 0;
+    })
+    .await;
+    let limits = Limits { file_bytes: 1 << 20, expired_before_ms: i64::MIN };
+    for name in ["short", "long"] {
+        for age_ms in [2 * DAY_MS, 0] {
+            let when_ms = SystemClock.now_ms() - age_ms;
+            let event = Event { when_ms, what: "x".into(), tags: String::new(), data: String::new() };
+            node.reads().events.append(&tenant(name), event, limits).await.unwrap();
+        }
+    }
+    compact(&node).await.unwrap();
+    for (name, expected) in [("short", vec![2]), ("long", vec![1, 2])] {
+        let text = std::fs::read_to_string(dir.path().join(format!("events/{name}.events"))).unwrap();
+        let is_left = |id: &u32| text.contains(&format!("\"id\":{id},"));
+        assert_eq!((1..=2).filter(is_left).collect::<Vec<_>>(), expected, "{text}");
     }
     stop(node).await;
 }

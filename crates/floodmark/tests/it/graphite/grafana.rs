@@ -137,7 +137,7 @@ fn template_variables() {
     );
 }
 
-/// Panels, alerts and annotations of a metric all render.
+/// Panels, alerts and annotations of a metric all render. Annotations by tags ask for events.
 #[test]
 fn panels_alerts_and_annotations() {
     let (server, end_s) = data_source();
@@ -161,4 +161,17 @@ fn panels_alerts_and_annotations() {
     let values =
         series[0]["datapoints"].as_array().unwrap().iter().filter(|point| !point[0].is_null()).count();
     assert_eq!(values, 3);
+    for (what, tags, time_s) in [("deploy", "web eu", end_s - 60), ("incident", "db", end_s - 120)] {
+        let event = serde_json::json!({"what": what, "tags": tags, "data": "details", "when": time_s});
+        let request = Request::post("/events/", event.to_string().into_bytes());
+        server.send(&request.header("Content-Type", "application/json")).expect(200, &[]);
+    }
+    let annotations = |range: &str| get(&server, &format!("/events/get_data?{range}"));
+    let deploy =
+        format!(r#"{{"when":{},"what":"deploy","data":"details","tags":["web","eu"],"id":1}}"#, end_s - 60);
+    let range = format!("from={}&until={end_s}", end_s - 3600);
+    assert_eq!(annotations(&format!("{range}&tags=web%20eu")).expect(200, &[]).text(), format!("[{deploy}]"));
+    assert_eq!(annotations("from=-2h&until=now&tags=web").expect(200, &[]).text(), format!("[{deploy}]"));
+    assert_eq!(annotations(&range).expect(200, &[]).json().as_array().unwrap().len(), 2);
+    assert_eq!(annotations(&format!("{range}&tags=none")).expect(200, &[]).text(), "[]");
 }

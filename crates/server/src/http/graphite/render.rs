@@ -4,6 +4,8 @@ mod format;
 mod request;
 
 use super::answer::respond;
+use super::events::expired;
+use crate::events::EventSource;
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::params::Params;
@@ -72,7 +74,7 @@ fn series_of(
     targets: &[Target],
     options: &Options<'_>,
 ) -> Result<(Vec<Series>, Vec<String>), QueryError> {
-    let mut tries = 0;
+    let (mut tries, expired_before_ms) = (0, expired(app, tenant));
     loop {
         tries += 1;
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
@@ -80,7 +82,14 @@ fn series_of(
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
         let source = GlobSource::new(&stored, reads, tenant, canceled);
         let rules = app.node.rules().current();
-        match evaluate(targets, &LabelSource::new(&source, &rules.schemas), options) {
+        let source = EventSource {
+            series: LabelSource::new(&source, &rules.schemas),
+            events: &reads.events,
+            tenant,
+            expired_before_ms,
+            interrupt: options.canceled,
+        };
+        match evaluate(targets, &source, options) {
             Err(_) if stored.is_expired() && tries < TRIES_MAX => {}
             answer => return Ok((answer?, stored.left_out())),
         }

@@ -1,0 +1,241 @@
+//! Changes of one tenant's file: events are appended, the oldest are removed, and all are deleted.
+//!
+//! Only the owner of the [`Log`] changes the file, one change at a time. After an error, the file is read again before
+//! the next change.
+
+use super::EventsError;
+use super::file::{self, Contents, RECORD_BYTES_MAX, Record, scan};
+use journal::Disk;
+use journal::disk::{self, Access, DiskFile, Mode};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Extension of a file that will replace another one.
+pub(super) const UNFINISHED: &str = "unfinished";
+
+const COPY_BYTES: usize = 64 << 10;
+
+/// An event that is not stored yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Since 1970, at most [`file::WHEN_MS_MAX`].
+    pub(crate) when_ms: i64,
+    pub(crate) what: String,
+    /// Separated by spaces.
+    pub(crate) tags: String,
+    pub(crate) data: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Limit on the file.
+    pub(crate) file_bytes: u64,
+    /// Events before this time may be removed.
+    pub(crate) expired_before_ms: i64,
+}
+
+#[derive(Debug)]
+pub(super) struct Log {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    /// What is in the file. `None` if it must be read first.
+    contents: Option<Contents>,
+    /// Length of the file, for others.
+    file_bytes: Arc<AtomicU64>,
+}
+
+impl Log {
+    pub(super) fn new(disk: Arc<dyn Disk>, path: PathBuf, file_bytes: Arc<AtomicU64>) -> Self {
+        Self { disk, path, contents: None, file_bytes }
+    }
+
+    /// Stores an event. Returns its id once it is durable. If the file is full, the events that arrived first are removed,
+    /// so that a quarter of the file becomes free.
+    pub(super) fn append(&mut self, event: &Event, limits: Limits) -> Result<u64, EventsError> {
+        let mut contents = self.contents()?;
+        let Event { when_ms, what, tags, data } = event;
+        let (id, when_ms) = (contents.next_id, *when_ms);
+        let line =
+            file::encode(&Record { id, when_ms, what: what.into(), tags: tags.into(), data: data.into() });
+        if line.len() > RECORD_BYTES_MAX {
+            return Err(EventsError::TooLarge { bytes: line.len() });
+        }
+        let line_bytes = line.len() as u64;
+        if contents.end_bytes + line_bytes > limits.file_bytes {
+            let kept_bytes = (limits.file_bytes / 4 * 3).saturating_sub(line_bytes);
+            contents = self.replace(kept_bytes, limits.expired_before_ms)?;
+        }
+        let at = contents.end_bytes;
+        let bytes = if at == 0 { [file::header(id), line].concat() } else { line };
+        self.contents = None; // until it is certain what is in the file
+        self.write(&bytes, at).map_err(self.failed())?;
+        let end_bytes = at + bytes.len() as u64;
+        let oldest_ms = contents.oldest_ms.min(when_ms);
+        self.know(Contents { next_id: id + 1, end_bytes, oldest_ms, ..contents });
+        Ok(id)
+    }
+
+    /// Removes the events before `before_ms`.
+    pub(super) fn expire(&mut self, before_ms: i64) -> Result<(), EventsError> {
+        if self.contents()?.oldest_ms < before_ms {
+            self.replace(u64::MAX, before_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes all events.
+    pub(super) fn delete(&mut self) -> Result<(), EventsError> {
+        self.contents = None;
+        let remove = |path: &Path| match self.disk.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        let removed = remove(&self.path).and_then(|()| remove(&self.unfinished()));
+        match removed.and_then(|()| self.disk.sync_dir(self.dir())) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(self.failed()(source)),
+            _ => {
+                self.file_bytes.store(0, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn dir(&self) -> &Path {
+        self.path.parent().expect("BUG: a file of events is in no directory")
+    }
+
+    fn unfinished(&self) -> PathBuf {
+        self.path.with_extension(UNFINISHED)
+    }
+
+    fn failed(&self) -> impl FnOnce(io::Error) -> EventsError + use<> {
+        let path = self.path.clone();
+        |source| EventsError::Io { path, source }
+    }
+
+    fn know(&mut self, contents: Contents) {
+        self.file_bytes.store(contents.end_bytes, Ordering::Relaxed);
+        self.contents = Some(contents);
+    }
+
+    /// What is in the file. When the file is read for the first time, bytes after the last valid line are removed.
+    fn contents(&mut self) -> Result<Contents, EventsError> {
+        if let Some(contents) = self.contents {
+            return Ok(contents);
+        }
+        let contents = match self.disk.open(&self.path, Mode::Read) {
+            Ok(file) => {
+                let contents = scan(&*file, &self.path, |_| Ok(()))?;
+                self.cut(&*file, &contents).map_err(self.failed())?;
+                contents
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Contents::default(),
+            Err(error) => return Err(self.failed()(error)),
+        };
+        self.know(contents);
+        Ok(contents)
+    }
+
+    fn cut(&self, file: &dyn DiskFile, contents: &Contents) -> io::Result<()> {
+        let path = self.path.display();
+        if contents.damaged > 0 {
+            let lines = contents.damaged;
+            tracing::error!(%path, lines, "a file of events is damaged: the events of these lines are lost");
+        }
+        // the process that created the file may have ended before it made the name durable
+        self.disk.sync_dir(self.dir())?;
+        let torn_bytes = file.len()?.saturating_sub(contents.end_bytes);
+        if torn_bytes == 0 {
+            return Ok(());
+        }
+        tracing::info!(%path, bytes = torn_bytes, "removed the end of a file of events, whose write was interrupted");
+        let file = self.disk.open(&self.path, Mode::Change)?;
+        file.set_len(contents.end_bytes)?;
+        file.sync_data()
+    }
+
+    /// Makes bytes at the end of the file durable. After an error, tries to remove them, because their request fails.
+    fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let (file, is_new) = match self.disk.open(&self.path, Mode::Change) {
+            Ok(file) => (file, false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                disk::create_dir_all(&*self.disk, self.dir(), Access::Private)?;
+                (self.disk.open(&self.path, Mode::Create)?, true)
+            }
+            Err(error) => return Err(error),
+        };
+        let written = file.write_at(bytes, at).and_then(|()| file.sync_data());
+        if written.is_err() {
+            let _ = file.set_len(at); // otherwise, an event without an answer may be shown
+        }
+        written?;
+        if is_new { self.disk.sync_dir(self.dir()) } else { Ok(()) }
+    }
+
+    /// Replaces the file by one that has only the newest `kept_bytes` of its events, and none before `before_ms`.
+    fn replace(&mut self, kept_bytes: u64, before_ms: i64) -> Result<Contents, EventsError> {
+        let old = self.disk.open(&self.path, Mode::Read).map_err(self.failed())?;
+        let mut live_bytes = 0;
+        let before = scan(&*old, &self.path, |line| {
+            let is_live = line.record.when_ms >= before_ms;
+            live_bytes += if is_live { line.text.len() as u64 } else { 0 };
+            Ok(())
+        })?;
+        let mut surplus_bytes = live_bytes.saturating_sub(kept_bytes);
+        self.contents = None;
+        let new = self.disk.open(&self.unfinished(), Mode::Create).map_err(self.failed())?;
+        let mut copy = Copy { file: &*new, buffer: file::header(before.next_id), at: 0 };
+        let (mut oldest_ms, mut removed) = (i64::MAX, 0_u64);
+        scan(&*old, &self.path, |line| {
+            if line.record.when_ms < before_ms || surplus_bytes > 0 {
+                if line.record.when_ms >= before_ms {
+                    surplus_bytes = surplus_bytes.saturating_sub(line.text.len() as u64);
+                }
+                removed += 1;
+                return Ok(());
+            }
+            oldest_ms = oldest_ms.min(line.record.when_ms);
+            copy.push(line.text).map_err(self.failed())
+        })?;
+        let done = copy.finish().and_then(|end_bytes| {
+            self.disk.rename(&self.unfinished(), &self.path)?;
+            self.disk.sync_dir(self.dir())?;
+            Ok(end_bytes)
+        });
+        let end_bytes = done.map_err(self.failed())?;
+        tracing::debug!(path = %self.path.display(), removed, "removed old events");
+        let contents = Contents { end_bytes, oldest_ms, damaged: 0, ..before };
+        self.know(contents);
+        Ok(contents)
+    }
+}
+
+/// A file that is written from its begin.
+struct Copy<'f> {
+    file: &'f dyn DiskFile,
+    buffer: Vec<u8>,
+    at: u64,
+}
+
+impl Copy<'_> {
+    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= COPY_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_at(&self.buffer, self.at)?;
+        self.at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Returns the length of the file, which is then durable.
+    fn finish(mut self) -> io::Result<u64> {
+        self.flush()?;
+        self.file.sync_data()?;
+        Ok(self.at)
+    }
+}

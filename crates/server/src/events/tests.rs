@@ -1,0 +1,241 @@
+//! Compares what readers find with a list, over restarts and damage.
+
+use super::*;
+use expect_test::expect;
+use journal::disk::Os;
+use std::fs;
+use std::sync::atomic::AtomicBool;
+use stdx::damage::{damage, mutations};
+use stdx::rng::Rng;
+
+const LIMITS: Limits = Limits { file_bytes: FILE_BYTES_MIN, expired_before_ms: i64::MIN };
+
+/// An event as [`found`] returns it.
+type Found = (u64, i64, String, String, String);
+
+fn open(dir: &Path) -> Events {
+    Events::open(Arc::new(Os), dir, Account::new("events", 1 << 20))
+}
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::parse(name).unwrap()
+}
+
+fn event(when_ms: i64, what: &str, tags: &str) -> Event {
+    Event { when_ms, what: what.into(), tags: tags.into(), data: "more".into() }
+}
+
+fn file_of(dir: &Path, tenant: &TenantId) -> PathBuf {
+    dir.join("events").join(format!("{tenant}.events"))
+}
+
+fn matching(events: &Events, tenant: &TenantId, query: &EventQuery) -> Vec<Found> {
+    let (mut places, mut all) = (Vec::new(), Vec::new());
+    let of = |record: &Record<'_>| {
+        let Record { id, when_ms, what, tags, data } = record;
+        (*id, *when_ms, what.clone().into_owned(), tags.clone().into_owned(), data.clone().into_owned())
+    };
+    let file = events.find(tenant, query, &AtomicBool::new(false), |place, record| {
+        places.push(place);
+        all.push(of(record));
+        Ok(())
+    });
+    let file = file.unwrap();
+    for (place, found) in places.into_iter().zip(&all) {
+        let again = file.as_ref().unwrap().read(place, &mut Vec::new()).unwrap().map(|record| of(&record));
+        assert_eq!(again.as_ref(), Some(found));
+    }
+    all
+}
+
+fn found(events: &Events, tenant: &TenantId) -> Vec<Found> {
+    let (from_ms, until_ms) = (i64::MIN, i64::MAX);
+    matching(events, tenant, &EventQuery { from_ms, until_ms, tags: Vec::new(), set: TagSet::All })
+}
+
+/// The format is described in `docs/formats/events.md`. A change needs a new version.
+#[tokio::test]
+async fn the_bytes_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (events, of) = (open(dir.path()), tenant("(team-a)*"));
+    events.append(&of, event(1_795_284_000_500, "deploy \"42\"\n", "web eu"), LIMITS).await.unwrap();
+    events.append(&of, event(0, "é", ""), LIMITS).await.unwrap();
+    let bytes = fs::read(file_of(dir.path(), &of)).unwrap();
+    expect![[r#"
+        ed622f4d {"version":1,"next_id":1}
+        0ed773d8 {"id":1,"when_ms":1795284000500,"what":"deploy \"42\"\n","tags":"web eu","data":"more"}
+        641d8165 {"id":2,"when_ms":0,"what":"é","tags":"","data":"more"}
+    "#]]
+    .assert_eq(&String::from_utf8(bytes).unwrap());
+    let newer =
+        file::header(3).iter().map(|byte| if *byte == b'1' { b'2' } else { *byte }).collect::<Vec<_>>();
+    let json = &newer[9..newer.len() - 1];
+    fs::write(
+        file_of(dir.path(), &of),
+        format!("{:08x} {}\n", crc32c::crc32c(json), String::from_utf8_lossy(json)),
+    )
+    .unwrap();
+    let refused = open(dir.path()).append(&of, event(1, "a", ""), LIMITS).await.unwrap_err();
+    assert_eq!((refused.kind, refused.reason), (ErrorKind::Data, "events"), "{refused}");
+}
+
+#[tokio::test]
+async fn events_are_found_by_time_and_tags() {
+    let dir = tempfile::tempdir().unwrap();
+    let (events, of) = (open(dir.path()), tenant("a"));
+    for (when_ms, tags) in [(30, "web"), (10, "web eu"), (20, "eu"), (40, "")] {
+        events.append(&of, event(when_ms, "x", tags), LIMITS).await.unwrap();
+    }
+    let check = |range: std::ops::RangeInclusive<i64>, tags: &str, set, expected: &[i64]| {
+        let tags = tags.split_ascii_whitespace().map(str::to_owned).collect();
+        let query = EventQuery { from_ms: *range.start(), until_ms: *range.end(), tags, set };
+        let times: Vec<_> =
+            matching(&events, &of, &query).into_iter().map(|(_, when_ms, ..)| when_ms).collect();
+        assert_eq!(times, expected, "{query:?}");
+    };
+    check(0..=100, "", TagSet::All, &[30, 10, 20, 40]);
+    check(0..=100, "", TagSet::Any, &[30, 10, 20, 40]);
+    check(11..=39, "", TagSet::All, &[30, 20]);
+    check(10..=30, "web", TagSet::All, &[30, 10]);
+    check(0..=100, "web eu", TagSet::All, &[10]);
+    check(0..=100, "eu eu", TagSet::All, &[10, 20]);
+    check(0..=100, "web eu", TagSet::Any, &[30, 10, 20]);
+    check(0..=100, "web none", TagSet::All, &[]);
+    check(0..=100, "we none", TagSet::Any, &[]);
+}
+
+/// Writes, restarts, ends of files that a crash has torn, and deletes, in random order.
+#[tokio::test]
+async fn acknowledged_events_survive_restarts() {
+    let (mut rng, dir) = (Rng::announced(), tempfile::tempdir().unwrap());
+    let of = [tenant("a"), tenant("a.b"), tenant("a.events")];
+    let mut events = open(dir.path());
+    let mut model: HashMap<TenantId, Vec<Found>> = HashMap::new();
+    for step in 0..300 {
+        let of = &of[rng.below(3) as usize];
+        let expected = model.entry(of.clone()).or_default();
+        match rng.below(10) {
+            0 => {
+                events.delete(of).await.unwrap();
+                assert!(!file_of(dir.path(), of).exists());
+                expected.clear();
+            }
+            1..3 => {
+                let file = file_of(dir.path(), of);
+                if let Ok(mut bytes) = fs::read(&file) {
+                    let record = Record {
+                        id: 1_000_000,
+                        when_ms: 5,
+                        what: "torn".into(),
+                        tags: "".into(),
+                        data: "".into(),
+                    };
+                    let mut torn = file::encode(&record);
+                    torn.truncate(rng.below(torn.len() as u64) as usize);
+                    if rng.chance(0.3) {
+                        torn.fill(0); // the file has its new length, but the bytes were not written
+                    }
+                    bytes.extend(torn);
+                    fs::write(file, bytes).unwrap();
+                }
+                events = open(dir.path());
+            }
+            _ => {
+                let new = event(rng.below(1000) as i64, &format!("step {step}"), "a b");
+                let id = events.append(of, new.clone(), LIMITS).await.unwrap();
+                assert!(expected.last().is_none_or(|(last, ..)| *last + 1 == id), "{id}");
+                expected.push((id, new.when_ms, new.what, new.tags, new.data));
+            }
+        }
+        assert_eq!(&found(&events, of), expected, "step {step}");
+        let stored = fs::metadata(file_of(dir.path(), of)).map_or(0, |file| file.len());
+        assert!(events.file_bytes(of) <= stored);
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_events_leave_a_full_file() {
+    let (mut rng, dir, of) = (Rng::announced(), tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    for number in 1..=600_u64 {
+        let what = "x".repeat(rng.below(3000) as usize);
+        let id = events.append(&of, event(rng.below(9) as i64, &what, ""), LIMITS).await.unwrap();
+        assert_eq!(id, number, "ids of removed events are not used again");
+        let bytes = fs::metadata(file_of(dir.path(), &of)).unwrap().len();
+        assert!(bytes <= LIMITS.file_bytes && events.file_bytes(&of) == bytes, "{bytes} bytes");
+        if number % 50 == 0 {
+            let ids: Vec<_> = found(&events, &of).into_iter().map(|(id, ..)| id).collect();
+            assert_eq!(ids, (number + 1 - ids.len() as u64..=number).collect::<Vec<_>>());
+            assert!(ids.len() == number as usize || ids.len() as u64 * 1500 > LIMITS.file_bytes / 2);
+        }
+    }
+    let large = Event { data: "\u{1}".repeat(30_000), ..event(1, "x", "") };
+    let refused = events.append(&of, large, LIMITS).await.unwrap_err();
+    assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "body_size"), "{refused}");
+    let last = events.append(&of, event(2, "last", ""), LIMITS).await.unwrap();
+    assert_eq!(found(&events, &of).last().unwrap().0, last);
+}
+
+#[tokio::test]
+async fn expired_events_are_removed_and_their_ids_are_not_used_again() {
+    let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    for when_ms in [10, 30, 20] {
+        events.append(&of, event(when_ms, "x", ""), LIMITS).await.unwrap();
+    }
+    let ids = |events: &Events| found(events, &of).into_iter().map(|(id, ..)| id).collect::<Vec<_>>();
+    events.expire(&of, 20).unwrap();
+    assert_eq!(ids(&events), [2, 3]);
+    let events = open(dir.path());
+    assert_eq!(events.tenants(), std::slice::from_ref(&of));
+    events.expire(&of, i64::MIN).unwrap();
+    assert_eq!(ids(&events), [2, 3]);
+    events.expire(&of, 31).unwrap();
+    assert_eq!(ids(&events), Vec::<u64>::new());
+    let events = open(dir.path());
+    assert_eq!(events.append(&of, event(5, "x", ""), LIMITS).await.unwrap(), 4);
+}
+
+/// However a file is damaged, what is found was stored, and new events can be stored.
+#[tokio::test]
+async fn damaged_files_lose_only_the_damaged_events() {
+    let (mut rng, dir, of) = (Rng::announced(), tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    for number in 0..8 {
+        events.append(&of, event(number, &format!("number {number}"), "a b"), LIMITS).await.unwrap();
+    }
+    let stored = found(&events, &of);
+    let whole = fs::read(file_of(dir.path(), &of)).unwrap();
+    for _ in 0..mutations(500) {
+        let mut bytes = whole.clone();
+        damage(&mut bytes, &mut rng);
+        fs::write(file_of(dir.path(), &of), &bytes).unwrap();
+        let events = open(dir.path());
+        let left = found(&events, &of);
+        assert!(left.iter().all(|found| stored.contains(found)), "{}", String::from_utf8_lossy(&bytes));
+        let id = events.append(&of, event(9, "new", ""), LIMITS).await.unwrap();
+        let mut expected = left;
+        expected.push((id, 9, "new".into(), String::new(), "more".into()));
+        assert_eq!(found(&events, &of), expected);
+        events.expire(&of, 5).unwrap();
+        expected.retain(|(_, when_ms, ..)| *when_ms >= 5);
+        assert_eq!(found(&events, &of), expected);
+    }
+}
+
+/// Each tenant with a file takes memory, so their number is limited by it.
+#[tokio::test]
+async fn tenants_beyond_the_memory_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let account = Account::new("events", 2 * TENANT_BYTES);
+    let events = Events::open(Arc::new(Os), dir.path(), account.clone());
+    for name in ["a", "b"] {
+        events.append(&tenant(name), event(1, "x", ""), LIMITS).await.unwrap();
+    }
+    let refused = events.append(&tenant("c"), event(1, "x", ""), LIMITS).await.unwrap_err();
+    assert_eq!((refused.kind, refused.reason), (ErrorKind::Unavailable, "memory"), "{refused}");
+    events.delete(&tenant("a")).await.unwrap();
+    events.append(&tenant("c"), event(1, "x", ""), LIMITS).await.unwrap();
+    assert_eq!(account.used_bytes(), 2 * TENANT_BYTES);
+    assert_eq!(found(&events, &tenant("a")), []);
+}

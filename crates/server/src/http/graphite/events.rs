@@ -1,0 +1,247 @@
+//! `/events`: stores and finds events, which dashboards show as annotations.
+
+use super::answer::{Callback, respond};
+use super::find::describe;
+use crate::events::{
+    BODY_BYTES_MAX, Event, EventQuery, EventsError, Limits, Place, Record, TagSet, WHEN_MS_MAX,
+    expired_before_ms,
+};
+use crate::http::App;
+use crate::http::body::BodyReader;
+use crate::http::error::{ApiError, TextError, WriteError};
+use crate::http::ingest::apply_limit_status;
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::principal::{ReadTenant, RequestPrincipal};
+use crate::http::queries::admission::{check_canceled, on_query_thread};
+use crate::http::queries::query_threads::Turn;
+use crate::listen::Peer;
+use crate::listen::patience::Patience;
+use crate::refusal::{Refusal, grow};
+use crate::write_path::admit;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use model::TenantId;
+use query::graphite::at_time;
+use query::{QueryError, SourceError};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// Memory of a body while it is parsed, per byte: a value of JSON takes two bytes in the body, and 32 bytes in a list that
+/// grows by doubling.
+const PARSE_COST: u64 = 33;
+
+/// Stores the event in the body. Answers once it is durable.
+pub(super) async fn store(
+    State(app): State<App>,
+    RequestPrincipal(principal): RequestPrincipal,
+    body: Body,
+) -> Result<StatusCode, WriteError> {
+    let (writes, settings) = (app.node.writes(), app.node.settings());
+    let tenants = app.node.overrides().current();
+    let own = tenants.of(&principal.tenant);
+    let state = writes.tenant(&principal.tenant);
+    let timeout = Duration::from_millis(settings.body_timeout_ms);
+    let patience = Patience::new(timeout, settings.transfer_rate);
+    let account = state.inflight(own);
+    let reader = BodyReader { account, bytes_max: BODY_BYTES_MAX, step_bytes: 4 << 10, patience };
+    let (bytes, mut memory) = reader
+        .read(body)
+        .await
+        .map_err(|error| error.refusal(BODY_BYTES_MAX, timeout.as_secs_f64(), settings.transfer_rate))?;
+    if let Err(mut refusal) = admit(writes, &principal, bytes.len()).await {
+        apply_limit_status(&mut refusal, own.limit_status);
+        return Err(refusal.into());
+    }
+    grow(&mut memory, bytes.len() as u64 * PARSE_COST)?;
+    let event = event_of(&bytes, writes.clock.now_ms()).map_err(|why| Refusal::invalid("decode", why))?;
+    let expired_before_ms = expired_before_ms(own, &writes.rules.current(), &writes.wall, &*writes.clock);
+    let limits = Limits { file_bytes: own.limits.events_bytes, expired_before_ms };
+    app.node.reads().events.append(&principal.tenant, event, limits).await?;
+    Ok(StatusCode::OK)
+}
+
+fn event_of(body: &[u8], now_ms: i64) -> Result<Event, String> {
+    let parsed = serde_json::from_slice(body).map_err(|error| format!("invalid JSON: {error}"))?;
+    let Value::Object(mut event) = parsed else { return Err("an event must be an object of JSON".into()) };
+    let Some(Value::String(what)) = event.remove("what") else {
+        return Err("an event needs \"what\", which must be a string".into());
+    };
+    let data = match event.remove("data") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text,
+        Some(other) => other.to_string(),
+    };
+    Ok(Event { when_ms: when_of(&event, now_ms)?, what, tags: tags_of(&mut event)?, data })
+}
+
+fn when_of(event: &Map<String, Value>, now_ms: i64) -> Result<i64, String> {
+    let Some(when) = event.get("when") else { return Ok(now_ms) };
+    let when_ms = when.as_f64().map(|seconds| (seconds * 1000.0).floor());
+    match when_ms {
+        Some(when_ms) if (0.0..=WHEN_MS_MAX as f64).contains(&when_ms) => Ok(when_ms as i64),
+        _ => Err("\"when\" must be a number: seconds since 1970, before the year 10000".into()),
+    }
+}
+
+/// The tags, each followed by one space but the last.
+fn tags_of(event: &mut Map<String, Value>) -> Result<String, String> {
+    let wrong = || "\"tags\" must be an array of strings or a string with spaces between the tags".to_owned();
+    let texts = match event.remove("tags") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(tags)) => {
+            let text = |tag| if let Value::String(text) = tag { Ok(text) } else { Err(wrong()) };
+            tags.into_iter().map(text).collect::<Result<_, _>>()?
+        }
+        Some(_) => return Err(wrong()),
+    };
+    let tags: Vec<_> = texts.iter().flat_map(|text| text.split_ascii_whitespace()).collect();
+    Ok(tags.join(" "))
+}
+
+/// Lists the events of a time range with certain tags, in the order of their times.
+pub(super) async fn list(
+    State(app): State<App>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
+    let (ReadTenant(tenant), params) = (tenant?, params?);
+    let callback = Callback::of(&params)?;
+    let mut query = query_of(&params, app.node.reads().clock.now_ms())?;
+    query.from_ms = query.from_ms.max(expired(&app, &tenant));
+    let content_type = callback.content_type();
+    let text = query.tags.join(" ").into();
+    let description = describe(&tenant, "/events/get_data", text, peer);
+    let answer = on_query_thread(&app, description, move |app, turn| {
+        let mut json = Json::within(&turn.limits.answers);
+        callback.begin(&mut json);
+        write_events(app, turn, &tenant, &query, &mut json)?;
+        callback.end(&mut json);
+        Ok(json.finish()?)
+    });
+    Ok(respond(answer.await?, content_type))
+}
+
+fn query_of(params: &Params, now_ms: i64) -> Result<EventQuery, ApiError> {
+    let time = |name| {
+        let parse = |text| at_time::parse(text, now_ms.div_euclid(1000), &TimeZone::UTC);
+        params.get(name).map(parse).transpose().map_err(|error| ApiError::bad_param(name, error))
+    };
+    let tags = params.get("tags").unwrap_or_default().split_ascii_whitespace();
+    let until_ms = time("until")?.map_or(now_ms, |until_s| until_s.saturating_mul(1000));
+    Ok(EventQuery {
+        from_ms: time("from")?.unwrap_or(0).saturating_mul(1000),
+        // answers have whole seconds, so an event within the last second belongs to it
+        until_ms: until_ms.saturating_add(999),
+        tags: tags.map(str::to_owned).collect(),
+        set: if params.get("set") == Some("union") { TagSet::Any } else { TagSet::All },
+    })
+}
+
+/// The time before which events of a tenant have expired.
+pub(super) fn expired(app: &App, tenant: &TenantId) -> i64 {
+    let (writes, tenants) = (app.node.writes(), app.node.overrides().current());
+    expired_before_ms(tenants.of(tenant), &writes.rules.current(), &writes.wall, &*writes.clock)
+}
+
+fn write_events(
+    app: &App,
+    turn: &Turn,
+    tenant: &TenantId,
+    query: &EventQuery,
+    json: &mut Json,
+) -> Result<(), ApiError> {
+    let mut places: Vec<(i64, u64, Place)> = Vec::new();
+    // while the list grows by doubling, the old and the new one take memory
+    let most = turn.limits.memory_bytes as usize / size_of::<(i64, u64, Place)>() / 3;
+    let file = app.node.reads().events.find(tenant, query, turn, |place, record| {
+        if places.len() >= most {
+            return Err(EventsError::Memory);
+        }
+        places.push((record.when_ms, record.id, place));
+        Ok(())
+    });
+    let file = file.map_err(failed)?;
+    places.sort_unstable_by_key(|(when_ms, id, _)| (*when_ms, *id));
+    json.raw("[");
+    let mut buffer = Vec::new();
+    for (i, (.., place)) in places.iter().enumerate() {
+        if i % 100 == 0 {
+            check_canceled(turn)?;
+        }
+        if let Some(file) = &file
+            && let Some(record) = file.read(*place, &mut buffer).map_err(failed)?
+        {
+            json.comma(i);
+            write_event(json, &record, |json| json.integer(record.when_ms.div_euclid(1000)));
+        }
+    }
+    json.raw("]");
+    Ok(())
+}
+
+/// One event, in which `when` has milliseconds.
+pub(super) async fn details(
+    State(app): State<App>,
+    peer: Peer,
+    tenant: Result<ReadTenant, ApiError>,
+    Path(id): Path<String>,
+) -> Result<Response, TextError> {
+    let ReadTenant(tenant) = tenant?;
+    let description = describe(&tenant, "/events/<id>", id.as_str().into(), peer);
+    let from_ms = expired(&app, &tenant);
+    let answer = on_query_thread(&app, description, move |app, turn| {
+        let all = EventQuery { from_ms, until_ms: i64::MAX, tags: Vec::new(), set: TagSet::All };
+        let (wanted, mut found) = (id.parse::<u64>().ok(), None);
+        let found = app
+            .node
+            .reads()
+            .events
+            .find(&tenant, &all, &**turn, |_, record| {
+                if Some(record.id) == wanted {
+                    let mut json = Json::within(&turn.limits.answers);
+                    write_event(&mut json, record, |json| json.string(&iso_time(record.when_ms)));
+                    found = Some(json);
+                }
+                Ok(())
+            })
+            .map(|_| found);
+        let missing =
+            || ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("no event has the id {id}"));
+        Ok(found.map_err(failed)?.ok_or_else(missing)?.finish()?)
+    });
+    Ok(respond(answer.await?, "application/json"))
+}
+
+fn iso_time(ms: i64) -> String {
+    let time = Timestamp::from_millisecond(ms).expect("BUG: an event is after the year 9999");
+    let text = time.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+    match ms.rem_euclid(1000) {
+        0 => format!("{text}Z"),
+        ms => format!("{text}.{ms:03}Z"),
+    }
+}
+
+fn write_event(json: &mut Json, record: &Record<'_>, when: impl FnOnce(&mut Json)) {
+    json.raw(r#"{"when":"#);
+    when(json);
+    json.raw(r#","what":"#);
+    json.string(&record.what);
+    json.raw(r#","data":"#);
+    json.string(&record.data);
+    json.raw(r#","tags":"#);
+    json.strings(&record.tags.split_ascii_whitespace().collect::<Vec<_>>());
+    json.raw(r#","id":"#);
+    json.integer(record.id as i64);
+    json.raw("}");
+}
+
+fn failed(error: EventsError) -> ApiError {
+    QueryError::from(SourceError::from(error)).into()
+}
