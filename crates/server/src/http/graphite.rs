@@ -16,6 +16,7 @@
 //! All paths also exist with a slash at their end, as in graphite-web.
 
 mod answer;
+mod ask;
 mod events;
 mod expand;
 mod find;

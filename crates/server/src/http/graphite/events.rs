@@ -1,7 +1,7 @@
 //! `/events`: stores and finds events, which dashboards show as annotations.
 
 use super::answer::{Callback, respond};
-use super::find::describe;
+use super::ask::describe;
 use crate::events::{
     BODY_BYTES_MAX, Event, EventQuery, EventsError, Limits, Place, Record, TagSet, WHEN_MS_MAX,
     expired_before_ms,

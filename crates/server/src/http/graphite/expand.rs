@@ -1,14 +1,14 @@
 //! `/metrics/expand`: paths that patterns select. `/metrics/index.json`: all names.
 
-use super::answer::{Callback, flag, respond};
-use super::find::{describe, parse};
+use super::answer::{Callback, flag};
+use super::ask::Ask;
+use super::find::parse;
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
-use crate::http::prometheus::label_queries::label_queries_of;
-use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of};
+use crate::http::queries::admission::check_canceled;
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::{LabelQueries, NodeOrder};
@@ -35,13 +35,10 @@ pub(super) async fn expand(
     if queries.len() > QUERIES_MAX {
         return Err(ApiError::bad_data(format!("Invalid query: more than {QUERIES_MAX} of them")).into());
     }
-    wait_for_series_of(&app, &tenant).await?;
-    let content_type = callback.content_type();
-    let description = describe(&tenant, "/metrics/expand", queries.join(", ").into(), peer);
-    let answer = on_query_thread(&app, description, move |app, turn| {
-        let label_queries = label_queries_of(app, &tenant, turn, &allowance(turn));
-        let mut json = Json::within(&turn.limits.answers);
-        callback.begin(&mut json);
+    let ask = Ask { tenant, path: "/metrics/expand", text: queries.join(", ").into(), peer };
+    let answer = ask.answer(&app, callback.content_type(), move |asked, json| {
+        let label_queries = asked.queries(&asked.allowance());
+        callback.begin(json);
         json.raw(r#"{"results":"#);
         if is_grouped {
             json.raw("{");
@@ -49,17 +46,17 @@ pub(super) async fn expand(
                 json.comma(i);
                 json.string(query);
                 json.raw(":");
-                paths(turn, &mut json, &label_queries, std::slice::from_ref(query), leaves_only)?;
+                paths(asked.turn, json, &label_queries, std::slice::from_ref(query), leaves_only)?;
             }
             json.raw("}");
         } else {
-            paths(turn, &mut json, &label_queries, &queries, leaves_only)?;
+            paths(asked.turn, json, &label_queries, &queries, leaves_only)?;
         }
         json.raw("}");
-        callback.end(&mut json);
-        Ok(json.finish()?)
+        callback.end(json);
+        Ok(())
     });
-    Ok(respond(answer.await?, content_type))
+    answer.await
 }
 
 /// Writes the distinct paths that any of the patterns selects.
@@ -97,16 +94,12 @@ pub(super) async fn index(
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
     let callback = Callback::of(&params)?;
-    wait_for_series_of(&app, &tenant).await?;
-    let content_type = callback.content_type();
-    let description = describe(&tenant, "/metrics/index.json", "".into(), peer);
-    let answer = on_query_thread(&app, description, move |app, turn| {
-        let label_queries = label_queries_of(app, &tenant, turn, &allowance(turn));
-        let mut json = Json::within(&turn.limits.answers);
-        callback.begin(&mut json);
-        paths(turn, &mut json, &label_queries, &["**".to_owned()], true)?;
-        callback.end(&mut json);
-        Ok(json.finish()?)
+    let ask = Ask { tenant, path: "/metrics/index.json", text: "".into(), peer };
+    let answer = ask.answer(&app, callback.content_type(), move |asked, json| {
+        callback.begin(json);
+        paths(asked.turn, json, &asked.queries(&asked.allowance()), &["**".to_owned()], true)?;
+        callback.end(json);
+        Ok(())
     });
-    Ok(respond(answer.await?, content_type))
+    answer.await
 }

@@ -2,22 +2,20 @@
 //!
 //! The parameters `from` and `until` are ignored, as by graphite-web over Whisper files.
 
-use super::answer::{Callback, flag, integer, respond};
+use super::answer::{Callback, flag, integer};
+use super::ask::Ask;
 use super::{msgpack, pickle};
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
-use crate::http::prometheus::label_queries::label_queries_of;
-use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of};
-use crate::http::queries::description::{Description, Times};
+use crate::http::queries::admission::check_canceled;
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::{FoundNode, NodeOrder, Nodes};
 use axum::extract::State;
 use axum::response::Response;
-use model::TenantId;
 use paths::Pattern;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -55,25 +53,18 @@ pub(super) async fn find(
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
     let request = Request::of(&params, app.node.reads().clock.now_ms() / 1000)?;
-    wait_for_series_of(&app, &tenant).await?;
-    let content_type = request.content_type();
-    let text = Arc::clone(&request.query);
-    let description = describe(&tenant, "/metrics/find", text, peer);
-    let answer = on_query_thread(&app, description, move |app, turn| {
+    let ask = Ask { tenant, path: "/metrics/find", text: Arc::clone(&request.query), peer };
+    let answer = ask.answer(&app, request.content_type(), move |asked, json| {
         let query = request.expanded_query();
-        let queries = label_queries_of(app, &tenant, turn, &allowance(turn));
+        let queries = asked.queries(&asked.allowance());
         let order = match request.format {
             Format::Json => NodeOrder::ByPath,
             _ => NodeOrder::ByName,
         };
         let nodes = queries.nodes(&mut std::iter::once(parse(&query)), order)?;
-        request.answer(turn, &nodes)
+        request.answer(asked.turn, &nodes, json)
     });
-    Ok(respond(answer.await?, content_type))
-}
-
-pub(super) fn describe(tenant: &TenantId, path: &'static str, text: Arc<str>, peer: Peer) -> Description {
-    Description { tenants: tenant.clone().into(), path, text, times: Times::default(), peer }
+    answer.await
 }
 
 pub(super) fn parse(query: &str) -> Result<Pattern, ApiError> {
@@ -136,27 +127,26 @@ impl Request {
         query
     }
 
-    fn answer(&self, turn: &Turn, nodes: &Nodes) -> Result<Json, ApiError> {
+    fn answer(&self, turn: &Turn, nodes: &Nodes, json: &mut Json) -> Result<(), ApiError> {
         check_canceled(turn)?;
-        let mut json = Json::within(&turn.limits.answers);
         json.warn(&nodes.left_out);
         let is_wanted = |node: &FoundNode<'_>| node.is_leaf || !self.leaves_only;
         let mut wanted = || nodes.iter().filter(is_wanted);
         match self.format {
-            Format::Pickle => pickle::nodes(&mut json, &mut wanted(), self.until_s),
-            Format::MsgPack => msgpack::nodes(&mut json, wanted().count(), &mut wanted(), self.until_s),
+            Format::Pickle => pickle::nodes(json, &mut wanted(), self.until_s),
+            Format::MsgPack => msgpack::nodes(json, wanted().count(), &mut wanted(), self.until_s),
             _ => {
-                self.callback.begin(&mut json);
+                self.callback.begin(json);
                 match self.format {
-                    Format::TreeJson => self.tree(turn, &mut json, &mut wanted)?,
-                    Format::NodeList => self.names_at(&mut json, &mut wanted())?,
-                    Format::Completer => self.completions(&mut json, &mut wanted()),
-                    _ => self.details(&mut json, &mut wanted()),
+                    Format::TreeJson => self.tree(turn, json, &mut wanted)?,
+                    Format::NodeList => self.names_at(json, &mut wanted())?,
+                    Format::Completer => self.completions(json, &mut wanted()),
+                    _ => self.details(json, &mut wanted()),
                 }
-                self.callback.end(&mut json);
+                self.callback.end(json);
             }
         }
-        Ok(json.finish()?)
+        Ok(())
     }
 
     /// Writes branches before leaves. Of nodes with the same name, only one is written, because the name is all that the

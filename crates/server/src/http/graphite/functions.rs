@@ -103,7 +103,7 @@ fn parameter(json: &mut Json, param: &Param) {
     if param.is_multiple {
         json.raw(r#","multiple":true"#);
     }
-    for (name, texts) in [("options", param.options), ("suggestions", param.suggestions)] {
+    for (name, texts) in [("options", &param.choices()[..]), ("suggestions", param.suggestions)] {
         if !texts.is_empty() {
             json.raw(&format!(r#","{name}":"#));
             json.strings(texts);

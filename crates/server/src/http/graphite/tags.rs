@@ -2,21 +2,20 @@
 //! without other labels than the metric name are not tagged, so they are not listed.
 
 use super::answer::{limit, respond};
-use super::find::describe;
+use super::ask::Ask;
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
-use crate::http::prometheus::label_queries::label_queries_of;
-use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of};
+use crate::http::queries::admission::check_canceled;
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::{LabelQueries, LabelRequest, Limited, is_tagged};
 use axum::extract::{Path, State};
 use axum::response::Response;
 use model::labels::METRIC_NAME;
-use model::{LabelsRef, TenantId, TimeRange};
+use model::{LabelsRef, TimeRange};
 use query::graphite::tag::{NAME_TAG, label_of, parse, parse_all, tag_of};
 use query::{Allowance, Matcher};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,27 +26,20 @@ const SUGGESTIONS: usize = 100;
 /// A request, whose expressions are not parsed yet.
 #[derive(Debug)]
 struct Request {
-    tenant: TenantId,
-    path: &'static str,
+    ask: Ask,
     expressions: Vec<String>,
-    peer: Peer,
 }
 
 impl Request {
-    async fn of(
-        app: &App,
+    fn of(
         path: &'static str,
         peer: Peer,
         tenant: Result<ReadTenant, ApiError>,
         params: &Params,
     ) -> Result<Self, ApiError> {
         let ReadTenant(tenant) = tenant?;
-        let mut expressions: Vec<_> = params.all("expr").map(str::to_owned).collect();
-        if expressions.is_empty() {
-            expressions = params.all("expr[]").map(str::to_owned).collect();
-        }
-        wait_for_series_of(app, &tenant).await?;
-        Ok(Self { tenant, path, expressions, peer })
+        let expressions = repeated(params, "expr");
+        Ok(Self { ask: Ask { tenant, path, text: expressions.join(", ").into(), peer }, expressions })
     }
 
     /// Runs `work` on a query thread, with the parsed expressions.
@@ -58,23 +50,32 @@ impl Request {
         + Send
         + 'static,
     ) -> Result<Response, TextError> {
-        let Self { tenant, path, expressions, peer } = self;
-        let description = describe(&tenant, path, expressions.join(", ").into(), peer);
-        let answer = on_query_thread(app, description, move |app, turn| {
-            let mut parsed = allowance(turn);
+        let Self { ask, expressions } = self;
+        let answer = ask.answer(app, "application/json", move |asked, json| {
+            let mut parsed = asked.allowance();
             let matchers = match expressions.is_empty() {
                 true => Vec::new(),
                 false => parse_all(expressions.iter().map(String::as_str), &mut parsed)
                     .map_err(ApiError::bad_data)?,
             };
-            let queries = label_queries_of(app, &tenant, turn, &parsed);
-            let mut json = Json::within(&turn.limits.answers);
-            work(&queries, matchers, &mut json, turn, &mut parsed)?;
-            check_canceled(turn)?;
-            Ok(json.finish()?)
+            work(&asked.queries(&parsed), matchers, json, asked.turn, &mut parsed)?;
+            check_canceled(asked.turn)
         });
-        Ok(respond(answer.await?, "application/json"))
+        answer.await
     }
+}
+
+/// The values of a parameter that may be repeated, with or without brackets behind its name.
+fn repeated(params: &Params, name: &str) -> Vec<String> {
+    let values: Vec<_> = params.all(name).map(str::to_owned).collect();
+    match values.is_empty() {
+        true => params.all(&format!("{name}[]")).map(str::to_owned).collect(),
+        false => values,
+    }
+}
+
+pub(super) fn paths_of(params: &Params) -> Vec<String> {
+    repeated(params, "path")
 }
 
 /// Lists tags.
@@ -86,7 +87,7 @@ pub(super) async fn list(
 ) -> Result<Response, TextError> {
     let params = params?;
     let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
-    let request = Request::of(&app, "/tags", peer, tenant, &params).await?;
+    let request = Request::of("/tags", peer, tenant, &params)?;
     let answer = request.answer(&app, move |queries, matchers, json, _, allowance| {
         let tags = tags(queries, matchers, json)?;
         let is_wanted = filter_of(filter.as_deref(), allowance)?;
@@ -113,7 +114,7 @@ pub(super) async fn details(
 ) -> Result<Response, TextError> {
     let params = params?;
     let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
-    let request = Request::of(&app, "/tags/<tag>", peer, tenant, &params).await?;
+    let request = Request::of("/tags/<tag>", peer, tenant, &params)?;
     let answer = request.answer(&app, move |queries, _, json, _, allowance| {
         let has_tag = parse(&format!("{tag}!="), allowance).map_err(ApiError::bad_data)?;
         let is_wanted = filter_of(filter.as_deref(), allowance)?;
@@ -154,7 +155,7 @@ pub(super) async fn find_series(
     tenant: Result<ReadTenant, ApiError>,
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
-    let request = Request::of(&app, "/tags/findSeries", peer, tenant, &params?).await?;
+    let request = Request::of("/tags/findSeries", peer, tenant, &params?)?;
     if request.expressions.is_empty() {
         return Err(ApiError::bad_data("no tag expressions specified").into());
     }
@@ -174,7 +175,7 @@ pub(super) async fn complete_tags(
 ) -> Result<Response, TextError> {
     let params = params?;
     let (prefix, most) = (params.get("tagPrefix").unwrap_or("").to_owned(), suggestions(&params)?);
-    let request = Request::of(&app, "/tags/autoComplete/tags", peer, tenant, &params).await?;
+    let request = Request::of("/tags/autoComplete/tags", peer, tenant, &params)?;
     let answer = request.answer(&app, move |queries, matchers, json, _, _| {
         let searched: BTreeSet<_> = matchers.iter().map(|matcher| tag_of(&matcher.name).to_owned()).collect();
         let tags = tags(queries, matchers, json)?;
@@ -196,7 +197,7 @@ pub(super) async fn complete_values(
     let params = params?;
     let tag = params.get("tag").ok_or_else(|| ApiError::bad_data("no tag specified"))?.to_owned();
     let (prefix, most) = (params.get("valuePrefix").unwrap_or("").to_owned(), suggestions(&params)?);
-    let request = Request::of(&app, "/tags/autoComplete/values", peer, tenant, &params).await?;
+    let request = Request::of("/tags/autoComplete/values", peer, tenant, &params)?;
     let answer = request.answer(&app, move |queries, mut matchers, json, turn, allowance| {
         let wanted = match prefix.is_empty() {
             true => format!("{tag}!="),
@@ -226,14 +227,11 @@ pub(super) async fn tag_series(params: Result<Params, ApiError>) -> Result<Respo
 }
 
 pub(super) async fn tag_multi_series(params: Result<Params, ApiError>) -> Result<Response, TextError> {
-    let params = params?;
-    let mut names = params.all("path").map(canonical).collect::<Result<Vec<_>, _>>()?;
-    if names.is_empty() {
-        names = params.all("path[]").map(canonical).collect::<Result<Vec<_>, _>>()?;
-    }
-    if names.is_empty() {
+    let paths = paths_of(&params?);
+    if paths.is_empty() {
         return Err(ApiError::bad_data("no paths specified").into());
     }
+    let names = paths.iter().map(|path| canonical(path)).collect::<Result<Vec<_>, _>>()?;
     let mut json = Json::new();
     json.strings(&names);
     Ok(respond(json, "application/json"))
@@ -305,23 +303,38 @@ fn escaped(text: &str) -> String {
     pattern
 }
 
-/// The name of a series with its tags in order. A repeated tag is an error.
+/// The name of a series with its tags in order.
 fn canonical(path: &str) -> Result<String, ApiError> {
-    let invalid = |why: &str| ApiError::bad_data(format!("Invalid path {path:?}: {why}"));
-    let mut parts = path.split(';');
-    let name = parts.next().filter(|name| !name.is_empty()).ok_or_else(|| invalid("it has no name"))?;
-    let mut tags = BTreeMap::new();
-    for part in parts {
-        let (tag, value) = part.split_once('=').ok_or_else(|| invalid("a tag has no value"))?;
-        if tag.is_empty() || value.is_empty() {
-            return Err(invalid("a tag or its value is empty"));
-        }
-        if tag == NAME_TAG || tag == METRIC_NAME || tags.insert(tag, value).is_some() {
-            return Err(invalid("a tag is given twice"));
-        }
-    }
+    let Named { name, tags } = Named::parse(path)?;
     let tags = tags.iter().flat_map(|(tag, value)| [";", tag, "=", value]);
     Ok(std::iter::once(name).chain(tags).collect())
+}
+
+/// The name of a series, and its tags in order.
+#[derive(Debug)]
+pub(super) struct Named<'a> {
+    pub(super) name: &'a str,
+    pub(super) tags: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Named<'a> {
+    /// A repeated tag is an error.
+    pub(super) fn parse(path: &'a str) -> Result<Self, ApiError> {
+        let invalid = |why: &str| ApiError::bad_data(format!("Invalid path {path:?}: {why}"));
+        let mut parts = path.split(';');
+        let name = parts.next().filter(|name| !name.is_empty()).ok_or_else(|| invalid("it has no name"))?;
+        let mut tags = BTreeMap::new();
+        for part in parts {
+            let (tag, value) = part.split_once('=').ok_or_else(|| invalid("a tag has no value"))?;
+            if tag.is_empty() || value.is_empty() {
+                return Err(invalid("a tag or its value is empty"));
+            }
+            if tag == NAME_TAG || tag == METRIC_NAME || tags.insert(tag, value).is_some() {
+                return Err(invalid("a tag is given twice"));
+            }
+        }
+        Ok(Self { name, tags })
+    }
 }
 
 #[cfg(test)]
