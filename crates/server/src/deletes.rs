@@ -23,10 +23,15 @@ use std::sync::Arc;
 use tables::rollup::{self, Resolution};
 use tables::{Delete, Table, TableError};
 
+/// Refuses a delete whose selectors are too large.
+pub(crate) fn check(delete: &Delete) -> Result<(), Refusal> {
+    delete.check().map_err(refused)
+}
+
 /// Deletes samples of a tenant. After an error, queries show either all of them or none, and the request should be
 /// repeated.
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
-    delete.check().map_err(refused)?;
+    check(&delete)?;
     flush_tenant(node, &tenant).await?;
     let (context, of) = (Arc::clone(node.reads()), tenant.clone());
     let done = tokio::task::spawn_blocking(move || commit(&context, &of, &delete));

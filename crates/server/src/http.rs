@@ -53,7 +53,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{any, get};
 use browser_guard::BrowserGuard;
 use error::ApiError;
 use ingest::WarmDecoders;
@@ -198,7 +198,10 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     let writes = writes.merge(events.clone()).nest("/graphite", events);
     let changes = match settings.admin_listen {
         AdminListen::Same => writes.merge(admin_routes(&app)),
-        AdminListen::At(_) | AdminListen::Nowhere => writes,
+        // without these, the paths would be those of tags
+        AdminListen::At(_) | AdminListen::Nowhere => {
+            graphite::DELETES.into_iter().fold(writes, |routes, path| routes.route(path, any(not_found)))
+        }
     };
     let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
     let reads = for_access(&app, Access::Read, reads());

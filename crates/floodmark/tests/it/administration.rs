@@ -33,6 +33,13 @@ fn operations_are_where_the_setting_says() {
         none.send(&request).expect(404, &["not served (setting admin_listen)"]);
         http::once(at, &request).unwrap().expect(200, &[]);
     }
+    for path in ["/tags/delSeries", "/graphite/tags/delSeries/"] {
+        let request = Request::form(path, &[("path", "m;a=b")]);
+        same.send(&request).expect(200, &["true"]);
+        apart.send(&request).expect(404, &["admin_listen", "127.0.0.1"]);
+        none.send(&request).expect(404, &["not served (setting admin_listen)"]);
+        http::once(at, &request).unwrap().expect(200, &["true"]);
+    }
     same.send(&flush()).expect(200, &["success"]);
     apart.send(&flush()).expect(404, &["admin_listen"]);
     http::once(at, &flush()).unwrap().expect(200, &["success"]);
@@ -67,6 +74,12 @@ fn the_admin_listener_requires_credentials() {
     ask(with("wrong")).expect(401, &[]);
     ask(with("reader")).expect(403, &["role admin"]);
     ask(with("operator")).expect(200, &["success"]);
+    let delete = |token: &str| {
+        let request = Request::form("/tags/delSeries", &[("path", "m")]).tenant("a");
+        ask(request.and_header("Authorization", &format!("Bearer {token}")))
+    };
+    delete("reader").expect(403, &["role admin"]);
+    delete("operator").expect(403, &["tenant a"]);
     ask(Request::get("/metrics")).expect(401, &[]);
     ask(with("operator").header("Origin", "http://evil.example")).expect(403, &["cross-origin"]);
     ask(with("operator").header("Host", "evil.example")).expect(421, &["unknown host"]);

@@ -155,7 +155,8 @@ pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
     assert!(routes.len() > 25, "{routes:?}");
     let under = routes.iter().filter(|path| path.starts_with("/api/v1/"));
     let prefixed: Vec<_> = under.map(|path| format!("/prometheus{path}")).collect();
-    for path in routes.iter().chain(&prefixed) {
+    let graphite = ["/render", "/tags", "/tags/delSeries", "/graphite/tags/delSeries/"].map(str::to_owned);
+    for path in routes.iter().chain(&prefixed).chain(&graphite) {
         let path = path.replace("<name>", "job").replace("<id>", "0");
         for method in ["GET", "POST"] {
             for headers in wrong {

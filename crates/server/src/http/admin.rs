@@ -26,6 +26,7 @@ mod tenants;
 mod tests;
 
 use super::App;
+use super::graphite;
 use super::json::Json;
 use super::queries::active_queries;
 use super::recent_refusals;
@@ -48,7 +49,9 @@ pub(super) fn routes() -> Router<App> {
 
 pub(super) fn is_path(path: &str) -> bool {
     let folders = ["/api/v1/admin/", "/compactor/", "/purger/"];
-    folders.iter().any(|folder| path.starts_with(folder)) || ["/config", "/runtime_config"].contains(&path)
+    folders.iter().any(|folder| path.starts_with(folder))
+        || ["/config", "/runtime_config"].contains(&path)
+        || graphite::DELETES.contains(&path)
 }
 
 pub(super) fn tenant_routes() -> Router<App> {
@@ -60,6 +63,7 @@ pub(super) fn tenant_routes() -> Router<App> {
         .route("/compactor/delete_tenant_status", status())
         .route("/purger/delete_tenant", post(delete_tenant::delete_own))
         .route("/purger/delete_tenant_status", status())
+        .merge(graphite::admin_routes())
 }
 
 fn counts(counts: &[(&str, u64)]) -> Json {

@@ -7,7 +7,8 @@
 //! | GET POST `/metrics/index.json` | all names |
 //! | GET `/tags`, `/tags/<tag>` | tags of series, and their values |
 //! | GET POST `/tags/findSeries`, `/tags/autoComplete/tags`, `/tags/autoComplete/values` | series by tags, and suggestions |
-//! | POST `/tags/tagSeries`, `/tags/tagMultiSeries`, `/tags/delSeries` | names of tagged series |
+//! | POST `/tags/tagSeries`, `/tags/tagMultiSeries` | names of tagged series |
+//! | POST `/tags/delSeries` | delete series by their names; an operation of administration |
 //! | GET `/functions`, `/functions/<name>` | functions of targets |
 //! | POST `/events` | stores an event |
 //! | GET POST `/events/get_data`, GET `/events/<id>` | events |
@@ -17,6 +18,7 @@
 
 mod answer;
 mod ask;
+mod delete;
 mod events;
 mod expand;
 mod find;
@@ -29,6 +31,10 @@ mod tags;
 use super::App;
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
+
+/// Paths that delete series.
+pub(super) const DELETES: [&str; 4] =
+    ["/tags/delSeries", "/tags/delSeries/", "/graphite/tags/delSeries", "/graphite/tags/delSeries/"];
 
 /// The release of graphite-web whose HTTP API this server follows.
 const API_VERSION: &str = "1.1.10";
@@ -46,7 +52,6 @@ pub(super) fn routes() -> Router<App> {
         ("/tags/autoComplete/values", get(tags::complete_values).post(tags::complete_values)),
         ("/tags/tagSeries", post(tags::tag_series)),
         ("/tags/tagMultiSeries", post(tags::tag_multi_series)),
-        ("/tags/delSeries", post(tags::delete_series)),
         ("/tags/{tag}", get(tags::details)),
         ("/functions", get(functions::list)),
         ("/functions/{name}", get(functions::details)),
@@ -65,4 +70,9 @@ fn with_slashes<const N: usize>(routes: [(&str, MethodRouter<App>); N]) -> Route
     routes.into_iter().fold(Router::new(), |router, (path, handler)| {
         router.route(path, handler.clone()).route(&format!("{path}/"), handler)
     })
+}
+
+/// Routes of operations, which are served where administration is.
+pub(super) fn admin_routes() -> Router<App> {
+    DELETES.into_iter().fold(Router::new(), |router, path| router.route(path, post(delete::delete_series)))
 }

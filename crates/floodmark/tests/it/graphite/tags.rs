@@ -103,8 +103,47 @@ fn tag_requests_that_make_no_sense_are_refused() {
     assert_eq!(names.expect(200, &[]).text(), r#"["b;a=2;z=1","a"]"#);
     post("/tags/tagSeries", &[]).expect(400, &["no path"]);
     post("/tags/tagMultiSeries", &[("path", "a;b")]).expect(400, &["a;b"]);
-    post("/tags/delSeries", &[("path", "a;b=c")]).expect(400, &["delete_series"]);
+    post("/tags/delSeries", &[]).expect(400, &["no path"]);
+    post("/tags/delSeries", &[("path", "a"), ("path", "a;b")]).expect(400, &["a;b"]);
+    let long: Vec<_> = (0..900).map(|i| ("path", format!("a.long.name.{i}"))).collect();
+    let long: Vec<_> = long.iter().map(|(name, path)| (*name, path.as_str())).collect();
+    post("/tags/delSeries", &long).expect(413, &["the selectors of a delete"]);
     server.send(&Request::get("/tags/delSeries?path=a")).expect(405, &[]);
+}
+
+/// Deletes exactly the series that are named, and not those with more tags.
+#[test]
+fn series_are_deleted_by_their_names() {
+    let server =
+        server_with(&["disk;dc=a", "disk;dc=a;host=x", "disk;dc=a;host=y", "disk", "disk;dc=b", "cpu"]);
+    let names = |server: &Server| {
+        let ask = [("target", "seriesByTag('name=disk')"), ("target", "{disk,cpu}"), ("format", "json")];
+        let series = server.send(&Request::ask("/render", &ask)).expect(200, &[]).json();
+        // a series without samples is known until it leaves memory
+        let has_values = |series: &&serde_json::Value| {
+            series["datapoints"].as_array().unwrap().iter().any(|point| !point[0].is_null())
+        };
+        let name = |series: &serde_json::Value| series["target"].as_str().unwrap().to_owned();
+        let mut names: Vec<_> = series.as_array().unwrap().iter().filter(has_values).map(name).collect();
+        names.sort();
+        names.join(" ")
+    };
+    let delete = |server: &Server, paths: &[&str]| {
+        let params: Vec<_> = paths.iter().map(|path| ("path", *path)).collect();
+        let answer = server.send(&Request::form("/tags/delSeries", &params));
+        assert_eq!(answer.expect(200, &[]).text(), "true");
+    };
+    assert_eq!(names(&server), "cpu disk disk;dc=a disk;dc=a;host=x disk;dc=a;host=y disk;dc=b");
+    delete(&server, &["disk;dc=a"]);
+    assert_eq!(names(&server), "cpu disk disk;dc=a;host=x disk;dc=a;host=y disk;dc=b");
+    delete(&server, &["disk", "disk;host=y;dc=a", "none", "none;dc=a"]);
+    assert_eq!(names(&server), "cpu disk;dc=a;host=x disk;dc=b");
+    // what is sent again is stored
+    server.send(&lines(&format!("disk;dc=a 2 {}\n", now_ms() / 1000))).expect(204, &[]);
+    assert_eq!(names(&server), "cpu disk;dc=a disk;dc=a;host=x disk;dc=b");
+    let answer = server.send(&Request::form("/graphite/tags/delSeries/", &[("path[]", "disk;dc=b")]));
+    assert_eq!(answer.expect(200, &[]).text(), "true");
+    assert_eq!(names(&server), "cpu disk;dc=a disk;dc=a;host=x");
 }
 
 #[test]

@@ -237,12 +237,6 @@ pub(super) async fn tag_multi_series(params: Result<Params, ApiError>) -> Result
     Ok(respond(json, "application/json"))
 }
 
-pub(super) async fn delete_series() -> TextError {
-    let message = "series cannot be removed from the tags alone: \
-                   delete their samples with /api/v1/admin/tsdb/delete_series";
-    ApiError::bad_data(message).into()
-}
-
 /// The tags of the tagged series that pass all matchers, sorted.
 fn tags(
     queries: &LabelQueries<'_>,
