@@ -21,16 +21,16 @@ pub(super) fn work_bytes(values: usize, window: usize, aggregate: Aggregate) -> 
     let window = window.min(values);
     match aggregate {
         Aggregate::Median if window > SHORT_SORTED => values * Ranks::VALUE_BYTES,
-        Aggregate::Stddev => window * size_of::<Spread>(),
-        _ => window * size_of::<Product>(),
+        Aggregate::Multiply => window * size_of::<Product>(),
+        _ => window * size_of::<Spread>(),
     }
 }
 
 const _: () = assert!(
-    size_of::<Product>() >= size_of::<Difference>()
-        && size_of::<Product>() >= size_of::<Extremes>()
-        && size_of::<Product>() >= size_of::<Latest>()
-        && size_of::<Product>() >= size_of::<Totals>()
+    size_of::<Spread>() >= size_of::<Difference>()
+        && size_of::<Spread>() >= size_of::<Extremes>()
+        && size_of::<Spread>() >= size_of::<Latest>()
+        && size_of::<Spread>() >= size_of::<Totals>()
 );
 
 /// Aggregates the values of each window that ends after the first `window` values, so that there are `window` fewer

@@ -115,28 +115,47 @@ impl Part for Difference {
     }
 }
 
-/// The product as `fraction` × 2^`exponent`, which neither overflows nor vanishes before all values are multiplied.
+/// A number `fraction` × 2^`exponent`, which may be out of the range of a float.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Product {
-    count: usize,
+struct Scaled {
+    /// From 1 to 2, or negative; or zero, infinite or NaN.
     fraction: f64,
     exponent: i64,
 }
 
-impl Product {
-    fn normal(count: usize, fraction: f64, exponent: i64) -> Self {
+impl Scaled {
+    const ONE: Self = Self { fraction: 1.0, exponent: 0 };
+
+    fn normal(fraction: f64, exponent: i64) -> Self {
         let bits = fraction.to_bits();
         match (bits >> 52 & 0x7ff) as i64 {
-            // zero, infinite or NaN
-            0 | 0x7ff => Self { count, fraction, exponent },
+            0 | 0x7ff => Self { fraction, exponent },
             biased => {
                 let fraction = f64::from_bits(bits & !(0x7ff << 52) | 1023 << 52);
-                Self { count, fraction, exponent: exponent + biased - 1023 }
+                Self { fraction, exponent: exponent + biased - 1023 }
             }
         }
     }
 
-    pub(super) fn value(self) -> f64 {
+    fn of(value: f64) -> Self {
+        match value.is_subnormal() {
+            true => Self::normal(value * 2f64.powi(64), -64),
+            false => Self::normal(value, 0),
+        }
+    }
+
+    fn times(self, other: Self) -> Self {
+        Self::normal(self.fraction * other.fraction, self.exponent + other.exponent)
+    }
+
+    fn is_above(self, other: Self) -> bool {
+        (self.exponent, self.fraction.abs()) > (other.exponent, other.fraction.abs())
+    }
+
+    fn value(self) -> f64 {
+        if self.fraction == 0.0 {
+            return self.fraction;
+        }
         // in two steps, because the power may be out of range where the product is not
         let exponent = self.exponent.clamp(-2200, 2200) as i32;
         let (half, rest) = (exponent / 2, exponent - exponent / 2);
@@ -148,19 +167,51 @@ impl Product {
     }
 }
 
+/// A product that can be put together from parts that are out of the range of a float. graphite-web multiplies from left to
+/// right, and what is once out of range stays so.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Product {
+    count: usize,
+    all: Scaled,
+    /// The greatest and the smallest product on the way from left to right, up to the first zero.
+    highest: Scaled,
+    lowest: Scaled,
+}
+
+impl Product {
+    pub(super) fn value(self) -> f64 {
+        let (is_too_large, is_too_small) = (self.highest.exponent > 1023, self.lowest.exponent < -1075);
+        match (is_too_large, is_too_small) {
+            (true, false) => self.all.fraction * f64::INFINITY,
+            (false, true) => self.all.fraction * 0.0,
+            // if both, it is not known which came first
+            _ => self.all.value(),
+        }
+    }
+}
+
 impl Part for Product {
-    const EMPTY: Self = Self { count: 0, fraction: 1.0, exponent: 0 };
+    const EMPTY: Self = Self { count: 0, all: Scaled::ONE, highest: Scaled::ONE, lowest: Scaled::ONE };
 
     fn of(value: f64) -> Self {
-        match value.is_subnormal() {
-            true => Self::normal(1, value * 2f64.powi(64), -64),
-            false => Self::normal(1, value, 0),
-        }
+        let all = Scaled::of(value);
+        // before a zero, there is nothing
+        let on_the_way = if value == 0.0 { Scaled::ONE } else { all };
+        Self { count: 1, all, highest: on_the_way, lowest: on_the_way }
     }
 
     fn and(self, other: Self) -> Self {
-        let exponent = self.exponent + other.exponent;
-        Self::normal(self.count + other.count, self.fraction * other.fraction, exponent)
+        let (count, all) = (self.count + other.count, self.all.times(other.all));
+        if self.all.fraction == 0.0 {
+            return Self { count, all, ..self };
+        }
+        let (high, low) = (self.all.times(other.highest), self.all.times(other.lowest));
+        Self {
+            count,
+            all,
+            highest: if high.is_above(self.highest) { high } else { self.highest },
+            lowest: if self.lowest.is_above(low) { low } else { self.lowest },
+        }
     }
 
     fn count(&self) -> usize {
@@ -218,13 +269,16 @@ mod tests {
     #[test]
     fn products_of_any_order() {
         let check = |values: &[f64], expected: f64| {
-            let found = of::<Product>(values).value();
-            assert!(found == expected || found.is_nan() && expected.is_nan(), "{values:?}: {found}");
+            for split in 0..=values.len().min(10) {
+                let (left, right) = values.split_at(split);
+                let found = of::<Product>(left).and(of::<Product>(right)).value();
+                assert!(found == expected || found.is_nan() && expected.is_nan(), "{values:?}: {found}");
+            }
         };
         check(&[], 1.0);
         check(&[3.0, -0.5, 4.0], -6.0);
         check(&[0.0, 5.0], 0.0);
-        check(&[2f64.powi(999), 2f64.powi(999), 2f64.powi(-999), 3.0 * 2f64.powi(-999)], 3.0);
+        check(&[2f64.powi(999), 2f64.powi(-999), 3.0 * 2f64.powi(20)], 3.0 * 2f64.powi(20));
         check(&[2f64.powi(-1000), 2f64.powi(-60)], 2f64.powi(-1000) * 2f64.powi(-60));
         check(&[5e-324, 2f64.powi(1023)], 2f64.powi(-51));
         check(&[1e-300, 1e-300], 0.0);
@@ -232,6 +286,11 @@ mod tests {
         check(&[f64::INFINITY, -2.0], f64::NEG_INFINITY);
         check(&[f64::INFINITY, 0.0], f64::NAN);
         check(&[f64::MAX], f64::MAX);
+        // once out of range, always out of range
+        check(&[1e300, 1e300, 1e-300], f64::INFINITY);
+        check(&[1e300, 1e300, 0.0], f64::NAN);
+        check(&[1e300, 0.0, 1e300, 1e300], 0.0);
+        check(&[1e-300, 1e-300, 1e300, 1e300], 0.0);
         check(&vec![2.0; 1023], 2f64.powi(1023));
         check(&vec![2.0; 100_000], f64::INFINITY);
     }

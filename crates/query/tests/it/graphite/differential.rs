@@ -66,6 +66,41 @@ fn intervals_begin_with_days_of_the_time_zone() {
     }
 }
 
+/// Windows of many points are aggregated in another way than short ones.
+#[test]
+fn long_windows_are_aggregated_as_by_graphite_web() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    let is_long = std::env::var_os("FLOODMARK_LONG").is_some();
+    let mut rng = if is_long { Rng::announced() } else { Rng::new(SEED) };
+    let data = Data::random(&mut rng);
+    oracle.load(data.now_s, &data.series);
+    let floodmark = Floodmark::new(&data);
+    let functions =
+        ["average", "count", "diff", "last", "max", "median", "min", "multiply", "range", "stddev", "sum"];
+    let (mut differences, mut compared) = (Vec::new(), 0);
+    for function in functions.iter().cycle().take(functions.len() * if is_long { 40 } else { 4 }) {
+        let window = if rng.chance(0.3) { 513 + rng.below(300) } else { 65 + rng.below(200) };
+        let paths =
+            ["app.*.cpu.*", "mix.*.x", "net.*.bytes", "gap.*", "const.*", "ratio.*"][rng.below(6) as usize];
+        let factor = ["", ",0.3", ",0.9"][rng.below(3) as usize];
+        let target = format!("movingWindow({paths},{window},'{function}'{factor})");
+        let until_s = data.now_s - rng.below(7200) as i64;
+        let from_s = until_s - 120 - rng.below(6 * 3600) as i64;
+        let range = Range { now_s: data.now_s, from_s, until_s, time_zone: "UTC" };
+        let case = Case { target, range, x_files_factor: None };
+        match case.check(oracle.render(&case.target, range, None), &floodmark) {
+            Ok(Found::Same) => compared += 1,
+            Ok(_) => {}
+            Err(difference) => differences.push(format!("{case:?}\n{difference}")),
+        }
+    }
+    assert!(
+        differences.is_empty() && compared >= 2 * functions.len(),
+        "{compared}: {}",
+        differences.join("\n\n")
+    );
+}
+
 #[derive(Debug, Default)]
 struct Tally {
     compared: usize,
