@@ -157,6 +157,10 @@ fn functions_are_described() {
             r#"{"name":"scale","function":"scale(seriesList, factor)","description":"Multiplies each value by a factor.","module":"graphite.render.functions","group":"Transform","params":[{"name":"seriesList","type":"seriesList","required":true},{"name":"factor","type":"float","required":true}]}"#
         ]],
     );
+    // names that a type accepts are options, too
+    let window = server.send(&Request::get("/functions/movingWindow")).expect(200, &[]).json();
+    let options = window["params"][2]["options"].as_array().unwrap();
+    assert!(["avg", "median", "stddev"].iter().all(|name| options.contains(&(*name).into())), "{window}");
     // an infinite default is written as in graphite-web, which not every parser accepts
     let all = server.send(&Request::get("/graphite/functions/")).text().replace("1e9999", "1e99");
     let all: serde_json::Value = serde_json::from_str(&all).unwrap();
