@@ -54,6 +54,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upper bound on the memory of an idle connection: its task. A buffer for bytes is reserved when bytes arrive.
 const CONNECTION_BYTES: u64 = 4 << 10;
 
+/// Encrypted connections may take this part of the memory for bytes that are not durable yet. At this limit, a new one
+/// replaces an idle one.
+const ENCRYPTED_PART: u64 = 2;
+
 const ENCRYPTED_CONNECTION_BYTES: u64 = CONNECTION_BYTES + (TLS_BYTES + stream::ENCRYPTED_BYTES) as u64;
 
 /// Sockets of Graphite's protocols, of those that are served.
@@ -72,6 +76,7 @@ pub struct GraphiteSockets {
 pub(crate) struct Lines {
     sockets: GraphiteSockets,
     connections: Connections,
+    encrypted_connections: Connections,
     shared: Shared,
     encryption: Option<Encryption>,
     creation: Arc<Creation>,
@@ -96,19 +101,23 @@ impl Lines {
             gather: settings.commit_interval / 2,
             message_timeout: Duration::from_millis(context.settings.body_timeout_ms),
         };
-        let connections = Connections::new(settings.connections_max, context.settings.transfer_rate);
-        report(registry, &connections);
+        let rate = context.settings.transfer_rate;
+        let connections = Connections::new(settings.connections_max, rate);
+        let encrypted_bytes = context.settings.budget.unwritten_bytes() / ENCRYPTED_PART;
+        let encrypted_max = (encrypted_bytes / ENCRYPTED_CONNECTION_BYTES).max(1) as usize;
+        let encrypted_connections = Connections::new(encrypted_max.min(settings.connections_max), rate);
+        report(registry, [&connections, &encrypted_connections]);
         report_queue(&context, registry, &app.new_series_queue);
         let encryption = handshakes.map(|handshakes| {
             let (auth, audit) = (Arc::clone(app.node.auth()), Arc::clone(&app.audit));
             Encryption::new(handshakes, auth, audit, context.settings.transfer_rate)
         });
-        Self { sockets, connections, shared, encryption, creation, drops }
+        Self { sockets, connections, encrypted_connections, shared, encryption, creation, drops }
     }
 
     /// Serves until `stop` resolves, then waits until what was read is durable.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
-        let Self { sockets, connections, shared, encryption, creation, drops } = self;
+        let Self { sockets, connections, encrypted_connections, shared, encryption, creation, drops } = self;
         let GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted } = sockets;
         let stopping = watch::Sender::new(false);
         // each task of a connection has a clone of the sender, so that the receiver knows when all of them have ended
@@ -121,13 +130,16 @@ impl Lines {
                 drop(open);
             });
         }
-        let accept = async |socket, protocol, encryption| match socket {
-            Some(socket) => {
-                let door = Door { socket, protocol, encryption };
-                accept(door, &connections, &shared, &stopping, &open).await;
-            }
-            None => std::future::pending().await,
-        };
+        let accept =
+            async |socket: Option<TcpListener>, protocol, encryption: Option<Encryption>| match socket {
+                Some(socket) => {
+                    let connections =
+                        if encryption.is_some() { &encrypted_connections } else { &connections };
+                    let door = Door { socket, protocol, encryption };
+                    accept(door, connections, &shared, &stopping, &open).await;
+                }
+                None => std::future::pending().await,
+            };
         let encrypted = encrypted.filter(|_| encryption.is_some()); // never serve it unencrypted
         tokio::select! {
             () = accept(plaintext, Protocol::Lines, None) => {}
@@ -154,10 +166,12 @@ impl Lines {
     }
 }
 
-fn report(registry: &Registry, connections: &Connections) {
-    let open = connections.clone();
+fn report(registry: &Registry, connections: [&Connections; 2]) {
+    let open = connections.map(Clone::clone);
     let help = "Open connections to the addresses of Graphite's protocols.";
-    registry.gauge_fn("floodmark_graphite_connections", help, &[], move || open.count() as f64);
+    registry.gauge_fn("floodmark_graphite_connections", help, &[], move || {
+        open.iter().map(Connections::count).sum::<usize>() as f64
+    });
 }
 
 fn report_queue(context: &Arc<write_path::Context>, registry: &Registry, queue: &Arc<NewSeriesQueue>) {

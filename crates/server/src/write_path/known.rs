@@ -62,8 +62,21 @@ impl NewSamples {
         self.parts.is_empty()
     }
 
+    pub(crate) fn keys(&self) -> impl Iterator<Item = SeriesKey> {
+        self.parts.iter().flat_map(|part| &part.series).map(|series| series.key)
+    }
+
+    /// Leaves out the series whose key is selected.
+    pub(crate) fn leave_out(&mut self, is_selected: impl Fn(SeriesKey) -> bool) {
+        for part in &mut self.parts {
+            part.series.retain(|series| !is_selected(series.key));
+        }
+        self.parts.retain(|part| !part.series.is_empty());
+    }
+
     pub(crate) fn points(&self) -> u64 {
-        self.parts.iter().map(|part| part.timestamps.len() as u64).sum()
+        let series = self.parts.iter().flat_map(|part| &part.series);
+        series.map(|series| u64::from(series.samples.end - series.samples.start)).sum()
     }
 }
 

@@ -70,6 +70,9 @@ impl Buffer {
     /// Changes the length at which a body is passed on, to at most [`BODY_BYTES`].
     pub(super) fn set_body_bytes(&mut self, body_bytes: usize) {
         self.body_bytes = body_bytes.min(BODY_BYTES);
+        if self.bytes.is_empty() {
+            self.bytes_max = self.body_bytes;
+        }
     }
 
     /// Returns the vector to which bytes are to be appended. It has room for at least one byte, unless the buffer is

@@ -27,6 +27,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// this long.
 const CREATION_WAIT: Duration = Duration::from_secs(5);
 
+/// While points of an idle connection are queued, this is how often it looks whether they still are.
+const QUEUED_POLL: Duration = Duration::from_millis(200);
+
+/// An idle connection has one ticket for the points to come.
+const OWN_TICKETS: usize = 1;
+
 /// What all connections of a listener have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
@@ -70,7 +76,8 @@ impl Connection {
             Protocol::Lines => Framing::lines(),
             Protocol::Pickles | Protocol::Protobufs => Framing::Frames,
         };
-        let buffer = Buffer::new(shared.intake.unwritten.clone(), framing);
+        let mut buffer = Buffer::new(shared.intake.unwritten.clone(), framing);
+        buffer.set_body_bytes(shared.intake.body_bytes(&shared.principal.tenant));
         let writer = Writer::new(&shared.intake, source);
         Self { shared, tickets, buffer, writer, has_ended: false }
     }
@@ -105,15 +112,21 @@ impl Connection {
                 settled = self.writer.oldest_settled(), if !self.writer.is_idle() => {
                     self.writer.finish(settled).await;
                 }
+                () = sleep(QUEUED_POLL), if busy.is_some() && self.is_idle() => {}
                 () = stopped(&mut stopping) => break,
             }
             // an unfinished message does not keep the connection from making room for another one
-            if self.writer.is_idle() && self.buffer.since().is_none() {
+            if self.is_idle() && !self.tickets.any_queued(OWN_TICKETS) {
                 busy = None;
             }
         }
         let _busy = busy.unwrap_or_else(|| link.begin(false));
         self.end(stream).await;
+    }
+
+    /// True if nothing that was read waits for anything but the creation of its series.
+    fn is_idle(&self) -> bool {
+        self.writer.is_idle() && self.buffer.since().is_none()
     }
 
     /// Returns when something has to be done even if no bytes arrive.
@@ -174,9 +187,9 @@ impl Connection {
     /// Passes on all complete messages. Waits while too many bodies are on their way, or while points of known series
     /// cannot be stored. Returns false if what follows cannot be read.
     async fn pass_on(&mut self) -> bool {
-        let Taken { body, fault } = self.buffer.take(self.shared.intake.now_ms());
         let intake = &self.shared.intake;
         self.buffer.set_body_bytes(intake.body_bytes(&self.shared.principal.tenant));
+        let Taken { body, fault } = self.buffer.take(intake.now_ms());
         let goes_on = match fault {
             None => true,
             Some(FramingFault::LongLine) => {

@@ -5,7 +5,7 @@
 
 use super::drops::{Drop, Drops, Reason};
 use super::intake::Source;
-use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, NewSeriesQueue, Pushed};
+use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, Most, NewSeriesQueue, Pushed};
 use super::telemetry::Metrics;
 use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, WaitingSeries};
@@ -25,6 +25,16 @@ const CAUTIOUS_SERIES_MAX: usize = 64;
 /// Reasons of refusals after which the points of new series are dropped. They might be stored later, but nobody knows
 /// when.
 const FINAL: [&str; 5] = ["active_series", "clock", "ha_clusters", "series_per_metric", "stopping"];
+
+/// A chunk takes at most this part of the memory of the tenant's requests, because it takes several times as much while
+/// it is written.
+const CHUNK_PART: u64 = 16;
+
+const CHUNK_BYTES_MAX: u64 = 8 << 20;
+
+/// How long a sender waits for points of known series that wait for earlier points. A commit takes less, unless the points
+/// cannot be stored. Then, points of other known series must not wait for them.
+const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
 
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
@@ -46,14 +56,13 @@ impl Creation {
         Self { context, queue, drops, metrics }
     }
 
-    /// Queues points of new series. If there is no room, they are dropped. With `is_again`, points that wait already are
-    /// not queued again.
-    pub(super) fn queue(self: &Arc<Self>, source: &Source, new: NewSamples, is_again: bool) {
+    /// Queues points of new series. If there is no room, they are dropped.
+    pub(super) fn queue(self: &Arc<Self>, source: &Source, new: &NewSamples) {
         let Source { principal, sender, ticket, .. } = source;
         let settings = self.context.overrides.current();
         let (tenant, now) = (&principal.tenant, self.context.clock.instant());
         let weight = settings.of(tenant).share_weight as u64;
-        let (pushed, dropped) = self.queue.push(tenant, weight, new, ticket, now, is_again);
+        let (pushed, dropped) = self.queue.push(tenant, weight, new, ticket, now);
         if let Some(Dropped { points, series }) = dropped {
             let message = "too many points wait for the creation of their series; raise new_series_per_second or --memory";
             let reason = Reason::NewSeriesQueue;
@@ -72,24 +81,54 @@ impl Creation {
         self.queue.all().points
     }
 
-    /// Creates the tenant's series until none of its points is queued.
+    /// Stores the tenant's queued points until none is left.
     async fn create_all(self: Arc<Self>, principal: Principal) {
-        let mut is_cautious = false;
+        let (mut is_cautious, mut prefers_new) = (false, false);
         loop {
-            let most = if is_cautious { CAUTIOUS_SERIES_MAX } else { CHUNK_SERIES_MAX };
-            let chunk = match self.queue.take_known(&principal.tenant, most) {
-                Some(chunk) => Some(chunk),
-                None => match self.allowance(&principal.tenant) {
-                    Ok(allowed) => self.queue.take(&principal.tenant, most.min(allowed)),
-                    Err(wait) => {
-                        sleep(wait).await;
-                        continue;
-                    }
-                },
-            };
-            let Some(mut chunk) = chunk else { return };
-            is_cautious = self.create(&principal, &mut chunk).await;
+            let most = self.most(&principal.tenant, is_cautious);
+            match self.next_chunk(&principal.tenant, most, prefers_new) {
+                Ok(Some(mut chunk)) => is_cautious = self.create(&principal, &mut chunk).await,
+                Ok(None) if self.queue.forget(&principal.tenant) => return,
+                Ok(None) => {}
+                Err(wait) => sleep(wait).await,
+            }
+            prefers_new = !prefers_new;
         }
+    }
+
+    /// Series to be created and points of those that exist take turns, so that neither waits for all of the others.
+    /// Returns when a series may be created, if none may be created now.
+    fn next_chunk(
+        &self,
+        tenant: &TenantId,
+        most: Most,
+        prefers_new: bool,
+    ) -> Result<Option<Chunk>, Duration> {
+        let known = || self.queue.take_known(tenant, most);
+        if !prefers_new && let Some(chunk) = known() {
+            return Ok(Some(chunk));
+        }
+        if !self.queue.has_new(tenant) {
+            return Ok(known());
+        }
+        match self.allowance(tenant) {
+            Ok(allowed) => Ok(self.queue.take(tenant, Most { series: most.series.min(allowed), ..most })),
+            Err(wait) => known().map_or(Err(wait), |chunk| Ok(Some(chunk))),
+        }
+    }
+
+    fn most(&self, tenant: &TenantId, is_cautious: bool) -> Most {
+        let settings = self.context.overrides.current();
+        let own_bytes = settings.of(tenant).limits.inflight_bytes.unwrap_or(u64::MAX);
+        let bytes = own_bytes.min(self.context.inflight.limit_bytes()) / CHUNK_PART;
+        let series = if is_cautious { CAUTIOUS_SERIES_MAX } else { CHUNK_SERIES_MAX };
+        Most { series, bytes: bytes.min(CHUNK_BYTES_MAX) }
+    }
+
+    /// Waits briefly until points of the tenant's known series are stored that wait for earlier points. Senders do this
+    /// before they send more; otherwise, the points of a series could come so fast that it never leaves the queue.
+    pub(super) async fn let_known_catch_up(&self, tenant: &TenantId) {
+        self.queue.known_are_stored(tenant, Instant::now() + CATCH_UP_WAIT).await;
     }
 
     /// Answers the write path, which must not let points overtake those that wait.

@@ -18,8 +18,9 @@ use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, Sent, send};
 use crate::write_path::{self, Decoders};
-use model::{ErrorKind, Principal, TenantId};
+use model::{ErrorKind, Principal, SeriesKey, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +64,10 @@ pub(super) fn messages(protocol: Protocol, bytes: &[u8]) -> u64 {
         Protocol::Pickles | Protocol::Protobufs => graphite::count_frames(bytes) as u64,
     }
 }
+
+/// New series of a body whose points were queued, or dropped because there was no room.
+#[derive(Debug, Default)]
+pub(super) struct Queued(HashSet<SeriesKey>);
 
 /// Where points come from.
 #[derive(Debug, Clone)]
@@ -139,16 +144,22 @@ impl Intake {
 
     /// Decodes a body, submits its points of known series, and queues the others. Bodies of a sender must be sent one
     /// after the other, so that the points of each series stay in order.
-    pub(super) async fn send(&self, source: &Source, body: &Body) -> Result<Sent, Refusal> {
-        let (sent, new) = self.split(source, body).await?;
-        self.metrics.points.add(new.points());
-        self.queue(source, new, false);
-        Ok(sent)
+    pub(super) async fn send(&self, source: &Source, body: &Body) -> Result<(Sent, Queued), Refusal> {
+        self.creation.let_known_catch_up(&source.principal.tenant).await;
+        let mut queued = Queued::default();
+        let sent = self.send_again(source, body, &mut queued).await?;
+        Ok((sent, queued))
     }
 
-    async fn send_again(&self, source: &Source, body: &Body) -> Result<Sent, Refusal> {
-        let (sent, new) = self.split(source, body).await?;
-        self.queue(source, new, true);
+    /// Like [`Self::send`]. Does not queue points of series that were queued before: they are there, in order.
+    async fn send_again(&self, source: &Source, body: &Body, queued: &mut Queued) -> Result<Sent, Refusal> {
+        let (sent, mut new) = self.split(source, body).await?;
+        new.leave_out(|key| queued.0.contains(&key));
+        if !new.is_empty() {
+            self.metrics.points.add(new.points());
+            queued.0.extend(new.keys());
+            self.creation.queue(source, &new);
+        }
         Ok(sent)
     }
 
@@ -163,20 +174,21 @@ impl Intake {
         }
     }
 
-    fn queue(&self, source: &Source, new: NewSamples, is_again: bool) {
-        if !new.is_empty() {
-            self.creation.queue(source, new, is_again);
-        }
-    }
-
     /// Returns once the points of known series are durable or refused.
     pub(super) async fn settle(&self, sent: Sent) -> Result<Outcome, Refusal> {
         sent.settle(&self.context).await.map_err(|unwritten| unwritten.refusal)
     }
 
     /// Writes a body that was refused, again and again until its points are durable or can never be stored. Returns true if
-    /// they are durable.
-    pub(super) async fn retry(&self, source: &Source, body: &Body, mut refusal: Refusal) -> bool {
+    /// some of them may have been stored by this.
+    pub(super) async fn retry(
+        &self,
+        source: &Source,
+        body: &Body,
+        queued: &mut Queued,
+        mut refusal: Refusal,
+    ) -> bool {
+        let mut tried = false;
         loop {
             match next(&refusal, source.has_many_tenants) {
                 Next::Retry(wait) => {
@@ -185,13 +197,14 @@ impl Intake {
                 }
                 Next::GiveUp => {
                     self.refused(source, body, &refusal);
-                    return false;
+                    return tried;
                 }
             }
-            match self.write_again(source, body).await {
+            tried = true;
+            match self.write_again(source, body, queued).await {
                 Ok(outcome) => {
                     self.stored(source, body, &outcome);
-                    return true;
+                    return tried;
                 }
                 Err(other) => refusal = other,
             }
@@ -199,9 +212,14 @@ impl Intake {
     }
 
     /// Writes a body that was written before, and waits until its points of known series are durable.
-    pub(super) async fn write_again(&self, source: &Source, body: &Body) -> Result<Outcome, Refusal> {
+    pub(super) async fn write_again(
+        &self,
+        source: &Source,
+        body: &Body,
+        queued: &mut Queued,
+    ) -> Result<Outcome, Refusal> {
         let _permit = self.permit(source).await;
-        let sent = self.send_again(source, body).await?;
+        let sent = self.send_again(source, body, queued).await?;
         self.settle(sent).await
     }
 

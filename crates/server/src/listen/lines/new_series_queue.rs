@@ -27,6 +27,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::{Account, Exhausted, Reservation};
+use tokio::sync::Notify;
 
 /// Limit on the series of a chunk. The series of a chunk are created together.
 pub(super) const CHUNK_SERIES_MAX: usize = 4096;
@@ -48,6 +49,8 @@ const POINT_BYTES: usize = 4 * size_of::<(i64, f64)>();
 pub(crate) struct NewSeriesQueue {
     account: Account,
     tenants: Mutex<HashMap<TenantId, Queue>>,
+    /// Notified when points were stored or dropped.
+    ended: Notify,
 }
 
 #[derive(Debug)]
@@ -61,6 +64,8 @@ struct Queue {
     /// Series with points that arrived while earlier points were in creation. These series exist soon, so they wait for
     /// no others.
     known: VecDeque<SeriesKey>,
+    /// True while a chunk of `known` is being stored.
+    stores_known: bool,
     /// Number of waiting points.
     points: u64,
 }
@@ -97,6 +102,14 @@ struct Taken {
     series: Vec<SeriesKey>,
 }
 
+/// Limits on a chunk. It has at least one point.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    pub(super) series: usize,
+    /// Limit on the memory of the series and points.
+    pub(super) bytes: u64,
+}
+
 /// What waits for the creation of series, of one tenant or of all.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queued {
@@ -124,19 +137,18 @@ impl NewSeriesQueue {
     pub(crate) fn new(inflight: &Account, budget: &Budget) -> Self {
         let account = inflight.part();
         account.share(u64::MAX, budget.new_series_queue_bytes());
-        Self { account, tenants: Mutex::default() }
+        Self { account, tenants: Mutex::default(), ended: Notify::new() }
     }
 
     /// Adds points behind those of the same series. The points of a partition are dropped together if there is no
-    /// room. With `is_again`, points that wait already are not added again.
+    /// room.
     pub(super) fn push(
         &self,
         tenant: &TenantId,
         share_weight: u64,
-        new: NewSamples,
+        new: &NewSamples,
         ticket: &Ticket,
         now: Instant,
-        is_again: bool,
     ) -> (Pushed, Option<Dropped>) {
         let mut tenants = self.tenants.lock();
         let pushed = if tenants.contains_key(tenant) { Pushed::Later } else { Pushed::First };
@@ -144,7 +156,7 @@ impl NewSeriesQueue {
         queue.account.share(MULTIPLE * share_weight, u64::MAX);
         let mut dropped: Option<Dropped> = None;
         for part in &new.parts {
-            if let Err(lost) = queue.push(part, ticket, now, is_again) {
+            if let Err(lost) = queue.push(part, ticket, now) {
                 ticket.lost();
                 let all = dropped.get_or_insert(Dropped { points: 0, series: lost.series });
                 all.points += lost.points;
@@ -153,28 +165,52 @@ impl NewSeriesQueue {
         (pushed, dropped)
     }
 
-    /// Removes points of at most `series_max` series that exist already or are about to. Nothing else of the tenant may be
-    /// in creation.
-    pub(super) fn take_known(self: &Arc<Self>, tenant: &TenantId, series_max: usize) -> Option<Chunk> {
-        let mut tenants = self.tenants.lock();
-        let queue = tenants.get_mut(tenant)?;
-        let count = queue.known.len().min(series_max);
-        let series: Vec<_> = queue.known.drain(..count).collect();
-        (count > 0).then(|| queue.chunk(Taken { queue: Arc::clone(self), tenant: tenant.clone(), series }))
+    /// Removes points of series that exist already or are about to. Nothing else of the tenant may be in creation.
+    pub(super) fn take_known(self: &Arc<Self>, tenant: &TenantId, most: Most) -> Option<Chunk> {
+        self.take_from(tenant, most, true)
     }
 
-    /// Removes all points of the `series_max` series that wait longest. If nothing waits, the tenant is forgotten. Nothing
-    /// else of the tenant may be in creation.
-    pub(super) fn take(self: &Arc<Self>, tenant: &TenantId, series_max: usize) -> Option<Chunk> {
+    /// Removes the points of the series that wait longest for their creation. Nothing else of the tenant may be in
+    /// creation.
+    pub(super) fn take(self: &Arc<Self>, tenant: &TenantId, most: Most) -> Option<Chunk> {
+        self.take_from(tenant, most, false)
+    }
+
+    fn take_from(self: &Arc<Self>, tenant: &TenantId, most: Most, are_known: bool) -> Option<Chunk> {
         let mut tenants = self.tenants.lock();
         let queue = tenants.get_mut(tenant)?;
-        if queue.series.is_empty() {
+        let (batch, tickets, bytes) = queue.take(most, are_known)?;
+        let series = batch.floats.series.iter().map(|series| series.key).collect();
+        let taken = Taken { queue: Arc::clone(self), tenant: tenant.clone(), series };
+        Some(Chunk { batch, tickets, _taken: taken, _memory: queue.memory.split(bytes) })
+    }
+
+    /// True if the tenant has series that wait for their creation.
+    pub(super) fn has_new(&self, tenant: &TenantId) -> bool {
+        self.tenants.lock().get(tenant).is_some_and(|queue| !queue.order.is_empty())
+    }
+
+    /// Forgets the tenant if none of its points waits. Returns false otherwise.
+    pub(super) fn forget(&self, tenant: &TenantId) -> bool {
+        let mut tenants = self.tenants.lock();
+        let is_empty = tenants.get(tenant).is_none_or(|queue| queue.series.is_empty());
+        if is_empty {
             tenants.remove(tenant);
-            return None;
         }
-        let count = queue.order.len().min(series_max);
-        let series = queue.order.drain(..count).collect();
-        Some(queue.chunk(Taken { queue: Arc::clone(self), tenant: tenant.clone(), series }))
+        is_empty
+    }
+
+    /// Waits until no points of series that exist already are queued, but not longer than until `deadline`.
+    pub(super) async fn known_are_stored(&self, tenant: &TenantId, deadline: tokio::time::Instant) {
+        loop {
+            let ended = self.ended.notified(); // before looking, so that no notification is missed
+            let has_known = |queue: &Queue| queue.stores_known || !queue.known.is_empty();
+            if !self.tenants.lock().get(tenant).is_some_and(has_known)
+                || tokio::time::timeout_at(deadline, ended).await.is_err()
+            {
+                return;
+            }
+        }
     }
 
     pub(crate) fn of(&self, tenant: &TenantId) -> Queued {
@@ -221,7 +257,7 @@ impl Queue {
     fn new(account: Account) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
         let (series, order, known) = (HashMap::new(), VecDeque::new(), VecDeque::new());
-        Self { account, memory, series, order, known, points: 0 }
+        Self { account, memory, series, order, known, stores_known: false, points: 0 }
     }
 
     fn queued(&self) -> Queued {
@@ -230,7 +266,7 @@ impl Queue {
         Queued { points: self.points, series: self.series.len() as u64, since }
     }
 
-    fn push(&mut self, part: &NewPart, ticket: &Ticket, now: Instant, is_again: bool) -> Result<(), Dropped> {
+    fn push(&mut self, part: &NewPart, ticket: &Ticket, now: Instant) -> Result<(), Dropped> {
         let ValuesRef::Floats(values) = part.values.as_ref() else {
             return Err(Dropped::from(part, 0)); // no protocol that uses this queue has histograms
         };
@@ -238,7 +274,7 @@ impl Queue {
             let samples = new.samples.start as usize..new.samples.end as usize;
             let points =
                 part.timestamps[samples.clone()].iter().copied().zip(values[samples].iter().copied());
-            if self.add(new, points, ticket, now, is_again).is_err() {
+            if self.add(new, points, ticket, now).is_err() {
                 return Err(Dropped::from(part, i));
             }
         }
@@ -251,7 +287,6 @@ impl Queue {
         points: impl ExactSizeIterator<Item = (i64, f64)>,
         ticket: &Ticket,
         now: Instant,
-        is_again: bool,
     ) -> Result<(), Exhausted> {
         let Self { memory, series, order, known, .. } = self;
         let mut bytes = (points.len() * POINT_BYTES) as u64;
@@ -287,37 +322,44 @@ impl Queue {
             entry.points.reserve_exact(points.len());
         }
         let before = entry.points.len();
-        for point in points {
-            let is_same = |other: &(i64, f64)| other.0 == point.0 && other.1.to_bits() == point.1.to_bits();
-            if !(is_again && entry.points.iter().any(is_same)) {
-                entry.points.push(point);
-            }
-        }
+        entry.points.extend(points);
         self.points += (entry.points.len() - before) as u64;
         Ok(())
     }
 
-    /// Moves the points of the taken series into a chunk.
-    fn chunk(&mut self, taken: Taken) -> Chunk {
-        let (mut batch, mut tickets, mut bytes) = (Batch::default(), Vec::new(), 0);
-        for key in &taken.series {
-            let entry = self.series.get_mut(key).expect("BUG: a queued series has no entry");
-            let (points, floats) = (std::mem::take(&mut entry.points), &mut batch.floats);
+    /// Removes points of the first series that wait. Returns them with their tickets and the reserved memory. `None` if no
+    /// series waits.
+    fn take(&mut self, most: Most, are_known: bool) -> Option<(Batch, Vec<Ticket>, u64)> {
+        let lane = if are_known { &mut self.known } else { &mut self.order };
+        let (mut batch, mut tickets, mut bytes, mut rest) = (Batch::default(), Vec::new(), 0, None);
+        while batch.floats.series.is_empty() || batch.floats.series.len() < most.series && bytes < most.bytes
+        {
+            let Some(key) = lane.pop_front() else { break };
+            let entry = self.series.get_mut(&key).expect("BUG: a queued series has no entry");
+            for ticket in &entry.tickets {
+                if tickets.last().is_none_or(|last: &Ticket| !last.is(ticket)) {
+                    tickets.push(ticket.clone());
+                }
+            }
+            let (points, points_bytes) = entry.take(most.bytes.saturating_sub(bytes));
+            bytes += points_bytes;
+            rest = (!entry.points.is_empty()).then_some(key);
+            let floats = &mut batch.floats;
             let (start, sample) = (batch.bytes.len() as u32, floats.timestamps.len() as u32);
             batch.bytes.extend_from_slice(entry.labels.as_bytes());
             floats.timestamps.extend(points.iter().map(|(at_ms, _)| at_ms));
             floats.values.extend(points.iter().map(|(_, value)| value));
             let samples = sample..floats.timestamps.len() as u32;
-            floats.series.push(BatchSeries { key: *key, labels: start..batch.bytes.len() as u32, samples });
-            for ticket in std::mem::take(&mut entry.tickets) {
-                if tickets.last().is_none_or(|last: &Ticket| !last.is(&ticket)) {
-                    tickets.push(ticket);
-                }
-            }
-            bytes += std::mem::take(&mut entry.bytes);
+            floats.series.push(BatchSeries { key, labels: start..batch.bytes.len() as u32, samples });
             self.points -= points.len() as u64;
+            if rest.is_some() {
+                break;
+            }
         }
-        Chunk { batch, tickets, _taken: taken, _memory: self.memory.split(bytes) }
+        // the points that did not fit follow once their series exists
+        self.known.extend(rest);
+        self.stores_known = are_known;
+        (!batch.floats.series.is_empty()).then_some((batch, tickets, bytes))
     }
 
     /// The points of a series that were in creation are stored or lost.
@@ -331,6 +373,19 @@ impl Queue {
 }
 
 impl Entry {
+    /// Removes the first points, at least one, with at most `most_bytes` of memory.
+    fn take(&mut self, most_bytes: u64) -> (Vec<(i64, f64)>, u64) {
+        let count = usize::try_from(most_bytes).unwrap_or(usize::MAX) / POINT_BYTES;
+        if self.bytes <= most_bytes || count.max(1) >= self.points.len() {
+            self.tickets = Vec::new();
+            return (std::mem::take(&mut self.points), std::mem::take(&mut self.bytes));
+        }
+        let rest = self.points.split_off(count.max(1));
+        let taken_bytes = (count.max(1) * POINT_BYTES) as u64;
+        self.bytes -= taken_bytes;
+        (std::mem::replace(&mut self.points, rest), taken_bytes)
+    }
+
     fn is_from_another(&self, ticket: &Ticket) -> bool {
         self.tickets.last().is_none_or(|last| !last.is(ticket))
     }
@@ -344,13 +399,17 @@ fn series_bytes(labels: &Labels) -> u64 {
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut tenants = self.queue.tenants.lock();
-        let Some(queue) = tenants.get_mut(&self.tenant) else { return };
-        self.series.iter().for_each(|key| queue.end_creation(*key));
-        if queue.series.is_empty() {
-            queue.series = HashMap::new();
-            queue.order = VecDeque::new();
-            queue.known = VecDeque::new();
+        if let Some(queue) = tenants.get_mut(&self.tenant) {
+            self.series.iter().for_each(|key| queue.end_creation(*key));
+            queue.stores_known = false;
+            if queue.series.is_empty() {
+                queue.series = HashMap::new();
+                queue.order = VecDeque::new();
+                queue.known = VecDeque::new();
+            }
         }
+        drop(tenants);
+        self.queue.ended.notify_waiters();
     }
 }
 

@@ -39,6 +39,11 @@ impl Tickets {
         &self.ticket
     }
 
+    /// True if points of the connection are queued. `others` is the number of its tickets that belong to no points.
+    pub(super) fn any_queued(&self, others: usize) -> bool {
+        Arc::strong_count(&self.ticket.any_lost) > 1 + others
+    }
+
     /// Waits until all queued points of the connection were stored or dropped. Returns true if all were stored.
     pub(super) async fn all_stored(self) -> bool {
         let Self { ticket: Ticket { any_lost, _open }, mut ended } = self;

@@ -8,7 +8,7 @@
 
 use super::buffer::Body;
 use super::drops::{Drop, Reason};
-use super::intake::{Intake, Source};
+use super::intake::{Intake, Queued, Source};
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path::internal;
@@ -38,6 +38,7 @@ pub(super) struct Writer {
 struct Sending {
     source: Source,
     body: Body,
+    queued: Queued,
     settled: JoinHandle<Settled>,
 }
 
@@ -67,24 +68,24 @@ impl Writer {
 
     /// Finishes the oldest body. If it was refused, this writes it again and waits until it is stored.
     pub(super) async fn finish(&mut self, settled: Settled) {
-        let Some(Sending { source, body, .. }) = self.bodies.pop_front() else { return };
+        let Some(Sending { source, body, mut queued, .. }) = self.bodies.pop_front() else { return };
         match settled {
             Ok(outcome) => self.intake.stored(&source, &body, &outcome),
             Err(refusal) => {
-                if self.intake.retry(&source, &body, refusal).await {
+                if self.intake.retry(&source, &body, &mut queued, refusal).await {
                     self.write_all_again().await;
                 }
             }
         }
     }
 
-    /// Writes the bodies on their way again, because a body before them is stored only now.
+    /// Writes the bodies on their way again, because points of a body before them may have been stored only now.
     async fn write_all_again(&mut self) {
-        while let Some(Sending { source, body, settled }) = self.bodies.pop_front() {
+        while let Some(Sending { source, body, mut queued, settled }) = self.bodies.pop_front() {
             let _ = settled.await; // otherwise, the first attempt could end after the second one
-            match self.intake.write_again(&source, &body).await {
+            match self.intake.write_again(&source, &body, &mut queued).await {
                 Ok(outcome) => self.intake.stored(&source, &body, &outcome),
-                Err(refusal) => _ = self.intake.retry(&source, &body, refusal).await,
+                Err(refusal) => _ = self.intake.retry(&source, &body, &mut queued, refusal).await,
             }
         }
     }
@@ -122,18 +123,18 @@ impl Writer {
         let intake = Arc::clone(&self.intake);
         let permit = intake.permit(&source).await;
         match intake.send(&source, &body).await {
-            Ok(sent) => {
+            Ok((sent, queued)) => {
                 let settled = tokio::spawn(async move {
                     let settled = intake.settle(sent).await;
                     drop(permit);
                     settled
                 });
-                self.bodies.push_back(Sending { source, body, settled });
+                self.bodies.push_back(Sending { source, body, queued, settled });
             }
             Err(refusal) => {
                 drop(permit);
                 self.settled_all().await;
-                intake.retry(&source, &body, refusal).await;
+                intake.retry(&source, &body, &mut Queued::default(), refusal).await;
             }
         }
     }

@@ -8,6 +8,10 @@ type Points = Vec<(usize, i64, f64)>;
 
 type Stored = BTreeMap<SeriesKey, Vec<(i64, f64)>>;
 
+const FOUR: Most = Most { series: 4, bytes: u64::MAX };
+
+const ALL: Most = Most { series: 100, bytes: u64::MAX };
+
 struct Test {
     queue: Arc<NewSeriesQueue>,
     inflight: Account,
@@ -18,7 +22,11 @@ struct Test {
 impl Test {
     fn new(limit_bytes: u64) -> Self {
         let inflight = Account::new("inflight", limit_bytes);
-        let queue = Arc::new(NewSeriesQueue { account: inflight.part(), tenants: Mutex::default() });
+        let queue = Arc::new(NewSeriesQueue {
+            account: inflight.part(),
+            tenants: Mutex::default(),
+            ended: Notify::new(),
+        });
         queue.account.share(u64::MAX, limit_bytes);
         let labels = (0..30).map(|i| Labels::from_pairs(&[("__name__", &format!("a.n{i}"))])).collect();
         Self { queue, inflight, tenant: TenantId::anonymous(), labels }
@@ -28,7 +36,7 @@ impl Test {
         SeriesKey::of(self.labels[series].as_bytes(), 1)
     }
 
-    fn push(&self, points: &Points, ticket: &Ticket, is_again: bool) -> Option<Dropped> {
+    fn push(&self, points: &Points, ticket: &Ticket) -> Option<Dropped> {
         let mut part = NewPart { series: vec![], timestamps: vec![], values: model::Values::Floats(vec![]) };
         for (series, at_ms, value) in points {
             let start = part.timestamps.len() as u32;
@@ -39,7 +47,7 @@ impl Test {
             part.series.push(NewSeries { key, labels, samples: start..start + 1, exemplars: vec![] });
         }
         let new = NewSamples::of(part, self.inflight.reserve(0).unwrap());
-        self.queue.push(&self.tenant, 1, new, ticket, Instant::now(), is_again).1
+        self.queue.push(&self.tenant, 1, &new, ticket, Instant::now()).1
     }
 }
 
@@ -72,55 +80,60 @@ fn points_of_a_series_are_stored_in_the_order_of_their_arrival() {
                     _ => queued.push((series, point.0, point.1)),
                 }
             }
-            assert!(test.push(&queued, tickets.ticket(), false).is_none());
+            assert!(test.push(&queued, tickets.ticket()).is_none());
             if rng.chance(0.3) {
                 in_creation.take().iter().for_each(|chunk| store(chunk, &mut stored));
-                let most = 1 + rng.below(5) as usize;
+                let most = Most { series: 1 + rng.below(5) as usize, bytes: 1 + rng.below(2000) };
                 let known = test.queue.take_known(&test.tenant, most);
                 in_creation = known.or_else(|| test.queue.take(&test.tenant, most));
             }
         }
         loop {
             in_creation.take().iter().for_each(|chunk| store(chunk, &mut stored));
-            let known = test.queue.take_known(&test.tenant, 4);
-            in_creation = known.or_else(|| test.queue.take(&test.tenant, 4));
+            let known = test.queue.take_known(&test.tenant, FOUR);
+            in_creation = known.or_else(|| test.queue.take(&test.tenant, FOUR));
             if in_creation.is_none() {
                 break;
             }
         }
         assert_eq!(stored, sent);
-        assert!(test.queue.is_empty());
+        assert!(test.queue.forget(&test.tenant) && test.queue.is_empty());
         assert_eq!(test.inflight.used_bytes(), 0);
     }
 }
 
 #[test]
-fn points_that_wait_already_are_not_queued_again() {
+fn a_chunk_ends_within_the_points_of_a_series_if_they_are_many() {
     let (test, tickets) = (Test::new(1 << 20), Tickets::new());
-    let points = vec![(0, 1, 1.0), (0, 1, 2.0), (1, 5, f64::NAN)];
-    for is_again in [false, true, true] {
-        assert!(test.push(&points, tickets.ticket(), is_again).is_none());
-        let queued = test.queue.of(&test.tenant);
-        assert_eq!((queued.points, queued.series), (3, 2));
+    let points: Points = (0..1000).map(|i| (i % 2, i as i64, i as f64)).collect();
+    assert!(test.push(&points, tickets.ticket()).is_none());
+    let (mut stored, mut chunks) = (Stored::new(), 0);
+    let most = Most { series: 10, bytes: 100 * POINT_BYTES as u64 };
+    while let Some(chunk) =
+        test.queue.take_known(&test.tenant, most).or_else(|| test.queue.take(&test.tenant, most))
+    {
+        assert!(chunk.points() <= 100);
+        store(&chunk, &mut stored);
+        chunks += 1;
     }
-    assert!(test.push(&vec![(0, 1, 3.0)], tickets.ticket(), true).is_none());
-    let (mut stored, chunk) = (Stored::new(), test.queue.take(&test.tenant, 9).unwrap());
-    store(&chunk, &mut stored);
-    assert_eq!(stored[&test.key(0)], [(1, 1.0), (1, 2.0), (1, 3.0)]);
+    let times = |series| stored[&test.key(series)].iter().map(|(at_ms, _)| *at_ms);
+    assert!(times(0).eq((0..1000).step_by(2)) && times(1).eq((1..1000).step_by(2)));
+    assert!(chunks >= 10 && test.queue.forget(&test.tenant));
+    assert_eq!(test.inflight.used_bytes(), 0);
 }
 
 #[test]
 fn the_newest_points_are_dropped_when_there_is_no_room() {
     let (test, tickets) = (Test::new(4000), Tickets::new());
     let points: Points = (0..30).map(|i| (i, 1, 1.0)).collect();
-    let dropped = test.push(&points, tickets.ticket(), false).expect("there is no room for all points");
+    let dropped = test.push(&points, tickets.ticket()).expect("there is no room for all points");
     let queued = test.queue.of(&test.tenant);
     assert_eq!(dropped.points + queued.points, 30);
     assert!(queued.points > 3, "{queued:?}");
     assert_eq!(dropped.series, describe_labels(test.labels[queued.points as usize].as_bytes()));
-    let chunk = test.queue.take(&test.tenant, 100).unwrap();
+    let chunk = test.queue.take(&test.tenant, ALL).unwrap();
     assert_eq!(chunk.points(), queued.points);
     drop(chunk);
-    assert!(test.queue.take(&test.tenant, 100).is_none() && test.queue.is_empty());
+    assert!(test.queue.take(&test.tenant, ALL).is_none() && test.queue.forget(&test.tenant));
     assert_eq!(test.inflight.used_bytes(), 0);
 }
