@@ -41,7 +41,7 @@ impl Split {
         memory.resize(routed.bytes().min(memory.bytes()))?;
         let (parts, memory) = (routed.take_new(), Arc::new(memory));
         let prepared = routed.finish_within(&memory);
-        Ok(Self { prepared, new: NewSamples { parts, _memory: memory } })
+        Ok(Self { prepared, new: NewSamples { parts, memory } })
     }
 }
 
@@ -49,17 +49,22 @@ impl Split {
 #[derive(Debug)]
 pub(crate) struct NewSamples {
     pub(crate) parts: Vec<NewPart>,
-    _memory: Arc<Reservation>,
+    memory: Arc<Reservation>,
 }
 
 impl NewSamples {
     #[cfg(test)]
     pub(crate) fn of(part: NewPart, memory: Reservation) -> Self {
-        Self { parts: vec![part], _memory: Arc::new(memory) }
+        Self { parts: vec![part], memory: Arc::new(memory) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// The reservation, for a caller that keeps less of the series than there was.
+    pub(crate) fn into_memory(self) -> Arc<Reservation> {
+        self.memory
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = SeriesKey> {

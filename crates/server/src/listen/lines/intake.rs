@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::budget::Account;
+use stdx::budget::{Account, Reservation};
 
 /// Wait after a refusal that names no time.
 const RETRY_WAIT: Duration = Duration::from_secs(3);
@@ -67,7 +67,11 @@ pub(super) fn messages(protocol: Protocol, bytes: &[u8]) -> u64 {
 
 /// New series of a body whose points were queued, or dropped because there was no room.
 #[derive(Debug, Default)]
-pub(super) struct Queued(HashSet<SeriesKey>);
+pub(super) struct Queued {
+    keys: HashSet<SeriesKey>,
+    /// What was reserved for the series with their labels, which took more than their keys.
+    memory: Vec<Arc<Reservation>>,
+}
 
 /// Where points come from.
 #[derive(Debug, Clone)]
@@ -154,11 +158,12 @@ impl Intake {
     /// Like [`Self::send`]. Does not queue points of series that were queued before: they are there, in order.
     async fn send_again(&self, source: &Source, body: &Body, queued: &mut Queued) -> Result<Sent, Refusal> {
         let (sent, mut new) = self.split(source, body).await?;
-        new.leave_out(|key| queued.0.contains(&key));
+        new.leave_out(|key| queued.keys.contains(&key));
         if !new.is_empty() {
             self.metrics.points.add(new.points());
-            queued.0.extend(new.keys());
+            queued.keys.extend(new.keys());
             self.creation.queue(source, &new);
+            queued.memory.push(new.into_memory());
         }
         Ok(sent)
     }
