@@ -5,12 +5,14 @@
 SYSTEM is floodmark or cortex (`bench/systems.py`), PROGRAM its binary. FLOODMARK is the binary of the lab, for both systems.
 
 Three tenants write 10 k known series each at a fixed rate (latency from the intended start). They write first alone, then while a fourth
-tenant, or many new tenants, abuse one resource after the other. Each abuse gets a fresh server in a memory control group of --memory MiB.
+tenant, or many new tenants, abuse one resource after the other. As a control, "busy loops" keep the processors busy at the lowest priority and
+send nothing. Each abuse gets a fresh server in a memory control group of --memory MiB.
 A row has the median, over the runs, of the p99 of the slowest of the three tenants; the ratio of this p99 to the p99 alone; the number
 of acknowledged samples of the three that are lost; the peak memory of the group; and whether the kernel killed the server. Cortex has
 limits for each tenant: twice the samples and the series that each of the three needs.
 
-The flooding clients share the machine with the server and have the lowest priority, so that the server is measured and not the clients.
+All clients share the machine with the server. The three tenants have a higher priority than the server (needs root), and the flooding
+clients the lowest, so that the server is measured and not the clients.
 """
 
 import argparse
@@ -50,7 +52,7 @@ def flood(*flags):
     """An abuse: a lab that writes as tenant d with these flags, until it is stopped."""
 
     def start(server):
-        command = ["nice", "-n", "19", FLOODMARK, "lab", "write", "--target", server.write_url, *of_tenant("d"), "--json", "--quiet"]
+        command = ["chrt", "--idle", "0", FLOODMARK, "lab", "write", "--target", server.write_url, *of_tenant("d"), "--json", "--quiet"]
         command += ["--duration", "%ds" % (args.duration + 6), *map(str, flags)]
         return [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
 
@@ -61,7 +63,7 @@ def repeat(clients, request_of):
     """An abuse: processes that send the requests of `request_of(server, client, number)` one after the other, and read all answers."""
 
     def client(server, which, end):
-        os.nice(19)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         number = 0
         while time.monotonic() < end:
             number += 1
@@ -112,9 +114,15 @@ def quoted(expression):
     return urllib.parse.quote(expression)
 
 
+def busy_loops(server):
+    """No abuse: loops that only take processor time that nobody wants. Shows what a busy machine alone does to the p99."""
+    return [subprocess.Popen(["chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count())]
+
+
 EVERYTHING = quoted('{__name__=~".+"}')
 ABUSES = {
     "nothing": lambda server: [],
+    "busy loops": busy_loops,
     "new series": flood("--metrics", 1000, "--series", 125, "--writers", 4, "--interval", "1s", "--series-churn", "1s"),
     "samples": flood("--metrics", 500, "--series", 50, "--writers", 16),
     "large requests": flood("--metrics", 500, "--series", 400, "--writers", 4, "--batch", 100_000),

@@ -10,7 +10,8 @@ The columns: seconds until the flood was stored; its acknowledged samples; ackno
 that cannot be read; requests of the flood that were refused; requests of the three tenants that were refused; the p99 of the worst of
 the three; peak memory of the group; and whether the kernel killed the server.
 
-The flooding senders share the machine with the server and have the lowest priority, so that the server is measured and not the senders.
+All senders share the machine with the server. The three tenants have a higher priority than the server (needs root), and the flooding
+senders the lowest, so that the server is measured and not the senders.
 """
 
 import argparse
