@@ -3,6 +3,7 @@ use crate::graphite::tests::{Decoded, decoded};
 use crate::graphite::{FRAME_BYTES_MAX, TimeOfArrival};
 use crate::{Body, Encoding};
 use stdx::budget::Account;
+use stdx::rng::Rng;
 
 const WHOLE: Format = Format { has_frames: false, arrival: TimeOfArrival::Refused };
 const FRAMES: Format = Format { has_frames: true, arrival: TimeOfArrival::Refused };
@@ -96,6 +97,89 @@ fn the_time_minus_one_is_the_time_of_arrival_if_that_is_allowed() {
     let format = Format { has_frames: false, arrival: TimeOfArrival::Is(77) };
     assert_eq!(decoded::<Decoder>(format, pickle).unwrap().0, [sample("a{}", 77, 2.0)]);
     assert_eq!(whole(pickle).unwrap().0, [sample("a{}", -1000, 2.0)]);
+}
+
+/// How the objects of a pickle are memoized.
+#[derive(Debug, Clone, Copy)]
+enum Memo {
+    Nothing,
+    /// Under numbers that begin with this one.
+    From(u32),
+    /// By the opcode without a number.
+    Next,
+}
+
+/// A list of random points. Some points have a form that is not the usual one, and some repeat an earlier path.
+fn points(rng: &mut Rng, memo: Memo) -> Vec<u8> {
+    let mut pickle = b"\x80\x04](".to_vec();
+    let mut number = if let Memo::From(first) = memo { first } else { 0 };
+    let mut paths = Vec::new();
+    let put = |pickle: &mut Vec<u8>, number: &mut u32, can_be_left_out: bool| {
+        match memo {
+            Memo::Nothing => return,
+            _ if can_be_left_out => return,
+            Memo::Next => pickle.push(0x94),
+            Memo::From(_) if *number < 256 => pickle.extend([b'q', *number as u8]),
+            Memo::From(_) => pickle.extend([&b"r"[..], &number.to_le_bytes()].concat()),
+        }
+        *number += 1;
+    };
+    for _ in 0..rng.below(200) {
+        let path = vec![b'a'; rng.below(300) as usize];
+        match rng.below(8) {
+            0 if !paths.is_empty() => {
+                let earlier: u32 = paths[rng.below(paths.len() as u64) as usize];
+                pickle.extend([&b"j"[..], &earlier.to_le_bytes()].concat());
+            }
+            kind => {
+                match kind {
+                    1..5 if path.len() < 256 => pickle.extend([0x8c, path.len() as u8]),
+                    _ => pickle.extend([&b"X"[..], &(path.len() as u32).to_le_bytes()].concat()),
+                }
+                pickle.extend(path);
+                if !matches!(memo, Memo::Nothing) {
+                    paths.push(number);
+                }
+                put(&mut pickle, &mut number, false);
+            }
+        }
+        let time_s = 1_795_284_000 + rng.below(100) as i32;
+        match rng.below(4) {
+            0 => pickle.extend([&b"G"[..], &f64::from(time_s).to_be_bytes()].concat()),
+            1 if rng.below(10) == 0 => pickle.extend([&b"G"[..], &f64::NAN.to_be_bytes()].concat()),
+            _ => pickle.extend([&b"J"[..], &time_s.to_le_bytes()].concat()),
+        }
+        match rng.below(8) {
+            0 => pickle.extend([b'K', rng.below(256) as u8]),
+            1 if rng.below(10) == 0 => pickle.extend([&b"G"[..], &f64::NAN.to_be_bytes()].concat()),
+            _ => pickle.extend([&b"G"[..], &(rng.below(1000) as f64 / 8.0).to_be_bytes()].concat()),
+        }
+        for _ in 0..2 {
+            pickle.push(0x86);
+            let can_be_left_out = rng.below(10) == 0;
+            put(&mut pickle, &mut number, can_be_left_out);
+        }
+    }
+    pickle.extend(b"e.");
+    pickle
+}
+
+/// Points of the usual form are read at once if their objects are memoized under the next free numbers, or not at all.
+#[test]
+fn the_usual_form_is_read_like_all_others() {
+    let mut rng = Rng::announced();
+    for _ in 0..2000 {
+        let seed = rng.next_u64();
+        let of = |memo| points(&mut Rng::new(seed), memo);
+        // the number 0 is left free, so each point is read step by step
+        let expected = whole(&of(Memo::From(1))).unwrap();
+        for memo in [Memo::From(0), Memo::Next] {
+            assert_eq!(whole(&of(memo)).as_ref(), Ok(&expected), "{seed} {memo:?}");
+        }
+        let pickle = of(if rng.below(2) == 0 { Memo::Nothing } else { Memo::From(0) });
+        let cut = rng.below(pickle.len() as u64) as usize;
+        assert!(whole(&pickle[..cut]).unwrap_err().ends_with("it ends before its opcode STOP"), "{seed}");
+    }
 }
 
 #[test]
