@@ -2,7 +2,7 @@
 
 use super::slots::{Schema, Slots};
 use super::source::{Pick, Select, Selection, Source, Stored};
-use super::tag::tag_of;
+use super::tag::write_full_name;
 use crate::matcher::Matcher;
 use crate::source::{Select as SelectLabels, SeriesSet, SeriesSource, SourceError};
 use model::labels::METRIC_NAME;
@@ -137,10 +137,8 @@ impl Selection for LabelSelection<'_> {
     }
 }
 
-/// Writes the path of a series, or its full tagged name: `name;k=v`, with the tags in order.
+/// Writes the path of a series, or its full tagged name.
 pub fn write_name(name: &mut String, labels: LabelsRef<'_>) {
-    name.push_str(labels.get(METRIC_NAME).unwrap_or_default());
-    for (label, value) in labels.iter().filter(|(label, _)| *label != METRIC_NAME) {
-        name.extend([";", tag_of(label), "=", value]);
-    }
+    let tags = labels.iter().filter(|(label, _)| *label != METRIC_NAME);
+    write_full_name(name, labels.get(METRIC_NAME).unwrap_or_default(), tags);
 }

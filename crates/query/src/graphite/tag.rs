@@ -17,6 +17,27 @@ pub fn tag_of(label: &str) -> &str {
     if label == METRIC_NAME { NAME_TAG } else { label }
 }
 
+/// Writes the full name of a tagged series: `name;k=v`. Tags come sorted by name. They are written in the order of carbon,
+/// which compares the texts `k=v`, so that `dc1=a` comes before `dc=b`.
+pub fn write_full_name<'a>(
+    out: &mut String,
+    name: &str,
+    tags: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) {
+    out.push_str(name);
+    // the two orders differ only after a tag with which the next one begins
+    let is_before = |tag: &str, next: &str| {
+        next.strip_prefix(tag).is_some_and(|rest| rest.as_bytes().first().is_some_and(|byte| *byte < b'='))
+    };
+    if !tags.clone().zip(tags.clone().skip(1)).any(|((tag, _), (next, _))| is_before(tag, next)) {
+        tags.for_each(|(tag, value)| out.extend([";", tag, "=", value]));
+        return;
+    }
+    let mut texts: Vec<_> = tags.map(|(tag, value)| format!(";{tag}={value}")).collect();
+    texts.sort_unstable();
+    out.extend(texts);
+}
+
 /// Parses an expression. A regular expression must match the begin of a value, as in Graphite, not the whole value.
 pub fn parse(expression: &str, allowance: &mut Allowance) -> Result<Matcher, String> {
     let wrong = || {

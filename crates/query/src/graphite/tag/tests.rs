@@ -26,6 +26,20 @@ fn the_name_is_a_label_too() {
     assert_eq!((tag_of(METRIC_NAME), tag_of("dc"), label_of("dc")), ("name", "dc", "dc"));
 }
 
+/// The expected names are those of `TaggedSeries.format` in carbon.
+#[test]
+fn full_names_have_their_tags_in_the_order_of_carbon() {
+    let check = |tags: &[(&str, &str)], expected: &str| {
+        let mut name = String::new();
+        write_full_name(&mut name, "cpu", tags.iter().copied());
+        assert_eq!(name, expected);
+    };
+    check(&[], "cpu");
+    check(&[("dc", "west"), ("host", "a")], "cpu;dc=west;host=a");
+    check(&[("dc", "b"), ("dc1", "a"), ("host", "a")], "cpu;dc1=a;dc=b;host=a");
+    check(&[("a", "1"), ("a-b", "2"), ("a-b.c", "3"), ("a_b", "4")], "cpu;a-b.c=3;a-b=2;a=1;a_b=4");
+}
+
 #[test]
 fn invalid_expressions_are_refused() {
     let check = |expressions: &[&str], part: &str| {

@@ -16,7 +16,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, TimeRange};
-use query::graphite::tag::{NAME_TAG, label_of, parse, parse_all, tag_of};
+use query::graphite::tag::{NAME_TAG, label_of, parse, parse_all, tag_of, write_full_name};
 use query::{Allowance, Matcher};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -300,8 +300,9 @@ fn escaped(text: &str) -> String {
 /// The name of a series with its tags in order.
 fn canonical(path: &str) -> Result<String, ApiError> {
     let Named { name, tags } = Named::parse(path)?;
-    let tags = tags.iter().flat_map(|(tag, value)| [";", tag, "=", value]);
-    Ok(std::iter::once(name).chain(tags).collect())
+    let mut full = String::with_capacity(path.len());
+    write_full_name(&mut full, name, tags.iter().map(|(tag, value)| (*tag, *value)));
+    Ok(full)
 }
 
 /// The name of a series, and its tags in order.
@@ -342,6 +343,7 @@ mod tests {
         };
         check("a.b", Some("a.b"));
         check("a;z=1;b=x=y", Some("a;b=x=y;z=1"));
+        check("a;dc=b;dc1=a", Some("a;dc1=a;dc=b"));
         check("", None);
         check(";a=b", None);
         check("a;b", None);
