@@ -63,11 +63,11 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     match (args.format, &args.output) {
         (ExportFormat::Parquet, Some(dir)) => parquet(&mut ask, dir)?,
         (ExportFormat::Whisper, Some(dir)) => {
-            let left_out = whisper::write(&mut ask, &place, dir)?;
+            let written = whisper::write(&mut ask, &place, dir)?;
             if !args.quiet {
                 note(format_args!(
-                    "floodmark: {} files; left out: {} series with tags, {} whose names cannot be paths",
-                    left_out.files, left_out.tagged, left_out.unnamable
+                    "floodmark: {} files, {} of them named by a hash; left out: {} series that carbon cannot name",
+                    written.files, written.hashed, written.left_out
                 ));
             }
         }

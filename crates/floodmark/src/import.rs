@@ -84,7 +84,7 @@ fn import_one(
     path: &Path,
     progress: &mut Progress,
 ) -> anyhow::Result<Report> {
-    let content = Content::open(args.format, path)?;
+    let content = Content::open(args, path)?;
     let id = match &content {
         Content::Block(block) => block.ulid().to_string(),
         Content::Tree(tree) => tree.hash(progress)?,
@@ -118,10 +118,10 @@ enum Content {
 }
 
 impl Content {
-    fn open(format: ImportFormat, path: &Path) -> anyhow::Result<Self> {
-        Ok(match format {
+    fn open(args: &ImportArgs, path: &Path) -> anyhow::Result<Self> {
+        Ok(match args.format {
             ImportFormat::Tsdb => Self::Block(Box::new(Block::open(path)?)),
-            ImportFormat::Whisper => Self::Tree(whisper::Tree::find(path)?),
+            ImportFormat::Whisper => Self::Tree(whisper::Tree::find(path, args.tagged_names.as_deref())?),
             _ => Self::File,
         })
     }

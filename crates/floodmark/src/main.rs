@@ -15,6 +15,7 @@ mod scenario;
 mod serve;
 mod signals;
 mod traffic;
+mod whisper_paths;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -58,6 +58,10 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     pub(crate) skip_damaged: bool,
 
+    /// Names of the series in Whisper files that are named by a hash: the answer of graphite-web's /tags/findSeries
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tagged_names: Option<PathBuf>,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,32 +1,29 @@
-//! Writes a table as Whisper files, one for each series without tags.
+//! Writes a table as Whisper files, one for each series.
 
 use super::Ask;
 use crate::import::Place;
+use crate::whisper_paths::WhisperPath;
 use anyhow::{Context, ensure};
-use model::labels::METRIC_NAME;
 use model::{Labels, LabelsRef, Samples, TimeRange};
 use protocol::whisper::{Archive, Header};
+use query::graphite::label_source::write_name;
 use query::graphite::{Schemas, Slots};
 use server::GraphiteSchemas;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use stdx::clock::{Clock, SystemClock};
 
 /// Samples of a series are held in memory, at 16 bytes each.
 const SERIES_SAMPLES_MAX: usize = 32 << 20;
 
-/// Limit on the length of a file's name that file systems have in common.
-const FILE_NAME_BYTES_MAX: usize = 255;
-
-const EXTENSION: &str = ".wsp";
-
-/// Series that were left out.
+/// Files that were written, and series that were left out.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut {
-    pub(super) tagged: u64,
-    pub(super) unnamable: u64,
+pub(super) struct Written {
     pub(super) files: u64,
+    /// Files with the hash of the name instead of the name.
+    pub(super) hashed: u64,
+    pub(super) left_out: u64,
 }
 
 struct Export<'a> {
@@ -35,12 +32,13 @@ struct Export<'a> {
     now_s: i64,
     labels: Labels,
     samples: Samples,
-    left_out: LeftOut,
+    name: String,
+    written: Written,
 }
 
 /// Writes the files below `dir`. Existing files are not overwritten. Values are those that Graphite queries show at the
 /// end of the range, or now.
-pub(super) fn write(ask: &mut Ask, place: &Place, dir: &Path) -> anyhow::Result<LeftOut> {
+pub(super) fn write(ask: &mut Ask, place: &Place, dir: &Path) -> anyhow::Result<Written> {
     let schemas = place.rules.schemas().map_err(anyhow::Error::msg)?;
     ensure!(
         schemas.rules().longest_retention_s().is_some(),
@@ -49,11 +47,11 @@ pub(super) fn write(ask: &mut Ask, place: &Place, dir: &Path) -> anyhow::Result<
     );
     let now_s = ask.range.end_ms.min(SystemClock.now_ms()).div_euclid(1000);
     let range = TimeRange::new(ask.range.start_ms, ask.range.end_ms);
-    let (labels, samples, left_out) = (Labels::empty(), Samples::default(), LeftOut::default());
-    let mut export = Export { schemas, dir, now_s, labels, samples, left_out };
+    let (labels, samples, name) = (Labels::empty(), Samples::default(), String::new());
+    let mut export = Export { schemas, dir, now_s, labels, samples, name, written: Written::default() };
     ask.each(range, super::LINE_SAMPLES, |scan, samples| export.take(scan.labels(), samples))?;
     export.end_series()?;
-    Ok(export.left_out)
+    Ok(export.written)
 }
 
 impl Export<'_> {
@@ -77,22 +75,24 @@ impl Export<'_> {
         if self.samples.is_empty() {
             return Ok(());
         }
-        let name = self.labels.get(METRIC_NAME).unwrap_or_default();
-        if self.labels.iter().count() > 1 {
-            self.left_out.tagged += 1;
-        } else if let Some(path) = path_of(name) {
-            let path = self.dir.join(path);
-            self.write_file(name, &path).with_context(|| format!("cannot write {}", path.display()))?;
-            self.left_out.files += 1;
-        } else {
-            self.left_out.unnamable += 1;
+        self.name.clear();
+        write_name(&mut self.name, self.labels.as_ref());
+        match WhisperPath::of(self.labels.as_ref(), &self.name) {
+            None => self.written.left_out += 1,
+            Some(path) => {
+                self.written.hashed += u64::from(matches!(path, WhisperPath::Hashed(_)));
+                let (WhisperPath::Named(path) | WhisperPath::Hashed(path)) = path;
+                let path = self.dir.join(path);
+                self.write_file(&path).with_context(|| format!("cannot write {}", path.display()))?;
+                self.written.files += 1;
+            }
         }
         self.samples.clear();
         Ok(())
     }
 
-    fn write_file(&self, name: &str, path: &Path) -> anyhow::Result<()> {
-        let (rules, schema) = (self.schemas.rules().of(name), self.schemas.schema_of(name));
+    fn write_file(&self, path: &Path) -> anyhow::Result<()> {
+        let (rules, schema) = (self.schemas.rules().of(&self.name), self.schemas.schema_of(&self.name));
         let archives = rules.archives.iter().map(|a| Archive { step_s: a.step_s, points: a.points });
         let header = Header {
             method: rules.method.code(),
@@ -120,32 +120,5 @@ impl Export<'_> {
         // what was not written is a hole without values
         file.set_len(header.file_bytes())?;
         Ok(())
-    }
-}
-
-/// The path of a name's file. Returns `None` for a name that cannot be a path.
-fn path_of(name: &str) -> Option<PathBuf> {
-    let is_part = |part: &str| {
-        !part.is_empty() && part.len() + EXTENSION.len() <= FILE_NAME_BYTES_MAX && !part.contains(['/', '\0'])
-    };
-    let parts = || name.split('.');
-    parts().all(is_part).then(|| {
-        let mut path = parts().collect::<PathBuf>().into_os_string();
-        path.push(EXTENSION);
-        path.into()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_paths_below_the_directory() {
-        assert_eq!(path_of("a.b-1.c"), Some("a/b-1/c.wsp".into()));
-        assert_eq!(path_of("load"), Some("load.wsp".into()));
-        for name in ["", ".", "a..b", "..", "a/b", "/etc", "a.", &"x".repeat(252)] {
-            assert_eq!(path_of(name), None, "{name}");
-        }
     }
 }

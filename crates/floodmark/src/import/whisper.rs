@@ -1,14 +1,13 @@
 //! Reads directories of Whisper files, carbon's `LOCAL_DATA_DIR`.
 //!
-//! A file's path below the directory is its name: `servers/web1/load.wsp` is `servers.web1.load`. Carbon stores series
-//! with tags below `_tagged`, with the dots of the name spelled out.
+//! A file's path below the directory is its name ([`crate::whisper_paths`]).
 
 use super::intake::{Intake, Tally};
 use super::progress::Progress;
 use crate::output::note;
-use anyhow::{Context, ensure};
-use model::labels::METRIC_NAME;
-use model::{Labels, LabelsBuilder};
+use crate::whisper_paths::TaggedNames;
+use anyhow::{Context, bail, ensure};
+use model::Labels;
 use protocol::whisper::{FILE_BYTES_MAX, File};
 use std::ffi::OsStr;
 use std::fs;
@@ -23,27 +22,34 @@ const DEPTH_MAX: usize = 256;
 /// Limit on the files of one directory tree. Their names are held in memory, at about 200 bytes each.
 const FILES_MAX: usize = 10_000_000;
 
-/// Carbon writes this for a dot in the name of a file with tags.
-const DOT: &str = "_DOT_";
-
 /// The files of a directory, in the order of their series in tables.
 pub(super) struct Tree {
     files: Vec<(Labels, PathBuf)>,
     bytes: u64,
     /// Counts what is not imported.
     left_out: Tally,
+    names: TaggedNames,
 }
 
 impl Tree {
     /// Finds the files at a path, which is a directory or a file.
-    pub(super) fn find(path: &Path) -> anyhow::Result<Self> {
-        let mut tree = Self { files: Vec::new(), bytes: 0, left_out: Tally::default() };
+    /// `names` is a list of names for files whose paths have only hashes.
+    pub(super) fn find(path: &Path, names: Option<&Path>) -> anyhow::Result<Self> {
+        let names = names.map(|list| {
+            TaggedNames::read(list).with_context(|| format!("cannot read --tagged-names {}", list.display()))
+        });
+        let names = names.transpose()?.unwrap_or_default();
+        let mut tree = Self { files: Vec::new(), bytes: 0, left_out: Tally::default(), names };
         if path.is_dir() {
             tree.walk(path, &mut Vec::new())?;
         } else {
             tree.add(path.into(), &[])?;
         }
-        ensure!(!tree.files.is_empty(), "there is no Whisper file (*.wsp)");
+        if tree.files.is_empty() {
+            ensure!(!tree.left_out.skipped.is_empty(), "there is no Whisper file (*.wsp)");
+            let reasons = tree.left_out.skipped.iter().map(|(why, count)| format!("{count} {why}"));
+            bail!("nothing can be imported: {}", reasons.collect::<Vec<_>>().join("; "));
+        }
         tree.files.sort_by(|(a, _), (b, _)| a.as_ref().cmp_in_tables(b.as_ref()));
         Ok(tree)
     }
@@ -80,7 +86,7 @@ impl Tree {
             self.left_out.skip("files whose name is not UTF-8", 1);
             return Ok(());
         };
-        match labels(parents, stem) {
+        match self.names.labels(parents, stem) {
             Ok(labels) => {
                 self.bytes += fs::metadata(&path)?.len();
                 self.files.push((labels, path));
@@ -156,42 +162,4 @@ fn read_file(path: &Path, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
     fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(bytes)?;
     ensure!(bytes.len() as u64 <= FILE_BYTES_MAX, "the file has more than {} MiB", FILE_BYTES_MAX >> 20);
     Ok(())
-}
-
-/// Returns the labels of the series in a file.
-fn labels(parents: &[String], stem: &str) -> Result<Labels, String> {
-    let mut builder = LabelsBuilder::new();
-    let is_tagged = parents.first().is_some_and(|first| first == "_tagged");
-    if is_tagged {
-        let whole = stem.replace(DOT, ".");
-        let mut parts = whole.split(';');
-        builder.push(METRIC_NAME, parts.next().unwrap_or_default());
-        for tag in parts {
-            let (name, value) = tag.split_once('=').ok_or("a tag is not of the form name=value")?;
-            builder.push(name, value);
-        }
-    } else {
-        let parents = parents.iter().map(String::as_str);
-        builder.push(METRIC_NAME, &parents.chain([stem]).collect::<Vec<_>>().join("."));
-    }
-    builder.build_series().map_err(|refusal| refusal.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_names() {
-        let check = |path: &str, expected: &str| {
-            let mut parts: Vec<String> = path.split('/').map(str::to_owned).collect();
-            let stem = parts.pop().unwrap();
-            let found = labels(&parts, &stem).map_or_else(|error| error, |labels| labels.to_string());
-            assert_eq!(found, expected, "{path}");
-        };
-        check("load", "load{}");
-        check("servers/web-1/load", "servers.web-1.load{}");
-        check("_tagged/0a1/b2c/disk_DOT_used;host=a_DOT_b;rack=1", r#"disk.used{host="a.b", rack="1"}"#);
-        check("_tagged/0a1/b2c/disk;host", "a tag is not of the form name=value");
-    }
 }

@@ -4,7 +4,7 @@
 
 use crate::harness::programs::cache;
 use crate::harness::{Options, Request, Server, now_ms};
-use crate::transfer::{Content, import, run, stored, text};
+use crate::transfer::{Content, import, run, stored, succeed, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -167,7 +167,10 @@ fn check_export(dir: &Path, files: &Path, data: &Path, now_s: i64) {
     args.extend(["-o", text(&exported), "--end", &now]);
     let output = run(&args);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("series with tags, 0 whose names"), "{said}");
+    assert!(
+        output.status.success() && said.contains("files, 0 of them named by a hash; left out: 0 series"),
+        "{said}"
+    );
     let read = |dir: &Path| reference(&["read", text(dir), &now]).unwrap();
     let (before, after) = (read(files), read(&exported));
     let mut same = 0;
@@ -197,4 +200,86 @@ fn check_export(dir: &Path, files: &Path, data: &Path, now_s: i64) {
     }
     eprintln!("{same} exported values are the same");
     assert!(same > 100, "{same} exported values are the same");
+}
+
+/// Series with tags are exported to the files in which carbon and graphite-web look for them. Imported again, they are the
+/// same.
+#[test]
+fn series_with_tags_are_exported_and_imported() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, again, files] = ["data", "again", "files"].map(|name| dir.path().join(name));
+    let slot_ms = |count: i64| (now_ms() / 60_000 - count) * 60_000;
+    let long = "x".repeat(300);
+    let with_long = format!(r#"{{"__name__":"disk","host":"{long}"}}"#);
+    // names as JSON, and where the file is
+    let series = [
+        (r#"{"__name__":"disk.used","host":"web1","dc":"west"}"#, "named"),
+        (r#"{"__name__":"disk.used","host":"web1","host1":"a.b"}"#, "named"),
+        (r#"{"__name__":"disk.used","mount":"/var/log"}"#, "named"),
+        (r#"{"__name__":"höhe","ort":"Zürich = schön"}"#, "named"),
+        (r#"{"__name__":"disk_DOT_used","host":"a"}"#, "hashed"),
+        (&with_long, "hashed"),
+        (r#"{"__name__":"untagged.load"}"#, "named"),
+    ];
+    let impossible = r#"{"__name__":"disk","host":"a;b"}"#;
+    let lines: String = series
+        .iter()
+        .map(|(labels, _)| *labels)
+        .chain([impossible])
+        .zip(1..)
+        .map(|(labels, value)| {
+            format!(
+                "{{\"metric\":{labels},\"values\":[{value},0.5],\"timestamps\":[{},{}]}}\n",
+                slot_ms(9),
+                slot_ms(5)
+            )
+        })
+        .collect();
+    let source = dir.path().join("series.jsonl");
+    std::fs::write(&source, lines).unwrap();
+    import("jsonl", &source, &data);
+    let mut expected = stored(&data);
+    let config = dir.path().join("export.toml");
+    std::fs::write(dir.path().join("schemas.conf"), "[all]\npattern = .*\nretentions = 60s:1d\n").unwrap();
+    std::fs::write(&config, format!("graphite_schemas = {:?}\n", dir.path().join("schemas.conf"))).unwrap();
+    let args =
+        ["export", "whisper", "--config", text(&config), "--data-dir", text(&data), "-o", text(&files)];
+    let output = run(&args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let counted = "7 files, 2 of them named by a hash; left out: 1 series that carbon cannot name";
+    assert!(output.status.success() && said.contains(counted), "{said}");
+    expected.retain(|labels, _| !labels.contains("a;b"));
+
+    // without a list of names, hashes have no names
+    let summary = import("whisper", &files, &again);
+    let reason = "files: named by a hash (--tagged-names names them)";
+    assert_eq!(
+        (&summary["samples"], &summary["sources"][0]["skipped"][reason]),
+        (&10.into(), &2.into()),
+        "{summary}"
+    );
+    let names = [
+        "disk.used;host=web1;dc=west".into(),
+        "disk.used;host1=a.b;host=web1".into(),
+        "disk.used;mount=/var/log".into(),
+        "höhe;ort=Zürich = schön".into(),
+        "disk_DOT_used;host=a".into(),
+        format!("disk;host={long}"),
+    ];
+    let list = dir.path().join("names.json");
+    std::fs::write(&list, serde_json::to_string(&names).unwrap()).unwrap();
+    let args =
+        ["import", "whisper", text(&files), "--data-dir", text(&again), "-q", "--tagged-names", text(&list)];
+    succeed(&args);
+    assert_eq!(stored(&again), expected);
+
+    let arguments: Vec<_> =
+        ["find", text(&files)].into_iter().chain(names.iter().map(String::as_str)).collect();
+    match reference(&arguments) {
+        Some(found) => {
+            let places: Vec<_> = series[..6].iter().map(|(_, place)| *place).collect();
+            assert_eq!(found, serde_json::json!(places));
+        }
+        None => stdx::skipped::for_want_of("graphite-web (scripts/test-servers.sh)"),
+    }
 }

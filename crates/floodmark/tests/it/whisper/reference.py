@@ -3,6 +3,8 @@
     reference.py make DIR SEED NOW    makes files in DIR, and prints the points (times, and bits of values) that an import must find in each
     reference.py fetch DIR NOW        prints what fetch answers for the range of each archive of each file
     reference.py read DIR NOW         prints header and points of all archives of all files in DIR
+    reference.py find DIR NAME...     prints whether graphite-web and carbon find the file of each series in DIR, in the order of
+                                      the names: by the name ("named"), by its hash ("hashed") or not ("missing")
 """
 
 import json
@@ -172,7 +174,21 @@ def fetch(root, now):
     return found
 
 
-if sys.argv[1] == "fetch":
+def find(root, names):
+    from graphite.tags.utils import TaggedSeries  # carbon has the same class
+
+    found = []
+    for name in names:
+        path = TaggedSeries.parse(name).path
+        places = [(kind, TaggedSeries.encode(path, os.sep, hash_only=hashed)) for kind, hashed in [("named", False), ("hashed", True)]]
+        kinds = [kind for kind, place in places if os.path.isfile(os.path.join(root, place + ".wsp"))]
+        found.append(kinds[0] if kinds else "missing")
+    return found
+
+
+if sys.argv[1] == "find":
+    print(json.dumps(find(sys.argv[2], sys.argv[3:])))
+elif sys.argv[1] == "fetch":
     print(json.dumps(fetch(sys.argv[2], int(sys.argv[3]))))
 elif sys.argv[1] == "make":
     root, seed, now = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
