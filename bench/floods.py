@@ -4,11 +4,11 @@
 
 SYSTEM is floodmark, victoriametrics, prometheus or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the binary of the lab.
 Each flood gets a fresh server in a memory control group of --memory MiB. Three tenants write 10 k known series each at 10 k samples/s
-from before the flood until after its end. --part divides the size of every flood, to try the script.
+from before the flood until after its usual end, but for two minutes at most. --part divides the size of every flood, to try the script.
 
 The columns: seconds until the flood was stored; its acknowledged samples; acknowledged samples, of the flood and of the three tenants,
-that cannot be read; requests of the flood that were refused; requests of the three tenants that were refused; the p99 of the worst of
-the three; peak memory of the group; and whether the kernel killed the server.
+that cannot be read; requests of the flood that were refused; those that were given up; requests of the three tenants that were refused;
+the p99 of the worst of the three; peak memory of the group; and whether the kernel killed the server.
 
 All senders share the machine with the server. The three tenants have a higher priority than the server (needs root), and the flooding
 senders the lowest, so that the server is measured and not the senders.
@@ -48,7 +48,7 @@ class Stored:
     """What a flood has stored so far."""
 
     def __init__(self):
-        self.acknowledged = self.lost = self.refused = 0
+        self.acknowledged = self.lost = self.refused = self.unsent = 0
         self.lock = threading.Lock()
 
     def add(self, report):
@@ -57,6 +57,9 @@ class Stored:
             self.acknowledged += report["samples_acknowledged"]
             self.lost += report["verify"]["lost"] if report["verify"] else 0
             self.refused += report["attempts"] - report["requests"]
+            self.unsent += report["given_up"] + report["rejected"] + report["unsent"]
+        if report["partial"]:
+            print("the lab was stopped before its end, events: %s" % report["events"], flush=True)
 
 
 def lab(server, stored, tenant, *flags):
@@ -156,6 +159,7 @@ def measure(name):
             "lost": stored.lost,
             "known_lost": lost(known),
             "refused": stored.refused,
+            "unsent": stored.unsent,
             "known_refused": sum(report["attempts"] - report["requests"] for report in known.values()) if all(known.values()) else None,
             "p99_ms": p99_ms(known),
             "peak_mib": group.peak_mib() or server.rss_peak_bytes() >> 20,
@@ -168,7 +172,7 @@ def measure(name):
     return result
 
 
-columns = ["flood", "seconds", "acknowledged", "lost", "known_lost", "refused", "known_refused", "p99_ms", "peak_mib", "alive"]
+columns = ["flood", "seconds", "acknowledged", "lost", "known_lost", "refused", "unsent", "known_refused", "p99_ms", "peak_mib", "alive"]
 print("%-14s" % columns[0] + "".join("%14s" % column for column in columns[1:]))
 for name in args.floods or list(FLOODS):
     result = measure(name)

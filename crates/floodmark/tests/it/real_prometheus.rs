@@ -8,6 +8,7 @@ mod blocks;
 mod compare;
 mod errors;
 mod pairs;
+mod refusals;
 mod same_data;
 mod servers;
 
