@@ -96,6 +96,33 @@ if [ ! -x "$bin/versitygw" ]; then
     fi
 fi
 
+# Builds a command of a module. In a module of its own with `-mod=mod`, the build needs only what the command imports. The
+# version list of the module is not asked for, because some proxies do not have it.
+build_command() {
+    name=$1 module=$2 version=$3 package=$4 tags=$5
+    [ -x "$bin/$name" ] && return 0
+    have go || { missing "$name" "the Go toolchain is missing"; return 1; }
+    echo "test-servers: building $name $version into $bin"
+    work=$(mktemp -d) || return 1
+    (
+        cd "$work" &&
+            go mod init floodmark/build &&
+            go mod edit "-require=$module@$version" &&
+            nice -n 10 go build -mod=mod -tags "$tags" -o "$bin/$name.new" "$package" &&
+            mv "$bin/$name.new" "$bin/$name"
+    ) >"$cache/$name-build.log" 2>&1 || missing "$name" "the build failed, see $cache/$name-build.log"
+    rm -rf "$work"
+}
+
+# A second reference for the Graphite functions.
+carbonapi_module=github.com/go-graphite/carbonapi
+build_command carbonapi "$carbonapi_module" v0.18.2 "$carbonapi_module/cmd/carbonapi" ""
+
+# A collector that sends to Graphite, with the only plug-ins that the tests use.
+telegraf_module=github.com/influxdata/telegraf
+build_command telegraf "$telegraf_module" v1.37.2 "$telegraf_module/cmd/telegraf" \
+    custom,inputs.mem,outputs.graphite,serializers.graphite,parsers.influx
+
 # An emulator of Azure's blob storage; it runs on Node.
 azurite_version=3.37.0
 if [ ! -x "$bin/azurite-blob" ]; then
@@ -155,8 +182,8 @@ if ! "$graphite/bin/python" -c 'import imp, django, graphite.version, whisper' 2
     fi
 fi
 
-for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$bin/azurite-blob" "$py/bin/python" "$graphite/bin/python" \
-    "$(command -v prometheus)" \
+for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$bin/carbonapi" "$bin/telegraf" \
+    "$bin/azurite-blob" "$py/bin/python" "$graphite/bin/python" "$(command -v prometheus)" \
     "$(command -v prometheus-node-exporter || command -v node_exporter)" "$(command -v carbon-c-relay)" \
     "$(command -v collectd || echo /usr/sbin/collectd)" "$(command -v nc)"; do
     [ -x "$program" ] && echo "test-servers: $program"

@@ -1,5 +1,6 @@
-//! Graphite's functions beside a real graphite-web. `scripts/test-servers.sh` installs it.
+//! Graphite's functions beside a real graphite-web and a real carbonapi. `scripts/test-servers.sh` installs them.
 
+mod carbonapi;
 mod choices;
 mod data;
 mod differential;
@@ -9,5 +10,6 @@ mod page;
 mod points;
 mod recorded;
 mod rules;
+mod second_reference;
 mod signatures;
 mod targets;

@@ -113,3 +113,119 @@ pub(super) const CHOICES: &[Choice] = &[
         "A whole number is written as `5.0` also if a function such as `changed` made it. graphite-web writes `5` then.",
     ),
 ];
+
+/// The second reference, in the version of `scripts/test-servers.sh`.
+pub(super) const CARBONAPI: &str = "carbonapi 0.18.2";
+
+/// Where carbonapi answers in another way than graphite-web. Floodmark answers as graphite-web. Names and tags of series,
+/// which carbonapi writes in another style, and combinations of series of different steps or lengths are not compared.
+pub(super) const OF_CARBONAPI: &[Choice] = &[
+    choice(
+        &[
+            "alpha",
+            "areaBetween",
+            "color",
+            "dashed",
+            "drawAsInfinite",
+            "holtWintersConfidenceArea",
+            "lineWidth",
+            "secondYAxis",
+            "stacked",
+            "threshold",
+            "verticalLine",
+        ],
+        "Exist only if it was built with Cairo, a library for drawing.",
+    ),
+    choice(&["events"], "Does not exist."),
+    choice(&["randomWalk", "randomWalkFunction"], "Each answer is another."),
+    choice(&["perSecond", "scaleToSeconds"], "Values are not rounded to six places."),
+    choice(
+        &["nonNegativeDerivative", "perSecond"],
+        "A `maxValue` of at most `minValue` is refused, and a decrease is wrapped in another way.",
+    ),
+    choice(&["transformNull"], "The reference series do not count."),
+    choice(&["sortByMinima"], "Series without positive values are kept."),
+    choice(&["minimumAbove", "minimumBelow"], "Series without values are selected in another way."),
+    choice(&["exp", "log", "logit"], "Results may be infinite, where graphite-web has no value or fails."),
+    choice(&["setXFilesFactor", "xFilesFactor"], "Functions that combine series do not take note of it."),
+    choice(
+        &["aggregateSeriesLists"],
+        "Series are named by the whole lists, so that functions around it see other nodes.",
+    ),
+    choice(
+        &["map", "mapSeries", "reduce", "reduceSeries"],
+        "Nodes are those of the metric inside of the name, also if functions are around it.",
+    ),
+    choice(&["derivative"], "After a gap, the value is the difference from the value before the gap."),
+    choice(&["keepLastValue"], "The begin of a gap is filled even if the gap is longer than `limit`."),
+    choice(&["delay"], "Values are kept if the number of steps is zero or below."),
+    choice(
+        &["nPercentile", "percentileOfSeries", "removeAbovePercentile", "removeBelowPercentile"],
+        "Percentiles are interpolated in another way.",
+    ),
+    choice(
+        &["averageOutsidePercentile", "removeBetweenPercentile"],
+        "Percentiles are computed in another way. Some arguments make it fail.",
+    ),
+    choice(&["stdev"], "The part of values that must be present is taken from the wrong side."),
+    choice(&["linearRegression"], "The times as arguments do not count. Values are less precise."),
+    choice(&["movingMedian"], "The window includes the present point."),
+    choice(&["movingWindow"], "Some aggregations are missing, or treat gaps in another way."),
+    choice(&["unique"], "Only the first argument is used."),
+    choice(&["holtWintersAberration", "timeStack"], "Often answers without series."),
+    choice(
+        &[
+            "highest",
+            "highestAverage",
+            "highestCurrent",
+            "highestMax",
+            "limit",
+            "lowest",
+            "lowestAverage",
+            "lowestCurrent",
+            "mostDeviant",
+        ],
+        "A negative number of series makes it fail, or is taken as zero. If all series are wanted, or values are equal, their order is another.",
+    ),
+    choice(&["sortBy"], "If values are equal, the order of the series is another."),
+    choice(
+        &["averageBelow", "currentBelow", "filterSeries"],
+        "Series without values, and some aggregations, are treated in another way.",
+    ),
+    choice(
+        &["summarize", "smartSummarize", "hitcount"],
+        "Intervals begin at other times, and one more may be shown.",
+    ),
+    choice(&["timeShift"], "With `resetEnd`, values end at `until`, so that the last one may be missing."),
+    choice(&["timeSlice"], "Takes only times relative to now."),
+    choice(&["aggregateLine", "constantLine"], "The line has two points instead of three."),
+    choice(&["cactiStyle"], "Does not know the system `binary`."),
+    choice(&["substr"], "Nodes that do not exist make it fail."),
+    choice(&["fallbackSeries"], "The order of series is another."),
+    choice(
+        &["countSeries"],
+        "A series is counted only where it has a value, also as a callback of other functions.",
+    ),
+    choice(&["groupByTags"], "The order of series is another."),
+    choice(
+        &[
+            "aggregateWithWildcards",
+            "averageSeriesWithWildcards",
+            "multiplySeriesWithWildcards",
+            "sumSeriesWithWildcards",
+        ],
+        "Series with tags are one group.",
+    ),
+    choice(
+        &["asPercent", "pct"],
+        "Totals without a partner, and groups by nodes, are treated in another way.",
+    ),
+    choice(
+        &["diffSeriesLists", "sumSeriesLists"],
+        "Where one of the two values is missing, there is no result.",
+    ),
+    choice(
+        &["powSeries"],
+        "1 raised to the power of a missing value is 1, and so is a missing value raised to the power of 0.",
+    ),
+];

@@ -268,16 +268,20 @@ impl Case {
             let is_walk = ours.values.windows(2).all(|pair| (pair[1] - pair[0]).abs() <= 0.5);
             return (!is_walk).then(|| "no random walk".into());
         }
-        let largest = theirs.values.iter().filter(|v| v.is_finite()).fold(0.0, |a: f64, b| a.max(b.abs()));
-        let is_close = |a: f64, b: f64| {
-            let tolerance = (PRECISION * a.abs().max(b.abs())).max(CANCELLATION * largest).max(UNDERFLOW);
-            (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= tolerance
-        };
         let mut values = theirs.values.iter().zip(&ours.values);
-        let place = values.position(|(a, b)| !is_close(*a, *b))?;
+        let place = values.position(|(a, b)| !is_close(*a, *b, &theirs.values))?;
         let (a, b) = (theirs.values[place], ours.values[place]);
         Some(format!("values of {} at {place}: {a:?}, and {b:?}", theirs.name))
     }
+}
+
+/// Compares two values, one of `theirs` and one of ours.
+pub(super) fn is_close(a: f64, b: f64, theirs: &[f64]) -> bool {
+    if a == b || (a.is_nan() && b.is_nan()) {
+        return true;
+    }
+    let largest = theirs.iter().filter(|v| v.is_finite()).fold(0.0, |a: f64, b| a.max(b.abs()));
+    (a - b).abs() <= (PRECISION * a.abs().max(b.abs())).max(CANCELLATION * largest).max(UNDERFLOW)
 }
 
 /// Compares tags. Numbers may be written in another way, because graphite-web has integers too.
@@ -291,7 +295,7 @@ fn are_same_tags(theirs: &[(String, String)], ours: &[(String, String)]) -> bool
 }
 
 /// The begin of an answer.
-fn shown(lines: &[Line]) -> String {
+pub(super) fn shown(lines: &[Line]) -> String {
     let each = lines.iter().take(3).map(|line| {
         let values = &line.values[..line.values.len().min(20)];
         format!("\n  {} {}..{} by {}: {values:?}", line.name, line.start_s, line.end_s, line.step_s)

@@ -11,6 +11,8 @@ seconds. The clock that graphite-web sees is the request's `now`.
         answers {"series": [...]} or {"error": "...", "kind": "InputParameterError"}
     {"http": {"now": 1, "path": "/render?target=a.*&format=json"}}
         sends a request through the whole application; answers {"status": 200, "type": "application/json", "body": "..."}
+    {"serve": true}
+        begins to serve the whole application over HTTP, for carbonapi; answers {"port": 1}. The clock is that of the request before
     {"functions": true}
         answers {"functions": {"absolute": {"group": "Transform", "params": [...]}}}
 """
@@ -21,8 +23,10 @@ import math
 import os
 import sys
 import tempfile
+import threading
 import types
 from datetime import datetime
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 ROOT = tempfile.TemporaryDirectory(prefix="floodmark-graphite-")
 WHISPER = os.path.join(ROOT.name, "whisper")
@@ -39,7 +43,7 @@ local.STORAGE_FINDERS = ("graphite.finders.standard.StandardFinder",)
 local.CARBONLINK_HOSTS = []
 local.USE_WORKER_POOL = False
 local.LOG_FILE_INFO = local.LOG_FILE_EXCEPTION = local.LOG_FILE_CACHE = local.LOG_FILE_RENDERING = "-"
-local.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+local.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.path.join(ROOT.name, "database")}}
 sys.modules["graphite.local_settings"] = local
 os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
 logging.disable(logging.CRITICAL)
@@ -53,6 +57,7 @@ whisper.AUTOFLUSH = False
 django.setup()
 
 from django.core.management import call_command  # noqa: E402
+from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.test import Client  # noqa: E402
 from graphite.errors import InputParameterError  # noqa: E402
 from graphite.events.models import Event  # noqa: E402
@@ -153,6 +158,23 @@ def http(request):
     return {"status": answer.status_code, "type": answer.get("Content-Type"), "body": body.decode("utf-8", "replace")}
 
 
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def serve(_):
+    application = get_wsgi_application()
+
+    def at_now(environ, start_response):
+        environ["QUERY_STRING"] += "&now=%d" % NOW
+        return application(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, at_now, handler_class=Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return {"port": server.server_port}
+
+
 def functions(_):
     return {
         "functions": {
@@ -168,7 +190,7 @@ def parameter(param):
 
 
 def main():
-    handlers = {"load": load, "event": event, "render": render, "functions": functions, "http": http}
+    handlers = {"load": load, "event": event, "render": render, "functions": functions, "http": http, "serve": serve}
     out = sys.stdout
     sys.stdout = sys.stderr  # whatever graphite-web prints must not mix with the answers
     call_command("migrate", run_syncdb=True, verbosity=0)

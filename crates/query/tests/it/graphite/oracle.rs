@@ -39,6 +39,12 @@ pub(super) struct Range {
     pub(super) time_zone: &'static str,
 }
 
+/// The directory of the programs that `scripts/test-servers.sh` installs.
+pub(super) fn cache() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
+    std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from)
+}
+
 pub(super) struct Oracle {
     process: Child,
     /// `None` once no more requests are sent.
@@ -49,9 +55,7 @@ pub(super) struct Oracle {
 impl Oracle {
     /// None, and a report that the test is skipped, if graphite-web is not installed.
     pub(super) fn start() -> Option<Self> {
-        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
-        let cache = std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from);
-        let python = cache.join("graphite/bin/python");
+        let python = cache().join("graphite/bin/python");
         let modules = "import imp, django, graphite.version, whisper";
         let check =
             Command::new(&python).args(["-W", "ignore", "-c", modules]).stderr(Stdio::null()).status();
@@ -132,6 +136,12 @@ impl Oracle {
     /// graphite-web's functions: their names, groups and parameters.
     pub(super) fn functions(&mut self) -> Value {
         self.call(&json!({"functions": true}))["functions"].take()
+    }
+
+    /// Begins to serve the whole application over HTTP, and returns its port. Its clock is that of the request before.
+    pub(super) fn serve(&mut self) -> u16 {
+        let answer = self.call(&json!({"serve": true}));
+        answer["port"].as_u64().and_then(|port| port.try_into().ok()).expect("no port")
     }
 
     fn call(&mut self, request: &Value) -> Value {

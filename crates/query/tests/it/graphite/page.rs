@@ -1,6 +1,6 @@
 //! The list of functions in `docs/graphite-functions.md`, which is made from the table of functions.
 
-use super::choices::CHOICES;
+use super::choices::{CARBONAPI, CHOICES, Choice, OF_CARBONAPI};
 use super::rules::RULES;
 use query::graphite::functions::{self, Function};
 use std::collections::BTreeMap;
@@ -30,14 +30,20 @@ fn page() -> String {
         "# Graphite's functions\n\n\
          This page lists the functions of Graphite's targets that Floodmark has. Random targets of each function, over \
          random data, are compared with the answers of {REFERENCE}: names, tags, times, and values to nine digits. The \
-         test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`.\n\n\
+         test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`. Of {CARBONAPI}, times and values \
+         are compared (`random_targets_are_answered_as_by_carbonapi`).\n\n\
          <!-- generated from crates/query/src/graphite/functions: UPDATE_EXPECT=1 cargo test -p query page_of_functions -->\n"
     );
     let mut groups: BTreeMap<&str, BTreeMap<&str, String>> = BTreeMap::new();
     for function in functions::all() {
         for name in function.names() {
             let is_tested = RULES.iter().any(|rule| rule.name == name);
-            let tested = if is_tested { REFERENCE } else { "not compared yet" };
+            let is_other = OF_CARBONAPI.iter().any(|choice| choice.functions.contains(&name));
+            let tested = match (is_tested, is_other) {
+                (false, _) => "not compared yet".to_owned(),
+                (true, true) => REFERENCE.to_owned(),
+                (true, false) => format!("{REFERENCE}, {CARBONAPI}"),
+            };
             let what = match name == function.name {
                 true => function.description.to_owned(),
                 false => format!("Another name of `{}`.", function.name),
@@ -53,12 +59,24 @@ fn page() -> String {
             "\n## {group}\n\n| function | status | compared with | what it does |\n| --- | --- | --- | --- |\n{rows}"
         );
     }
-    page.push_str("\n## Differences\n\nFloodmark differs from graphite-web by choice in these cases.\n\n| functions | what Floodmark does |\n| --- | --- |\n");
-    for choice in CHOICES {
+    page.push_str("\n## Differences\n\nFloodmark differs from graphite-web by choice in these cases.\n\n");
+    table(&mut page, "what Floodmark does", CHOICES);
+    let _ = write!(
+        page,
+        "\n## Where carbonapi differs\n\n{CARBONAPI} differs from {REFERENCE} in these cases, and Floodmark answers as \
+         graphite-web. Where functions combine series of different steps or lengths, answers are not compared, because \
+         carbonapi gives the series of one pattern the longest step, and aligns them in another way.\n\n"
+    );
+    table(&mut page, "what carbonapi does", OF_CARBONAPI);
+    page
+}
+
+fn table(page: &mut String, what: &str, choices: &[Choice]) {
+    let _ = writeln!(page, "| functions | {what} |\n| --- | --- |");
+    for choice in choices {
         let functions: Vec<_> = choice.functions.iter().map(|name| format!("`{name}`")).collect();
         let _ = writeln!(page, "| {} | {} |", functions.join(", "), choice.text);
     }
-    page
 }
 
 #[test]
