@@ -1,4 +1,4 @@
-//! Programs that send to carbon: Python's pickles, `nc`, a relay, collectd and statsd. Tests are skipped without the
+//! Programs that send to carbon: Python's pickles, `nc`, a relay, collectd, statsd and Telegraf. Tests are skipped without the
 //! program they need.
 
 use super::lines::{all_durable, connect_to, options, series};
@@ -195,4 +195,27 @@ fn statsd_flushes_its_counters() {
             server.value(&query, now_ms())
         });
     }
+}
+
+#[test]
+fn telegraf_writes_its_values() {
+    let Some(telegraf) = needs(&["telegraf"]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(options());
+    let graphite = server.logged_address("graphite");
+    let conf = dir.path().join("telegraf.conf");
+    let output = format!("[[outputs.graphite]]\n  servers = [\"{graphite}\"]\n");
+    let text = format!(
+        "[agent]\n  interval = \"200ms\"\n  flush_interval = \"200ms\"\n  hostname = \"web1\"\n[[inputs.mem]]\n\
+         {output}  prefix = \"paths\"\n{output}  prefix = \"tags\"\n  graphite_tag_support = true\n"
+    );
+    std::fs::write(&conf, text).unwrap();
+    let mut command = Command::new(telegraf);
+    command.args(["--quiet", "--config"]).arg(&conf);
+    let _telegraf = Running::start(&mut command, 0, dir.path().join("telegraf.log"));
+    for series in [r#"{"paths.web1.mem.total"}"#, r#"{"tags.mem.total", host="web1"}"#] {
+        let bytes = wait_for(series, || server.value(series, now_ms()));
+        assert!(bytes > 1e6, "{series} is {bytes}");
+    }
+    assert_eq!(server.metric(r#"floodmark_graphite_dropped_points_total{reason="malformed"}"#), 0.0);
 }
