@@ -166,17 +166,18 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/d
     fi
 fi
 
-# Graphite's own web application, as a reference for the Graphite functions. It needs a Python that has `imp`.
+# Graphite's own web application, as a reference for the Graphite functions, and carbon, for aggregation rules. They need a
+# Python that has `imp`.
 graphite_version=1.1.10
 graphite=$cache/graphite
-if ! "$graphite/bin/python" -c 'import imp, django, graphite.version, whisper' 2>/dev/null; then
+if ! "$graphite/bin/python" -c 'import imp, django, graphite.version, whisper, carbon.conf' 2>/dev/null; then
     if ! python3 -c 'import sys; sys.exit(sys.version_info >= (3, 12))' 2>/dev/null; then
         missing "graphite-web" "it needs Python 3.11 or older"
     else
-        echo "test-servers: installing graphite-web $graphite_version into $graphite"
+        echo "test-servers: installing graphite-web and carbon $graphite_version into $graphite"
         python3 -m venv "$graphite" >/dev/null 2>&1 &&
             "$graphite/bin/python" -m pip install -q --disable-pip-version-check \
-                "graphite-web==$graphite_version" "whisper==$graphite_version" setuptools \
+                "graphite-web==$graphite_version" "whisper==$graphite_version" "carbon==$graphite_version" setuptools \
                 >"$cache/graphite-install.log" 2>&1 ||
             missing "graphite-web" "pip failed (Debian: apt-get install -y python3-venv), see $cache/graphite-install.log"
     fi

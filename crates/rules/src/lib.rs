@@ -8,6 +8,7 @@
 //! | `storage-schemas.conf`, `storage-aggregation.conf` | [`Schemas`] | steps, retention and consolidation of a series |
 //! | `rewrite-rules.conf` | [`Rewrites`] | the name under which a series is stored |
 //! | `whitelist.conf`, `blacklist.conf` | [`NameList`] | which names are stored at all |
+//! | `aggregation-rules.conf` | [`Aggregations`] | which series are computed from the points of others |
 //!
 //! A name is a path with its tags, as Graphite writes it: `servers.web1.load` or `disk.used;host=web1`.
 //!
@@ -15,6 +16,7 @@
 //! what it cannot read and goes on. This crate returns an error instead, so that the caller can keep its
 //! earlier rules.
 
+pub mod aggregations;
 mod archive;
 mod error;
 mod ini;
@@ -24,6 +26,7 @@ mod pattern;
 mod rewrites;
 mod schemas;
 
+pub use aggregations::Aggregations;
 pub use archive::{Archive, parse_archives};
 pub use error::RuleError;
 pub use list::NameList;

@@ -4,7 +4,7 @@
 //! [`translated`] bridges. It matches in linear time, so it has no look-around and no backreferences. An
 //! expression that needs them is an error.
 
-use regex::{Regex, RegexBuilder};
+use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 /// Limit on the length of an expression.
 const PATTERN_BYTES_MAX: usize = 4096;
@@ -20,6 +20,19 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(&translated(pattern));
     builder.size_limit(COMPILED_BYTES_MAX).dfa_size_limit(COMPILED_BYTES_MAX);
     builder.build().map_err(|error| reason(pattern, &error))
+}
+
+/// Limit on the compiled size of a set of expressions.
+const SET_BYTES_MAX: usize = 4 << 20;
+
+/// Limit on the memory that each thread takes while it uses a set.
+const SET_CACHE_BYTES_MAX: usize = 1 << 20;
+
+/// Compiles expressions that [`compile`] has compiled as a set, which is matched in one pass. Returns `None` if the set
+/// would be too large.
+pub(crate) fn set<'a>(compiled: impl Iterator<Item = &'a str>) -> Option<RegexSet> {
+    let mut builder = RegexSetBuilder::new(compiled);
+    builder.size_limit(SET_BYTES_MAX).dfa_size_limit(SET_CACHE_BYTES_MAX).build().ok()
 }
 
 fn reason(pattern: &str, error: &regex::Error) -> String {

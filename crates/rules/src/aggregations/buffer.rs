@@ -1,0 +1,316 @@
+//! The values of one output, until they are computed.
+//!
+//! ```text
+//!   add ─▶ interval ─ it has ended ─▶ compute ─▶ kept for late points ─▶ forgotten
+//!                                        ▲  it has changed  │
+//!                                        └──────────────────┘
+//! ```
+//!
+//! The value of an interval is complete or missing. If points of an interval are unknown, it is never computed: a sum over
+//! a part of the points looks like any other sum.
+
+use super::function::{Function, Values};
+
+/// What a buffer does with points, and for how long.
+#[derive(Debug)]
+pub struct Buffer {
+    interval_ms: i64,
+    function: Function,
+    /// Number of intervals that are kept before and after the present one.
+    kept: i64,
+    /// Intervals that begin earlier are incomplete.
+    complete_from_ms: i64,
+    /// In the order of their times.
+    intervals: Vec<Interval>,
+}
+
+#[derive(Debug)]
+struct Interval {
+    start_ms: i64,
+    values: Values,
+    is_changed: bool,
+    /// Whether values are missing, because there was no memory for them.
+    is_incomplete: bool,
+}
+
+/// Why a point does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missed {
+    /// Its interval is no longer kept.
+    Late,
+    /// Its interval is too far in the future.
+    Early,
+    /// There was no memory.
+    Memory,
+    /// Its interval will not be computed, because other points of it are unknown.
+    Incomplete,
+}
+
+/// What became of the intervals that were due.
+#[derive(Debug, Default, PartialEq)]
+pub struct Computed {
+    /// Starts of intervals in milliseconds, and their values.
+    pub points: Vec<(i64, f64)>,
+    /// Number of intervals that are not computed, because some of their points are unknown.
+    pub incomplete: u64,
+}
+
+impl Buffer {
+    /// Time after the end of an interval at which it is computed, so that its last points can arrive: a tenth of the
+    /// interval, and from one to ten seconds.
+    #[must_use]
+    pub fn delay_ms(interval_s: u32) -> i64 {
+        i64::from(interval_s * 100).clamp(1000, 10_000)
+    }
+
+    /// `kept` is the number of intervals that are kept before and after the present one. Intervals that begin before
+    /// `complete_from_ms` are never computed. The buffer takes [`Self::first_bytes`] of memory.
+    #[must_use]
+    pub fn new(interval_s: u32, function: Function, kept: u32, complete_from_ms: i64) -> Self {
+        let (interval_ms, intervals) =
+            (i64::from(interval_s) * 1000, Vec::with_capacity(Self::usual_intervals(kept)));
+        Self { interval_ms, function, kept: kept.into(), complete_from_ms, intervals }
+    }
+
+    /// Memory of a new buffer, which has room for the intervals of points that are not early. So memory that runs short
+    /// later does not harm it, unless it computes a quantile.
+    #[must_use]
+    pub const fn first_bytes(kept: u32) -> usize {
+        Self::usual_intervals(kept) * size_of::<Interval>()
+    }
+
+    /// The present interval, those kept before it, and one that has ended but is not forgotten yet.
+    const fn usual_intervals(kept: u32) -> usize {
+        kept as usize + 2
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.intervals.is_empty()
+    }
+
+    /// Adds a value. `reserve` is called with the bytes that are needed, before they are allocated. NaN is no value.
+    pub fn add<E>(
+        &mut self,
+        at_ms: i64,
+        value: f64,
+        now_ms: i64,
+        mut reserve: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), Missed> {
+        if value.is_nan() {
+            return Ok(());
+        }
+        let (start_ms, present_ms) = (self.start_of(at_ms), self.start_of(now_ms));
+        let kept_ms = self.kept * self.interval_ms;
+        if start_ms < present_ms.saturating_sub(kept_ms) {
+            return Err(Missed::Late);
+        }
+        if start_ms > present_ms.saturating_add(kept_ms) {
+            return Err(Missed::Early);
+        }
+        let found = match self.intervals.binary_search_by_key(&start_ms, |interval| interval.start_ms) {
+            Ok(found) => found,
+            Err(position) => {
+                if self.intervals.len() == self.intervals.capacity() {
+                    if reserve(size_of::<Interval>()).is_err() {
+                        self.complete_from_ms = self.complete_from_ms.max(start_ms + self.interval_ms);
+                        return Err(Missed::Memory);
+                    }
+                    self.intervals.reserve_exact(1);
+                }
+                let (values, is_incomplete) = (Values::new(self.function), start_ms < self.complete_from_ms);
+                let interval = Interval { start_ms, values, is_changed: true, is_incomplete };
+                self.intervals.insert(position, interval);
+                position
+            }
+        };
+        let interval = &mut self.intervals[found];
+        interval.is_changed = true;
+        if interval.is_incomplete {
+            return Err(Missed::Incomplete);
+        }
+        interval.values.add(self.function, value, reserve).map_err(|_| {
+            interval.is_incomplete = true;
+            Missed::Memory
+        })
+    }
+
+    /// Intervals that begin before this time are never computed, because a rule or the node began at this time.
+    pub fn raise_complete_from(&mut self, complete_from_ms: i64) {
+        if complete_from_ms > self.complete_from_ms {
+            self.complete_from_ms = complete_from_ms;
+            let before = self.intervals.partition_point(|interval| interval.start_ms < complete_from_ms);
+            self.intervals[..before].iter_mut().for_each(|interval| interval.is_incomplete = true);
+        }
+    }
+
+    /// Computes the intervals that have ended at least `delay_ms` ago and have changed since they were last computed. Forgets
+    /// those that are no longer kept.
+    pub fn compute(&mut self, now_ms: i64, delay_ms: i64) -> Computed {
+        let mut computed = Computed::default();
+        let ended_ms = now_ms.saturating_sub(delay_ms).saturating_sub(self.interval_ms);
+        for interval in &mut self.intervals {
+            if interval.start_ms > ended_ms || !std::mem::take(&mut interval.is_changed) {
+                continue;
+            }
+            if interval.is_incomplete {
+                computed.incomplete += 1;
+            } else {
+                let value = interval.values.compute(self.function);
+                // infinite values of both signs have no sum
+                computed.points.extend((!value.is_nan()).then_some((interval.start_ms, value)));
+            }
+        }
+        let kept_from_ms = self.start_of(now_ms).saturating_sub(self.kept * self.interval_ms);
+        self.intervals.retain(|interval| interval.is_changed || interval.start_ms >= kept_from_ms);
+        computed
+    }
+
+    /// Forgets the intervals that have not ended, because nothing more will be added to them.
+    pub fn forget_open(&mut self, now_ms: i64) {
+        let open = self.intervals.partition_point(|interval| interval.start_ms + self.interval_ms <= now_ms);
+        self.intervals.truncate(open);
+    }
+
+    /// Number of values in all intervals.
+    #[must_use]
+    pub fn values(&self) -> u64 {
+        self.intervals.iter().map(|interval| interval.values.count()).sum()
+    }
+
+    /// Memory of the buffer besides its own fields.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let values: usize = self.intervals.iter().map(|interval| interval.values.heap_bytes()).sum();
+        self.intervals.capacity() * size_of::<Interval>() + values
+    }
+
+    const fn start_of(&self, at_ms: i64) -> i64 {
+        at_ms.saturating_sub(at_ms.rem_euclid(self.interval_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(buffer: &mut Buffer, at_ms: i64, value: f64, now_ms: i64) -> Result<(), Missed> {
+        buffer.add(at_ms, value, now_ms, |_| Ok::<_, ()>(()))
+    }
+
+    fn points(buffer: &mut Buffer, now_ms: i64) -> Vec<(i64, f64)> {
+        buffer.compute(now_ms, 1000).points
+    }
+
+    #[test]
+    fn an_interval_is_computed_when_it_has_ended_and_again_when_it_changes() {
+        let mut buffer = Buffer::new(10, Function::Sum, 2, 0);
+        for (at_ms, value) in [(20_000, 1.0), (29_999, 2.0), (30_000, 4.0), (25_000, f64::NAN)] {
+            add(&mut buffer, at_ms, value, 31_000).unwrap();
+        }
+        assert_eq!(points(&mut buffer, 30_999), []);
+        assert_eq!(points(&mut buffer, 31_000), [(20_000, 3.0)]);
+        assert_eq!(points(&mut buffer, 31_001), []);
+        add(&mut buffer, 21_000, 8.0, 41_000).unwrap();
+        assert_eq!(points(&mut buffer, 41_000), [(20_000, 11.0), (30_000, 4.0)]);
+        add(&mut buffer, 21_000, 16.0, 49_999).unwrap();
+        // it is no longer kept, but its last value is not lost
+        assert_eq!(add(&mut buffer, 21_000, 32.0, 50_000), Err(Missed::Late));
+        assert_eq!(points(&mut buffer, 60_000), [(20_000, 27.0)]);
+        assert_eq!(points(&mut buffer, 70_000), []);
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn intervals_are_bounded_in_both_directions() {
+        let mut buffer = Buffer::new(10, Function::Count, 2, 0);
+        for (at_ms, expected) in [
+            (80_000, Ok(())),
+            (79_999, Err(Missed::Late)),
+            (i64::MIN, Err(Missed::Late)),
+            (129_999, Ok(())),
+            (130_000, Err(Missed::Early)),
+            (i64::MAX, Err(Missed::Early)),
+        ] {
+            assert_eq!(add(&mut buffer, at_ms, 1.0, 100_000), expected, "{at_ms}");
+        }
+        assert_eq!((buffer.values(), buffer.intervals.len()), (2, 2));
+    }
+
+    #[test]
+    fn an_incomplete_interval_is_never_computed() {
+        let mut buffer = Buffer::new(10, Function::Quantile(0.5), 5, 15_000);
+        assert_eq!(add(&mut buffer, 12_000, 1.0, 33_000), Err(Missed::Incomplete));
+        for at_ms in [22_000, 32_000] {
+            add(&mut buffer, at_ms, 1.0, 33_000).unwrap();
+        }
+        let refuse = |_| Err(());
+        for _ in 1..super::super::function::FIRST_VALUES {
+            buffer.add(22_000, 1.0, 33_000, refuse).unwrap();
+        }
+        assert_eq!(buffer.add(22_000, 1.0, 33_000, refuse), Err(Missed::Memory));
+        let computed = buffer.compute(41_000, 1000);
+        assert_eq!((computed.points, computed.incomplete), (vec![(30_000, 1.0)], 2));
+        buffer.raise_complete_from(31_000);
+        assert_eq!(add(&mut buffer, 32_000, 1.0, 43_000), Err(Missed::Incomplete));
+        let computed = buffer.compute(43_000, 1000);
+        assert_eq!((computed.points, computed.incomplete), (vec![], 1));
+        buffer.forget_open(39_999);
+        assert!(buffer.intervals.iter().all(|interval| interval.start_ms < 30_000));
+    }
+
+    /// Otherwise, its later points would be taken for all of them.
+    #[test]
+    fn an_interval_without_memory_for_itself_is_incomplete() {
+        let mut buffer = Buffer::new(10, Function::Sum, 2, 0);
+        let refuse = |_| Err(());
+        for at_ms in [10_000, 20_000, 30_000, 40_000] {
+            buffer.add(at_ms, 1.0, 30_000, refuse).expect("the first intervals have memory");
+        }
+        assert_eq!(buffer.add(52_000, 1.0, 30_000, refuse), Err(Missed::Memory));
+        assert_eq!(add(&mut buffer, 53_000, 1.0, 30_000), Err(Missed::Incomplete));
+        let computed = buffer.compute(61_000, 1000);
+        let starts_ms: Vec<_> = computed.points.iter().map(|(start_ms, _)| *start_ms).collect();
+        assert_eq!((starts_ms, computed.incomplete), (vec![10_000, 20_000, 30_000, 40_000], 1));
+    }
+
+    #[test]
+    fn functions_are_those_of_carbon() {
+        let check = |name: &str, values: &[f64], expected: f64| {
+            let function = Function::named(name).unwrap();
+            let mut buffer = Buffer::new(10, function, 1, 0);
+            values.iter().for_each(|value| add(&mut buffer, 0, *value, 0).unwrap());
+            assert_eq!(points(&mut buffer, 11_000), [(0, expected)], "{name} of {values:?}");
+        };
+        let values = [3.0, -1.0, 7.0, 2.0];
+        check("sum", &values, 11.0);
+        check("avg", &values, 2.75);
+        check("min", &values, -1.0);
+        check("max", &values, 7.0);
+        check("max", &[-2.0, -3.0], -2.0);
+        check("count", &values, 4.0);
+        check("p50", &values, 2.5);
+        check("p75", &values, 4.0);
+        check("p999", &[1.0], 1.0);
+        check("p90", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0], 10.0);
+        for (number, (_, function)) in Function::ALL.into_iter().enumerate() {
+            assert_eq!(function.number(), number);
+        }
+    }
+
+    #[test]
+    fn memory_is_reserved_before_it_is_taken() {
+        let mut buffer = Buffer::new(10, Function::Quantile(0.9), 5, 0);
+        let mut reserved = buffer.heap_bytes();
+        assert_eq!(reserved, Buffer::first_bytes(5));
+        for i in 0..1000 {
+            let reserve = |bytes| {
+                reserved += bytes;
+                Ok::<_, ()>(())
+            };
+            buffer.add(i * 60, f64::from(i as i32), 30_000, reserve).unwrap();
+            assert!(buffer.heap_bytes() <= reserved, "{} of {reserved}", buffer.heap_bytes());
+        }
+        assert!(reserved <= 8 * 2 * 1000 + Buffer::first_bytes(5) + 6 * 32, "{reserved}");
+    }
+}

@@ -1,0 +1,124 @@
+//! How the values of an interval become one value.
+
+/// Carbon's aggregation methods.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Function {
+    Avg,
+    Count,
+    Max,
+    Min,
+    Sum,
+    /// A quantile from 0 to 1. Between two values, it is interpolated.
+    Quantile(f64),
+}
+
+impl Function {
+    /// The names in the file.
+    pub const ALL: [(&str, Self); 12] = [
+        ("avg", Self::Avg),
+        ("count", Self::Count),
+        ("max", Self::Max),
+        ("min", Self::Min),
+        ("p50", Self::Quantile(0.5)),
+        ("p75", Self::Quantile(0.75)),
+        ("p80", Self::Quantile(0.8)),
+        ("p90", Self::Quantile(0.9)),
+        ("p95", Self::Quantile(0.95)),
+        ("p99", Self::Quantile(0.99)),
+        ("p999", Self::Quantile(0.999)),
+        ("sum", Self::Sum),
+    ];
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(found, _)| *found == name).map(|(_, function)| *function)
+    }
+
+    /// The position in [`Self::ALL`], so that two functions are the same if their numbers are.
+    #[must_use]
+    pub fn number(self) -> usize {
+        Self::ALL.iter().position(|(_, function)| *function == self).unwrap_or(Self::ALL.len())
+    }
+}
+
+/// The values of an interval, or what is needed of them.
+#[derive(Debug)]
+pub(super) enum Values {
+    Folded { count: u64, value: f64 },
+    All(Vec<f64>),
+}
+
+/// Values for which there is room at first.
+pub(super) const FIRST_VALUES: usize = 4;
+
+impl Values {
+    pub(super) const fn new(function: Function) -> Self {
+        match function {
+            Function::Quantile(_) => Self::All(Vec::new()),
+            _ => Self::Folded { count: 0, value: 0.0 },
+        }
+    }
+
+    pub(super) const fn count(&self) -> u64 {
+        match self {
+            Self::Folded { count, .. } => *count,
+            Self::All(values) => values.len() as u64,
+        }
+    }
+
+    pub(super) const fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Folded { .. } => 0,
+            Self::All(values) => values.capacity() * size_of::<f64>(),
+        }
+    }
+
+    /// Adds a value. `reserve` is called with the bytes that are needed, before they are allocated.
+    pub(super) fn add<E>(
+        &mut self,
+        function: Function,
+        new: f64,
+        reserve: impl FnOnce(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self {
+            Self::Folded { count, value } => {
+                *value = match function {
+                    Function::Max if *count > 0 => value.max(new),
+                    Function::Min if *count > 0 => value.min(new),
+                    Function::Max | Function::Min => new,
+                    _ => *value + new,
+                };
+                *count += 1;
+            }
+            Self::All(values) => {
+                if values.len() == values.capacity() {
+                    let more = values.capacity().max(FIRST_VALUES);
+                    reserve(more * size_of::<f64>())?;
+                    values.reserve_exact(more);
+                }
+                values.push(new);
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the value of the interval. There must be at least one value.
+    pub(super) fn compute(&mut self, function: Function) -> f64 {
+        match (self, function) {
+            (Self::Folded { count, .. }, Function::Count) => *count as f64,
+            (Self::Folded { count, value }, Function::Avg) => *value / *count as f64,
+            (Self::Folded { value, .. }, _) => *value,
+            (Self::All(values), Function::Quantile(quantile)) => {
+                values.sort_unstable_by(f64::total_cmp);
+                let rank = quantile * (values.len() - 1) as f64;
+                let (left, right) = (rank.floor(), rank.ceil());
+                let value = |rank: f64| values[rank as usize];
+                if left == right {
+                    value(left)
+                } else {
+                    value(left) * (right - rank) + value(right) * (rank - left)
+                }
+            }
+            (Self::All(values), _) => values.len() as f64,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Rules beside the real carbon, and damaged files. `scripts/test-servers.sh` installs carbon.
+
+mod carbon;
+
+use rules::{Aggregations, NameList, Rewrites, Schemas};
+use stdx::damage::each_damaged;
+
+const MUTATIONS: usize = 3000;
+
+/// Whatever a file contains, it is an error or rules, and no name makes rules panic.
+#[test]
+fn damaged_files() {
+    let check = |corpus: &[&str], target: fn(&str)| {
+        let corpus: Vec<_> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
+        each_damaged(&corpus, MUTATIONS, |bytes| target(&String::from_utf8_lossy(bytes)));
+    };
+    check(
+        &["<e>.a.<x>.all (60) = sum <e>.a.<x>.*.b\nx (1) = p99 <<y>>.z\n# c\n<d>.n (60) = avg <d>\\d{2}.n\n"],
+        |text| {
+            if let Ok(rules) = Aggregations::parse(text) {
+                ["p.a.web.www1.b", "", "q.z", "www07.n;h=\u{e9}"]
+                    .iter()
+                    .for_each(|name| assert!(rules.of(name).count() < 9));
+            }
+        },
+    );
+    check(&["[pre]\n^collectd\\.([a-z]+)\\. = \\1.system.\n[post]\n_sum$ =\n(?P<a>x) = \\g<a>\n"], |text| {
+        if let Ok(rules) = Rewrites::parse(text) {
+            let _ = rules.pre("collectd.web.cpu").map(|name| rules.post(&name).is_ok());
+        }
+    });
+    check(&["^collectd\\.\n# c\n[a-z]{2,3}\\Z\n"], |text| {
+        let _ = NameList::parse(text).map(|list| list.contains("collectd.a"));
+    });
+    check(
+        &["[a]\npattern = ^a\nretentions = 10s:1d,\n  60:7d\n[b]\npattern: .*\nretentions = 1m:1y\n"],
+        |text| {
+            let _ = Schemas::default().with_schemas(text).map(|schemas| schemas.of("a.b").archives.len());
+        },
+    );
+}
