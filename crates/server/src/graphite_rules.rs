@@ -5,7 +5,7 @@
 use crate::query_source::Schemas;
 use crate::watched::{self, Source, Watched};
 use model::SeriesKey;
-use rules::{NameList, Rewrites, RuleError};
+use rules::{Aggregations, NameList, Rewrites, RuleError};
 use std::path::{Path, PathBuf};
 
 /// Paths of the rule files that are configured.
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 pub struct RuleFiles {
     pub schemas: Option<PathBuf>,
     pub aggregation: Option<PathBuf>,
+    /// The rules of carbon-aggregator.
+    pub aggregator: Option<PathBuf>,
     pub rewrite: Option<PathBuf>,
     pub allow: Option<PathBuf>,
     pub deny: Option<PathBuf>,
@@ -25,8 +27,12 @@ pub(crate) struct Rules {
     pub(crate) rewrites: Rewrites,
     pub(crate) allow: NameList,
     pub(crate) deny: NameList,
+    /// Series that are computed from others.
+    pub(crate) aggregations: Aggregations,
     /// Hash of all files.
     pub(crate) fingerprint: SeriesKey,
+    /// Hash of the files that decide about names.
+    pub(crate) names_fingerprint: SeriesKey,
 }
 
 impl Default for Rules {
@@ -36,7 +42,9 @@ impl Default for Rules {
             rewrites: Rewrites::default(),
             allow: NameList::default(),
             deny: NameList::default(),
+            aggregations: Aggregations::default(),
             fingerprint: SeriesKey(0),
+            names_fingerprint: SeriesKey(0),
         }
     }
 }
@@ -44,11 +52,12 @@ impl Default for Rules {
 pub(crate) type GraphiteRules = Watched<RuleFiles>;
 
 /// The text of each file, in the order of [`RuleFiles::paths`].
-pub(crate) type Texts = [Option<String>; 5];
+pub(crate) type Texts = [Option<String>; 6];
 
 impl RuleFiles {
-    const fn paths(&self) -> [&Option<PathBuf>; 5] {
-        [&self.schemas, &self.aggregation, &self.rewrite, &self.allow, &self.deny]
+    const fn paths(&self) -> [&Option<PathBuf>; 6] {
+        let Self { schemas, aggregation, aggregator, rewrite, allow, deny } = self;
+        [schemas, aggregation, aggregator, rewrite, allow, deny]
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -82,7 +91,7 @@ impl Source for RuleFiles {
     }
 
     fn parse(&self, texts: &Texts) -> Result<Rules, String> {
-        let [schemas, aggregation, rewrite, allow, deny] = texts;
+        let [schemas, aggregation, aggregator, rewrite, allow, deny] = texts;
         let mut rules = Rules::default();
         let mut steps = rules::Schemas::default();
         if let Some(text) = schemas {
@@ -92,6 +101,9 @@ impl Source for RuleFiles {
             steps = in_file(&self.aggregation, steps.with_aggregation(text))?;
         }
         rules.schemas = steps.into();
+        if let Some(text) = aggregator {
+            rules.aggregations = in_file(&self.aggregator, Aggregations::parse(text))?;
+        }
         if let Some(text) = rewrite {
             rules.rewrites = in_file(&self.rewrite, Rewrites::parse(text))?;
         }
@@ -101,14 +113,16 @@ impl Source for RuleFiles {
         if let Some(text) = deny {
             rules.deny = in_file(&self.deny, NameList::parse(text))?;
         }
-        // a byte that text does not have separates the files
-        let all: Vec<u8> = texts
-            .iter()
-            .flat_map(|text| [text.as_deref().unwrap_or_default().as_bytes(), &[0xff]].concat())
-            .collect();
-        rules.fingerprint = SeriesKey::of(&all, 0);
+        rules.fingerprint = fingerprint(texts);
+        rules.names_fingerprint = fingerprint(&[rewrite, allow, deny].map(Clone::clone));
         Ok(rules)
     }
+}
+
+fn fingerprint(texts: &[Option<String>]) -> SeriesKey {
+    // a byte that text does not have separates the files
+    let text = |text: &Option<String>| [text.as_deref().unwrap_or_default().as_bytes(), &[0xff]].concat();
+    SeriesKey::of(&texts.iter().flat_map(text).collect::<Vec<u8>>(), 0)
 }
 
 fn in_file<T>(path: &Option<PathBuf>, parsed: Result<T, RuleError>) -> Result<T, String> {

@@ -9,6 +9,7 @@
 //! Each protocol has a [`protocol::Decoder`]. A listener reads the request, calls [`write`] and formats the answer.
 
 mod admission_facts;
+pub(crate) mod aggregator;
 mod context;
 mod decoder_pool;
 pub(crate) mod gates;
@@ -20,7 +21,7 @@ mod route;
 pub(crate) mod tests;
 
 pub(crate) use context::Context;
-pub(crate) use decoder_pool::{Decoders, Encoded};
+pub(crate) use decoder_pool::{Decoders, Encoded, Origin};
 
 use crate::limits::fair_permits::Permit;
 use crate::limits::gate::Pass;
@@ -74,7 +75,11 @@ pub(crate) async fn write<D: Decoder>(
     };
     let known = gates.enter(&tenant, context.overrides.current().of(&tenant))?;
     let resolved = resolve(context, decoders, request, thread, began).await?;
-    store_within(context, &tenant, known, resolved).await
+    let outcome = store_within(context, &tenant, known, resolved).await?;
+    if let Some(contributions) = &outcome.contributions {
+        context.aggregator.add(&tenant, contributions, context.clock.now_ms());
+    }
+    Ok(outcome)
 }
 
 /// Writes a batch that the node itself has made, such as its own metrics. `memory` is the reservation for the batch.
@@ -114,7 +119,7 @@ async fn store_batch(
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
     let (at_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
-    let arrival = Arrival { at_ms, is_counted, names: None, waiting: None };
+    let arrival = Arrival { at_ms, is_counted, is_aggregated: false, names: None, waiting: None };
     let routed = route(context, principal, arrival, batch, labels, &mut memory)?;
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await

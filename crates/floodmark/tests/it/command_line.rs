@@ -222,6 +222,8 @@ retention = "never"
         graphite_rewrite                       none                  default
         graphite_allow                         none                  default
         graphite_deny                          none                  default
+        graphite_aggregator_rules              none                  default
+        graphite_aggregator_intervals          5                     default
         graphite_retention                     false                 default
         overrides                              none                  default
         requests_per_second                    none                  default
@@ -259,7 +261,7 @@ retention = "never"
         tenant.floodmark-system.retention      30d                   derived: self_monitoring_retention
         tenant.floodmark-system.active_series  5000                  derived: the limit on series of the server's own metrics
 
-        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50, events 5) + inflight 152 (unwritten 38, new series 38) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
+        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50, aggregator 50, events 5) + inflight 152 (unwritten 38, new series 38) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
     let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
     let row = |key: &str| rows.as_array().expect("rows").iter().find(|row| row["key"] == key);

@@ -5,6 +5,7 @@ mod harness;
 
 mod across_tenants;
 mod administration;
+mod aggregation_rules;
 mod amplification;
 mod authentication;
 mod bad_queries;

@@ -40,6 +40,7 @@ pub(crate) async fn delete_tenant(node: &Node, tenant: &TenantId) -> Result<Remo
 async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result<Removed, Refusal> {
     let reads = node.reads();
     reads.lake.closed.check(tenant)?;
+    node.writes().aggregator.delete(tenant);
     flush_tenant(node, tenant).await?;
     let dropped = delete_from_partitions(node, tenant, most).await;
     // queries may delay the eviction of series, but this must not delay the delete of the samples

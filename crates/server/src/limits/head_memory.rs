@@ -24,6 +24,8 @@ pub(crate) struct HeadMemory {
     pub(crate) replicas: Account,
     /// Memory for the indexes of names of all tenants.
     pub(crate) paths: Account,
+    /// Memory of series that aggregation rules compute, of all tenants.
+    pub(crate) aggregator: Account,
     /// Memory of the tenants that have events.
     pub(crate) events: Account,
     peak_bytes: AtomicU64,
@@ -36,6 +38,7 @@ impl HeadMemory {
             metadata_bytes: budget.metadata_bytes() as usize / partitions.len(),
             replicas: Account::new("replicas", budget.replicas_bytes()),
             paths: Account::new("paths", budget.paths_bytes()),
+            aggregator: Account::new("aggregator", budget.aggregator_bytes()),
             events: Account::new("events", budget.events_bytes()),
             limit_bytes: budget.head_bytes,
             partitions,
@@ -46,7 +49,8 @@ impl HeadMemory {
 
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
-        heads_bytes + self.replicas.used_bytes() + self.paths.used_bytes() + self.events.used_bytes()
+        let others = [&self.replicas, &self.paths, &self.aggregator, &self.events];
+        heads_bytes + others.map(Account::used_bytes).iter().sum::<u64>()
     }
 
     fn noted_bytes(&self) -> u64 {

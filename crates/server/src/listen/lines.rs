@@ -12,6 +12,7 @@
 //!   dropped.
 //! - A connection is closed once everything that was read from it is durable.
 
+mod aggregates;
 mod buffer;
 mod connection;
 mod creation;
@@ -32,6 +33,7 @@ use super::{ACCEPT_PAUSE, Handshakes, Peer, enter, until_closed};
 use crate::http::App;
 use crate::limits::budget::TLS_BYTES;
 use crate::write_path;
+use aggregates::Aggregates;
 use connection::{Connection, Shared, stopped};
 use creation::Creation;
 use drops::{Drop, Drops, Reason};
@@ -80,6 +82,7 @@ pub(crate) struct Lines {
     shared: Shared,
     encryption: Option<Encryption>,
     creation: Arc<Creation>,
+    aggregates: Arc<Aggregates>,
     drops: Arc<Drops>,
 }
 
@@ -93,9 +96,11 @@ impl Lines {
         let parts = (Arc::clone(&context), Arc::clone(&app.new_series_queue));
         let creation = Arc::new(Creation::new(parts.0, parts.1, Arc::clone(&drops), Arc::clone(&metrics)));
         let intake = Intake::new(Arc::clone(&context), Arc::clone(&creation), Arc::clone(&drops), metrics);
+        let intake = Arc::new(intake);
+        let aggregates = Arc::new(Aggregates::new(Arc::clone(&context), Arc::clone(&intake)));
         let rights = Rights { read: false, write: true };
         let shared = Shared {
-            intake: Arc::new(intake),
+            intake,
             principal: Principal { tenant: settings.tenant.clone(), rights },
             has_many_tenants: settings.tenant_from_path,
             gather: settings.commit_interval / 2,
@@ -112,16 +117,22 @@ impl Lines {
             let (auth, audit) = (Arc::clone(app.node.auth()), Arc::clone(&app.audit));
             Encryption::new(handshakes, auth, audit, context.settings.transfer_rate)
         });
-        Self { sockets, connections, encrypted_connections, shared, encryption, creation, drops }
+        Self { sockets, connections, encrypted_connections, shared, encryption, creation, aggregates, drops }
     }
 
     /// Serves until `stop` resolves, then waits until what was read is durable.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
-        let Self { sockets, connections, encrypted_connections, shared, encryption, creation, drops } = self;
+        let Self { sockets, connections, encrypted_connections, shared, encryption, .. } = self;
+        let (creation, aggregates, drops) = (self.creation, self.aggregates, self.drops);
         let GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted } = sockets;
         let stopping = watch::Sender::new(false);
         // each task of a connection has a clone of the sender, so that the receiver knows when all of them have ended
         let (open, mut ended) = mpsc::channel::<()>(1);
+        let (served, others) = (Arc::clone(&aggregates).serve(stopping.subscribe()), open.clone());
+        tokio::spawn(async move {
+            served.await;
+            drop(others);
+        });
         if let Some(socket) = datagrams {
             let (served, open) =
                 (datagrams::serve(socket, shared.clone(), stopping.subscribe()), open.clone());
@@ -156,6 +167,9 @@ impl Lines {
                 seconds = DRAIN_TIMEOUT.as_secs(),
                 "stopping before all points of known series are durable"
             );
+        }
+        if timeout_at(deadline, aggregates.finish()).await.is_err() {
+            tracing::warn!("stopping before all computed points are durable");
         }
         let points = creation.drain(deadline).await;
         if points > 0 {

@@ -22,6 +22,7 @@ use crate::upkeep;
 use crate::wallclock::WallClock;
 use crate::world::{Pause, World};
 use crate::write_path;
+use crate::write_path::aggregator::Aggregator;
 use crate::write_path::gates::Gates;
 use crate::write_path::names::NameDecisions;
 use admission::NewTenants;
@@ -213,6 +214,14 @@ impl Assembly {
             overrides: Arc::clone(&self.overrides),
             rules: Arc::clone(&self.rules),
             names: NameDecisions::new(decoders.clone(), &self.registry),
+            aggregator: Aggregator::new(
+                self.heads.aggregator.clone(),
+                self.seed,
+                self.settings.graphite.aggregator_intervals,
+                self.rules.current(),
+                self.clock.now_ms(),
+                &self.registry,
+            ),
             tenants: Arc::clone(&self.tenants),
             seed: self.seed,
             clock: Arc::clone(&self.clock),

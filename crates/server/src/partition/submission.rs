@@ -2,6 +2,7 @@
 
 use crate::limits::tenant_state::TenantState;
 use crate::refusal::Refusal;
+use crate::write_path::aggregator::Contributions;
 use admission::Postponed;
 use head::Columns;
 use model::{
@@ -80,6 +81,8 @@ pub struct Outcome {
     pub postponed: Vec<Postponed>,
     /// The first refusals, each with the labels of the series.
     pub errors: Vec<(SeriesRefusal, String)>,
+    /// Points that count in computed series once the request is durable. Boxed, because most requests have none.
+    pub(crate) contributions: Option<Box<Contributions>>,
 }
 
 impl Outcome {

@@ -1,4 +1,5 @@
-//! Carbon's own metrics, `carbon.agents.HOST-a.*`, for dashboards that know carbon.
+//! Carbon's own metrics, `carbon.agents.HOST-a.*`, for dashboards that know carbon. With aggregation rules, there are also
+//! those of carbon-aggregator, `carbon.aggregator.HOST-a.*`.
 //!
 //! They are computed from the node's metrics: counters are the increase since the last time, as in carbon.
 
@@ -21,7 +22,7 @@ pub(super) async fn run(context: Arc<write_path::Context>, registry: Registry, h
     }
     let rights = Rights { read: false, write: true };
     let principal = Principal { tenant: settings.graphite.tenant.clone(), rights };
-    let prefix = format!("carbon.agents.{}-a", host.replace('.', "_"));
+    let host = host.replace('.', "_");
     let mut before = Readings::of(&registry, context.clock.instant());
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -35,7 +36,17 @@ pub(super) async fn run(context: Arc<write_path::Context>, registry: Registry, h
         let (registry, instant) = (registry.clone(), context.clock.instant());
         let read = tokio::task::spawn_blocking(move || Readings::of(&registry, instant)).await;
         let Ok(now) = read else { return tracing::error!("BUG: a metric cannot be read") };
-        let mut batch = batch(&prefix, &now.since(&before), context.clock.now_ms(), context.seed);
+        let mut found: Vec<_> = now
+            .since(&before)
+            .map(|(name, value)| (format!("carbon.agents.{host}-a.{name}"), value))
+            .collect();
+        if !context.rules.current().aggregations.is_empty() {
+            let aggregator = now.aggregator_since(&before);
+            found.extend(
+                aggregator.map(|(name, value)| (format!("carbon.aggregator.{host}-a.{name}"), value)),
+            );
+        }
+        let mut batch = batch(&found, context.clock.now_ms(), context.seed);
         before = now;
         let Ok(memory) = context.inflight.reserve(batch.memory_bytes() as u64) else { continue };
         if let Err(unwritten) = write_batch(&context, &principal, &mut batch, memory).await {
@@ -76,8 +87,20 @@ impl Readings {
         self.values.iter().filter(|((found, _), _)| found == name).map(|(_, value)| value).sum()
     }
 
+    /// The metrics of carbon-aggregator for the time since an earlier reading.
+    fn aggregator_since(&self, before: &Self) -> impl Iterator<Item = (&'static str, f64)> {
+        const COMPUTED: &str = "floodmark_graphite_aggregator_computed_points_total";
+        let sent = (self.get(COMPUTED, "") - before.get(COMPUTED, "")).max(0.0);
+        let found = [
+            ("allocatedBuffers", self.get("floodmark_graphite_aggregator_outputs", "")),
+            ("bufferedDatapoints", self.get("floodmark_graphite_aggregator_values", "")),
+            ("aggregateDatapointsSent", sent),
+        ];
+        found.into_iter()
+    }
+
     /// Carbon's metrics for the time since an earlier reading.
-    fn since(&self, before: &Self) -> Vec<(&'static str, f64)> {
+    fn since(&self, before: &Self) -> impl Iterator<Item = (&'static str, f64)> {
         const DROPPED: &str = "floodmark_graphite_dropped_points_total";
         const DENIED: &str = "floodmark_graphite_denied_points_total";
         const QUEUED: &str = "floodmark_graphite_queued_points";
@@ -114,15 +137,15 @@ impl Readings {
             found.push(("pointsPerUpdate", committed / updates));
             found.push(("avgUpdateTime", update_seconds / updates));
         }
-        found
+        found.into_iter()
     }
 }
 
-fn batch(prefix: &str, metrics: &[(&str, f64)], now_ms: i64, seed: u64) -> Batch {
+fn batch(metrics: &[(String, f64)], now_ms: i64, seed: u64) -> Batch {
     let (mut batch, mut builder) = (Batch::default(), LabelsBuilder::new());
     for (name, value) in metrics {
         builder.clear();
-        builder.push(METRIC_NAME, &format!("{prefix}.{name}"));
+        builder.push(METRIC_NAME, name);
         let Ok(labels) = builder.build_series() else { continue };
         let key = SeriesKey::of(labels.as_bytes(), seed);
         let Batch { bytes, floats, .. } = &mut batch;
@@ -157,7 +180,12 @@ mod tests {
         overflow.add(7);
         malformed.add(2);
         queued.set(50.0);
-        let found = Readings::of(&registry, began + second).since(&before);
+        let computed = registry.counter("floodmark_graphite_aggregator_computed_points_total", "");
+        computed.add(3);
+        let after = Readings::of(&registry, began + second);
+        let aggregator: Vec<_> = after.aggregator_since(&before).collect();
+        assert_eq!(aggregator[2], ("aggregateDatapointsSent", 3.0));
+        let found: Vec<_> = after.since(&before).collect();
         let check = |name: &str, expected: f64| {
             let value = found.iter().find(|(found, _)| *found == name).map(|(_, value)| *value);
             assert_eq!(value, Some(expected), "{name}");
@@ -169,7 +197,8 @@ mod tests {
         check("errors", 2.0);
         check("cache.size", 50.0);
         assert!(found.iter().all(|(name, _)| *name != "pointsPerUpdate"), "nothing was written");
-        let batch = batch("carbon.agents.web_1-a", &found, 5, 1);
+        let found: Vec<_> = found.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let batch = batch(&found, 5, 1);
         assert_eq!((batch.floats.values.len(), batch.floats.timestamps[0]), (found.len(), 5));
     }
 }

@@ -28,6 +28,8 @@ pub struct GraphiteSettings {
     /// Limit on the connections of all addresses together. It is below the setting's value if too few files may be
     /// open.
     pub(crate) connections_max: usize,
+    /// Number of intervals that aggregation rules keep before the present one.
+    pub(crate) aggregator_intervals: u32,
 }
 
 impl GraphiteSettings {
@@ -82,6 +84,7 @@ impl GraphiteSettings {
         let default = (budget.inflight_bytes / CONNECTION_PER_BYTES).clamp(128, 10_000) as usize;
         let connections_max = reader.derive(&table::GRAPHITE_CONNECTIONS, default)?.min(files_left).max(1);
         reader.adjust(&table::GRAPHITE_CONNECTIONS, &connections_max);
+        let aggregator_intervals = reader.read(&table::GRAPHITE_AGGREGATOR_INTERVALS)? as u32;
         Ok(Self {
             plaintext,
             has_udp,
@@ -92,6 +95,7 @@ impl GraphiteSettings {
             tenant_from_path,
             commit_interval: Duration::from_millis(commit_ms.unsigned_abs()),
             connections_max,
+            aggregator_intervals,
         })
     }
 }

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 /// Selects the path that a setting gives.
 type Field = fn(&mut RuleFiles) -> &mut Option<PathBuf>;
 
-const ALL: [(&TypedSetting<Option<PathBuf>>, Field); 5] = [
+const ALL: [(&TypedSetting<Option<PathBuf>>, Field); 6] = [
     (&table::GRAPHITE_SCHEMAS, |files| &mut files.schemas),
     (&table::GRAPHITE_AGGREGATION, |files| &mut files.aggregation),
+    (&table::GRAPHITE_AGGREGATOR_RULES, |files| &mut files.aggregator),
     (&table::GRAPHITE_REWRITE, |files| &mut files.rewrite),
     (&table::GRAPHITE_ALLOW, |files| &mut files.allow),
     (&table::GRAPHITE_DENY, |files| &mut files.deny),

@@ -269,6 +269,14 @@ settings! {
             "Carbon's `blacklist.conf`: names in which one of these expressions is found get no new series")
             .why("Points of such names are left out and counted")
             .or("none");
+        GRAPHITE_AGGREGATOR_RULES: Option<PathBuf> = setting("graphite_aggregator_rules", "none",
+            "Carbon's `aggregation-rules.conf`: series that are computed from the points of others")
+            .why("Applies to points that Graphite's protocols bring ([graphite.md](../graphite.md#computed-series))")
+            .or("none");
+        GRAPHITE_AGGREGATOR_INTERVALS: Count = setting("graphite_aggregator_intervals", "5",
+            "Number of intervals before the present one in which late points still count in computed series")
+            .why("Carbon's `MAX_AGGREGATION_INTERVALS`. The values of these intervals are in memory")
+            .within(1, 100);
         GRAPHITE_RETENTION: bool = setting("graphite_retention", "false",
             "Whether samples older than the longest retention of `graphite_schemas` are dropped")
             .why("Applies to all samples of the tenant, in addition to `retention`. Without it, older samples are kept, \
@@ -394,7 +402,7 @@ settings! {
                 ([operating.md](../operating.md#self-monitoring)). `never`: they are not stored")
             .or("never");
         CARBON_METRICS_INTERVAL: Option<Millis> = setting("carbon_metrics_interval", "60s",
-            "Interval at which carbon's own metrics (`carbon.agents.*`) are stored, if a Graphite address is served")
+            "Interval at which carbon's own metrics (`carbon.agents.*`, `carbon.aggregator.*`) are stored, if a Graphite address is served")
             .why("They belong to the tenant `graphite_tenant` ([graphite.md](../graphite.md#carbons-own-metrics)). `never`: \
                 they are not stored")
             .or("never");

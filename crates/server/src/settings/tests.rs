@@ -153,6 +153,8 @@ fn defaults_of_a_machine() {
         graphite_rewrite = "none"
         graphite_allow = "none"
         graphite_deny = "none"
+        graphite_aggregator_rules = "none"
+        graphite_aggregator_intervals = 5
         graphite_retention = false
         overrides = "none"
         requests_per_second = "none"

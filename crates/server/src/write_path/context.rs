@@ -1,3 +1,4 @@
+use super::aggregator::Aggregator;
 use super::gates::Gates;
 use super::names::NameDecisions;
 use crate::graphite_rules::GraphiteRules;
@@ -26,6 +27,7 @@ pub(crate) struct Context {
     pub(crate) rules: Arc<GraphiteRules>,
     /// Decisions of the rules on names.
     pub(crate) names: NameDecisions,
+    pub(crate) aggregator: Aggregator,
     pub(crate) tenants: Arc<TenantStates>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall: Arc<WallClock>,

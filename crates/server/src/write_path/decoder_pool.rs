@@ -24,6 +24,22 @@ pub(super) const NEED_FACTOR: u64 = 2;
 /// If a body does not declare its decoded length, it is assumed to be this many times its encoded length.
 const INFLATION: usize = 8;
 
+/// Where points come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Sender,
+    /// They were computed from the points of others, and have their final names.
+    Aggregator,
+}
+
+/// What is known of the points of a body, besides their encoding.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Points<'a> {
+    pub(super) origin: Origin,
+    /// Series that count as new.
+    pub(super) waiting: Option<&'a dyn WaitingSeries>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Encoded<D: Decoder> {
     pub(crate) principal: Principal,
@@ -95,8 +111,9 @@ impl<D: Decoder> Decoders<D> {
         mut request: Encoded<D>,
     ) -> Result<Prepared, Refusal> {
         let body = Body { encoding: request.encoding, bytes: &request.bytes };
+        let points = Points { origin: Origin::Sender, waiting: None };
         let routed =
-            self.routed(context, &request.principal, request.format, body, None, &mut request.memory);
+            self.routed(context, &request.principal, request.format, body, points, &mut request.memory);
         drop(request.bytes);
         request.memory.settle();
         routed?.finish(request.memory)
@@ -111,10 +128,10 @@ impl<D: Decoder> Decoders<D> {
         format: D::Format,
         bytes: &[u8],
         mut memory: Reservation,
-        waiting: &dyn WaitingSeries,
+        points: Points<'_>,
     ) -> Result<Split, Refusal> {
         let body = Body { encoding: Encoding::Identity, bytes };
-        let routed = self.routed(context, principal, format, body, Some(waiting), &mut memory);
+        let routed = self.routed(context, principal, format, body, points, &mut memory);
         memory.settle();
         Ok(Split::of(routed?, memory)?)
     }
@@ -127,21 +144,21 @@ impl<D: Decoder> Decoders<D> {
         principal: &Principal,
         format: D::Format,
         body: Body<'_>,
-        waiting: Option<&dyn WaitingSeries>,
+        points: Points<'_>,
         memory: &mut Reservation,
     ) -> Result<Routed, Refusal> {
+        let Points { origin, waiting } = points;
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
-        let at_ms = context.clock.now_ms();
-        let routed = match decoder.decode(protocol::Request { format, body }, batch, memory) {
-            Ok(()) => {
-                let rules = context.rules.current();
-                let names = NameRules::of(&rules, &context.names).filter(|_| D::HAS_GRAPHITE_NAMES);
-                let arrival = Arrival { at_ms, is_counted: false, names, waiting };
-                route(context, principal, arrival, batch, labels, memory)
-            }
-            Err(error) => Err(error.into()),
-        };
+        let (at_ms, rules) = (context.clock.now_ms(), context.rules.current());
+        let has_rules = D::HAS_GRAPHITE_NAMES && origin == Origin::Sender;
+        let names = NameRules::of(&rules, &context.names).filter(|_| has_rules);
+        let decoded =
+            decoder.decode(protocol::Request { format, body }, batch, memory).map_err(Refusal::from);
+        let routed = decoded.and_then(|()| {
+            let arrival = Arrival { at_ms, is_counted: false, is_aggregated: has_rules, names, waiting };
+            route(context, principal, arrival, batch, labels, memory)
+        });
         self.put(workspace);
         routed
     }

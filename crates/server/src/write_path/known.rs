@@ -10,7 +10,7 @@
 //! caller queues their samples (`listen::lines`). While samples of a series are queued, later ones must not overtake them.
 //! So they count as samples of a new series, whether or not it exists by now ([`WaitingSeries`]).
 
-use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR};
+use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
 use super::route::{Prepared, Routed};
 use super::{Context, Decoders, Submitted, Unwritten, admit, internal, settle, submit};
 use crate::limits::gate::Pass;
@@ -113,6 +113,7 @@ pub(crate) async fn send<D: Decoder>(
     format: D::Format,
     bytes: &Arc<Vec<u8>>,
     waiting: &Arc<dyn WaitingSeries>,
+    origin: Origin,
 ) -> Result<(Sent, NewSamples), Refusal> {
     let began = Instant::now();
     admit(context, principal, bytes.len()).await?;
@@ -130,12 +131,16 @@ pub(crate) async fn send<D: Decoder>(
     let split = {
         let _passing = context.traffic.enter();
         match thread {
-            None => decoders.split(context, principal, format, bytes, memory, &**waiting),
+            None => {
+                let points = Points { origin, waiting: Some(&**waiting) };
+                decoders.split(context, principal, format, bytes, memory, points)
+            }
             Some(thread) => {
                 let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
                 let (principal, bytes, waiting) = (principal.clone(), Arc::clone(bytes), Arc::clone(waiting));
                 let task = tokio::task::spawn_blocking(move || {
-                    let split = decoders.split(&context, &principal, format, &bytes, memory, &*waiting);
+                    let points = Points { origin, waiting: Some(&*waiting) };
+                    let split = decoders.split(&context, &principal, format, &bytes, memory, points);
                     drop(thread); // the permit is held until decoding ends
                     split
                 });

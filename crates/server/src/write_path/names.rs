@@ -130,16 +130,11 @@ impl<'a> NameRules<'a> {
     ) -> Result<Result<Labels, List>, SeriesRefusal> {
         let mut name = String::new();
         write_name(&mut name, labels.as_ref());
-        let Rules { allow, deny, rewrites, .. } = self.rules;
-        let list = if deny.contains(&name) {
-            Some(List::Deny)
-        } else {
-            (!allow.is_empty() && !allow.contains(&name)).then_some(List::Allow)
-        };
-        if let Some(list) = list {
+        if let Some(list) = listed(self.rules, &name) {
             self.decisions.put(self.key(sent), Decision::LeftOut(list));
             return Ok(Err(list));
         }
+        let rewrites = &self.rules.rewrites;
         let rewritten = rewrites.pre(&name).and_then(|name| rewrites.post(&name).map(Cow::into_owned));
         let rewritten = rewritten.map_err(|error| refusal(&error.to_string()))?;
         if rewritten == name {
@@ -157,8 +152,17 @@ impl<'a> NameRules<'a> {
     }
 }
 
+/// Returns the list that leaves a name out.
+pub(super) fn listed(rules: &Rules, name: &str) -> Option<List> {
+    let Rules { allow, deny, .. } = rules;
+    if deny.contains(name) {
+        return Some(List::Deny);
+    }
+    (!allow.is_empty() && !allow.contains(name)).then_some(List::Allow)
+}
+
 /// Parses a name with its tags.
-fn labels_of_name(name: &str, builder: &mut LabelsBuilder) -> Result<Labels, SeriesRefusal> {
+pub(super) fn labels_of_name(name: &str, builder: &mut LabelsBuilder) -> Result<Labels, SeriesRefusal> {
     let mut parts = name.split(';');
     builder.clear();
     builder.push(METRIC_NAME, parts.next().unwrap_or_default());

@@ -79,6 +79,8 @@ pub(super) struct Arrival<'a> {
     pub(super) at_ms: i64,
     /// False if the samples count against the tenant's rate limit now.
     pub(super) is_counted: bool,
+    /// Whether aggregation rules see the samples.
+    pub(super) is_aggregated: bool,
     /// Rules that apply to series that are not known by the name that was sent.
     pub(super) names: Option<NameRules<'a>>,
     /// Series that count as new.
@@ -95,7 +97,7 @@ pub(super) fn route(
     labels: &mut LabelsBuilder,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
-    let Arrival { at_ms: arrived_ms, is_counted, names, waiting } = arrival;
+    let Arrival { at_ms: arrived_ms, is_counted, is_aggregated, names, waiting } = arrival;
     let tenant = &principal.tenant;
     let (settings, state) = (context.overrides.current(), context.tenant(tenant));
     let own = settings.of(tenant);
@@ -103,14 +105,19 @@ pub(super) fn route(
     if own.ha_dedup {
         deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?;
     }
-    let decoded_bytes = memory.bytes();
     if !is_counted {
         let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
         let sent = samples as u64 + outcome.refused_samples;
         state.take_samples(own, sent, context.clock.instant());
     }
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
+    if is_aggregated {
+        let weight = own.share_weight as u64;
+        outcome.contributions =
+            context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
+    }
 
+    let decoded_bytes = memory.bytes();
     let mut reservation = IncrementalReservation::new(memory);
     let mut routing = Routing {
         context,

@@ -15,6 +15,7 @@ use super::stream::Stream;
 use super::ticket::Tickets;
 use super::writer::{MEMORY_WAIT, Writer};
 use crate::listen::connections::Link;
+use crate::write_path::Origin;
 use model::Principal;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -71,7 +72,8 @@ impl Connection {
         let tickets = Tickets::new();
         let (principal, ticket) = (shared.principal.clone(), tickets.ticket().clone());
         let has_many_tenants = shared.has_many_tenants;
-        let source = Source { protocol, principal, has_many_tenants, sender: Some(sender), ticket };
+        let (sender, origin) = (Some(sender), Origin::Sender);
+        let source = Source { protocol, principal, has_many_tenants, sender, ticket, origin };
         let framing = match protocol {
             Protocol::Lines => Framing::lines(),
             Protocol::Pickles | Protocol::Protobufs => Framing::Frames,

@@ -13,6 +13,7 @@ use super::drops::{Drop, Reason};
 use super::intake::{Protocol, Source, messages};
 use super::ticket::Tickets;
 use super::writer::Writer;
+use crate::write_path::Origin;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use stdx::budget::Reservation;
@@ -42,6 +43,7 @@ pub(super) async fn serve(socket: UdpSocket, shared: Shared, mut stopping: watch
         has_many_tenants: shared.has_many_tenants,
         sender: None, // a body has datagrams of many senders
         ticket: tickets.ticket().clone(),
+        origin: Origin::Sender,
     };
     let (queue, waiting) = mpsc::channel(QUEUE_MAX);
     let writer = tokio::spawn(write(waiting, Writer::new(&shared.intake, source.clone())));

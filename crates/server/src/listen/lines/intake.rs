@@ -17,7 +17,7 @@ use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, Sent, send};
-use crate::write_path::{self, Decoders};
+use crate::write_path::{self, Decoders, Origin};
 use model::{ErrorKind, Principal, SeriesKey, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
 use std::collections::HashSet;
@@ -82,6 +82,7 @@ pub(super) struct Source {
     pub(super) has_many_tenants: bool,
     pub(super) sender: Option<IpAddr>,
     pub(super) ticket: Ticket,
+    pub(super) origin: Origin,
 }
 
 /// Reasons of refusals that say nothing about other tenants.
@@ -171,11 +172,15 @@ impl Intake {
     async fn split(&self, source: &Source, body: &Body) -> Result<(Sent, NewSamples), Refusal> {
         let (context, principal, bytes) = (&self.context, &source.principal, &body.bytes);
         let (arrival, waiting) = (TimeOfArrival::Is(body.arrived_ms), &self.creation.waiting());
-        let format = Format { has_frames: true, arrival };
+        let (format, origin) = (Format { has_frames: true, arrival }, source.origin);
         match source.protocol {
-            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting).await,
-            Protocol::Pickles => send(context, &self.pickles, principal, format, bytes, waiting).await,
-            Protocol::Protobufs => send(context, &self.protobufs, principal, format, bytes, waiting).await,
+            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, origin).await,
+            Protocol::Pickles => {
+                send(context, &self.pickles, principal, format, bytes, waiting, origin).await
+            }
+            Protocol::Protobufs => {
+                send(context, &self.protobufs, principal, format, bytes, waiting, origin).await
+            }
         }
     }
 
@@ -232,6 +237,9 @@ impl Intake {
     pub(super) fn stored(&self, source: &Source, body: &Body, outcome: &Outcome) {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
         self.metrics.points.add(outcome.samples);
+        if let Some(contributions) = &outcome.contributions {
+            self.context.aggregator.add(&source.principal.tenant, contributions, self.now_ms());
+        }
         self.left_out(source, outcome);
     }
 

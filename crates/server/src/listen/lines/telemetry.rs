@@ -29,7 +29,7 @@ impl Metrics {
         Self {
             points: r.counter(
                 "floodmark_graphite_points_total",
-                "Points received by Graphite's protocols that are durable or wait for the creation of their series.",
+                "Points received by Graphite's protocols or computed by aggregation rules that are durable or wait for the creation of their series.",
             ),
             bytes: r.counter("floodmark_graphite_bytes_total", "Bytes received by Graphite's protocols."),
             created_points: r.counter(

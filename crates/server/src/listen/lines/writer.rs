@@ -139,7 +139,8 @@ impl Writer {
         }
     }
 
-    async fn memory(&self, bytes: usize) -> Reservation {
+    /// Waits for memory.
+    pub(super) async fn memory(&self, bytes: usize) -> Reservation {
         loop {
             match self.intake.unwritten.reserve(bytes as u64) {
                 Ok(memory) => return memory,

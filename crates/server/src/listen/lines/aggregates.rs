@@ -1,0 +1,168 @@
+//! Writes the points that aggregation rules compute: one task for each tenant with outputs that are due.
+//!
+//! A computed point takes the same way as a received one, so all limits apply: points of known outputs are written again
+//! until they are durable, those of new outputs wait for the creation of their series. While a tenant's points cannot be
+//! stored, only its own outputs wait.
+
+use super::buffer::Body;
+use super::connection::stopped;
+use super::intake::{Intake, Protocol, Source};
+use super::ticket::Tickets;
+use super::writer::Writer;
+use crate::write_path::aggregator::Ended;
+use crate::write_path::{self, Origin};
+use model::{Principal, Rights, TenantId};
+use protocol::encode::graphite::PickleEncoder;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// Interval between looks for outputs that are due.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Upper bound on the bytes of a pickled point besides its name, and of the pickle itself.
+const POINT_BYTES: usize = 32;
+
+/// Memory of gathered and encoded points, as a multiple of the length of a body.
+const MEMORY_FACTOR: usize = 3;
+
+#[derive(Debug)]
+pub(super) struct Aggregates {
+    context: Arc<write_path::Context>,
+    intake: Arc<Intake>,
+}
+
+impl Aggregates {
+    pub(super) const fn new(context: Arc<write_path::Context>, intake: Arc<Intake>) -> Self {
+        Self { context, intake }
+    }
+
+    /// Writes computed points until the server stops, and then until those on their way are durable.
+    pub(super) async fn serve(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        let mut rounds = JoinSet::new();
+        let mut busy = HashMap::new();
+        let mut ticks = interval(POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                Some(ended) = rounds.join_next_with_id(), if !rounds.is_empty() => {
+                    busy.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
+                    continue;
+                }
+                () = stopped(&mut stopping) => break,
+            }
+            let now_ms = self.context.clock.now_ms();
+            self.context.aggregator.adopt(&self.context.rules.current(), now_ms);
+            let running: HashSet<TenantId> = busy.values().cloned().collect();
+            for tenant in self.context.aggregator.due(now_ms) {
+                if !running.contains(&tenant) {
+                    let round = Arc::clone(&self).round(tenant.clone(), now_ms, false);
+                    busy.insert(rounds.spawn(round).id(), tenant);
+                }
+            }
+        }
+        while rounds.join_next().await.is_some() {}
+    }
+
+    /// Writes what has ended, before the server stops.
+    pub(super) async fn finish(self: Arc<Self>) {
+        let now_ms = self.context.clock.now_ms();
+        for tenant in self.context.aggregator.tenants() {
+            Arc::clone(&self).round(tenant, now_ms, true).await;
+        }
+    }
+
+    /// Computes the outputs of a tenant that are due, and writes their points. Returns once they are durable, or wait for the
+    /// creation of their series.
+    async fn round(self: Arc<Self>, tenant: TenantId, now_ms: i64, at_once: bool) {
+        let tickets = Tickets::new();
+        let rights = Rights { read: false, write: true };
+        let source = Source {
+            protocol: Protocol::Pickles,
+            principal: Principal { tenant: tenant.clone(), rights },
+            has_many_tenants: false,
+            sender: None,
+            ticket: tickets.ticket().clone(),
+            origin: Origin::Aggregator,
+        };
+        let mut writer = Writer::new(&self.intake, source);
+        let (mut position, mut is_last) = (0, false);
+        let mut carried = None;
+        while !is_last {
+            let bytes_max = self.intake.body_bytes(&tenant);
+            let mut memory = writer.memory(MEMORY_FACTOR * bytes_max).await;
+            let (mut gathered, mut bytes) = (Vec::new(), 2 * POINT_BYTES);
+            loop {
+                let next = carried
+                    .take()
+                    .or_else(|| self.context.aggregator.next_ended(&tenant, &mut position, now_ms, at_once));
+                let Some(mut ended) = next else {
+                    is_last = true;
+                    break;
+                };
+                let point_bytes = ended.name.len() + POINT_BYTES;
+                let room = bytes_max.saturating_sub(bytes) / point_bytes;
+                let room = room.max(usize::from(gathered.is_empty())); // a body has at least one point
+                if room < ended.points.len() {
+                    let rest = ended.points.split_off(room);
+                    carried = Some(Ended { name: ended.name.clone(), points: rest });
+                }
+                bytes += ended.points.len() * point_bytes;
+                gathered.push(ended);
+                if carried.is_some() {
+                    break;
+                }
+            }
+            let encoded = encode(&gathered, bytes);
+            drop(gathered);
+            if encoded.is_empty() {
+                continue;
+            }
+            let memory = memory.split(encoded.capacity() as u64);
+            let (since, arrived_ms) = (Instant::now(), self.intake.now_ms());
+            writer.write(Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory }).await;
+        }
+        writer.settled_all().await;
+    }
+}
+
+fn encode(gathered: &[Ended], bytes: usize) -> Vec<u8> {
+    if gathered.iter().all(|ended| ended.points.is_empty()) {
+        return Vec::new();
+    }
+    let mut encoded = Vec::with_capacity(bytes);
+    let mut pickle = PickleEncoder::new(&mut encoded);
+    for Ended { name, points } in gathered {
+        for (at_ms, value) in points {
+            pickle.point(&[name], *value, at_ms / 1000);
+        }
+    }
+    pickle.finish();
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_the_bytes_that_were_computed_for_it() {
+        let ended = |name: &str, points: usize| Ended {
+            name: name.into(),
+            points: (0..points).map(|i| (i as i64 * 60_000, i as f64)).collect(),
+        };
+        for gathered in [vec![ended("a", 1)], vec![ended("a.b;c=d", 300), ended(&"x".repeat(9999), 7)]] {
+            let points =
+                gathered.iter().map(|e| e.points.len() * (e.name.len() + POINT_BYTES)).sum::<usize>();
+            let bytes = 2 * POINT_BYTES + points;
+            let encoded = encode(&gathered, bytes);
+            assert!(encoded.len() <= bytes, "{} of {bytes}", encoded.len());
+            assert_eq!(protocol::graphite::count_frames(&encoded), 1);
+        }
+        assert!(encode(&[ended("a", 0)], 64).is_empty());
+    }
+}

@@ -1,0 +1,56 @@
+use super::memo::Matched;
+use model::SeriesKey;
+use std::sync::Arc;
+use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
+
+/// Points of a body that count in outputs, once the body is durable.
+#[derive(Debug, Default)]
+pub(crate) struct Contributions {
+    series: Vec<Series>,
+    points: Vec<(i64, f64)>,
+    _memory: Option<Reservation>,
+}
+
+/// The points of a series begin where those of the series before it end.
+#[derive(Debug)]
+struct Series {
+    matched: Arc<Matched>,
+    points_end: u32,
+}
+
+impl Contributions {
+    pub(super) fn push(
+        &mut self,
+        matched: Arc<Matched>,
+        points: impl ExactSizeIterator<Item = (i64, f64)>,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        reservation.room(&mut self.points, points.len())?;
+        self.points.extend(points);
+        let points_end = self.points.len() as u32;
+        reservation.push(&mut self.series, Series { matched, points_end })
+    }
+
+    pub(super) fn within(self, memory: Reservation) -> Self {
+        Self { _memory: Some(memory), ..self }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Number of points, each as often as it counts.
+    pub(super) fn count(&self) -> u64 {
+        self.iter().map(|(_, points)| points.len() as u64).sum()
+    }
+
+    /// Pairs of an output and the points that count in it.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SeriesKey, &[(i64, f64)])> {
+        let mut begin = 0;
+        self.series.iter().flat_map(move |Series { matched, points_end }| {
+            let points = &self.points[begin..*points_end as usize];
+            begin = *points_end as usize;
+            matched.outputs.iter().map(move |output| (*output, points))
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! The outputs of a tenant.
+
+use admission::gate::MULTIPLE;
+use model::{Labels, LabelsRef, SeriesKey};
+use rules::aggregations::{Buffer, Computed, Function, Missed};
+use std::collections::{BTreeMap, HashMap};
+use stdx::budget::{Account, Exhausted, Reservation};
+
+/// Upper bound on the memory of an output without its labels, rules and values: a place in a vector that is at least half
+/// full, and an entry of a map that is at least 7/16 full.
+const OUTPUT_BYTES: usize = 2 * size_of::<Output>() + size_of::<(SeriesKey, u32)>() * 16 / 7;
+
+/// Memory of the allocations of an output besides their content.
+const ALLOCATION_BYTES: usize = 64;
+
+/// An output is opened only if the tenant may take this part of its memory in addition. So outputs that are open have memory
+/// for the values of quantiles.
+const GROWTH_PART: u64 = 8;
+
+#[derive(Debug)]
+pub(super) struct Outputs {
+    account: Account,
+    /// For all outputs and their values.
+    memory: Reservation,
+    outputs: Vec<Output>,
+    /// The position of each output.
+    positions: HashMap<SeriesKey, u32>,
+    /// By the length of the interval in seconds: the end of the last interval of which an output could not be opened.
+    missed_until_ms: BTreeMap<u32, i64>,
+    /// When the next output is due.
+    due_ms: i64,
+    /// Like `due_ms`, for the outputs visited in this round.
+    next_due_ms: i64,
+    values: u64,
+}
+
+#[derive(Debug)]
+struct Output {
+    key: SeriesKey,
+    labels: Labels,
+    interval_s: u32,
+    buffer: Buffer,
+    /// Rules that contribute.
+    rules: Vec<SeriesKey>,
+    /// One of its rules is no longer in force, so it has no entry in `positions`, and nothing more is added.
+    is_retired: bool,
+    due_ms: i64,
+    /// If it has no values, it is closed after this time.
+    idle_after_ms: i64,
+}
+
+/// What a rule says about one of its outputs.
+pub(super) struct NewOutput {
+    pub(super) key: SeriesKey,
+    pub(super) labels: Labels,
+    pub(super) interval_s: u32,
+    pub(super) function: Function,
+    pub(super) rule: SeriesKey,
+    /// Intervals that began before the rule was in force are incomplete.
+    pub(super) since_ms: i64,
+}
+
+impl Outputs {
+    pub(super) fn new(account: Account) -> Self {
+        let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
+        Self {
+            account,
+            memory,
+            outputs: Vec::new(),
+            positions: HashMap::new(),
+            missed_until_ms: BTreeMap::new(),
+            due_ms: i64::MAX,
+            next_due_ms: i64::MAX,
+            values: 0,
+        }
+    }
+
+    pub(super) fn share(&self, weight: u64) {
+        self.account.share(MULTIPLE * weight, u64::MAX);
+    }
+
+    /// Closes all outputs.
+    pub(super) fn clear(&mut self) {
+        (self.outputs, self.positions) = (Vec::new(), HashMap::new());
+        self.values = 0;
+        self.memory.resize(0).expect("BUG: cannot shrink a reservation");
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Number of values in all intervals.
+    pub(super) const fn values(&self) -> u64 {
+        self.values
+    }
+
+    pub(super) fn labels(&self, position: usize) -> LabelsRef<'_> {
+        self.outputs[position].labels.as_ref()
+    }
+
+    pub(super) fn has_all(&self, outputs: &[SeriesKey]) -> bool {
+        outputs.iter().all(|output| self.positions.contains_key(output))
+    }
+
+    /// Opens an output, unless it is open. `newest_ms` is the time of the newest point that will be added to it: without
+    /// memory, intervals up to this one are incomplete for all outputs that are opened later.
+    pub(super) fn open(
+        &mut self,
+        new: NewOutput,
+        kept: u32,
+        newest_ms: i64,
+        now_ms: i64,
+    ) -> Result<(), Exhausted> {
+        let NewOutput { key, labels, interval_s, function, rule, since_ms } = new;
+        if let Some(position) = self.positions.get(&key) {
+            let output = &mut self.outputs[*position as usize];
+            if !output.rules.contains(&rule) {
+                self.memory.resize(self.memory.bytes() + size_of_val(&rule) as u64)?;
+                output.rules.reserve_exact(1);
+                output.rules.push(rule);
+                output.buffer.raise_complete_from(since_ms);
+            }
+            return Ok(());
+        }
+        let interval_ms = i64::from(interval_s) * 1000;
+        let heap_bytes = labels.as_bytes().len() + size_of_val(&rule) + Buffer::first_bytes(kept);
+        let bytes = self.memory.bytes() + (OUTPUT_BYTES + ALLOCATION_BYTES + heap_bytes) as u64;
+        let reserved = self.memory.resize(bytes + bytes / GROWTH_PART);
+        if let Err(full) = reserved.and_then(|()| self.memory.resize(bytes)) {
+            let newest_ms = newest_ms.min(now_ms.saturating_add(i64::from(kept) * interval_ms));
+            let missed = self.missed_until_ms.entry(interval_s).or_insert(i64::MIN);
+            let start_ms = newest_ms.saturating_sub(newest_ms.rem_euclid(interval_ms));
+            *missed = (*missed).max(start_ms.saturating_add(interval_ms));
+            return Err(full);
+        }
+        let missed_ms = self.missed_until_ms.get(&interval_s).copied().unwrap_or(i64::MIN);
+        let buffer = Buffer::new(interval_s, function, kept, since_ms.max(missed_ms));
+        let due_ms = next_due_ms(interval_s, now_ms);
+        let idle_after_ms = now_ms.saturating_add((i64::from(kept) + 1) * interval_ms);
+        self.due_ms = self.due_ms.min(due_ms);
+        self.next_due_ms = self.next_due_ms.min(due_ms);
+        let mut rules = Vec::new();
+        rules.reserve_exact(1);
+        rules.push(rule);
+        self.positions.insert(key, self.outputs.len() as u32);
+        let is_retired = false;
+        self.outputs.push(Output {
+            key,
+            labels,
+            interval_s,
+            buffer,
+            rules,
+            is_retired,
+            due_ms,
+            idle_after_ms,
+        });
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, key: SeriesKey, at_ms: i64, value: f64, now_ms: i64) -> Result<(), Missed> {
+        let Self { memory, outputs, positions, values, .. } = self;
+        let position = *positions.get(&key).ok_or(Missed::Late)? as usize;
+        let output = &mut outputs[position];
+        let reserve = |bytes: usize| memory.resize(memory.bytes() + bytes as u64);
+        output.buffer.add(at_ms, value, now_ms, reserve)?;
+        *values += 1;
+        Ok(())
+    }
+
+    /// When the next output is due.
+    pub(super) const fn due_ms(&self) -> i64 {
+        self.due_ms
+    }
+
+    /// Computes an output if it is due.
+    pub(super) fn compute(&mut self, position: usize, now_ms: i64, at_once: bool) -> Option<Computed> {
+        let output = &mut self.outputs[position];
+        if output.due_ms > now_ms && !at_once {
+            self.next_due_ms = self.next_due_ms.min(output.due_ms);
+            return None;
+        }
+        let (before_bytes, before_values) = (output.buffer.heap_bytes(), output.buffer.values());
+        let delay_ms = if at_once || output.is_retired { 0 } else { Buffer::delay_ms(output.interval_s) };
+        let computed = output.buffer.compute(now_ms, delay_ms);
+        output.due_ms = next_due_ms(output.interval_s, now_ms);
+        self.next_due_ms = self.next_due_ms.min(output.due_ms);
+        let freed_bytes = before_bytes.saturating_sub(output.buffer.heap_bytes());
+        self.values -= before_values - output.buffer.values();
+        self.give_back(freed_bytes);
+        Some(computed)
+    }
+
+    /// Closes an output that was computed, if it has no values and is not about to get some. The last output then takes its
+    /// place. Returns false if it stays.
+    pub(super) fn close_if_idle(&mut self, position: usize, now_ms: i64) -> bool {
+        let output = &self.outputs[position];
+        let is_idle = output.buffer.is_empty() && output.idle_after_ms < now_ms;
+        if !is_idle && !output.is_retired {
+            return false;
+        }
+        let output = self.outputs.swap_remove(position);
+        if !output.is_retired {
+            self.positions.remove(&output.key);
+        }
+        if let Some(moved) = self.outputs.get(position).filter(|moved| !moved.is_retired) {
+            self.positions.insert(moved.key, position as u32);
+        }
+        let fixed = OUTPUT_BYTES + ALLOCATION_BYTES + output.labels.as_bytes().len();
+        self.values -= output.buffer.values();
+        self.give_back(fixed + output.rules.len() * size_of::<SeriesKey>() + output.buffer.heap_bytes());
+        if self.outputs.len() < self.outputs.capacity() / 4 {
+            self.outputs.shrink_to_fit();
+            self.positions.shrink_to_fit();
+        }
+        true
+    }
+
+    /// Ends a round in which all outputs were visited.
+    pub(super) fn end_round(&mut self) {
+        self.due_ms = std::mem::replace(&mut self.next_due_ms, i64::MAX);
+    }
+
+    /// Outputs with a rule that has ended are computed once more, if their intervals have ended too, and then closed. Returns
+    /// the number of values that were forgotten.
+    pub(super) fn retire(&mut self, has_ended: impl Fn(SeriesKey) -> bool, now_ms: i64) -> u64 {
+        let (before_values, mut freed_bytes) = (self.values, 0);
+        for output in &mut self.outputs {
+            if !output.is_retired && output.rules.iter().any(|rule| has_ended(*rule)) {
+                let (bytes, values) = (output.buffer.heap_bytes(), output.buffer.values());
+                output.buffer.forget_open(now_ms);
+                freed_bytes += bytes - output.buffer.heap_bytes();
+                self.values -= values - output.buffer.values();
+                self.positions.remove(&output.key);
+                (output.is_retired, output.due_ms) = (true, i64::MIN);
+                (self.due_ms, self.next_due_ms) = (i64::MIN, i64::MIN);
+            }
+        }
+        self.give_back(freed_bytes);
+        before_values - self.values
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        let left = self.memory.bytes().saturating_sub(bytes as u64);
+        self.memory.resize(left).expect("BUG: cannot shrink a reservation");
+    }
+}
+
+/// The time after the next end of an interval at which it is computed.
+fn next_due_ms(interval_s: u32, now_ms: i64) -> i64 {
+    let (interval_ms, delay_ms) = (i64::from(interval_s) * 1000, Buffer::delay_ms(interval_s));
+    let begun_ms = now_ms.saturating_sub(delay_ms);
+    begun_ms.saturating_sub(begun_ms.rem_euclid(interval_ms)).saturating_add(interval_ms + delay_ms)
+}

@@ -1,0 +1,239 @@
+use super::*;
+use crate::graphite_rules::{RuleFiles, Texts};
+use crate::watched::Source;
+use model::BatchSeries;
+use model::labels::METRIC_NAME;
+
+const SEED: u64 = 3;
+const MIB: u64 = 1 << 20;
+
+/// An aggregator with its clock.
+struct Fixture {
+    aggregator: Aggregator,
+    account: Account,
+    registry: Registry,
+    now_ms: i64,
+}
+
+fn rules(aggregator: &str, rewrite: &str, deny: &str) -> Arc<Rules> {
+    let text = |text: &str| Some(text.to_owned());
+    let texts: Texts = [None, None, text(aggregator), text(rewrite), None, text(deny)];
+    Arc::new(RuleFiles::default().parse(&texts).unwrap())
+}
+
+impl Fixture {
+    /// All rules are in force from 1000 s on.
+    fn new(rules: Arc<Rules>, bytes: u64) -> Self {
+        let (account, registry) = (Account::new("aggregator", bytes), Registry::new());
+        let aggregator = Aggregator::new(account.clone(), SEED, 2, rules, 1_000_000, &registry);
+        Self { aggregator, account, registry, now_ms: 1_000_000 }
+    }
+
+    /// Adds points of a tenant, with times in seconds. Returns the names of the series that are stored.
+    fn add_as(&self, tenant: &str, points: &[(&str, i64, f64)]) -> Vec<String> {
+        let tenant = TenantId::parse(tenant).unwrap();
+        let (mut batch, mut builder) = (Batch::default(), LabelsBuilder::new());
+        for (name, at_s, value) in points {
+            builder.clear();
+            builder.push(METRIC_NAME, name);
+            let labels = builder.build_series().unwrap();
+            let (start, sample) = (batch.bytes.len() as u32, batch.floats.values.len() as u32);
+            batch.bytes.extend_from_slice(labels.as_bytes());
+            let (key, range) = (SeriesKey::of(labels.as_bytes(), SEED), start..batch.bytes.len() as u32);
+            batch.floats.series.push(BatchSeries { key, labels: range, samples: sample..sample + 1 });
+            batch.floats.timestamps.push(at_s * 1000);
+            batch.floats.values.push(*value);
+        }
+        let inflight = Account::new("inflight", 8 * MIB);
+        let mut memory = inflight.reserve(0).unwrap();
+        let aggregator = &self.aggregator;
+        let contributions =
+            aggregator.contributions(&tenant, 1, &mut batch, &mut builder, &mut memory, self.now_ms).unwrap();
+        if let Some(contributions) = contributions {
+            aggregator.add(&tenant, &contributions, self.now_ms);
+        }
+        let stored = batch.floats.series.iter().zip(points).filter(|(series, _)| !series.samples.is_empty());
+        stored.map(|(_, (name, ..))| (*name).to_owned()).collect()
+    }
+
+    fn add(&self, points: &[(&str, i64, f64)]) -> Vec<String> {
+        self.add_as("anonymous", points)
+    }
+
+    /// Moves the clock, and returns what is computed then, in order. Times are in seconds.
+    fn at(&mut self, now_s: i64) -> Vec<(String, i64, f64)> {
+        self.now_ms = now_s * 1000;
+        let mut found = Vec::new();
+        for tenant in self.aggregator.due(self.now_ms) {
+            let mut position = 0;
+            while let Some(ended) = self.aggregator.next_ended(&tenant, &mut position, self.now_ms, false) {
+                found.extend(ended.points.iter().map(|(ms, value)| (ended.name.clone(), ms / 1000, *value)));
+            }
+        }
+        found.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        found
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let text = self.registry.render();
+        let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(found, _)| found == name));
+        line.and_then(|line| line.rsplit_once(' ')).map_or(0.0, |(_, value)| value.parse().unwrap())
+    }
+
+    fn missed(&self, reason: &str) -> f64 {
+        self.metric(&format!("floodmark_graphite_aggregator_missed_total{{reason=\"{reason}\"}}"))
+    }
+}
+
+fn computed(points: &[(&str, i64, f64)]) -> Vec<(String, i64, f64)> {
+    points.iter().map(|(name, at_s, value)| ((*name).to_owned(), *at_s, *value)).collect()
+}
+
+#[test]
+fn names_pass_the_lists_and_pre_before_and_post_after() {
+    let rules =
+        rules("<x>.all_sum (10) = sum <x>.in.*\n", "[pre]\n^old\\. = new.\n[post]\n_sum$ =\n", "^no\\.\n");
+    let mut fixture = Fixture::new(rules, MIB);
+    let points =
+        [("old.in.a", 1011, 1.0), ("new.in.b", 1012, 2.0), ("no.in.c", 1012, 4.0), ("other", 1012, 8.0)];
+    for _ in 0..2 {
+        assert_eq!(fixture.add(&points).len(), 4, "inputs are stored");
+    }
+    assert_eq!(fixture.at(1021), computed(&[("new.all", 1010, 6.0)]));
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_points_total"), 4.0);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 1.0);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 4.0);
+    assert_eq!(fixture.at(1050), []);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 0.0);
+    assert!(fixture.at(1060).is_empty() && fixture.aggregator.tenants().is_empty());
+}
+
+#[test]
+fn tenants_have_outputs_of_their_own() {
+    let mut fixture = Fixture::new(rules("all (10) = sum *\n", "", ""), MIB);
+    fixture.add_as("a", &[("x", 1010, 16.0)]);
+    fixture.aggregator.delete(&TenantId::parse("a").unwrap());
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 0.0);
+    fixture.add_as("a", &[("x", 1010, 1.0)]);
+    fixture.add_as("b", &[("x", 1010, 2.0), ("y", 1010, 4.0)]);
+    assert_eq!(fixture.at(1021), computed(&[("all", 1010, 1.0), ("all", 1010, 6.0)]));
+}
+
+#[test]
+fn an_output_replaces_points_of_its_own_name_while_it_can_have_them() {
+    let mut fixture = Fixture::new(rules("<m> (10) = sum <<m>>\n", "", ""), MIB);
+    fixture.now_ms = 1_041_000;
+    // of several senders
+    for _ in 0..3 {
+        assert_eq!(fixture.add(&[("a", 1040, 1.0)]), [""; 0]);
+    }
+    // too old, too new
+    assert_eq!(fixture.add(&[("a", 1019, 1.0), ("b", 1070, 1.0)]), ["a", "b"]);
+    assert_eq!((fixture.missed("late"), fixture.missed("early")), (1.0, 1.0));
+    assert_eq!(fixture.at(1051), computed(&[("a", 1040, 3.0)]));
+    // from before the rule
+    let mut fixture = Fixture::new(rules("<m> (10) = sum <<m>>\n", "", ""), MIB);
+    fixture.now_ms = 1_001_000;
+    assert_eq!(fixture.add(&[("a", 999, 1.0)]), ["a"]);
+    assert_eq!(fixture.at(1051), []);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_incomplete_total"), 1.0);
+}
+
+#[test]
+fn after_a_change_only_other_rules_begin_anew() {
+    let same = "same (10) = sum *\n";
+    let mut fixture = Fixture::new(rules(&format!("{same}old (10) = sum *\n"), "", ""), MIB);
+    let point = [("x", 1012, 1.0)];
+    fixture.add(&[("x", 1002, 1.0)]);
+    fixture.add(&point);
+    fixture.now_ms = 1_013_000;
+    fixture.aggregator.adopt(&rules(&format!("# c\n{same}new (10) = max *\n"), "", ""), fixture.now_ms);
+    fixture.add(&point);
+    // what had ended is computed for the last time
+    assert_eq!(fixture.at(1013), computed(&[("old", 1000, 1.0), ("same", 1000, 1.0)]));
+    assert_eq!(fixture.at(1021), computed(&[("same", 1010, 2.0)]));
+    fixture.add(&[("x", 1021, 5.0)]);
+    assert_eq!(fixture.at(1031), computed(&[("new", 1020, 5.0), ("same", 1020, 5.0)]));
+    // another rule contributes to an output that exists
+    fixture.add(&[("x", 1031, 1.0), ("a.b", 1032, 1.0)]);
+    let more = rules(&format!("{same}same (10) = sum *.*\n"), "", "");
+    fixture.aggregator.adopt(&more, fixture.now_ms);
+    fixture.add(&[("x", 1032, 1.0), ("a.b", 1032, 1.0)]);
+    assert_eq!(fixture.at(1041), []);
+    fixture.add(&[("x", 1042, 1.0), ("a.b", 1042, 1.0)]);
+    assert_eq!(fixture.at(1051), computed(&[("same", 1040, 2.0)]));
+    // a change of the names that are inputs is a change of all rules
+    fixture.add(&[("x", 1052, 1.0)]);
+    fixture.aggregator.adopt(&rules(same, "[pre]\nx = y\n", ""), fixture.now_ms);
+    fixture.add(&[("x", 1052, 1.0)]);
+    assert_eq!(fixture.at(1061), []);
+    fixture.aggregator.adopt(&rules("", "", ""), fixture.now_ms);
+    assert_eq!(fixture.at(1061), []);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 0.0);
+}
+
+#[test]
+fn a_flood_of_outputs_stays_within_the_account_and_known_ones_are_complete() {
+    let mut fixture =
+        Fixture::new(rules("all.<x> (10) = sum in.<x>\np.<x> (10) = p99 in.<x>\n", "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    fixture.add(&[("in.known", 1010, 1.0)]);
+    let (flood_rounds, mut known) = (40, 1.0);
+    for flood in 0..flood_rounds {
+        let names: Vec<_> = (0..250).map(|i| format!("in.flood{flood}-{i}")).collect();
+        let points: Vec<_> = names.iter().map(|name| (name.as_str(), 1010, 1.0)).collect();
+        fixture.add_as(if flood % 2 == 0 { "flood" } else { "other" }, &points);
+        assert!(fixture.account.used_bytes() <= MIB);
+        fixture.add(&[("in.known", 1015 - flood % 6, 1.0)]);
+        known += 1.0;
+    }
+    assert!(fixture.missed("memory") > 1000.0);
+    let found = fixture.at(1021);
+    assert!(found.len() > 500, "{}", found.len());
+    for (name, _, value) in &found {
+        let expected = if name == "all.known" { known } else { 1.0 };
+        assert_eq!(*value, expected, "{name}");
+    }
+    assert!(["all.known", "p.known"].iter().all(|known| found.iter().any(|(name, ..)| name == known)));
+    // outputs that were refused miss points of this interval
+    let refused = (0..250).map(|i| format!("in.flood39-{i}"));
+    let refused: Vec<_> = refused.filter(|name| !found.iter().any(|f| f.0.ends_with(&name[2..]))).collect();
+    assert!(!refused.is_empty());
+    assert_eq!(fixture.at(1051), []);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+    // everything but the memory of decisions is free again
+    let memo_bytes = fixture.account.used_bytes();
+    fixture.aggregator.memo.forget();
+    assert!(fixture.account.used_bytes() <= MIB / 4, "{memo_bytes}");
+}
+
+#[test]
+fn an_output_that_was_refused_is_not_computed_from_a_part_of_its_points() {
+    let mut fixture = Fixture::new(rules("all.<x> (10) = sum in.<x>.*\n", "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    fixture.add(&[("in.first.a", 1010, 1.0)]);
+    let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+    fixture.add(&[("in.second.a", 1010, 1.0)]);
+    drop(all);
+    fixture.add(&[("in.second.b", 1011, 1.0), ("in.first.b", 1011, 1.0)]);
+    assert_eq!(fixture.at(1021), computed(&[("all.first", 1010, 2.0)]));
+    assert_eq!(
+        (fixture.missed("memory"), fixture.metric("floodmark_graphite_aggregator_incomplete_total")),
+        (1.0, 1.0)
+    );
+    fixture.add(&[("in.second.a", 1021, 1.0), ("in.second.b", 1021, 1.0)]);
+    assert_eq!(fixture.at(1031), computed(&[("all.second", 1020, 2.0)]));
+}
+
+#[test]
+fn an_output_without_a_valid_name_is_counted() {
+    let fixture = Fixture::new(rules("<x>;y (10) = sum in.<x>\n", "", ""), MIB);
+    for _ in 0..2 {
+        fixture.add(&[("in.a", 1010, 1.0)]);
+    }
+    assert_eq!(fixture.missed("name"), 2.0);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+}
