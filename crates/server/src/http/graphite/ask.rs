@@ -1,4 +1,4 @@
-//! What requests about names and tags have in common.
+//! What requests about names, tags and events have in common.
 
 use super::answer::respond;
 use crate::http::App;
@@ -15,12 +15,7 @@ use model::TenantId;
 use query::Allowance;
 use std::sync::Arc;
 
-/// A request for the list of queries.
-pub(super) fn describe(tenant: &TenantId, path: &'static str, text: Arc<str>, peer: Peer) -> Description {
-    Description { tenants: tenant.clone().into(), path, text, times: Times::default(), peer }
-}
-
-/// A request about a tenant's names.
+/// A request about a tenant's names or events.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) tenant: TenantId,
@@ -33,8 +28,8 @@ pub(super) struct Ask {
 /// A request on its query thread.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
-    app: &'a App,
-    tenant: &'a TenantId,
+    pub(super) app: &'a App,
+    pub(super) tenant: &'a TenantId,
     pub(super) turn: &'a Arc<Turn>,
 }
 
@@ -54,9 +49,20 @@ impl Ask {
         app: &App,
         work: impl Fn(&Asked<'_>, &mut Json) -> Result<(), ApiError> + Send + 'static,
     ) -> Result<Json, ApiError> {
+        wait_for_series_of(app, &self.tenant).await?;
+        self.at_once(app, work).await
+    }
+
+    /// Like [`Self::json`], without waiting until the tenant's series can be read.
+    pub(super) async fn at_once(
+        self,
+        app: &App,
+        work: impl Fn(&Asked<'_>, &mut Json) -> Result<(), ApiError> + Send + 'static,
+    ) -> Result<Json, ApiError> {
         let Self { tenant, path, text, peer } = self;
-        wait_for_series_of(app, &tenant).await?;
-        let answer = on_query_thread(app, describe(&tenant, path, text, peer), move |app, turn| {
+        let description =
+            Description { tenants: tenant.clone().into(), path, text, times: Times::default(), peer };
+        let answer = on_query_thread(app, description, move |app, turn| {
             let mut json = Json::within(&turn.limits.answers);
             work(&Asked { app, tenant: &tenant, turn }, &mut json)?;
             Ok(json.finish()?)

@@ -1,7 +1,7 @@
 //! `/events`: stores and finds events, which dashboards show as annotations.
 
 use super::answer::{Callback, respond};
-use super::ask::describe;
+use super::ask::{Ask, Asked};
 use crate::events::{
     BODY_BYTES_MAX, Event, EventQuery, EventsError, Limits, Place, Record, TagSet, WHEN_MS_MAX,
     expired_before_ms,
@@ -13,8 +13,7 @@ use crate::http::ingest::apply_limit_status;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::{ReadTenant, RequestPrincipal};
-use crate::http::queries::admission::{check_canceled, on_query_thread};
-use crate::http::queries::query_threads::Turn;
+use crate::http::queries::admission::check_canceled;
 use crate::listen::Peer;
 use crate::listen::patience::Patience;
 use crate::refusal::{Refusal, grow};
@@ -116,14 +115,12 @@ pub(super) async fn list(
     let mut query = query_of(&params, app.node.reads().clock.now_ms())?;
     query.from_ms = query.from_ms.max(expired(&app, &tenant));
     let content_type = callback.content_type();
-    let text = query.tags.join(" ").into();
-    let description = describe(&tenant, "/events/get_data", text, peer);
-    let answer = on_query_thread(&app, description, move |app, turn| {
-        let mut json = Json::within(&turn.limits.answers);
-        callback.begin(&mut json);
-        write_events(app, turn, &tenant, &query, &mut json)?;
-        callback.end(&mut json);
-        Ok(json.finish()?)
+    let ask = Ask { tenant, path: "/events/get_data", text: query.tags.join(" ").into(), peer };
+    let answer = ask.at_once(&app, move |asked, json| {
+        callback.begin(json);
+        write_events(asked, &query, json)?;
+        callback.end(json);
+        Ok(())
     });
     Ok(respond(answer.await?, content_type))
 }
@@ -150,17 +147,13 @@ pub(super) fn expired(app: &App, tenant: &TenantId) -> i64 {
     expired_before_ms(tenants.of(tenant), &writes.rules.current(), &writes.wall, &*writes.clock)
 }
 
-fn write_events(
-    app: &App,
-    turn: &Turn,
-    tenant: &TenantId,
-    query: &EventQuery,
-    json: &mut Json,
-) -> Result<(), ApiError> {
+fn write_events(asked: &Asked<'_>, query: &EventQuery, json: &mut Json) -> Result<(), ApiError> {
+    let turn = &**asked.turn;
     let mut places: Vec<(i64, u64, Place)> = Vec::new();
     // while the list grows by doubling, the old and the new one take memory
     let most = turn.limits.memory_bytes as usize / size_of::<(i64, u64, Place)>() / 3;
-    let file = app.node.reads().events.find(tenant, query, turn, |place, record| {
+    let events = &asked.app.node.reads().events;
+    let file = events.find(asked.tenant, query, turn, |place, record| {
         if places.len() >= most {
             return Err(EventsError::Memory);
         }
@@ -194,27 +187,28 @@ pub(super) async fn details(
     Path(id): Path<String>,
 ) -> Result<Response, TextError> {
     let ReadTenant(tenant) = tenant?;
-    let description = describe(&tenant, "/events/<id>", id.as_str().into(), peer);
     let from_ms = expired(&app, &tenant);
-    let answer = on_query_thread(&app, description, move |app, turn| {
+    let ask = Ask { tenant, path: "/events/<id>", text: id.as_str().into(), peer };
+    let answer = ask.at_once(&app, move |asked, json| {
         let all = EventQuery { from_ms, until_ms: i64::MAX, tags: Vec::new(), set: TagSet::All };
-        let (wanted, mut found) = (id.parse::<u64>().ok(), None);
-        let found = app
-            .node
-            .reads()
-            .events
-            .find(&tenant, &all, &**turn, |_, record| {
-                if Some(record.id) == wanted {
-                    let mut json = Json::within(&turn.limits.answers);
-                    write_event(&mut json, record, |json| json.string(&iso_time(record.when_ms)));
-                    found = Some(json);
-                }
-                Ok(())
-            })
-            .map(|_| found);
-        let missing =
-            || ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("no event has the id {id}"));
-        Ok(found.map_err(failed)?.ok_or_else(missing)?.finish()?)
+        let (wanted, mut is_found) = (id.parse::<u64>().ok(), false);
+        let events = &asked.app.node.reads().events;
+        let found = events.find(asked.tenant, &all, &**asked.turn, |_, record| {
+            if Some(record.id) == wanted {
+                write_event(json, record, |json| json.string(&iso_time(record.when_ms)));
+                is_found = true;
+            }
+            Ok(())
+        });
+        found.map_err(failed)?;
+        if !is_found {
+            return Err(ApiError::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                format!("no event has the id {id}"),
+            ));
+        }
+        Ok(())
     });
     Ok(respond(answer.await?, "application/json"))
 }
