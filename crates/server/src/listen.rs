@@ -163,13 +163,18 @@ impl Listener {
     }
 }
 
-async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
+/// Returns true if the connection was closed to make room for another one.
+async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) -> bool {
     let link: Arc<Link> = place.share();
-    tokio::select! {
-        () = serve => {}
-        () = link.closed() => tracing::debug!("idle connection closed to make room"),
+    let makes_room = tokio::select! {
+        () = serve => false,
+        () = link.closed() => true,
+    };
+    if makes_room {
+        tracing::debug!("idle connection closed to make room");
     }
     drop(place);
+    makes_room
 }
 
 /// Returns a place, if necessary after waiting until a connection is idle or old enough to be closed. `None` if no

@@ -3,6 +3,7 @@
 mod encrypted;
 mod events;
 mod find;
+mod floods;
 mod formats;
 mod grafana;
 mod lab;

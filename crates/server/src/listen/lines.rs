@@ -254,9 +254,11 @@ async fn accept(
                     shared.clone(),
                     stopping.subscribe(),
                 );
-                let open = open.clone();
+                let (open, metrics) = (open.clone(), Arc::clone(&shared.intake.metrics));
                 tokio::spawn(async move {
-                    until_closed(served, place).await;
+                    if until_closed(served, place).await {
+                        metrics.replaced_connections.inc();
+                    }
                     drop((memory, open));
                 });
             }

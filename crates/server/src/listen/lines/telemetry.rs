@@ -10,6 +10,7 @@ pub(super) struct Metrics {
     pub(super) bytes: Counter,
     pub(super) created_points: Counter,
     pub(super) rejected_connections: Counter,
+    pub(super) replaced_connections: Counter,
     pub(super) unread_datagrams: Counter,
     pub(super) commit_seconds: Histogram,
     paused: Arc<AtomicU64>,
@@ -39,6 +40,10 @@ impl Metrics {
             rejected_connections: r.counter(
                 "floodmark_graphite_rejected_connections_total",
                 "Connections closed at once, because there were too many and none of them was idle.",
+            ),
+            replaced_connections: r.counter(
+                "floodmark_graphite_replaced_connections_total",
+                "Idle connections closed because there were too many.",
             ),
             unread_datagrams: r.counter(
                 "floodmark_graphite_unread_datagrams_total",
