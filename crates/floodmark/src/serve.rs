@@ -162,5 +162,7 @@ fn log_to_stderr() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(output::colours_stderr())
+        // otherwise, a line that cannot be written is reported to stderr, which panics: a full disk would end threads
+        .log_internal_errors(false)
         .init();
 }

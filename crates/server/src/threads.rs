@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// start recovers all data from the journal.
 pub(crate) fn run_or_abort(thread: &str, run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
-        tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");
+        // whatever the log does, the process must not go on without the thread
+        let _ = catch_unwind(|| {
+            tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");
+        });
         std::process::abort();
     }
 }

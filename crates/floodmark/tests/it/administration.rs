@@ -1,8 +1,11 @@
 //! Administration on a port of its own.
 
 use crate::authentication::sha256;
+use crate::harness::programs::{Running, free_port};
 use crate::harness::{Connection, Options, Request, Server, http, now_ms, wait_for};
+use std::fs::File;
 use std::net::SocketAddr;
+use std::process::Command;
 
 fn admin(server: &Server) -> SocketAddr {
     let lines = server.log_lines("listening for administration");
@@ -87,6 +90,25 @@ fn the_admin_listener_requires_credentials() {
         let lines = server.log_lines("operation");
         lines.iter().any(|line| line.contains("token operator") && line.contains("flush")).then_some(())
     });
+}
+
+/// The log may be on a disk that is full, or the reader of a pipe may be gone.
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
+    command.args(["serve", "--http", &format!("127.0.0.1:{port}"), "--data-dir"]).arg(dir.path());
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let running = Running::start_with_stderr(&mut command, port, full);
+    running.wait_until("/-/ready");
+    let send = |request: Request| http::once(running.address(), &request).unwrap();
+    for _ in 0..2 {
+        send(line()).expect(204, &[]);
+        // a line of the audit, and one of the sealer
+        send(flush()).expect(200, &["success"]);
+    }
+    send(Request::get("/-/ready")).expect(200, &[]);
 }
 
 /// This works because each listener has its own limit on connections.

@@ -29,8 +29,14 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn start(command: &mut Command, port: u16, log: PathBuf) -> Self {
         let out = File::options().create(true).append(true).open(&log).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).spawn().unwrap();
-        Self { child, port, log }
+        let mut running = Self::start_with_stderr(command, port, out);
+        running.log = log;
+        running
+    }
+
+    pub(crate) fn start_with_stderr(command: &mut Command, port: u16, stderr: File) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        Self { child, port, log: PathBuf::new() }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
