@@ -27,6 +27,7 @@ pub(crate) struct TenantState {
     series_peak: AtomicU64,
     pub(crate) replicas: Mutex<Replicas>,
     inflight: Account,
+    unwritten: Account,
     answers: Account,
 }
 
@@ -78,6 +79,7 @@ impl TenantState {
             series_peak: AtomicU64::new(0),
             replicas: Mutex::default(),
             inflight: memory.inflight.part(),
+            unwritten: memory.unwritten.part(),
             answers: memory.answers.part(),
         }
     }
@@ -86,6 +88,14 @@ impl TenantState {
     pub(crate) fn inflight(&self, own: &TenantSettings) -> &Account {
         self.inflight.share(multiple(own), own.limits.inflight_bytes.unwrap_or(u64::MAX));
         &self.inflight
+    }
+
+    /// Returns the account for bytes that this tenant's senders have sent without waiting for answers, after updating its
+    /// share from `own`. Even if no other tenant sends anything, an eighth is left to others, because the tenant's bytes
+    /// may stay for long: while it is above a rate limit, nothing of it is written.
+    pub(crate) fn unwritten(&self, own: &TenantSettings) -> &Account {
+        self.unwritten.share(multiple(own), self.unwritten.whole().limit_bytes() / 8 * 7);
+        &self.unwritten
     }
 
     /// Returns the account for the parameters and answers of this tenant's queries, after updating the tenant's
@@ -212,7 +222,8 @@ impl TenantState {
     }
 
     fn holds_nothing(&self) -> bool {
-        self.bytes() == 0 && self.inflight.used_bytes() == 0 && self.answers.used_bytes() == 0
+        let accounts = [&self.inflight, &self.unwritten, &self.answers];
+        self.bytes() == 0 && accounts.iter().all(|account| account.used_bytes() == 0)
     }
 
     /// True if the tenant's state can be dropped without a loss.
@@ -261,6 +272,8 @@ pub(crate) struct Memory {
     pub(crate) partitions: usize,
     /// Memory of write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
+    /// Part of `inflight`: bytes that senders have sent without waiting for answers, and that are not durable yet.
+    pub(crate) unwritten: Account,
     /// Memory of the parameters of queries, and of answers until they are sent.
     pub(crate) answers: Account,
 }
@@ -399,7 +412,8 @@ pub(crate) mod tests {
     impl TenantStates {
         pub(crate) fn for_test(partitions: usize) -> Self {
             let account = |name| Account::new(name, 1 << 20);
-            Self::new(Memory { partitions, inflight: account("inflight"), answers: account("answers") })
+            let (inflight, unwritten) = (account("inflight"), account("unwritten"));
+            Self::new(Memory { partitions, inflight, unwritten, answers: account("answers") })
         }
     }
 

@@ -25,6 +25,7 @@ pub(crate) mod new_series_queue;
 mod stream;
 mod telemetry;
 mod ticket;
+mod unfinished;
 mod writer;
 
 use super::connections::{Connections, Link};
@@ -43,6 +44,7 @@ use model::{Principal, Rights};
 use new_series_queue::{NewSeriesQueue, Queued};
 use std::sync::Arc;
 use std::time::Duration;
+use stdx::budget::{Exhausted, Reservation};
 use stdx::telemetry::Registry;
 use stream::Stream;
 use telemetry::Metrics;
@@ -61,6 +63,11 @@ const CONNECTION_BYTES: u64 = 4 << 10;
 const ENCRYPTED_PART: u64 = 2;
 
 const ENCRYPTED_CONNECTION_BYTES: u64 = CONNECTION_BYTES + (TLS_BYTES + stream::ENCRYPTED_BYTES) as u64;
+
+/// A new connection waits this long for the memory of a connection that is being closed for it, at most as often as
+/// [`MEMORY_ATTEMPTS`].
+const CLOSE_WAIT: Duration = Duration::from_millis(5);
+const MEMORY_ATTEMPTS: usize = 10;
 
 /// Sockets of Graphite's protocols, of those that are served.
 #[derive(Debug, Default)]
@@ -242,7 +249,7 @@ async fn accept(
             },
         };
         let bytes = if handshake.is_some() { ENCRYPTED_CONNECTION_BYTES } else { CONNECTION_BYTES };
-        let memory = shared.intake.unwritten.reserve(bytes);
+        let memory = memory_for(&shared.intake, bytes).await;
         match (enter(connections).await, memory) {
             (Some(place), Ok(memory)) => {
                 let served = serve(
@@ -265,6 +272,20 @@ async fn accept(
             _ => rejected.inc(),
         }
     }
+}
+
+/// Reserves memory for a connection. If there is none, closes connections with unfinished messages, and waits for theirs.
+async fn memory_for(intake: &Intake, bytes: u64) -> Result<Reservation, Exhausted> {
+    for _ in 0..MEMORY_ATTEMPTS {
+        if let Ok(memory) = intake.unwritten.reserve(bytes) {
+            return Ok(memory);
+        }
+        if !intake.unfinished.close_longest(Instant::now()) {
+            break;
+        }
+        tokio::time::sleep(CLOSE_WAIT).await;
+    }
+    intake.unwritten.reserve(bytes)
 }
 
 async fn serve(

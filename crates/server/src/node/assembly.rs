@@ -56,6 +56,7 @@ pub(super) struct Assembly {
     headroom: Arc<Headroom>,
     traffic: Arc<Traffic>,
     inflight: Account,
+    unwritten: Account,
     answers: Account,
 }
 
@@ -86,7 +87,14 @@ impl Assembly {
         let events = Events::open(disk, &data_dir.path, heads.events.clone());
         let inflight = Account::new("inflight", settings.budget.inflight_bytes);
         let answers = Account::new("answers", settings.budget.answers_bytes());
-        let shared = Memory { partitions: count, inflight: inflight.clone(), answers: answers.clone() };
+        let unwritten = inflight.part();
+        unwritten.share(u64::MAX, settings.budget.unwritten_bytes());
+        let memory = Memory {
+            partitions: count,
+            inflight: inflight.clone(),
+            unwritten: unwritten.clone(),
+            answers: answers.clone(),
+        };
         let assembly = Self {
             metrics: Arc::new(WriteMetrics::new(&registry)),
             overrides: Arc::new(Overrides::new(
@@ -95,7 +103,7 @@ impl Assembly {
                 &registry,
             )),
             rules: Arc::new(graphite_rules(&settings, &registry)),
-            tenants: Arc::new(TenantStates::new(shared)),
+            tenants: Arc::new(TenantStates::new(memory)),
             registry,
             data_dir,
             settings: Arc::new(settings),
@@ -111,6 +119,7 @@ impl Assembly {
             headroom,
             traffic: Arc::default(),
             inflight,
+            unwritten,
             answers,
         };
         Ok((assembly, journals))
@@ -232,6 +241,7 @@ impl Assembly {
             lake: Arc::clone(&self.lake),
             metrics: Arc::clone(&self.metrics),
             inflight: self.inflight.clone(),
+            unwritten: self.unwritten.clone(),
             decoders,
             heads: Arc::clone(&self.heads),
             headroom: Arc::clone(&self.headroom),

@@ -31,10 +31,13 @@ impl Owner {
                     submission.outcome.samples += submission.slice.len() as u64;
                     self.context.metrics.samples.add(submission.slice.len() as u64);
                     match submission.is_last_slice() {
-                        true => submission.answer(),
+                        true => {
+                            self.slicing.ended(&submission);
+                            submission.answer();
+                        }
                         false => {
                             let weight = self.context.weight(&submission.tenant);
-                            self.slicing.enqueue(submission, weight);
+                            self.slicing.enqueue_rest(submission, weight);
                         }
                     }
                 }
@@ -51,6 +54,7 @@ impl Owner {
                     tracing::warn!(partition, refused = groups, ?lasted, %error, "cannot write a group of requests to the journal; these requests are refused");
                 }
                 for submission in group.drain(..) {
+                    self.slicing.ended(&submission);
                     submission.refuse_all(Refusal::from(&error));
                 }
             }

@@ -52,6 +52,14 @@ impl FairQueue {
         self.of_tenants.insert(tenant, OfTenant { waiting: VecDeque::from([submission]), weight, credit: 0 });
     }
 
+    /// Like [`Self::push`], but before the tenant's other submissions.
+    pub(super) fn push_front(&mut self, submission: Submission, weight: usize) {
+        let tenant = submission.tenant.clone();
+        self.push(submission, weight);
+        let waiting = &mut self.of_tenants.get_mut(&tenant).expect(IN_TURN).waiting;
+        waiting.rotate_right(1);
+    }
+
     /// Takes the next submission. After working on it, the caller must charge the tenant. If the submission is not
     /// complete, the caller pushes it again.
     pub(super) fn pop(&mut self) -> Option<Submission> {

@@ -79,8 +79,9 @@ impl Relocating {
 
 impl Owner {
     pub(super) fn turn_away_relocating(&mut self) {
-        let Some(relocating) = &self.relocating else { return };
-        for submission in self.group.extract_if(.., |s| relocating.request.tenants.contains(&s.tenant)) {
+        let Self { group, slicing, relocating: Some(relocating), .. } = self else { return };
+        for submission in group.extract_if(.., |s| relocating.request.tenants.contains(&s.tenant)) {
+            slicing.ended(&submission);
             let message = format!(
                 "samples of tenant {} are being moved to the journal's end, because the tenant's table cannot be written; retry",
                 submission.tenant

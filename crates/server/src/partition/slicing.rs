@@ -6,15 +6,17 @@
 //! ```
 //!
 //! A group has a few milliseconds of work. It takes one slice of a large submission, which is answered after its last
-//! slice.
+//! slice. Meanwhile, small submissions go first, but not those of the same stream: they wait behind the large one, so that the
+//! later of two values for the same time wins.
 
 use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
-use crate::partition::submission::Submission;
+use crate::partition::submission::{StreamId, Submission};
 use admission::Postponed;
 use head::TenantHead;
 use model::{SeriesRef, SeriesRefusal};
 use protocol::labels::describe_labels;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// A submission that costs more than this is stored in slices. The unit is the cost of one in-order sample; the limit
@@ -33,6 +35,8 @@ const PAUSE_FACTOR: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Slicing {
     waiting: FairQueue,
+    /// Number of submissions of each stream that are waiting, or of which a slice is in the group.
+    streams: HashMap<StreamId, usize>,
     due: Instant,
     began: Option<Instant>,
     late_counted: Instant,
@@ -40,7 +44,7 @@ pub(super) struct Slicing {
 
 impl Slicing {
     pub(super) fn new(now: Instant) -> Self {
-        Self { waiting: FairQueue::new(1), due: now, began: None, late_counted: now }
+        Self { waiting: FairQueue::new(1), streams: HashMap::new(), due: now, began: None, late_counted: now }
     }
 
     /// True if it is time to count the memory of late samples. If so, schedules the next count.
@@ -60,20 +64,46 @@ impl Slicing {
         (!self.waiting.is_empty()).then_some(self.due)
     }
 
-    pub(super) fn enqueue(&mut self, submission: Submission, weight: usize) {
+    fn enqueue(&mut self, mut submission: Submission, weight: usize) {
+        submission.is_sliced = true;
+        if let Some(stream) = submission.stream {
+            *self.streams.entry(stream).or_default() += 1;
+        }
         self.waiting.push(submission, weight);
+    }
+
+    /// Queues the rest of a submission after one of its slices.
+    pub(super) fn enqueue_rest(&mut self, submission: Submission, weight: usize) {
+        self.waiting.push_front(submission, weight);
+    }
+
+    /// True if an earlier submission of the same stream is not stored yet.
+    fn holds_earlier(&self, submission: &Submission) -> bool {
+        submission.stream.is_some_and(|stream| self.streams.contains_key(&stream))
+    }
+
+    /// Must be called for each submission of a group that is stored completely, or refused.
+    pub(super) fn ended(&mut self, submission: &Submission) {
+        if let Some(stream) = submission.stream.filter(|_| submission.is_sliced)
+            && let Some(count) = self.streams.get_mut(&stream)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.streams.remove(&stream);
+            }
+        }
     }
 }
 
 impl Owner {
     /// Admits a submission whose series all exist. A small one is added to the group, and its cost is returned. A
-    /// large one is queued to be stored in slices.
+    /// large one is queued to be stored in slices, and so are all of its stream behind it.
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
         let mut cost = Cost { total: others, ..Cost::default() };
         self.estimate(&mut submission, &mut cost);
-        if cost.total > COST_MAX {
+        if cost.total > COST_MAX || self.slicing.holds_earlier(&submission) {
             let weight = self.context.weight(&submission.tenant);
             self.slicing.enqueue(submission, weight);
             return 0;

@@ -18,6 +18,10 @@ use tokio::sync::oneshot;
 
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
+/// Identifies a sender whose submissions must be stored in the order in which they were submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct StreamId(pub(crate) usize);
+
 /// The part of one request that belongs to one partition. All its values have the same kind.
 #[derive(Debug)]
 pub(crate) struct Submission {
@@ -32,6 +36,10 @@ pub(crate) struct Submission {
     pub(crate) new_timestamps: Vec<i64>,
     pub(crate) new_values: Values,
     pub(crate) created: usize,
+    /// `None` if the sender waits for the answer before it sends a value that must win over this one.
+    pub(crate) stream: Option<StreamId>,
+    /// Whether it waits, or has waited, to be stored in slices.
+    pub(crate) is_sliced: bool,
     /// Indexes of the samples that the next group stores. The samples before them are stored already.
     pub(crate) slice: Range<usize>,
     pub(crate) metadata: Vec<Metadata>,
@@ -154,6 +162,8 @@ impl Submission {
             new_timestamps: Vec::new(),
             new_values: Values::new(kind),
             created: 0,
+            stream: None,
+            is_sliced: false,
             slice: 0..0,
             metadata: Vec::new(),
             exemplars: Vec::new(),

@@ -2,7 +2,7 @@ use super::*;
 use crate::limits::tenant_state::{TenantState, TenantStates};
 use crate::node::Node;
 use crate::partition::submission::NewSeries;
-use crate::partition::submission::Outcome;
+use crate::partition::submission::{Outcome, StreamId};
 use crate::settings::Settings;
 use crate::world::World;
 use crate::write_path::tests::{small_node, small_settings};
@@ -161,6 +161,57 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     head.tenant(&TenantId::anonymous()).unwrap().read(SeriesRef(0), TimeRange::ALL, &mut out);
     assert!(out.len() > LATE / 2 && out.timestamps.is_sorted());
     drop(head);
+    node.stop();
+}
+
+/// A connection sends many late samples of a series, and then one more value for a time that they contain.
+#[test]
+fn the_later_value_of_a_stream_wins_even_if_the_earlier_one_is_stored_in_slices() {
+    const LATE: i64 = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
+    let write = |submission| send.send(Command::Write(Box::new(submission))).unwrap();
+    write(new_series("m", 1));
+    owner.turn(None);
+    let (submission, _) = samples_of(SeriesRef(0), vec![LATE]);
+    write(submission);
+    owner.turn(None);
+
+    let value_at = |at_ms, value| {
+        let (mut submission, answer) = samples_of(SeriesRef(0), vec![at_ms]);
+        submission.values = Values::Floats(vec![value]);
+        submission.stream = Some(StreamId(1));
+        (submission, answer)
+    };
+    for attempt in 0..2 {
+        let (mut many, mut answer_of_many) = samples_of(SeriesRef(0), (0..LATE).rev().collect());
+        many.stream = Some(StreamId(1));
+        write(many);
+        owner.turn(None);
+        let (later, mut answer) = value_at(0, f64::from(attempt) + 7.0);
+        write(later);
+        let (mut other, mut answer_of_other) = value_at(LATE, 1.0);
+        other.stream = Some(StreamId(2));
+        write(other);
+        owner.turn(None);
+        assert_eq!(answer_of_other.try_recv().expect("another stream does not wait").unwrap().samples, 1);
+        assert!(answer.try_recv().is_err(), "it must wait for the slices before it");
+        while !owner.slicing.is_empty() {
+            owner.turn(owner.time_to_sleep());
+        }
+        assert_eq!(answer_of_many.try_recv().unwrap().unwrap().samples, LATE as u64);
+        assert_eq!(answer.try_recv().unwrap().unwrap().samples, 1);
+        let mut out = Samples::<f64>::default();
+        let head = owner.partition.head.read();
+        head.tenant(&TenantId::anonymous()).unwrap().read(SeriesRef(0), TimeRange::ALL, &mut out);
+        assert_eq!((out.timestamps[0], out.values[0]), (0, f64::from(attempt) + 7.0));
+    }
+    // nothing of the stream is left, so it does not wait any more
+    let (submission, mut answer) = value_at(1, 3.0);
+    write(submission);
+    owner.turn(None);
+    assert_eq!(answer.try_recv().unwrap().unwrap().samples, 1);
     node.stop();
 }
 

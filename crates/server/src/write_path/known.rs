@@ -14,13 +14,20 @@ use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
 use super::route::{Prepared, Routed};
 use super::{Context, Decoders, Submitted, Unwritten, admit, internal, settle, submit};
 use crate::limits::gate::Pass;
-use crate::partition::submission::{NewPart, Outcome};
+use crate::partition::submission::{NewPart, Outcome, StreamId};
 use crate::refusal::Refusal;
 use model::{BatchSeries, Principal, SeriesKey, TenantId};
 use protocol::Decoder;
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::{Exhausted, Reservation};
+
+/// A sender of bodies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    pub(crate) origin: Origin,
+}
 
 /// Tells which series have samples that were handed back and are neither stored nor dropped yet.
 pub(crate) trait WaitingSeries: std::fmt::Debug + Send + Sync {
@@ -104,8 +111,8 @@ impl Sent {
 
 /// Decodes a body that is not compressed, and submits its samples of known series. Returns the samples of new series.
 ///
-/// Bodies that are sent one after the other are stored in this order, if their samples of new series are queued before the
-/// next body is sent.
+/// Bodies of a stream that are sent one after the other are stored in this order, if their samples of new series are queued
+/// before the next body is sent.
 pub(crate) async fn send<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
@@ -113,9 +120,9 @@ pub(crate) async fn send<D: Decoder>(
     format: D::Format,
     bytes: &Arc<Vec<u8>>,
     waiting: &Arc<dyn WaitingSeries>,
-    origin: Origin,
+    stream: Stream,
 ) -> Result<(Sent, NewSamples), Refusal> {
-    let began = Instant::now();
+    let (began, origin) = (Instant::now(), stream.origin);
     admit(context, principal, bytes.len()).await?;
     let (gates, settings) = (&context.gates, context.overrides.current());
     let own = settings.of(&principal.tenant);
@@ -148,7 +155,8 @@ pub(crate) async fn send<D: Decoder>(
             }
         }
     };
-    let Split { prepared: Prepared { submissions, outcome, .. }, new } = split?;
+    let Split { prepared: Prepared { mut submissions, outcome, .. }, new } = split?;
+    submissions.iter_mut().for_each(|(_, submission, _)| submission.stream = Some(stream.id));
     Ok((Sent { submitted: submit(context, submissions), outcome, began, _pass: pass }, new))
 }
 

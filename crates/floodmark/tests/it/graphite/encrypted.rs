@@ -93,7 +93,9 @@ fn the_name_of_a_certificate_decides_about_the_tenant() {
         assert!(!send(&client(refused), address, "of.nobody"), "{refused:?}");
     }
     // at most one line a second about a sender and reason
-    let refused = server.log_lines("requests refused");
+    let refused = wait_for("the line in the log", || {
+        Some(server.log_lines("requests refused")).filter(|lines| !lines.is_empty())
+    });
     assert!(
         refused[0].contains("graphite_tls") && refused[0].contains("no client certificate"),
         "{refused:?}"

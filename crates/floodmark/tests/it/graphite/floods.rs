@@ -4,7 +4,7 @@
 use super::lines::{all_durable, connect, options};
 use crate::harness::{Options, Request, Server, SetOnDrop, now_ms, wait_for};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -145,6 +145,53 @@ fn ten_thousand_connections() {
             are_counted
                 .then(|| eprintln!("{open} open, {rejected} rejected, {replaced} replaced, {stored} series"))
         });
+    });
+}
+
+/// Lines and frames that never end take most of the memory. Whoever sends complete ones must not wait until their time is
+/// over.
+#[test]
+fn messages_that_never_end() {
+    const SENDERS: usize = 200;
+    let options = Flood::new(128).options.arg("--graphite-pickle=127.0.0.1:0").arg("--body-timeout=1h");
+    Flood { options, memory_mib: 128 }.check(|server| {
+        let line = vec![b'x'; 66_000];
+        let frame = [&(1u32 << 20).to_be_bytes()[..], &vec![b'('; (1 << 20) - 1]].concat();
+        let open = |number: usize| {
+            let (name, message) =
+                if number.is_multiple_of(2) { ("graphite", &line) } else { ("pickle", &frame) };
+            let stream = TcpStream::connect(server.logged_address(name)).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let _ = (&stream).write(message); // the server may not read all of it
+            stream
+        };
+        let mut senders: Vec<_> = (0..SENDERS).map(open).collect();
+        // whoever is closed comes back
+        let mut renew = || {
+            let mut renewed = 0;
+            for (number, sender) in senders.iter_mut().enumerate() {
+                let is_open = (&*sender).read(&mut [0; 1]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+                if !is_open {
+                    *sender = open(number);
+                    renewed += 1;
+                }
+            }
+            renewed
+        };
+        wait_for("connections that are closed because of their messages", || (renew() > 0).then_some(()));
+        let newest_round = || {
+            let rounds = server.samples_of_one(r#"{"known.n7"}[3h]"#, now_ms());
+            rounds.iter().map(|(_, value)| *value).fold(0.0, f64::max)
+        };
+        let before = newest_round();
+        wait_for("ten more rounds of known series", || {
+            renew();
+            (newest_round() >= before + 10.0).then_some(())
+        });
+        let known = connect(server);
+        (&known).write_all(format!("known.late 1 {}\n", now_ms() / 1000).as_bytes()).unwrap();
+        wait_for("a point on a new connection", || server.value(r#"{"known.late"}"#, now_ms()));
+        assert!(server.metric("floodmark_graphite_replaced_connections_total") >= 1.0);
     });
 }
 

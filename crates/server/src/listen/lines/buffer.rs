@@ -67,6 +67,13 @@ impl Buffer {
         }
     }
 
+    /// Changes the account from which the next memory is reserved. Does nothing while the buffer has memory.
+    pub(super) fn set_account(&mut self, account: impl FnOnce() -> Account) {
+        if self.memory.is_none() {
+            self.account = account();
+        }
+    }
+
     /// Changes the length at which a body is passed on, to at most [`BODY_BYTES`].
     pub(super) fn set_body_bytes(&mut self, body_bytes: usize) {
         self.body_bytes = body_bytes.min(BODY_BYTES);
@@ -84,6 +91,9 @@ impl Buffer {
                 (2 * self.bytes.capacity()).max(self.next_bytes).clamp(ROOM_BYTES_MIN, self.bytes_max);
             // while the bytes are moved, both the old and the new allocation exist
             let both_bytes = reserved_bytes(wanted) + self.bytes.capacity() as u64;
+            if wanted > ROOM_BYTES_MIN {
+                self.leave_room(both_bytes)?;
+            }
             match &mut self.memory {
                 Some(memory) => memory.resize(both_bytes)?,
                 None => self.memory = Some(self.account.reserve(both_bytes)?),
@@ -94,6 +104,23 @@ impl Buffer {
             }
         }
         Ok(&mut self.bytes)
+    }
+
+    /// Fails if a buffer that grows to `bytes` would take the last eighth of the memory, which is left to buffers that begin.
+    fn leave_room(&self, bytes: u64) -> Result<(), Exhausted> {
+        let all = self.account.whole();
+        let (limit_bytes, used_bytes) = (all.limit_bytes() / 8 * 7, all.used_bytes());
+        let asked_bytes = bytes.saturating_sub(self.memory.as_ref().map_or(0, Reservation::bytes));
+        match used_bytes.saturating_add(asked_bytes) <= limit_bytes {
+            true => Ok(()),
+            false => Err(Exhausted {
+                account: all.name(),
+                asked_bytes,
+                used_bytes,
+                limit_bytes,
+                share_bytes: None,
+            }),
+        }
     }
 
     /// Must be called after bytes were appended to [`Self::room`].

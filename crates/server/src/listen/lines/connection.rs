@@ -13,6 +13,7 @@ use super::framing::{Framing, FramingFault};
 use super::intake::{Intake, Protocol, Source};
 use super::stream::Stream;
 use super::ticket::Tickets;
+use super::unfinished::Holder;
 use super::writer::{MEMORY_WAIT, Writer};
 use crate::listen::connections::Link;
 use crate::write_path::Origin;
@@ -52,6 +53,7 @@ pub(super) struct Connection {
     tickets: Tickets,
     buffer: Buffer,
     writer: Writer,
+    unfinished: Holder,
     /// True if the sender has ended its stream.
     has_ended: bool,
 }
@@ -78,10 +80,10 @@ impl Connection {
             Protocol::Lines => Framing::lines(),
             Protocol::Pickles | Protocol::Protobufs => Framing::Frames,
         };
-        let mut buffer = Buffer::new(shared.intake.unwritten.clone(), framing);
+        let mut buffer = Buffer::new(shared.intake.unwritten_of(&shared.principal.tenant), framing);
         buffer.set_body_bytes(shared.intake.body_bytes(&shared.principal.tenant));
-        let writer = Writer::new(&shared.intake, source);
-        Self { shared, tickets, buffer, writer, has_ended: false }
+        let (writer, unfinished) = (Writer::new(&shared.intake, source), shared.intake.unfinished.holder());
+        Self { shared, tickets, buffer, writer, unfinished, has_ended: false }
     }
 
     /// Serves the connection until the sender ends it or the server stops, and then until everything that was read is
@@ -99,7 +101,13 @@ impl Connection {
         let mut busy = None;
         loop {
             let deadline = self.deadline();
+            // while bodies are on their way, it may be the server that makes the rest of the message wait
+            self.unfinished.set(self.buffer.unfinished_since().filter(|_| self.writer.is_idle()));
             tokio::select! {
+                () = self.unfinished.closed() => {
+                    self.shared.intake.metrics.replaced_connections.inc();
+                    break;
+                }
                 () = stream.readable() => {
                     busy.get_or_insert_with(|| link.begin(false));
                     if !self.read(&mut stream).await {
@@ -142,11 +150,14 @@ impl Connection {
     /// Reads the bytes that have arrived. If the buffer is full then, passes it on. Returns false at the end of the
     /// stream.
     async fn read(&mut self, stream: &mut Stream) -> bool {
+        let Shared { intake, principal, .. } = &self.shared;
+        self.buffer.set_account(|| intake.unwritten_of(&principal.tenant));
         match self.read_some(stream) {
             Read::Waits => {}
             Read::Full => return self.pass_on().await,
             Read::NoMemory => {
                 let goes_on = self.pass_on().await;
+                self.shared.intake.unfinished.close_longest(Instant::now());
                 sleep(MEMORY_WAIT).await;
                 return goes_on;
             }
@@ -189,6 +200,7 @@ impl Connection {
     /// Passes on all complete messages. Waits while too many bodies are on their way, or while points of known series
     /// cannot be stored. Returns false if what follows cannot be read.
     async fn pass_on(&mut self) -> bool {
+        self.unfinished.set(None);
         let intake = &self.shared.intake;
         self.buffer.set_body_bytes(intake.body_bytes(&self.shared.principal.tenant));
         let Taken { body, fault } = self.buffer.take(intake.now_ms());

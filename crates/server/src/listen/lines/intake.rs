@@ -13,10 +13,11 @@ use super::creation::Creation;
 use super::drops::{Drop, Drops, Reason};
 use super::telemetry::Metrics;
 use super::ticket::Ticket;
+use super::unfinished::Unfinished;
 use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
-use crate::write_path::known::{NewSamples, Sent, send};
+use crate::write_path::known::{NewSamples, Sent, Stream, send};
 use crate::write_path::{self, Decoders, Origin};
 use model::{ErrorKind, Principal, SeriesKey, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
@@ -37,6 +38,7 @@ pub(super) struct Intake {
     context: Arc<write_path::Context>,
     /// For bytes that were read, until they are durable.
     pub(super) unwritten: Account,
+    pub(super) unfinished: Arc<Unfinished>,
     lines: Arc<Decoders<graphite::Decoder>>,
     pickles: Arc<Decoders<graphite::pickle::Decoder>>,
     protobufs: Arc<Decoders<graphite::protobuf::Decoder>>,
@@ -118,9 +120,9 @@ impl Intake {
         let pickles = Arc::new(Decoders::new(seed, account.clone()));
         let protobufs = Arc::new(Decoders::new(seed, account.clone()));
         let permits = FairPermits::new((context.settings.inflight_requests_max / PERMITS_PART).max(1));
-        let unwritten = context.inflight.part();
-        unwritten.share(u64::MAX, context.settings.budget.unwritten_bytes());
-        Self { context, unwritten, lines, pickles, protobufs, permits, creation, drops, metrics }
+        let unwritten = context.unwritten.clone();
+        let unfinished = Arc::default();
+        Self { context, unwritten, unfinished, lines, pickles, protobufs, permits, creation, drops, metrics }
     }
 
     /// False for the tenant to which only the server writes.
@@ -140,6 +142,12 @@ impl Intake {
 
     pub(super) fn now_ms(&self) -> i64 {
         self.context.clock.now_ms()
+    }
+
+    /// The account for the bytes of a tenant that are not durable yet.
+    pub(super) fn unwritten_of(&self, tenant: &TenantId) -> Account {
+        let settings = self.context.overrides.current();
+        self.context.tenant(tenant).unwritten(settings.of(tenant)).clone()
     }
 
     /// Waits for permission to write a body.
@@ -172,14 +180,15 @@ impl Intake {
     async fn split(&self, source: &Source, body: &Body) -> Result<(Sent, NewSamples), Refusal> {
         let (context, principal, bytes) = (&self.context, &source.principal, &body.bytes);
         let (arrival, waiting) = (TimeOfArrival::Is(body.arrived_ms), &self.creation.waiting());
-        let (format, origin) = (Format { has_frames: true, arrival }, source.origin);
+        let format = Format { has_frames: true, arrival };
+        let stream = Stream { id: source.ticket.stream(), origin: source.origin };
         match source.protocol {
-            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, origin).await,
+            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, stream).await,
             Protocol::Pickles => {
-                send(context, &self.pickles, principal, format, bytes, waiting, origin).await
+                send(context, &self.pickles, principal, format, bytes, waiting, stream).await
             }
             Protocol::Protobufs => {
-                send(context, &self.protobufs, principal, format, bytes, waiting, origin).await
+                send(context, &self.protobufs, principal, format, bytes, waiting, stream).await
             }
         }
     }

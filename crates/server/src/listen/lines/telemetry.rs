@@ -43,7 +43,7 @@ impl Metrics {
             ),
             replaced_connections: r.counter(
                 "floodmark_graphite_replaced_connections_total",
-                "Idle connections closed because there were too many.",
+                "Connections closed because there were too many, or because their unfinished messages took memory that others needed.",
             ),
             unread_datagrams: r.counter(
                 "floodmark_graphite_unread_datagrams_total",

@@ -1,5 +1,6 @@
 //! Tells a connection when its points have left the queue of new series.
 
+use crate::partition::submission::StreamId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
@@ -21,6 +22,11 @@ pub(super) struct Tickets {
 impl Ticket {
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.any_lost, &other.any_lost)
+    }
+
+    /// Of all open connections, only this one has this id.
+    pub(super) fn stream(&self) -> StreamId {
+        StreamId(Arc::as_ptr(&self.any_lost).addr())
     }
 
     /// Records that a point was dropped.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Limit on the bodies of a sender that are not durable yet.
 const BODIES_MAX: usize = 4;
@@ -144,7 +144,10 @@ impl Writer {
         loop {
             match self.intake.unwritten.reserve(bytes as u64) {
                 Ok(memory) => return memory,
-                Err(_) => sleep(MEMORY_WAIT).await,
+                Err(_) => {
+                    self.intake.unfinished.close_longest(Instant::now());
+                    sleep(MEMORY_WAIT).await;
+                }
             }
         }
     }
