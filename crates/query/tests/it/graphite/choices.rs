@@ -118,7 +118,8 @@ pub(super) const CHOICES: &[Choice] = &[
 pub(super) const CARBONAPI: &str = "carbonapi 0.18.2";
 
 /// Where carbonapi answers in another way than graphite-web. Floodmark answers as graphite-web. Names and tags of series,
-/// which carbonapi writes in another style, and combinations of series of different steps or lengths are not compared.
+/// which carbonapi writes in another style, and combinations of series of different steps or lengths are
+/// not compared.
 pub(super) const OF_CARBONAPI: &[Choice] = &[
     choice(
         &[
@@ -171,6 +172,12 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
     choice(&["linearRegression"], "The times as arguments do not count. Values are less precise."),
     choice(&["movingMedian"], "The window includes the present point."),
     choice(&["movingWindow"], "Some aggregations are missing, or treat gaps in another way."),
+    choice(
+        &["aliasQuery"],
+        "A series without a value is shown with the name `NaN`. graphite-web refuses it.",
+    ),
+    choice(&["aliasSub"], "Regular expressions are those of Go."),
+    choice(&["lower", "upper"], "A place behind the end of the name makes it fail."),
     choice(&["unique"], "Only the first argument is used."),
     choice(&["holtWintersAberration", "timeStack"], "Often answers without series."),
     choice(

@@ -65,7 +65,8 @@ fn page() -> String {
         page,
         "\n## Where carbonapi differs\n\n{CARBONAPI} differs from {REFERENCE} in these cases, and Floodmark answers as \
          graphite-web. Where functions combine series of different steps or lengths, answers are not compared, because \
-         carbonapi gives the series of one pattern the longest step, and aligns them in another way.\n\n"
+         carbonapi gives the series of one pattern the longest step, and aligns them in another way. Nor are answers of \
+         functions that look at names, around other functions, because these name series in another style.\n\n"
     );
     table(&mut page, "what carbonapi does", OF_CARBONAPI);
     page

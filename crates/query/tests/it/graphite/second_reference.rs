@@ -108,12 +108,25 @@ const OF_OTHER_TIMES: [&str; 14] = [
     "timeFunction",
 ];
 
+/// Functions that look at names. Functions inside of them name series in carbonapi's style.
+const OF_NAMES: [&str; 8] = [
+    "aggregateWithWildcards",
+    "applyByNode",
+    "exclude",
+    "grep",
+    "groupByNode",
+    "groupByNodes",
+    "sortByName",
+    "weightedAverage",
+];
+
 /// Whether carbonapi may answer in another way, because of a function, also a callback, or of series with
-/// different steps or lengths.
+/// different names, steps or lengths.
 fn is_choice(target: &str) -> bool {
     let words = || target.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let has_others = || words().skip(1).any(|word| OF_OTHER_TIMES.contains(&word));
-    target.contains("mix.") || has_others() || words().any(is_of_carbonapi)
+    let has_names = || words().any(|word| OF_NAMES.contains(&word)) && target.matches('(').count() > 1;
+    target.contains("mix.") || has_others() || has_names() || words().any(is_of_carbonapi)
 }
 
 fn is_empty(ours: &Result<Vec<Line>, query::QueryError>) -> bool {
