@@ -16,6 +16,7 @@
 //! - `eval`, `call`, `held`: evaluation, and what a function may ask for
 //! - `stacks`: what calls of `stacked` hand to each other
 //! - [`functions`]: all functions
+//! - `name`: names that functions put together, with their limit
 //! - `moving`, `intervals`, `holt_winters`: computations of several functions
 //! - `pattern`: regular expressions in arguments
 //! - `rounding`, `text`, `calendar`: numbers and days as graphite-web has them
@@ -37,6 +38,7 @@ mod holt_winters;
 mod intervals;
 pub mod label_source;
 mod moving;
+mod name;
 mod parse;
 mod pattern;
 mod rounding;

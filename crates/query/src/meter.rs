@@ -12,6 +12,10 @@ pub(crate) const SERIES_VALUES: usize = 12;
 /// Size of a value: a timestamp and a number.
 pub(crate) const VALUE_BYTES: usize = 16;
 
+/// Number of values that may be computed without asking whether the query is canceled. The slowest computation of a value,
+/// rounding its decimal digits, takes a few microseconds.
+pub(crate) const VALUES_PER_CHECK: usize = 1 << 13;
+
 /// Counts the values that an evaluation holds, and fails beyond the limit or after cancellation.
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
@@ -31,6 +35,25 @@ impl<'a> Meter<'a> {
     #[inline]
     pub(crate) fn check(&self) -> Result<(), QueryError> {
         if self.canceled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }
+    }
+
+    /// Changes each value. Fails in between once the query is canceled.
+    pub(crate) fn change_each(
+        &self,
+        values: &mut [f64],
+        mut change: impl FnMut(&mut f64),
+    ) -> Result<(), QueryError> {
+        for run in values.chunks_mut(VALUES_PER_CHECK) {
+            self.check()?;
+            run.iter_mut().for_each(&mut change);
+        }
+        Ok(())
+    }
+
+    /// Like [`Self::check`], but asks only at each [`VALUES_PER_CHECK`]th place.
+    #[inline]
+    pub(crate) fn check_at(&self, place: usize) -> Result<(), QueryError> {
+        if place.is_multiple_of(VALUES_PER_CHECK) { self.check() } else { Ok(()) }
     }
 
     pub(crate) const fn max(&self) -> u64 {

@@ -132,7 +132,7 @@ impl Binder<'_> {
     fn node(&mut self, ast: &Ast, values: &Values) -> Result<Node, Fault> {
         match &ast.kind {
             Kind::Path(path) => {
-                let path = values.replace(path).map_err(|message| (ast.at, message))?;
+                let path = values.replace(path, self.allowance).map_err(|message| (ast.at, message))?;
                 self.leaf(&path).map_err(|message| (ast.at, message))
             }
             Kind::Template { body, variables } => {

@@ -5,6 +5,7 @@ use super::bind::{Argument, ArgumentKind, Invocation, Node, Value};
 use super::eval::{Context, Evaluator};
 use super::functions::table::Default;
 use super::held::Held;
+use super::name::{NAME, Name};
 use super::source::Order;
 use super::stacks::{CallId, Totals};
 use super::{Aggregate, Options, Series};
@@ -88,6 +89,16 @@ impl<'c> Call<'c> {
     ) -> Series {
         let x_files_factor = self.context.x_files_factor();
         Series { x_files_factor, ..Series::computed(name, start_s, end_s, step_s, values) }
+    }
+
+    /// A name that the function puts together. See [`Name`].
+    pub(super) const fn new_name(&self) -> Name<'c> {
+        Name::new(self.invocation.function.name, NAME, self.evaluator.meter)
+    }
+
+    /// A target that the function puts together.
+    pub(super) const fn new_target(&self) -> Name<'c> {
+        Name::new(self.invocation.function.name, "target", self.evaluator.meter)
     }
 
     /// Error that names the function.

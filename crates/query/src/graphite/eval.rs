@@ -5,7 +5,7 @@ use super::call::{Call, Sink};
 use super::held::Held;
 use super::source::{Order, Pick, Select, Source, Stored};
 use super::stacks::Stacks;
-use super::{Options, Series, Tags, bind, parse};
+use super::{Options, Series, Tags, bind, name, parse};
 use crate::QueryError;
 use crate::allowance::Allowance;
 use crate::meter::Meter;
@@ -105,7 +105,13 @@ impl<'a> Evaluator<'a> {
         order: Order,
         sink: &mut Sink<'_>,
     ) -> Result<(), QueryError> {
-        (invocation.function.run)(&Call::new(self, invocation, context, order), sink)
+        let function = invocation.function;
+        // also ends a chain of functions in which each one works for long
+        (function.run)(&Call::new(self, invocation, context, order), &mut |series| {
+            self.meter.check()?;
+            name::check(function.name, &series)?;
+            sink(series)
+        })
     }
 
     /// Evaluates a target that a function built.

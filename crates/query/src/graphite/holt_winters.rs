@@ -1,5 +1,8 @@
 //! Triple exponential smoothing, after Holt and Winters: level, trend and season are each smoothed.
 
+use crate::QueryError;
+use crate::meter::Meter;
+
 /// Weight of a new value in the level and in the season.
 const LEVEL: f64 = 0.1;
 const SEASON: f64 = 0.1;
@@ -20,7 +23,7 @@ pub(super) const BYTES_PER_VALUE: usize = 3 * size_of::<f64>();
 
 /// Forecasts each value from the values before it. NaN is no value: it restarts the level. A season has
 /// `season` values, which is at least 1.
-pub(super) fn analyze(values: &[f64], season: usize) -> Analysis {
+pub(super) fn analyze(values: &[f64], season: usize, meter: &Meter<'_>) -> Result<Analysis, QueryError> {
     assert!(season > 0, "BUG: a season without values");
     let mut forecasts = Vec::with_capacity(values.len());
     let mut deviations = Vec::with_capacity(values.len());
@@ -28,6 +31,7 @@ pub(super) fn analyze(values: &[f64], season: usize) -> Analysis {
     let earlier = |list: &[f64], i: usize| i.checked_sub(season).map_or(0.0, |j| list[j]);
     let (mut last_level, mut last_trend, mut next_forecast) = (f64::NAN, 0.0, f64::NAN);
     for (i, &value) in values.iter().enumerate() {
+        meter.check_at(i)?;
         if value.is_nan() {
             (last_level, last_trend) = (f64::NAN, 0.0);
             forecasts.push(next_forecast);
@@ -51,5 +55,5 @@ pub(super) fn analyze(values: &[f64], season: usize) -> Analysis {
         next_forecast = level + trend + earlier(&seasonals, i + 1);
         (last_level, last_trend) = (level, trend);
     }
-    Analysis { forecasts, deviations }
+    Ok(Analysis { forecasts, deviations })
 }

@@ -2,6 +2,7 @@
 
 use super::{Aggregate, Series};
 use crate::QueryError;
+use crate::meter::VALUES_PER_CHECK;
 
 /// Intervals that do not have the length of a step: where they begin, and how long they are.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +48,9 @@ pub(super) fn summarized(
         let start_s = intervals.start_s + number as i64 * intervals.length_s;
         let (mut first, mut present) = (next, 0_usize);
         while next < values.len() && time_s(next) < start_s + intervals.length_s {
+            if next % VALUES_PER_CHECK == VALUES_PER_CHECK - 1 {
+                check()?;
+            }
             // values before the first interval are skipped
             if time_s(next) <= start_s {
                 first = next;

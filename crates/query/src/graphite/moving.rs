@@ -7,6 +7,7 @@ mod ranks;
 use super::Aggregate;
 use super::consolidate::is_enough;
 use crate::QueryError;
+use crate::meter::VALUES_PER_CHECK;
 use parts::{Difference, Extremes, Latest, Part, Product, Spread, Totals};
 use ranks::Ranks;
 
@@ -116,7 +117,10 @@ impl Windows<'_> {
             check()?;
             let Some(values_of_block) = values.get(block..block + window) else { break };
             let mut end = P::EMPTY;
-            for (value, place) in values_of_block.iter().zip(&mut ends).rev() {
+            for (i, (value, place)) in values_of_block.iter().zip(&mut ends).rev().enumerate() {
+                if i % VALUES_PER_CHECK == VALUES_PER_CHECK - 1 {
+                    check()?;
+                }
                 end = part(*value).and(end);
                 *place = end;
             }
@@ -124,7 +128,10 @@ impl Windows<'_> {
                 self.push(ends[0].count(), || result(ends[0]));
             }
             let mut begin = P::EMPTY;
-            for (end, value) in ends[1..].iter().zip(&values[block + window..]) {
+            for (i, (end, value)) in ends[1..].iter().zip(&values[block + window..]).enumerate() {
+                if i % VALUES_PER_CHECK == VALUES_PER_CHECK - 1 {
+                    check()?;
+                }
                 begin = begin.and(part(*value));
                 let whole = end.and(begin);
                 self.push(whole.count(), || result(whole));

@@ -198,6 +198,7 @@ impl<'t> Parser<'t, '_> {
         while self.take(',') {
             let name = self.argument_name().map_or_else(|| (variables.len() + 1).to_string(), str::to_owned);
             self.skip_space();
+            self.count(0)?;
             let value = self.literal()?.ok_or_else(|| self.expected("a number or a text in quotes"))?;
             variables.push((name, value));
         }

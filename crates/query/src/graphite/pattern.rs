@@ -19,7 +19,7 @@ const REPLACEMENTS_MAX: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Pattern<'m> {
     program: Program,
-    _charge: Charge<'m>,
+    charge: Charge<'m>,
 }
 
 /// What replaces each match.
@@ -55,7 +55,7 @@ impl<'m> Pattern<'m> {
         drop(charge);
         let mut charge = meter.charge();
         charge.add_bytes(program.memory_bytes())?;
-        Ok(Ok(Self { program, _charge: charge }))
+        Ok(Ok(Self { program, charge }))
     }
 
     pub(super) fn is_match(&self, name: &str) -> bool {
@@ -80,6 +80,8 @@ impl<'m> Pattern<'m> {
         let (mut out, mut groups) = (String::new(), self.program.groups());
         let (mut copied, mut start) = (0, 0);
         for number in 0.. {
+            // each search may read the rest of the name
+            self.charge.check()?;
             let is_found = start <= name.len()
                 && self.program.find_groups_from(name, start, &mut groups).map_err(QueryError::Invalid)?;
             let Some(found) = groups.get_match().filter(|_| is_found) else { break };
@@ -89,8 +91,7 @@ impl<'m> Pattern<'m> {
                 )));
             }
             out.push_str(&name[copied..found.start()]);
-            replacement.write(name, &groups, &mut out);
-            if out.len() > NAME_BYTES_MAX {
+            if !replacement.write(name, &groups, &mut out) {
                 return Err(too_long());
             }
             (copied, start) = (found.end(), found.end());
@@ -105,15 +106,19 @@ impl<'m> Pattern<'m> {
 }
 
 impl Replacement {
-    fn write(&self, name: &str, groups: &Captures, out: &mut String) {
+    /// Stops and returns false before the result is longer than a name may be.
+    fn write(&self, name: &str, groups: &Captures, out: &mut String) -> bool {
         for piece in &self.0 {
-            match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Group(number) => {
-                    out.push_str(groups.get_group(*number).map_or("", |group| &name[group.range()]));
-                }
+            let text = match piece {
+                Piece::Text(text) => text,
+                Piece::Group(number) => groups.get_group(*number).map_or("", |group| &name[group.range()]),
+            };
+            if out.len() + text.len() > NAME_BYTES_MAX {
+                return false;
             }
+            out.push_str(text);
         }
+        true
     }
 }
 
@@ -207,6 +212,15 @@ mod tests {
     }
 
     #[test]
+    fn replacing_ends_once_the_query_is_canceled() {
+        let canceled = AtomicBool::new(false);
+        let meter = Meter::new(1 << 20, &canceled, None);
+        let pattern = Pattern::compile("a", &meter).unwrap().unwrap();
+        canceled.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(pattern.replace("aaa", &Replacement(Vec::new())), Err(QueryError::Canceled));
+    }
+
+    #[test]
     fn a_replacement_cannot_make_names_of_any_length() {
         let canceled = AtomicBool::new(false);
         let meter = Meter::new(1 << 20, &canceled, None);
@@ -214,5 +228,14 @@ mod tests {
         let pieces = Replacement(vec![Piece::Text("x".repeat(1000))]);
         assert!(pattern.replace(&"a".repeat(100), &pieces).is_err());
         assert!(pattern.replace(&"a".repeat(1001), &Replacement(Vec::new())).is_err());
+        // one match with thousands of groups
+        let pieces = Replacement((0..30_000).map(|_| Piece::Group(0)).collect());
+        let pattern = Pattern::compile("a+", &meter).unwrap().unwrap();
+        let (mut out, mut groups) = (String::new(), pattern.program.groups());
+        let name = "a".repeat(1000);
+        assert!(pattern.replace(&name, &pieces).is_err());
+        assert!(pattern.program.find_groups_from(&name, 0, &mut groups).unwrap());
+        assert!(!pieces.write(&name, &groups, &mut out));
+        assert!(out.capacity() <= 2 * NAME_BYTES_MAX, "{}", out.capacity());
     }
 }

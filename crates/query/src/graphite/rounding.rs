@@ -12,6 +12,9 @@ pub(super) fn round(v: f64, places: i64) -> f64 {
     if places < PLACES_MIN {
         return 0.0 * v;
     }
+    if is_beyond(v, places) {
+        return v;
+    }
     if let Some(rounded) = round_quickly(v, places) {
         return rounded;
     }
@@ -19,6 +22,15 @@ pub(super) fn round(v: f64, places: i64) -> f64 {
         Ok(places) => format!("{v:.places$}").parse().expect("BUG: Rust reads what it prints"),
         Err(_) => round_before_point(v, usize::try_from(-places).expect("BUG: places are negative")),
     }
+}
+
+/// True if a unit of the last place is so small, compared with the distance to the next floats, that the rounded number
+/// is read as the same float. This saves formatting hundreds of digits.
+fn is_beyond(v: f64, places: i64) -> bool {
+    // the exponent of the smallest difference between floats of this size, of which the smaller neighbour may have half
+    let exponent = ((v.to_bits() >> 52) & 0x7ff) as i64 - 1075;
+    // 10^-places < 2^(exponent - 2), where a power of ten has more than 3.3 binary digits
+    places > 0 && 33 * places > 10 * (2 - exponent)
 }
 
 /// Rounds by arithmetic if its error cannot matter: the scaled value is not close to a tie, and a quotient of an integer
@@ -93,6 +105,27 @@ mod tests {
         ] {
             assert_eq!(round(v, places), rounded, "{v} to {places} places");
         }
+    }
+
+    #[test]
+    fn places_beyond_the_digits_of_a_float_change_nothing() {
+        let mut rng = stdx::rng::Rng::announced();
+        let mut beyond = 0;
+        for number in 0..20_000_u64 {
+            let (places, v) = match number % 3 {
+                0 => (rng.below(324), f64::from_bits(rng.below(u64::MAX))),
+                1 => (rng.below(40), (rng.unit() - 0.5) * 10_f64.powi(rng.below(40) as i32 - 20)),
+                // powers of two, whose smaller neighbour is nearer
+                _ => (rng.below(40), 2_f64.powi(rng.below(120) as i32 - 60)),
+            };
+            if v.is_finite() && is_beyond(v, places as i64) {
+                let by_digits: f64 = format!("{v:.*}", places as usize).parse().unwrap();
+                assert_eq!(v, by_digits, "{v} to {places} places");
+                beyond += 1;
+            }
+        }
+        assert!(beyond > 2_000, "{beyond}");
+        assert!(is_beyond(0.1, 300) && is_beyond(1.0, 20) && !is_beyond(1.0, 15) && !is_beyond(1e-300, 300));
     }
 
     #[test]

@@ -92,11 +92,20 @@ impl Tags {
     /// The tags in a full tagged name: `name;k=v;k2=v2`.
     pub(super) fn of_name(name: &str) -> Self {
         let mut parts = name.split(';');
-        let mut tags = Self::named(parts.next().unwrap_or_default());
-        for (tag, value) in parts.filter_map(|part| part.split_once('=')) {
-            tags.set(tag, value);
-        }
-        tags
+        let of_name = ("name", parts.next().unwrap_or_default());
+        let mut tags: Vec<_> =
+            std::iter::once(of_name).chain(parts.filter_map(|part| part.split_once('='))).collect();
+        // the last of several values of a tag counts
+        tags.reverse();
+        tags.sort_by_key(|(tag, _)| *tag);
+        tags.dedup_by_key(|(tag, _)| *tag);
+        Self(tags.into_iter().map(|(tag, value)| (tag.into(), value.into())).collect())
+    }
+
+    /// Upper bound on the memory that [`Self::of_name`] takes.
+    pub(super) fn bytes_of_name(name: &str) -> usize {
+        const TAG_BYTES: usize = 2 * size_of::<(String, String)>();
+        name.len() + (1 + name.matches(';').count()) * TAG_BYTES
     }
 
     pub fn get(&self, tag: &str) -> Option<&str> {

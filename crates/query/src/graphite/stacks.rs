@@ -75,11 +75,14 @@ impl Totals<'_> {
             self.charge.add_bytes((values.len() - self.sums.len()) * size_of::<f64>())?;
             self.sums.resize(values.len(), 0.0);
         }
-        for (sum, value) in self.sums.iter_mut().zip(values).filter(|(_, value)| !value.is_nan()) {
-            *sum += *value;
-            *value = *sum;
-        }
-        Ok(())
+        let mut sums = self.sums.iter_mut();
+        self.charge.meter.change_each(values, |value| {
+            // there are as many sums as values at least
+            if let Some(sum) = sums.next().filter(|_| !value.is_nan()) {
+                *sum += *value;
+                *value = *sum;
+            }
+        })
     }
 
     /// Hands the sums to the next call.

@@ -3,7 +3,7 @@
 use super::{LabelSource, Options, Schema, Series, parse, render};
 use crate::allowance::Allowance;
 use crate::memory_source::MemorySource;
-use crate::{QueryError, SeriesSource};
+use crate::{Interrupt, QueryError, SeriesSource};
 use jiff::tz::TimeZone;
 use model::labels::METRIC_NAME;
 use model::{Labels, Samples};
@@ -21,6 +21,8 @@ pub(super) struct Store {
     pub(super) until_s: i64,
     pub(super) now_s: i64,
     pub(super) samples_max: u64,
+    /// Memory for parsing a target.
+    pub(super) targets_bytes: u64,
 }
 
 impl Store {
@@ -31,7 +33,15 @@ impl Store {
 
     pub(super) fn of_step(step_s: i64) -> Self {
         let (from_s, until_s) = (0, 0);
-        Self { source: MemorySource::new(), step_s, from_s, until_s, now_s: 1_000_000, samples_max: 100_000 }
+        Self {
+            source: MemorySource::new(),
+            step_s,
+            from_s,
+            until_s,
+            now_s: 1_000_000,
+            samples_max: 100_000,
+            targets_bytes: 1 << 20,
+        }
     }
 
     /// Adds a series with these values at 60, 60 + step and so on. `name` is a path or a full tagged name. The range
@@ -57,8 +67,15 @@ impl Store {
     }
 
     pub(super) fn try_render(&self, target: &str) -> Result<Vec<Series>, QueryError> {
-        let target = parse(target, &[], &mut Allowance::new(1 << 20))?;
-        let canceled = AtomicBool::new(false);
+        self.try_render_until(target, &AtomicBool::new(false))
+    }
+
+    pub(super) fn try_render_until(
+        &self,
+        target: &str,
+        canceled: &dyn Interrupt,
+    ) -> Result<Vec<Series>, QueryError> {
+        let target = parse(target, &[], &mut Allowance::new(self.targets_bytes))?;
         let options = Options {
             from_s: self.from_s,
             until_s: self.until_s,
@@ -68,8 +85,8 @@ impl Store {
             max_data_points: None,
             variables: &[],
             samples_max: self.samples_max,
-            targets_bytes: 1 << 20,
-            canceled: &canceled,
+            targets_bytes: self.targets_bytes,
+            canceled,
             usage: None,
         };
         let schema = Schema::every(self.step_s);

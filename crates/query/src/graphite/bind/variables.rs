@@ -1,5 +1,6 @@
 //! Variables of `template`: `$name` in paths.
 
+use crate::allowance::Allowance;
 use crate::graphite::ast::Literal;
 use crate::graphite::text::shortest;
 use crate::graphite::{TARGET_BYTES_MAX, Variables};
@@ -37,10 +38,13 @@ impl Values {
         Some(number.unwrap_or_else(|| value.clone()))
     }
 
-    /// Replaces all variables in a path. Fails if the path gets too long.
-    pub(super) fn replace(&self, path: &str) -> Result<String, String> {
+    /// Replaces all variables in a path. Fails if the path gets too long, or once the request is canceled.
+    pub(super) fn replace(&self, path: &str, allowance: &Allowance) -> Result<String, String> {
         let mut path = path.to_owned();
         for (name, value) in self.0.iter().filter(|_| path.contains('$')).collect::<Vec<_>>() {
+            if allowance.is_interrupted() {
+                return Err("the request was canceled".into());
+            }
             let value = match value {
                 Literal::Integer(integer) => integer.to_string(),
                 Literal::Float(number) => shortest(*number),

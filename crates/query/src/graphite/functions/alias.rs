@@ -9,6 +9,7 @@ use crate::QueryError;
 use crate::graphite::Aggregate;
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::pattern::{Pattern, Replacement};
+use std::collections::HashSet;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(
@@ -24,7 +25,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Group::Alias,
         "Shows series under the last node of their path.",
         &[SERIES_LIST],
-        |call, sink| map(call, sink, |series| series.name = last_node(&series.name).to_owned()),
+        |call, sink| {
+            map(call, sink, |series| {
+                series.name = last_node(&series.name).to_owned();
+                Ok(())
+            })
+        },
     )
     .mapping(),
     Function::new(
@@ -89,12 +95,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 fn alias(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let name = call.text("newName");
-    map(call, sink, |series| series.name.clone_from(&name))
+    map(call, sink, |series| {
+        series.name.clone_from(&name);
+        Ok(())
+    })
 }
 
 fn by_nodes(call: &Call<'_>, param: &str, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let nodes = call.nodes(param);
-    map(call, sink, |series| series.name = key(series, &nodes))
+    map(call, sink, |series| {
+        series.name = key(call, series, &nodes)?;
+        Ok(())
+    })
 }
 
 /// The last node of the path between the last opening bracket of a name and its first closing one.
@@ -163,17 +175,20 @@ fn in_case(call: &Call<'_>, change: impl Fn(char) -> String, sink: &mut Sink<'_>
     let places: Vec<_> =
         call.values("pos").map(ToString::to_string).filter_map(|text| text.parse::<i64>().ok()).collect();
     map(call, sink, |series| {
-        let length = if places.is_empty() { 0 } else { series.name.chars().count() as i64 };
-        let is_changed = |place: usize| {
-            places.is_empty()
-                || places.iter().any(|wanted| {
-                    wanted.rem_euclid(length.max(1)) == place as i64
-                        && wanted.abs() <= length
-                        && *wanted < length
-                })
-        };
-        let name = series.name.chars().enumerate();
-        series.name = name.map(|(place, c)| if is_changed(place) { change(c) } else { c.into() }).collect();
+        let mut name = call.new_name();
+        if places.is_empty() {
+            series.name.chars().try_for_each(|c| name.push(&change(c)))?;
+        } else {
+            let length = series.name.chars().count() as i64;
+            let from_begin = |place: i64| if place < 0 { place.saturating_add(length) } else { place };
+            let changed: HashSet<i64> = places.iter().map(|place| from_begin(*place)).collect();
+            for (place, c) in (0..).zip(series.name.chars()) {
+                let in_case = if changed.contains(&place) { change(c) } else { c.into() };
+                name.push(&in_case)?;
+            }
+        }
+        series.name = name.finish();
+        Ok(())
     })
 }
 

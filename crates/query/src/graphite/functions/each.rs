@@ -4,14 +4,15 @@ use crate::QueryError;
 use crate::graphite::Series;
 use crate::graphite::call::{Call, Sink};
 
-/// Changes each series of the argument, and passes it on.
+/// Changes each series of the argument, and passes it on. Whoever changes its values asks meanwhile whether the query is
+/// canceled, as [`Meter::change_each`](crate::meter::Meter::change_each) does.
 pub(super) fn map(
     call: &Call<'_>,
     sink: &mut Sink<'_>,
-    mut change: impl FnMut(&mut Series),
+    mut change: impl FnMut(&mut Series) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     call.each("seriesList", |mut series| {
-        change(&mut series);
+        change(&mut series)?;
         sink(series)
     })
 }

@@ -214,7 +214,11 @@ fn remove_values(
     let shown = general(n);
     map(call, sink, |series| {
         series.rename(format!("{name}({}, {shown})", series.name));
-        series.values.iter_mut().filter(|value| is_removed(**value, n)).for_each(|value| *value = f64::NAN);
+        call.meter().change_each(&mut series.values, |value| {
+            if is_removed(*value, n) {
+                *value = f64::NAN;
+            }
+        })
     })
 }
 

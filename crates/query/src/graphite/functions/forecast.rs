@@ -79,7 +79,7 @@ fn analyzed(
         }
         let mut charge = call.meter().charge();
         charge.add_bytes(series.values.len() * BYTES_PER_VALUE)?;
-        let Analysis { forecasts, deviations } = analyze(&series.values, season);
+        let Analysis { forecasts, deviations } = analyze(&series.values, season, call.meter())?;
         let skipped = usize::try_from(bootstrap_s / series.step_s).unwrap_or(usize::MAX).min(forecasts.len());
         series.start_s += bootstrap_s;
         series.values.clear();
@@ -160,14 +160,16 @@ fn aberration(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let at = |band: Option<&usize>, place: usize| {
             band.and_then(|band| all[*band].values.get(place)).copied().unwrap_or(f64::NAN)
         };
-        for (place, value) in series.values.iter_mut().enumerate() {
+        let mut places = 0..;
+        call.meter().change_each(&mut series.values, |value| {
+            let place = places.next().unwrap_or(usize::MAX);
             let (lower, upper) = (at(lower, place), at(upper, place));
             *value = match *value {
                 value if value > upper => value - upper,
                 value if value < lower => value - lower,
                 _ => 0.0,
             };
-        }
+        })?;
         super::rates::named(&mut series, "holtWintersAberration", "1", "");
         series.consolidation = Aggregate::Average;
         sink(series)
@@ -192,9 +194,11 @@ fn linear_regression(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryEr
         series.tags.set("linearRegressions", format!("{from_s}, {until_s}"));
         series.rename(format!("linearRegression({}, {from_s}, {until_s})", series.name));
         series.consolidation = Aggregate::Average;
-        for (place, value) in series.values.iter_mut().enumerate() {
-            *value = regression.at((series.start_s + place as i64 * series.step_s) as f64);
-        }
+        let (mut time_s, step_s) = (series.start_s, series.step_s);
+        call.meter().change_each(&mut series.values, |value| {
+            *value = regression.at(time_s as f64);
+            time_s = time_s.saturating_add(step_s);
+        })?;
         sink(series)
     })
 }

@@ -54,11 +54,11 @@ fn keep_last_value(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErro
     let limit = call.number("limit");
     map(call, sink, |series| {
         series.rename(format!("keepLastValue({})", series.name));
-        fill_gaps(&mut series.values, limit, |gap, before, _after| {
+        fill_gaps(call, &mut series.values, limit, |gap, before, _after| {
             if !before.is_nan() {
                 gap.fill(before);
             }
-        });
+        })
     })
 }
 
@@ -66,7 +66,7 @@ fn interpolate(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let limit = call.number("limit");
     map(call, sink, |series| {
         series.rename(format!("interpolate({})", series.name));
-        fill_gaps(&mut series.values, limit, |gap, before, after| {
+        fill_gaps(call, &mut series.values, limit, |gap, before, after| {
             if before.is_nan() || after.is_nan() {
                 return;
             }
@@ -74,14 +74,20 @@ fn interpolate(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
             for (i, value) in gap.iter_mut().enumerate() {
                 *value = before + (i + 1) as f64 * (after - before) / steps;
             }
-        });
+        })
     })
 }
 
 /// Calls `fill` with each gap that is at most `limit` values long, and the values before and after it.
-fn fill_gaps(values: &mut [f64], limit: f64, fill: impl Fn(&mut [f64], f64, f64)) {
+fn fill_gaps(
+    call: &Call<'_>,
+    values: &mut [f64],
+    limit: f64,
+    fill: impl Fn(&mut [f64], f64, f64),
+) -> Result<(), QueryError> {
     let mut next = 0;
     while next < values.len() {
+        call.meter().check_at(next)?;
         if !values[next].is_nan() {
             next += 1;
             continue;
@@ -94,6 +100,7 @@ fn fill_gaps(values: &mut [f64], limit: f64, fill: impl Fn(&mut [f64], f64, f64)
             fill(&mut values[start..next], before, after);
         }
     }
+    Ok(())
 }
 
 fn compress_periodic_gaps(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
@@ -149,15 +156,14 @@ fn transform_null(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError
             series.tags.set("referenceSeries", "1");
         }
         series.rename(format!("transformNull({},{shown}{of_reference})", series.name));
-        let is_replaced = |place: usize| match is_replaced.is_empty() {
-            true => true,
-            false => is_replaced.get(place).copied().unwrap_or(false),
-        };
-        for (place, value) in series.values.iter_mut().enumerate() {
-            if value.is_nan() && is_replaced(place) {
+        let mut is_replaced = is_replaced.iter().copied();
+        let is_everywhere = is_replaced.len() == 0;
+        call.meter().change_each(&mut series.values, |value| {
+            let is_replaced = is_replaced.next().unwrap_or(is_everywhere);
+            if value.is_nan() && is_replaced {
                 *value = default;
             }
-        }
+        })?;
         sink(series)
     })
 }

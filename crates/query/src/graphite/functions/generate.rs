@@ -164,7 +164,11 @@ fn computed(
     let count = ((context.until_s - context.from_s).max(0) as u64).div_ceil(step_s as u64) as usize;
     let mut charge = call.meter().charge();
     charge.add_bytes(count.saturating_mul(size_of::<f64>()))?;
-    let values = (0..count as i64).map(|number| of(context.from_s + number * step_s)).collect();
+    let value = |number: usize| {
+        call.meter().check_at(number)?;
+        Ok(of(context.from_s + number as i64 * step_s))
+    };
+    let values = (0..count).map(value).collect::<Result<_, QueryError>>()?;
     let series = Series::computed(call.text("name"), context.from_s, context.until_s, step_s, values);
     sink(Series { x_files_factor: context.x_files_factor(), ..series })
 }

@@ -67,7 +67,7 @@ const fn graph(
 }
 
 fn unchanged(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    map(call, sink, |_| {})
+    map(call, sink, |_| Ok(()))
 }
 
 fn dashed(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
@@ -76,6 +76,7 @@ fn dashed(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     map(call, sink, |series| {
         series.tags.set("dashed", length.to_string());
         series.name = format!("dashed({}, {shown})", series.name);
+        Ok(())
     })
 }
 
@@ -83,6 +84,7 @@ fn draw_as_infinite(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErr
     map(call, sink, |series| {
         series.tags.set("drawAsInfinite", "1");
         series.name = format!("drawAsInfinite({})", series.name);
+        Ok(())
     })
 }
 
@@ -90,6 +92,7 @@ fn second_y_axis(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError>
     map(call, sink, |series| {
         series.tags.set("secondYAxis", "1");
         series.name = format!("secondYAxis({})", series.name);
+        Ok(())
     })
 }
 

@@ -44,7 +44,12 @@ fn legend_value(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
     let mut types: Vec<String> = call.values("valuesTypes").map(ToString::to_string).collect();
     let system = types.pop_if(|last| SYSTEMS.contains(&last.as_str()));
     map(call, sink, |series| {
+        let mut name = call.new_name();
+        // only a name without values yet can be shorter than its column
+        let width = if system.is_some() && !types.is_empty() { 20 } else { 0 };
+        name.push_padded(&series.name, width)?;
         for kind in &types {
+            call.meter().check()?;
             let value =
                 Aggregate::of_function(kind).map(|aggregate| (aggregate, aggregate.of(&series.values)));
             match &system {
@@ -55,7 +60,7 @@ fn legend_value(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
                         Some((_, value)) => shown(value),
                         None => "(?)".into(),
                     };
-                    series.name.push_str(&format!(" ({kind}: {value})"));
+                    [" (", kind, ": ", &value, ")"].into_iter().try_for_each(|part| name.push(part))?;
                 }
                 Some(system) => {
                     let value = match value {
@@ -63,10 +68,13 @@ fn legend_value(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
                         Some((_, value)) => Format { system: Some(system), units: "" }.of(value),
                         None => "(?)".into(),
                     };
-                    series.name = format!("{:<20}{kind:<5}{value:<10}", series.name);
+                    name.push_padded(kind, 5)?;
+                    name.push_padded(&value, 10)?;
                 }
             }
         }
+        series.name = name.finish();
+        Ok(())
     })
 }
 
@@ -80,6 +88,7 @@ fn cacti_style(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (mut name_width, mut widths) = (0, [0; 3]);
     let held = call.all("seriesList")?;
     for series in held.iter() {
+        call.meter().check()?;
         name_width = name_width.max(series.name.chars().count());
         for ((_, aggregate), width) in columns.iter().zip(&mut widths) {
             let value = aggregate.of(&series.values);
@@ -88,13 +97,17 @@ fn cacti_style(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         }
     }
     held.drain(|mut series| {
-        let mut name = format!("{:<name_width$} ", series.name);
+        let mut name = call.new_name();
+        name.push_padded(&series.name, name_width + 1)?;
         for ((label, aggregate), width) in columns.iter().zip(&widths) {
             let value = aggregate.of(&series.values);
             let value = if value.is_nan() { "nan".into() } else { format.of(value) };
-            name.push_str(&format!("{label}:{value:<0$} ", width + 3));
+            name.push(label)?;
+            name.push(":")?;
+            name.push_padded(&value, width + 3)?;
+            name.push(" ")?;
         }
-        series.name = name;
+        series.name = name.finish();
         sink(series)
     })
 }

@@ -115,7 +115,8 @@ fn exponential_moving_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<()
         charge.add_bytes((after.len() + 1) * size_of::<f64>())?;
         let mut values = Vec::with_capacity(after.len() + 1);
         values.push(round(average, 6));
-        for &value in after {
+        for (place, &value) in after.iter().enumerate() {
+            call.meter().check_at(place)?;
             if !value.is_nan() {
                 average = weight * value + (1.0 - weight) * average;
             }
@@ -187,14 +188,20 @@ fn stdev(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         super::rates::named(&mut series, "stdev", &points.to_string(), &format!(",{points}"));
         let mut charge = call.meter().charge();
         charge.add_bytes(size_of_val(series.values.as_slice()))?;
-        series.values = deviations(&series.values, window, tolerance);
+        series.values = deviations(call, &series.values, window, tolerance)?;
         sink(series)
     })
 }
 
-fn deviations(values: &[f64], window: usize, tolerance: f64) -> Vec<f64> {
+fn deviations(
+    call: &Call<'_>,
+    values: &[f64],
+    window: usize,
+    tolerance: f64,
+) -> Result<Vec<f64>, QueryError> {
     let (mut count, mut sum, mut sum_of_squares) = (0.0, 0.0, 0.0);
     let deviation_at = |(place, &value): (usize, &f64)| {
+        call.meter().check_at(place)?;
         if let Some(dropped) =
             place.checked_sub(window).map(|place| values[place]).filter(|value| !value.is_nan())
         {
@@ -209,7 +216,7 @@ fn deviations(values: &[f64], window: usize, tolerance: f64) -> Vec<f64> {
         }
         let is_enough = count > 0.0 && count / window as f64 >= tolerance;
         // rounding can make the difference negative, whose root is NaN
-        if is_enough { (count * sum_of_squares - sum * sum).sqrt() / count } else { f64::NAN }
+        Ok(if is_enough { (count * sum_of_squares - sum * sum).sqrt() / count } else { f64::NAN })
     };
     values.iter().enumerate().map(deviation_at).collect()
 }

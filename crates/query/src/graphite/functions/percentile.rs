@@ -108,11 +108,11 @@ fn remove(
         series.rename(format!("{name}({}, {shown})", series.name));
         if !limit.is_nan() {
             series.tags.set("nPercentile", tag.as_str());
-            series
-                .values
-                .iter_mut()
-                .filter(|value| is_removed(**value, limit))
-                .for_each(|value| *value = f64::NAN);
+            call.meter().change_each(&mut series.values, |value| {
+                if is_removed(*value, limit) {
+                    *value = f64::NAN;
+                }
+            })?;
         }
         sink(series)
     })
@@ -128,6 +128,7 @@ fn average_outside(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErro
     let n = call.number("n");
     let held = call.all("seriesList")?;
     let average = |series: &Series| Aggregate::Average.of(&series.values);
+    call.meter().check()?;
     let mut charge = call.meter().charge();
     charge.add_bytes(held.len() * size_of::<f64>())?;
     let mut averages: Vec<f64> = held.iter().map(average).filter(|average| !average.is_nan()).collect();

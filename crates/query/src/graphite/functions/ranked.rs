@@ -112,19 +112,32 @@ fn first(
     const MARGIN: usize = 64;
     let most = usize::try_from(n).ok();
     let mut held = Held::new(call.meter());
-    let sort = |held: &mut Held<'_>| held.sort_by_cached_key(|series| Key(key(series), direction));
+    let sort = |held: &mut Held<'_>| sort_by_key(call, held, direction, &key);
     call.each("seriesList", |series| {
         held.push(series)?;
         if let Some(most) = most.filter(|most| held.len() >= most.saturating_mul(2).saturating_add(MARGIN)) {
-            sort(&mut held);
+            sort(&mut held)?;
             held.truncate(most);
         }
         Ok(())
     })?;
-    sort(&mut held);
+    sort(&mut held)?;
     let len = prefix_len(held.len(), n);
     held.truncate(len);
     held.drain(sink)
+}
+
+/// Sorts series by a number, which is computed once for each. Fails in between once the query is canceled.
+fn sort_by_key(
+    call: &Call<'_>,
+    held: &mut Held<'_>,
+    direction: Direction,
+    key: impl Fn(&Series) -> f64,
+) -> Result<(), QueryError> {
+    // a sort cannot fail, so the keys are without meaning once the query is canceled
+    let key_of = |series: &Series| if call.meter().check().is_ok() { key(series) } else { f64::NAN };
+    held.sort_by_cached_key(|series| Key(key_of(series), direction));
+    call.meter().check()
 }
 
 /// Length of `list[:n]` in Python: a negative `n` counts from the end.
@@ -191,7 +204,7 @@ fn most_deviant(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
     let n = call.integer("n");
     let mut held = Held::new(call.meter());
     call.each("seriesList", |series| if variance(&series).is_nan() { Ok(()) } else { held.push(series) })?;
-    held.sort_by_cached_key(|series| Key(variance(series), Direction::Down));
+    sort_by_key(call, &mut held, Direction::Down, variance)?;
     let len = prefix_len(held.len(), n);
     held.truncate(len);
     held.drain(sink)
@@ -223,7 +236,7 @@ fn sorted(
     aggregate: Aggregate,
 ) -> Result<(), QueryError> {
     let mut held = call.all("seriesList")?;
-    held.sort_by_cached_key(|series| Key(aggregate.of(&series.values), direction));
+    sort_by_key(call, &mut held, direction, |series| aggregate.of(&series.values))?;
     held.drain(sink)
 }
 
@@ -232,7 +245,7 @@ fn sort_by_minima(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError
     call.each("seriesList", |series| {
         if Aggregate::Max.of(&series.values) > 0.0 { held.push(series) } else { Ok(()) }
     })?;
-    held.sort_by_cached_key(|series| Key(Aggregate::Min.of(&series.values), Direction::Up));
+    sort_by_key(call, &mut held, Direction::Up, |series| Aggregate::Min.of(&series.values))?;
     held.drain(sink)
 }
 

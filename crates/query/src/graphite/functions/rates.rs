@@ -75,13 +75,13 @@ fn changed(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     map(call, sink, |series| {
         series.rename(format!("changed({})", series.name));
         let mut previous = f64::NAN;
-        for value in &mut series.values {
+        call.meter().change_each(&mut series.values, |value| {
             let is_change = !previous.is_nan() && !value.is_nan() && *value != previous;
             if is_change || previous.is_nan() {
                 previous = *value;
             }
             *value = f64::from(u8::from(is_change));
-        }
+        })
     })
 }
 
@@ -104,6 +104,7 @@ fn delay(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
                 series.values[len - count..].fill(f64::NAN);
             }
         }
+        Ok(())
     })
 }
 
@@ -111,10 +112,10 @@ fn derivative(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     map(call, sink, |series| {
         named(series, "derivative", "1", "");
         let mut previous = f64::NAN;
-        for value in &mut series.values {
+        call.meter().change_each(&mut series.values, |value| {
             let difference = *value - previous;
             previous = std::mem::replace(value, difference);
-        }
+        })
     })
 }
 
@@ -122,10 +123,12 @@ fn integral(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     map(call, sink, |series| {
         named(series, "integral", "1", "");
         let mut sum = 0.0;
-        for value in series.values.iter_mut().filter(|value| !value.is_nan()) {
-            sum += *value;
-            *value = sum;
-        }
+        call.meter().change_each(&mut series.values, |value| {
+            if !value.is_nan() {
+                sum += *value;
+                *value = sum;
+            }
+        })
     })
 }
 
@@ -138,7 +141,7 @@ fn integral_by_interval(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), Quer
     map(call, sink, |series| {
         named(series, "integralByInterval", &shown, &format!(",'{shown}'"));
         let (mut sum, mut time_s, step_s) = (0.0, series.start_s - from_s, series.step_s);
-        for value in &mut series.values {
+        call.meter().change_each(&mut series.values, |value| {
             if time_s.div_euclid(interval_s) != (time_s - step_s).div_euclid(interval_s) {
                 sum = 0.0;
             }
@@ -147,7 +150,7 @@ fn integral_by_interval(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), Quer
             }
             *value = sum;
             time_s += step_s;
-        }
+        })
     })
 }
 
@@ -155,7 +158,7 @@ fn non_negative_derivative(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), Q
     let bounds = Bounds::of(call);
     map(call, sink, |series| {
         named(series, "nonNegativeDerivative", "1", "");
-        bounds.increases(&mut series.values, |increase| increase);
+        bounds.increases(call, &mut series.values, |increase| increase)
     })
 }
 
@@ -164,7 +167,7 @@ fn per_second(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     map(call, sink, |series| {
         named(series, "perSecond", "1", "");
         let step_s = series.step_s as f64;
-        bounds.increases(&mut series.values, |increase| round(increase / step_s, 6));
+        bounds.increases(call, &mut series.values, |increase| round(increase / step_s, 6))
     })
 }
 
@@ -187,12 +190,17 @@ impl Bounds {
     }
 
     /// Replaces values of a counter by what `of` makes of their increases.
-    fn increases(self, values: &mut [f64], of: impl Fn(f64) -> f64) {
+    fn increases(
+        self,
+        call: &Call<'_>,
+        values: &mut [f64],
+        of: impl Fn(f64) -> f64,
+    ) -> Result<(), QueryError> {
         let mut previous = f64::NAN;
-        for value in values {
+        call.meter().change_each(values, |value| {
             let (increase, next) = self.increase(*value, previous);
             (*value, previous) = (of(increase), next);
-        }
+        })
     }
 
     /// The increase, and the value that the next one is compared with.

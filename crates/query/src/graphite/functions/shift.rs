@@ -138,12 +138,12 @@ fn time_slice(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         series.name = format!("timeSlice({}, {start_s}, {end_s})", series.name);
         // as in graphite-web, times are counted from the start of the request instead of the series
         let mut time_s = from_s;
-        for value in &mut series.values {
+        call.meter().change_each(&mut series.values, |value| {
             if !(start_s..=end_s).contains(&time_s) {
                 *value = f64::NAN;
             }
             time_s += series.step_s;
-        }
+        })?;
         sink(series)
     })
 }

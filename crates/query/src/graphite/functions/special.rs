@@ -1,6 +1,7 @@
 //! Functions that choose series by their tags, cut their names, or set how values are consolidated.
 
 use super::each::map;
+use super::key::slice;
 use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
 use crate::graphite::Aggregate;
@@ -70,6 +71,7 @@ fn consolidated_by(call: &Call<'_>, sink: &mut Sink<'_>, method: &str) -> Result
         series.consolidation = consolidation;
         series.tags.set("consolidateBy", method);
         series.rename(format!("consolidateBy({},\"{method}\")", series.name));
+        Ok(())
     })
 }
 
@@ -78,6 +80,7 @@ fn set_x_files_factor(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryE
     map(call, sink, |series| {
         series.x_files_factor = x_files_factor;
         series.tags.set("xFilesFactor", tag.as_str());
+        Ok(())
     })?;
     call.context().set_x_files_factor(Some(x_files_factor));
     Ok(())
@@ -91,20 +94,18 @@ fn series_by_tag(call: &Call<'_>, _sink: &mut Sink<'_>) -> Result<(), QueryError
 
 fn substr(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (start, stop) = (call.integer("start"), call.integer("stop"));
-    map(call, sink, |series| series.name = nodes_between(&series.name, start, stop))
+    map(call, sink, |series| {
+        series.name = nodes_between(&series.name, start, stop).to_owned();
+        Ok(())
+    })
 }
 
 /// The nodes from `start` to `stop`, exclusive, of the path between the last opening bracket of a name and its first
 /// closing one. With 0 as `stop`, all nodes from `start` on.
-fn nodes_between(name: &str, start: i64, stop: i64) -> String {
+fn nodes_between(name: &str, start: i64, stop: i64) -> &str {
     let from = name.rfind('(').map_or(0, |at| at + 1);
     let to = name.find(')').unwrap_or(name.len());
-    let nodes: Vec<&str> = name.get(from..to).unwrap_or_default().split('.').collect();
-    let place = |place: i64| {
-        let len = nodes.len() as i64;
-        (if place < 0 { place.saturating_add(len) } else { place }).clamp(0, len) as usize
-    };
-    let (start, stop) = (place(start), if stop == 0 { nodes.len() } else { place(stop) });
-    let path = nodes.get(start..stop).unwrap_or_default().join(".");
-    path.split(',').next().unwrap_or_default().to_owned()
+    let stop = if stop == 0 { i64::MAX } else { stop };
+    let path = slice(name.get(from..to).unwrap_or_default(), start, stop);
+    path.split(',').next().unwrap_or_default()
 }

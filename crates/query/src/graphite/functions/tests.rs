@@ -1,5 +1,9 @@
 //! Refusals, limits and choices. What functions compute is compared with graphite-web in `tests/it/graphite`.
 
+mod interrupts;
+mod names;
+
+use super::{Function, Param, Type};
 use crate::graphite::test_store::{NONE, Store};
 
 fn store() -> Store {
@@ -178,4 +182,36 @@ fn nested_windows_do_not_read_their_argument_too_often() {
             .check_error(&nested(levels + 1, window), "more than 5 functions of earlier values are nested");
         store().check_error(&nested(60, window), "more than 5 functions of earlier values are nested");
     }
+}
+
+/// Arguments for all parameters of a function: series for those that take series, and one or `times` values for others.
+fn arguments(function: &Function, series: &str, times: usize) -> String {
+    let argument = |param: &Param| {
+        let value = match param.kind {
+            Type::SeriesList => series.to_owned(),
+            Type::SeriesLists => format!("mapSeries({series},0)"),
+            Type::Any => "None".into(),
+            Type::Boolean => "true".into(),
+            Type::Float if param.name == "n" => "50".into(),
+            Type::Float | Type::Integer | Type::IntOrInf | Type::IntOrInterval => "1".into(),
+            Type::Node | Type::NodeOrTag => "0".into(),
+            Type::Tag => "'name'".into(),
+            Type::Date => "'now'".into(),
+            Type::Interval => "'1h'".into(),
+            Type::AggFunc | Type::AggOrSeriesFunc => "'sum'".into(),
+            Type::String => match (param.options, param.name) {
+                ([first, ..], _) => format!("'{first}'"),
+                (_, "search" | "pattern") => "'a+'".into(),
+                (_, "intervalUnit") => "'1h'".into(),
+                (_, "reduceFunction") => "'sumSeries'".into(),
+                (_, "alignTo") => "'hours'".into(),
+                (_, "templateFunction") => "'constantLine(1)'".into(),
+                (_, "replace") => format!("'{}'", "\\g<0>".repeat(times)),
+                _ => format!("'{}'", "%".repeat(times)),
+            },
+        };
+        let is_series = matches!(param.kind, Type::SeriesList | Type::SeriesLists);
+        vec![value; if param.is_multiple && !is_series { times } else { 1 }].join(",")
+    };
+    function.params.iter().map(argument).collect::<Vec<_>>().join(",")
 }

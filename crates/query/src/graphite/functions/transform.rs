@@ -87,7 +87,7 @@ fn add(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     map(call, sink, |series| {
         series.tags.set("add", tag.as_str());
         series.rename(format!("add({},{shown})", series.name));
-        series.values.iter_mut().for_each(|value| *value += constant);
+        call.meter().change_each(&mut series.values, |value| *value += constant)
     })
 }
 
@@ -126,7 +126,7 @@ fn marked(
     map(call, sink, |series| {
         series.tags.set(function, tag);
         series.rename(format!("{function}({})", series.name));
-        series.values.iter_mut().for_each(|value| *value = of(*value));
+        call.meter().change_each(&mut series.values, |value| *value = of(*value))
     })
 }
 
@@ -139,7 +139,7 @@ fn log(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         series.tags.set("log", shown.as_str());
         series.rename(format!("log({}, {shown})", series.name));
         let log = |value: f64| if value > 0.0 { value.ln() / base.ln() } else { f64::NAN };
-        series.values.iter_mut().for_each(|value| *value = log(*value));
+        call.meter().change_each(&mut series.values, |value| *value = log(*value))
     })
 }
 
@@ -149,7 +149,11 @@ fn min_max(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let least = series.values.iter().copied().fold(f64::NAN, f64::min);
         let range = series.values.iter().copied().fold(f64::NAN, f64::max) - least;
         let scaled = |value: f64| if range == 0.0 { 0.0 } else { (value - least) / range };
-        series.values.iter_mut().filter(|value| !value.is_nan()).for_each(|value| *value = scaled(*value));
+        call.meter().change_each(&mut series.values, |value| {
+            if !value.is_nan() {
+                *value = scaled(*value);
+            }
+        })
     })
 }
 
@@ -176,7 +180,7 @@ fn by_factor(
     map(call, sink, |series| {
         series.tags.set(function, tag.as_str());
         series.rename(format!("{function}({},{shown})", series.name));
-        series.values.iter_mut().for_each(|value| *value = of(*value, factor));
+        call.meter().change_each(&mut series.values, |value| *value = of(*value, factor))
     })
 }
 
@@ -185,7 +189,7 @@ fn offset_to_zero(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError
         let least = series.values.iter().copied().fold(f64::NAN, f64::min);
         series.tags.set("offsetToZero", super::legend::shown(least));
         series.rename(format!("offsetToZero({})", series.name));
-        series.values.iter_mut().for_each(|value| *value -= least);
+        call.meter().change_each(&mut series.values, |value| *value -= least)
     })
 }
 
@@ -198,7 +202,7 @@ fn round_values(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
             true => format!("round({},{})", series.name, general(places as f64)),
             false => format!("round({})", series.name),
         });
-        series.values.iter_mut().for_each(|value| *value = round(*value, places));
+        call.meter().change_each(&mut series.values, |value| *value = round(*value, places))
     })
 }
 
@@ -209,7 +213,7 @@ fn scale_to_seconds(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErr
         series.tags.set("scaleToSeconds", tag.as_str());
         series.rename(format!("scaleToSeconds({},{shown})", series.name));
         let factor = seconds / series.step_s as f64;
-        series.values.iter_mut().for_each(|value| *value = round(*value * factor, 6));
+        call.meter().change_each(&mut series.values, |value| *value = round(*value * factor, 6))
     })
 }
 

@@ -35,8 +35,10 @@ impl Parser<'_, '_> {
 
 /// End of the path at the begin of a text. Commas belong to the path if they are in braces.
 pub(super) fn end_of(text: &str) -> usize {
+    let mut skipped = 0;
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
+        let at = skipped + at;
         match c {
             '\\' if chars
                 .clone()
@@ -47,9 +49,9 @@ pub(super) fn end_of(text: &str) -> usize {
             }
             '{' => {
                 let Some(len) = braces_len(&text[at..]) else { return at };
-                chars = text.char_indices();
-                // skips to the closing brace
-                chars.by_ref().find(|(i, _)| *i == at + len - 1);
+                // goes on behind the closing brace
+                skipped = at + len;
+                chars = text[skipped..].char_indices();
             }
             c if c.is_whitespace() || SYMBOLS.contains(c) => return at,
             _ => {}

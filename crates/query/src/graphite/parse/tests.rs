@@ -40,6 +40,7 @@ fn paths_and_calls() {
     good("f(a, n=2, t = 'x')", "f(a n=Integer(2) t=\"x\")");
     good("f(a;k=v, b)", "f(a;k=v b)");
     good("f(g(h(a)),{x,y}z)", "f(g(h(a)) {x,y}z)");
+    good("f({é,b}{}{c,d}e.{g}, h)", "f({é,b}{}{c,d}e.{g} h)");
     good("a | f(2) | g()", "g(f(a Integer(2)))");
     good("f(a|g(1), b)", "f(g(a Integer(1)) b)");
     good("template(a.$x.f, x='y', 2)", "template(a.$x.f, [(\"x\", Text(\"y\")), (\"2\", Integer(2))])");
@@ -62,6 +63,8 @@ fn errors_have_a_place() {
     bad("a.{b,c", "braces are not closed");
     bad("f(a, n=1, 2)", "expected a named argument");
     bad("template(a, b)", "a number or a text in quotes");
+    bad("a{é,b}{}.{c(d}", "the braces are not closed, at character 10");
+    bad(&format!("template(a{})", ",1".repeat(11_000)), "parsing the request takes");
     bad(&"f(".repeat(70), "nests deeper than 64 levels");
     bad(&format!("a{}", "|f()".repeat(70)), "nests deeper than 64 levels");
     bad(&"a".repeat(300 << 10), "the limit is 262144");

@@ -1,6 +1,6 @@
 //! Functions that aggregate all series into one.
 
-use super::fold::{Fold, aggregate, common_multiple};
+use super::fold::{Fold, aggregate, common_multiple, joined};
 use super::{FUNC, SERIES_LISTS, X_FILES_FACTOR};
 use crate::QueryError;
 use crate::graphite::call::{Call, Sink};
@@ -111,7 +111,7 @@ fn multiply(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     })?;
     match first {
         Some(only) if fold.series_count() == 1 => sink(only),
-        _ => fold.finish("multiply", call.context().x_files_factor()).map_or(Ok(()), sink),
+        _ => fold.finish("multiply", call.context().x_files_factor())?.map_or(Ok(()), sink),
     }
 }
 
@@ -127,7 +127,7 @@ fn count(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         return sink(line);
     }
     let series = fold.series_count() as f64;
-    let Some(mut result) = fold.finish("count", 0.0) else { return Ok(()) };
+    let Some(mut result) = fold.finish("count", 0.0)? else { return Ok(()) };
     result.values.fill(series);
     result.tags = Tags::named(&result.name);
     sink(result)
@@ -143,10 +143,10 @@ fn percentile_of(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError>
     let Some(first) = all.first() else { return Ok(()) };
     let name = format!("percentileOfSeries({},{})", first.path_expression, general(percent));
     let rows = Rows::of(call, all)?;
-    let values = rows.map(|row| {
+    let values = rows.map(call, |row| {
         row.retain(|value| !value.is_nan());
         percentile(row, percent, is_interpolated)
-    });
+    })?;
     sink(call.computed(name, (rows.start_s, rows.end_s, rows.step_s), values))
 }
 
@@ -155,8 +155,7 @@ fn pow(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     if all.is_empty() {
         return Ok(());
     }
-    let names: Vec<_> = all.iter().map(|series| series.name.as_str()).collect();
-    let name = format!("powSeries({})", names.join(","));
+    let name = format!("powSeries({})", joined(all.iter().map(|series| series.name.as_str())));
     let rows = Rows::of(call, all)?;
     let power = |base: f64, exponent: f64| {
         // a missing value stays missing, even where any exponent or base gives 1
@@ -164,7 +163,7 @@ fn pow(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let overflows = value.is_infinite() && base.is_finite() && exponent.is_finite();
         if overflows { f64::NAN } else { value }
     };
-    let values = rows.map(|row| row.iter().copied().reduce(power).unwrap_or(f64::NAN));
+    let values = rows.map(call, |row| row.iter().copied().reduce(power).unwrap_or(f64::NAN))?;
     sink(call.computed(name, (rows.start_s, rows.end_s, rows.step_s), values))
 }
 
@@ -191,13 +190,18 @@ impl<'m> Rows<'m> {
     }
 
     /// Computes a value of the values at each point.
-    fn map(&self, mut compute: impl FnMut(&mut Vec<f64>) -> f64) -> Vec<f64> {
+    fn map(
+        &self,
+        call: &Call<'_>,
+        mut compute: impl FnMut(&mut Vec<f64>) -> f64,
+    ) -> Result<Vec<f64>, QueryError> {
         let len = self.all.iter().map(|series| series.values.len()).max().unwrap_or_default();
         let mut row = Vec::with_capacity(self.all.len());
         let value = |i: usize| {
+            call.meter().check()?;
             row.clear();
             row.extend(self.all.iter().map(|series| series.values.get(i).copied().unwrap_or(f64::NAN)));
-            compute(&mut row)
+            Ok(compute(&mut row))
         };
         (0..len).map(value).collect()
     }

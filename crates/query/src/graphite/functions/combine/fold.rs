@@ -26,7 +26,7 @@ pub(super) fn aggregate(
     let mut fold = Fold::new(call.meter(), method);
     fold.add_all(call, param, |_| ())?;
     let x_files_factor = x_files_factor.unwrap_or(call.context().x_files_factor());
-    Ok(fold.finish(label, x_files_factor))
+    fold.finish(label, x_files_factor)
 }
 
 /// The order in which series must be added. The path expressions of series that come in any order are sorted, which
@@ -121,6 +121,7 @@ impl<'m> Fold<'m> {
         self.is_stale |= self.count > 0 && step_s != self.step_s;
         self.step_s = step_s;
         self.count += 1;
+        self.charge.check()?;
         if self.is_stale {
             return Ok(());
         }
@@ -151,17 +152,17 @@ impl<'m> Fold<'m> {
         *self = Self { step_s, ..Self::new(meter, self.method) };
     }
 
-    pub(super) fn finish(self, label: &str, x_files_factor: f64) -> Option<Series> {
+    pub(super) fn finish(self, label: &str, x_files_factor: f64) -> Result<Option<Series>, QueryError> {
         let name = format!("{label}Series({})", self.paths.text());
-        let mut tags = self.tags?;
+        let Some(mut tags) = self.tags else { return Ok(None) };
         if tags.get("name").is_none() {
             tags.set("name", name.as_str());
         }
         tags.set("aggregatedBy", label);
         let end_s = self.end_s - (self.end_s - self.start_s) % self.step_s;
-        let values = self.columns.finish(self.method, self.count, x_files_factor);
+        let values = self.columns.finish(self.method, self.count, x_files_factor, self.charge.meter)?;
         let computed = Series::computed(name, self.start_s, end_s, self.step_s, values);
-        Some(Series { tags, x_files_factor, ..computed })
+        Ok(Some(Series { tags, x_files_factor, ..computed }))
     }
 }
 
@@ -248,13 +249,25 @@ impl Columns {
         Ok(())
     }
 
-    fn finish(self, method: Aggregate, series: usize, x_files_factor: f64) -> Vec<f64> {
+    fn finish(
+        self,
+        method: Aggregate,
+        series: usize,
+        x_files_factor: f64,
+        meter: &Meter<'_>,
+    ) -> Result<Vec<f64>, QueryError> {
         let mut row = Vec::new();
         let point = |(i, present): (usize, &u32)| {
-            if !is_enough(*present as usize, series, x_files_factor) {
-                return f64::NAN;
+            // at each point, all values of the point may be sorted
+            if self.all.is_empty() {
+                meter.check_at(i)?
+            } else {
+                meter.check()?
             }
-            match method {
+            if !is_enough(*present as usize, series, x_files_factor) {
+                return Ok(f64::NAN);
+            }
+            Ok(match method {
                 Aggregate::Average => self.first[i] / f64::from(*present),
                 Aggregate::AvgZero => self.first[i] / series as f64,
                 Aggregate::Count => f64::from(*present),
@@ -272,7 +285,7 @@ impl Columns {
                     }
                 }
                 _ => self.first[i],
-            }
+            })
         };
         self.counts.iter().enumerate().map(point).collect()
     }
@@ -317,8 +330,26 @@ impl Paths {
     fn text(&self) -> String {
         let mut text = self.all.join(",");
         if self.is_cut {
-            text.push_str(",…");
+            text.push_str(CUT);
         }
         text
     }
+}
+
+/// Shows that some texts of a list are left out.
+const CUT: &str = ",…";
+
+/// Joins texts by commas, and cuts the list like the path expressions of an aggregation.
+pub(super) fn joined<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
+    let mut out = String::new();
+    for (number, text) in texts.into_iter().enumerate() {
+        if out.len() + text.len() > PATHS_BYTES_MAX {
+            return out + CUT;
+        }
+        if number > 0 {
+            out.push(',');
+        }
+        out.push_str(text);
+    }
+    out
 }

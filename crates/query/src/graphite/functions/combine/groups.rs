@@ -12,7 +12,7 @@ use crate::graphite::held::Held;
 use crate::graphite::source::Order;
 use crate::graphite::{Aggregate, Series, Tags};
 use crate::meter::Charge;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 const POSITION: Param = Param::optional("position", Type::Node).multiple();
 const CALLBACK: Param = Param::required("callback", Type::AggOrSeriesFunc);
@@ -80,11 +80,21 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn with_wildcards(call: &Call<'_>, callback: &Callback, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    let positions: Vec<_> = call.nodes("position");
-    let is_kept = |place: usize| !positions.contains(&NodeOrTag::Node(place as i64));
+    let positions: HashSet<i64> = call
+        .nodes("position")
+        .into_iter()
+        .filter_map(|node| if let NodeOrTag::Node(place) = node { Some(place) } else { None })
+        .collect();
     let key_of = |series: &Series| {
-        let nodes = series.name.split('.').enumerate().filter(|(place, _)| is_kept(*place));
-        nodes.map(|(_, node)| node).collect::<Vec<_>>().join(".")
+        let mut key = call.new_name();
+        let mut separator = "";
+        for (place, node) in (0..).zip(series.name.split('.')) {
+            if !positions.contains(&place) {
+                key.push(std::mem::replace(&mut separator, "."))?;
+                key.push(node)?;
+            }
+        }
+        Ok(key.finish())
     };
     in_groups(call, callback, key_of, |key, mut series| {
         series.name = key;
@@ -97,7 +107,7 @@ fn by_nodes(call: &Call<'_>, nodes: &[NodeOrTag], sink: &mut Sink<'_>) -> Result
     in_groups(
         call,
         &callback,
-        |series| key(series, nodes),
+        |series| key(call, series, nodes),
         |key, mut series| {
             series.name = key;
             sink(series)
@@ -121,11 +131,15 @@ fn by_tags(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
             Some(Some(common)) if common != name => common_name = Some(None),
             Some(_) => {}
         }
-        let mut key = if is_by_name { name.to_owned() } else { String::new() };
-        for tag in &tags {
-            key.extend([";", tag, "=", series.tags.get(tag).unwrap_or_default()]);
+        let mut key = call.new_name();
+        if is_by_name {
+            key.push(name)?;
         }
-        key
+        for tag in &tags {
+            let value = series.tags.get(tag).unwrap_or_default();
+            [";", tag, "=", value].into_iter().try_for_each(|part| key.push(part))?;
+        }
+        Ok(key.finish())
     };
     let mut results = Held::new(call.meter());
     in_groups(call, &callback, key_of, |key, mut series| {
@@ -137,6 +151,8 @@ fn by_tags(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         if !is_by_name {
             series.rename(format!("{name}{}", series.name));
         }
+        let mut charge = call.meter().charge();
+        charge.add_bytes(Tags::bytes_of_name(&series.name))?;
         series.tags = Tags::of_name(&series.name);
         sink(series)
     })
@@ -184,7 +200,7 @@ impl Callback {
 fn in_groups(
     call: &Call<'_>,
     callback: &Callback,
-    key_of: impl FnMut(&Series) -> String,
+    key_of: impl FnMut(&Series) -> Result<String, QueryError>,
     finish: impl FnMut(String, Series) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     match callback {
@@ -213,7 +229,7 @@ fn folded(
     call: &Call<'_>,
     label: &str,
     method: Aggregate,
-    mut key_of: impl FnMut(&Series) -> String,
+    mut key_of: impl FnMut(&Series) -> Result<String, QueryError>,
     mut finish: impl FnMut(String, Series) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     let mut groups: HashMap<String, FoldedGroup<'_>> = HashMap::new();
@@ -233,7 +249,7 @@ fn folded(
                     Order::Any => Rank::Name(series.name.clone()),
                     Order::ByName => Rank::Arrival(arrivals),
                 };
-                let key = key_of(&series);
+                let key = key_of(&series)?;
                 let Some(group) = groups.get_mut(&key) else {
                     charge_group(&mut charge, &key, size_of::<FoldedGroup<'_>>() + series.name.len())?;
                     let mut fold = Fold::new(call.meter(), method);
@@ -264,7 +280,7 @@ fn folded(
     for (key, mut group) in groups {
         call.meter().check()?;
         group.fold.end_argument(order);
-        if let Some(series) = group.fold.finish(label, call.context().x_files_factor()) {
+        if let Some(series) = group.fold.finish(label, call.context().x_files_factor())? {
             finish(key, series)?;
         }
     }
@@ -280,7 +296,7 @@ fn charge_group(charge: &mut Charge<'_>, key: &str, bytes: usize) -> Result<(), 
 fn invoked(
     call: &Call<'_>,
     function: &'static Function,
-    key_of: impl FnMut(&Series) -> String,
+    key_of: impl FnMut(&Series) -> Result<String, QueryError>,
     mut finish: impl FnMut(String, Series) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     for (key, mut held) in collected(call, key_of)? {
@@ -309,13 +325,13 @@ pub(super) fn first_of(
 /// The series of each group with its key, in the order in which the groups' first series come.
 pub(super) fn collected<'c>(
     call: &Call<'c>,
-    mut key_of: impl FnMut(&Series) -> String,
+    mut key_of: impl FnMut(&Series) -> Result<String, QueryError>,
 ) -> Result<Vec<(String, Held<'c>)>, QueryError> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut groups: Vec<(String, Held<'c>)> = Vec::new();
     let mut charge = call.meter().charge();
     call.each("seriesList", |series| {
-        let key = key_of(&series);
+        let key = key_of(&series)?;
         let place = match places.get(&key) {
             Some(place) => *place,
             None => {

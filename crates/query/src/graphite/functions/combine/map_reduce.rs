@@ -2,12 +2,12 @@
 
 use super::groups::{collected, first_of};
 use crate::QueryError;
+use crate::graphite::Series;
 use crate::graphite::bind::{Argument, ArgumentKind, Node};
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::functions::find;
-use crate::graphite::functions::key::{key, node_at};
+use crate::graphite::functions::key::{key, node_at, slice};
 use crate::graphite::functions::table::{Function, Group, Param, SERIES_LIST, Type};
-use crate::graphite::{Series, TARGET_BYTES_MAX};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 /// Returns the lists one after the other, because `reduceSeries` does not distinguish them.
 fn map(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let nodes = call.nodes("mapNodes");
-    collected(call, |series| key(series, &nodes))?
+    collected(call, |series| key(call, series, &nodes))?
         .into_iter()
         .try_for_each(|(_, held)| held.drain(&mut *sink))
 }
@@ -71,7 +71,7 @@ fn reduce(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let node = node_at(&series.name, place)
             .ok_or_else(|| call.refuse(format!("{:?} has no node {place}", series.name)))?;
         let Some(argument) = matchers.iter().position(|matcher| matcher == node) else { return Ok(()) };
-        let group_name = format!("{}.reduce.{name}", nodes_before(&series.name, place));
+        let group_name = format!("{}.reduce.{name}", slice(&series.name, 0, place));
         let group = *places.entry(group_name.clone()).or_insert(groups.len());
         if group == groups.len() {
             charge.add_bytes(3 * group_name.len() + matchers.len() * size_of::<Option<Series>>() + 128)?;
@@ -109,13 +109,6 @@ fn check_arguments(call: &Call<'_>, function: &Function, count: usize) -> Result
     Ok(())
 }
 
-/// The nodes of a path before a place, which counts from the end if it is negative.
-fn nodes_before(path: &str, place: i64) -> String {
-    let nodes: Vec<_> = path.split('.').collect();
-    let end = if place < 0 { nodes.len() as i64 + place } else { place };
-    nodes[..end.clamp(0, nodes.len() as i64) as usize].join(".")
-}
-
 fn apply_by_node(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (place, template) = (call.integer("nodeNum"), call.text("templateFunction"));
     let new_name = call.optional_text("newName");
@@ -123,24 +116,23 @@ fn apply_by_node(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError>
     let mut charge = call.meter().charge();
     let mut last_range = None;
     call.each("seriesList", |series| {
-        let prefix = nodes_before(&series.name, place.saturating_add(1));
+        let prefix = slice(&series.name, 0, place.saturating_add(1));
         last_range = Some((series.start_s, series.end_s));
-        if !prefixes.contains(&prefix) {
+        if !prefixes.contains(prefix) {
             charge.add_bytes(2 * (size_of::<String>() + prefix.len()))?;
-            prefixes.insert(prefix);
+            prefixes.insert(prefix.to_owned());
         }
         Ok(())
     })?;
     let Some((start_s, end_s)) = last_range else { return Ok(()) };
     for prefix in prefixes {
-        if template.matches('%').count().saturating_mul(prefix.len()) > TARGET_BYTES_MAX {
-            return Err(
-                call.refuse(format!("the target for {prefix:?} has more than {TARGET_BYTES_MAX} bytes"))
-            );
-        }
-        call.target(&template.replace('%', &prefix), |mut series| {
-            if let Some(name) = new_name.as_ref().filter(|name| !name.is_empty()) {
-                series.name = name.replace('%', &prefix);
+        let mut target = call.new_target();
+        target.push_template(&template, &prefix)?;
+        call.target(&target.finish(), |mut series| {
+            if let Some(template) = new_name.as_ref().filter(|name| !name.is_empty()) {
+                let mut name = call.new_name();
+                name.push_template(template, &prefix)?;
+                series.name = name.finish();
             }
             series.path_expression = prefix.as_str().into();
             (series.start_s, series.end_s) = (start_s, end_s);

@@ -1,6 +1,6 @@
 //! Functions of two lists of series.
 
-use super::fold::{Fold, common_multiple};
+use super::fold::{Fold, common_multiple, joined};
 use super::{FUNC, NODES, X_FILES_FACTOR};
 use crate::QueryError;
 use crate::graphite::bind::Node;
@@ -106,7 +106,7 @@ fn of_pairs(
         let mut fold = Fold::new(call.meter(), method);
         fold.add_held(&[first, second])?;
         let x_files_factor = x_files_factor.unwrap_or(call.context().x_files_factor());
-        if let Some(mut series) = fold.finish(label, x_files_factor) {
+        if let Some(mut series) = fold.finish(label, x_files_factor)? {
             series.name = format!("{label}Series({},{})", first.name, second.name);
             sink(series)?;
         }
@@ -198,14 +198,19 @@ fn weighted_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErr
     }
     let nodes = call.nodes("nodes");
     let mut charge = call.meter().charge();
-    charge.add_bytes(weights.len() * 2 * size_of::<(String, &Series)>())?;
-    let of_key: HashMap<_, _> = weights.iter().map(|series| (key(series, &nodes), series)).collect();
+    let mut of_key = HashMap::new();
+    for weight in weights.iter() {
+        let key = key(call, weight, &nodes)?;
+        charge.add_bytes(key.len() + 2 * size_of::<(String, &Series)>())?;
+        of_key.insert(key, weight);
+    }
     // of several averages with the same key, the last counts
     let mut pairs: HashMap<String, (&Series, &Series)> = HashMap::new();
     let mut order = Vec::new();
     for average in averages.iter() {
-        let key = key(average, &nodes);
+        let key = key(call, average, &nodes)?;
         let Some(weight) = of_key.get(&key) else { continue };
+        charge.add_bytes(2 * key.len() + 3 * size_of::<(String, &Series, &Series)>())?;
         if pairs.insert(key.clone(), (average, weight)).is_none() {
             order.push(key);
         }
@@ -228,12 +233,13 @@ fn weighted_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErr
     total.add_held(&weights.iter().collect::<Vec<_>>())?;
     let x_files_factor = call.context().x_files_factor();
     let (Some(products), Some(total)) =
-        (products.finish("sum", x_files_factor), total.finish("sum", x_files_factor))
+        (products.finish("sum", x_files_factor)?, total.finish("sum", x_files_factor)?)
     else {
         return Ok(());
     };
     let shown: Vec<_> = call.values("nodes").map(ToString::to_string).collect();
-    let name = format!("weightedAverage({}, {}, {})", paths(&averages), paths(&weights), shown.join(","));
+    let (of_averages, of_weights) = (paths(call, &averages)?, paths(call, &weights)?);
+    let name = format!("weightedAverage({of_averages}, {of_weights}, {})", shown.join(","));
     let values = divided(products.values, &total.values, 1.0);
     sink(call.computed(name, (products.start_s, products.end_s, products.step_s), values))
 }
@@ -249,7 +255,9 @@ fn product(average: &Series, weight: &Series) -> Series {
 }
 
 /// The distinct path expressions of series, in order.
-fn paths(all: &[Series]) -> String {
+fn paths(call: &Call<'_>, all: &[Series]) -> Result<String, QueryError> {
+    let mut charge = call.meter().charge();
+    charge.add_bytes(all.len() * 2 * size_of::<&str>())?;
     let distinct: BTreeSet<&str> = all.iter().map(|series| &*series.path_expression).collect();
-    distinct.into_iter().collect::<Vec<_>>().join(",")
+    Ok(joined(distinct))
 }

@@ -116,7 +116,7 @@ fn by_group(
     let mut groups: Vec<PercentGroup<'_>> = Vec::new();
     let mut charge = call.meter().charge();
     let mut place_of = |series: &Series, groups: &mut Vec<PercentGroup<'_>>| {
-        let key = key(series, nodes);
+        let key = key(call, series, nodes)?;
         charge.add_bytes(4 * size_of::<&Series>())?;
         if let Some(place) = places.get(&key) {
             return Ok(*place);
@@ -166,5 +166,5 @@ fn missing(call: &Call<'_>, (name, total): (&str, &str), other: &Series) -> Seri
 fn sum_of(call: &Call<'_>, all: &[&Series]) -> Result<Series, QueryError> {
     let mut fold = Fold::new(call.meter(), Aggregate::Sum);
     fold.add_held(all)?;
-    fold.finish("sum", 0.0).ok_or_else(|| call.refuse("there are no series to add"))
+    fold.finish("sum", 0.0)?.ok_or_else(|| call.refuse("there are no series to add"))
 }
