@@ -48,8 +48,8 @@ fn points_over_tcp_are_aggregated_and_read_by_render() {
         .arg(&format!("--graphite-schemas={}", schemas.display()))
         .arg(&format!("--graphite-rewrite={}", rewrite.display()));
     let server = Server::start(options);
-    // an interval that begins after the server did
-    let at_s = (now_ms() / 1000 + 2) / 2 * 2;
+    // an interval that begins more than a second after the server did
+    let at_s = (now_ms() / 1000 + 4) / 2 * 2;
     let mut text = String::new();
     for host in 1..=4 {
         text.push_str(&format!("prod.apps.web.www{host}.requests {host} {at_s}\n"));

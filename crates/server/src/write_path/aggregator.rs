@@ -26,7 +26,7 @@ use outputs::{NewOutput, Outputs};
 use parking_lot::{Mutex, RwLock};
 use protocol::labels::labels_of;
 use query::graphite::label_source::write_name;
-use rules::aggregations::{Aggregation, Computed, Missed};
+use rules::aggregations::{Aggregation, Buffer, Computed, Missed};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,8 @@ pub(crate) struct Aggregator {
 #[derive(Debug)]
 struct InForce {
     rules: Arc<Rules>,
-    /// Unix time in milliseconds, by [`rule_id`].
+    /// Unix time in milliseconds, by [`rule_id`]. It is later than the actual time by the delay after which an interval is
+    /// computed: clocks of senders may be ahead, so points of this time may have come before.
     since_ms: HashMap<SeriesKey, i64>,
 }
 
@@ -418,7 +419,7 @@ impl InForce {
         let since_ms = rules.aggregations.rules().iter().map(|rule| {
             let id = rule_id(&rules, rule);
             let since_ms = before.and_then(|before| before.since_ms.get(&id)).copied();
-            (id, since_ms.unwrap_or(now_ms))
+            (id, since_ms.unwrap_or_else(|| now_ms.saturating_add(Buffer::delay_ms(rule.interval_s))))
         });
         let since_ms = since_ms.collect();
         Self { rules, since_ms }

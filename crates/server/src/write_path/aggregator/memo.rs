@@ -36,7 +36,7 @@ pub(super) struct Matched {
 /// The name itself is one of the outputs. As in carbon, the output then replaces the points, which are not stored.
 #[derive(Debug)]
 pub(super) struct Replaced {
-    /// When the rule came into force.
+    /// Intervals that began before the rule was in force are incomplete.
     pub(super) since_ms: i64,
     pub(super) interval_s: u32,
 }

@@ -22,10 +22,10 @@ fn rules(aggregator: &str, rewrite: &str, deny: &str) -> Arc<Rules> {
 }
 
 impl Fixture {
-    /// All rules are in force from 1000 s on.
+    /// All rules are in force from 999 s on, so intervals are complete from 1000 s on.
     fn new(rules: Arc<Rules>, bytes: u64) -> Self {
         let (account, registry) = (Account::new("aggregator", bytes), Registry::new());
-        let aggregator = Aggregator::new(account.clone(), SEED, 2, rules, 1_000_000, &registry);
+        let aggregator = Aggregator::new(account.clone(), SEED, 2, rules, 999_000, &registry);
         Self { aggregator, account, registry, now_ms: 1_000_000 }
     }
 
@@ -173,6 +173,18 @@ fn after_a_change_only_other_rules_begin_anew() {
     assert_eq!(fixture.at(1061), []);
     assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
     assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 0.0);
+}
+
+#[test]
+fn intervals_that_a_fast_clock_may_have_filled_before_the_start_are_incomplete() {
+    let account = Account::new("aggregator", MIB);
+    let rules = rules("all (10) = sum *\nslow (100) = sum *\n", "", "");
+    let aggregator = Aggregator::new(account.clone(), SEED, 2, rules, 999_500, &Registry::new());
+    let mut fixture = Fixture { aggregator, account, registry: Registry::new(), now_ms: 1_005_000 };
+    fixture.add(&[("x", 1003, 1.0), ("x", 1013, 1.0), ("x", 1100, 1.0)]);
+    assert_eq!(fixture.at(1021), computed(&[("all", 1010, 1.0)]));
+    fixture.add(&[("x", 1100, 1.0)]);
+    assert_eq!(fixture.at(1210), computed(&[("slow", 1100, 2.0)]));
 }
 
 #[test]
