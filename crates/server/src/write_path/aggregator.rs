@@ -202,10 +202,11 @@ impl Aggregator {
         let mut reservation = IncrementalReservation::new(memory);
         let mut found = Contributions::default();
         let mut outputs: Option<Arc<Mutex<Outputs>>> = None;
+        let unmatched = self.memo.unmatched();
         let Batch { bytes, floats, .. } = batch;
         for series in &mut floats.series {
             let key = SeriesKey(series.key.0 ^ in_force.rules.fingerprint.0);
-            if series.samples.is_empty() || self.memo.is_unmatched(key) {
+            if unmatched.as_ref().is_some_and(|names| names.contains(key)) || series.samples.is_empty() {
                 continue;
             }
             let outputs = outputs.get_or_insert_with(|| self.outputs_of(tenant, share_weight));

@@ -1,13 +1,13 @@
 //! Remembers which outputs a name has.
 //!
 //! Most names have none. For them, a table has eight bytes each, which are read without a lock, so that they cost little when
-//! there are rules. If the table is full, others take their places, and the rules decide again.
+//! there are rules. It begins small and grows with the names, because every name reads one line of the processor's cache, and
+//! a small table stays there. If it may not grow, others take the places of names, and the rules decide again.
 
 use model::SeriesKey;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::{Account, Reservation};
 
@@ -17,8 +17,11 @@ const UNMATCHED_PART: u64 = 4;
 /// All names with outputs together take at most this part of the account.
 const MATCHED_PART: u64 = 4;
 
-const SLOTS_MIN: u64 = 1024;
-const SLOTS_MAX: u64 = 1 << 24;
+const SETS_MIN: u64 = 256;
+const SETS_MAX: u64 = 1 << 21;
+
+/// Names that share a place, so that few names displace others. They fill one line of the cache.
+const WAYS: usize = 8;
 
 /// Number of locks, so that requests rarely wait for each other.
 const SHARDS: usize = 16;
@@ -61,17 +64,24 @@ impl Matched {
 #[derive(Debug)]
 pub(super) struct Memo {
     account: Account,
-    /// `None` if there was no memory for it.
-    unmatched: OnceLock<Option<Unmatched>>,
+    /// `None` if there is no such name yet, or no memory.
+    unmatched: RwLock<Option<Arc<Unmatched>>>,
     matched: [Mutex<Shard>; SHARDS],
 }
 
+/// Names without outputs.
 #[derive(Debug)]
-struct Unmatched {
-    /// Each has the high half of a key. The low half selects the slot.
-    slots: Box<[AtomicU64]>,
+pub(super) struct Unmatched {
+    sets: Box<[Set]>,
+    /// Number of names.
+    names: AtomicU64,
     _memory: Reservation,
 }
+
+/// Each slot has the high half of a key. The low half selects the set. Zero means that a slot is empty.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Set([AtomicU64; WAYS]);
 
 #[derive(Debug, Default)]
 struct Shard {
@@ -81,18 +91,29 @@ struct Shard {
 
 impl Memo {
     pub(super) fn new(account: Account) -> Self {
-        Self { account, unmatched: OnceLock::new(), matched: Default::default() }
+        Self { account, unmatched: RwLock::default(), matched: Default::default() }
     }
 
-    pub(super) fn is_unmatched(&self, key: SeriesKey) -> bool {
-        let table = self.unmatched.get().and_then(Option::as_ref);
-        table.is_some_and(|table| table.slot(key).load(Ordering::Relaxed) == tag(key))
+    /// The names without outputs that are known now.
+    pub(super) fn unmatched(&self) -> Option<Arc<Unmatched>> {
+        self.unmatched.read().as_ref().map(Arc::clone)
     }
 
     pub(super) fn put_unmatched(&self, key: SeriesKey) {
-        let table = self.unmatched.get_or_init(|| Unmatched::new(&self.account));
-        if let Some(table) = table {
-            table.slot(key).store(tag(key), Ordering::Relaxed);
+        let table = self.unmatched();
+        if let Some(table) = table.filter(|table| !table.is_crowded()) {
+            return table.put(key);
+        }
+        let mut unmatched = self.unmatched.write();
+        let sets = unmatched.as_ref().map_or(0, |table| table.sets.len() as u64);
+        if unmatched.as_ref().is_none_or(|table| table.is_crowded())
+            && let Some(larger) = Unmatched::new(&self.account, sets * 2)
+        {
+            // the rules decide again on the names that the smaller table had
+            *unmatched = Some(Arc::new(larger));
+        }
+        if let Some(table) = &*unmatched {
+            table.put(key);
         }
     }
 
@@ -133,20 +154,51 @@ impl Memo {
 }
 
 impl Unmatched {
-    fn new(account: &Account) -> Option<Self> {
-        let slot_bytes = size_of::<AtomicU64>() as u64;
-        let slots = (account.limit_bytes() / UNMATCHED_PART / slot_bytes).clamp(SLOTS_MIN, SLOTS_MAX);
-        let slots = 1 << slots.ilog2(); // rounded down to a power of two
-        let memory = account.reserve(slots * slot_bytes).ok()?;
-        Some(Self { slots: (0..slots).map(|_| AtomicU64::new(0)).collect(), _memory: memory })
+    /// Returns `None` if the table would be too large, or if there is no memory.
+    fn new(account: &Account, sets: u64) -> Option<Self> {
+        let set_bytes = size_of::<Set>() as u64;
+        let most = (account.limit_bytes() / UNMATCHED_PART / set_bytes).clamp(SETS_MIN, SETS_MAX);
+        let sets = sets.max(SETS_MIN);
+        if sets > most {
+            return None;
+        }
+        let memory = account.reserve(sets * set_bytes).ok()?;
+        let sets = (0..sets).map(|_| Set::default()).collect();
+        Some(Self { sets, names: AtomicU64::new(0), _memory: memory })
     }
 
-    fn slot(&self, key: SeriesKey) -> &AtomicU64 {
-        &self.slots[key.0 as usize & (self.slots.len() - 1)]
+    /// True if a larger table would displace fewer names.
+    fn is_crowded(&self) -> bool {
+        self.names.load(Ordering::Relaxed) > (self.sets.len() * WAYS / 2) as u64
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, key: SeriesKey) -> bool {
+        let tag = tag(key);
+        // without an early end, because the processor would guess wrong
+        self.set(key).0.iter().fold(false, |found, slot| found | (slot.load(Ordering::Relaxed) == tag))
+    }
+
+    fn put(&self, key: SeriesKey) {
+        let (set, tag) = (self.set(key), tag(key));
+        for slot in &set.0 {
+            match slot.compare_exchange(0, tag, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => _ = self.names.fetch_add(1, Ordering::Relaxed),
+                Err(found) if found != tag => continue,
+                Err(_) => {}
+            }
+            return;
+        }
+        set.0[(key.0 >> 32) as usize % WAYS].store(tag, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn set(&self, key: SeriesKey) -> &Set {
+        &self.sets[key.0 as usize & (self.sets.len() - 1)]
     }
 }
 
-/// Zero means that a slot is empty. Two names with the same tag and slot have a probability below 2^-80.
+/// Two names with the same tag and set have a probability below 2^-60.
 const fn tag(key: SeriesKey) -> u64 {
     (key.0 >> 64) as u64 | 1
 }
@@ -159,14 +211,18 @@ mod tests {
         SeriesKey::of(&n.to_le_bytes(), 7)
     }
 
+    fn is_unmatched(memo: &Memo, key: SeriesKey) -> bool {
+        memo.unmatched().is_some_and(|table| table.contains(key))
+    }
+
     #[test]
     fn names_are_remembered_within_the_account() {
         let account = Account::new("aggregator", 256 << 10);
         let memo = Memo::new(account.clone());
-        assert!(!memo.is_unmatched(key(1)));
+        assert!(!is_unmatched(&memo, key(1)));
         memo.put_unmatched(key(1));
-        assert!(memo.is_unmatched(key(1)) && !memo.is_unmatched(key(2)));
-        assert_eq!(account.used_bytes(), 64 << 10);
+        assert!(is_unmatched(&memo, key(1)) && !is_unmatched(&memo, key(2)));
+        assert_eq!(account.used_bytes(), SETS_MIN * 64);
         let matched = Arc::new(Matched { outputs: [key(9), key(8)].into(), replaced: None });
         for n in 0..10_000 {
             memo.put_matched(key(n), &matched);
@@ -176,7 +232,27 @@ mod tests {
         assert!(memo.matched(key(0)).is_none());
         memo.forget();
         assert!(memo.matched(key(9_999)).is_none());
-        assert_eq!(account.used_bytes(), 64 << 10);
+        assert_eq!(account.used_bytes(), SETS_MIN * 64);
+    }
+
+    #[test]
+    fn the_table_of_names_without_outputs_grows_to_its_limit() {
+        let account = Account::new("aggregator", 4 << 20);
+        let memo = Memo::new(account.clone());
+        for n in 0..1_000_000 {
+            memo.put_unmatched(key(n));
+            assert!(is_unmatched(&memo, key(n)), "the newest is always remembered");
+            if n == 40_000 {
+                // as each is sent again; the table may grow once more meanwhile
+                for _ in 0..2 {
+                    (0..n).for_each(|n| memo.put_unmatched(key(n)));
+                }
+                let known = (0..n).filter(|n| is_unmatched(&memo, key(*n))).count();
+                assert!(known > 39_900, "{known}");
+            }
+        }
+        assert_eq!(account.used_bytes(), 1 << 20);
+        assert!((1_000_000..2_000_000).all(|n| !is_unmatched(&memo, key(n))));
     }
 
     #[test]
@@ -186,7 +262,7 @@ mod tests {
         let memo = Memo::new(account);
         memo.put_unmatched(key(1));
         memo.put_matched(key(2), &Arc::new(Matched { outputs: [key(9)].into(), replaced: None }));
-        assert!(!memo.is_unmatched(key(1)) && memo.matched(key(2)).is_none());
+        assert!(!is_unmatched(&memo, key(1)) && memo.matched(key(2)).is_none());
         drop(all);
     }
 }
