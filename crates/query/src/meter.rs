@@ -50,6 +50,25 @@ impl<'a> Meter<'a> {
         Ok(())
     }
 
+    /// Computes `count` values, for which the caller has charged. Asks before each run of `per_check` values whether the
+    /// query is canceled.
+    pub(crate) fn collect(
+        &self,
+        count: usize,
+        per_check: usize,
+        mut value_at: impl FnMut(usize) -> f64,
+    ) -> Result<Vec<f64>, QueryError> {
+        // an iterator of results does not know its length, so collecting it would take twice the memory
+        let mut values = Vec::with_capacity(count);
+        for place in 0..count {
+            if place.is_multiple_of(per_check) {
+                self.check()?;
+            }
+            values.push(value_at(place));
+        }
+        Ok(values)
+    }
+
     /// Like [`Self::check`], but asks only at each [`VALUES_PER_CHECK`]th place.
     #[inline]
     pub(crate) fn check_at(&self, place: usize) -> Result<(), QueryError> {

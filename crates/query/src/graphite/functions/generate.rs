@@ -5,6 +5,7 @@ use crate::QueryError;
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::text::general;
 use crate::graphite::{Aggregate, Series};
+use crate::meter::VALUES_PER_CHECK;
 use stdx::rng::{Rng, mix};
 
 const NAME: Param = Param::required("name", Type::String);
@@ -164,11 +165,8 @@ fn computed(
     let count = ((context.until_s - context.from_s).max(0) as u64).div_ceil(step_s as u64) as usize;
     let mut charge = call.meter().charge();
     charge.add_bytes(count.saturating_mul(size_of::<f64>()))?;
-    let value = |number: usize| {
-        call.meter().check_at(number)?;
-        Ok(of(context.from_s + number as i64 * step_s))
-    };
-    let values = (0..count).map(value).collect::<Result<_, QueryError>>()?;
+    let value = |number: usize| of(context.from_s + number as i64 * step_s);
+    let values = call.meter().collect(count, VALUES_PER_CHECK, value)?;
     let series = Series::computed(call.text("name"), context.from_s, context.until_s, step_s, values);
     sink(Series { x_files_factor: context.x_files_factor(), ..series })
 }

@@ -6,6 +6,7 @@ use crate::graphite::call::{Call, Sink, Window};
 use crate::graphite::moving;
 use crate::graphite::rounding::round;
 use crate::graphite::{Aggregate, Series};
+use crate::meter::VALUES_PER_CHECK;
 
 const WINDOW: Param = Param::required("windowSize", Type::IntOrInterval)
     .suggest(&["5", "7", "10", "1min", "5min", "10min", "30min", "1hour"]);
@@ -200,8 +201,8 @@ fn deviations(
     tolerance: f64,
 ) -> Result<Vec<f64>, QueryError> {
     let (mut count, mut sum, mut sum_of_squares) = (0.0, 0.0, 0.0);
-    let deviation_at = |(place, &value): (usize, &f64)| {
-        call.meter().check_at(place)?;
+    let deviation_at = |place: usize| {
+        let value = values[place];
         if let Some(dropped) =
             place.checked_sub(window).map(|place| values[place]).filter(|value| !value.is_nan())
         {
@@ -216,7 +217,7 @@ fn deviations(
         }
         let is_enough = count > 0.0 && count / window as f64 >= tolerance;
         // rounding can make the difference negative, whose root is NaN
-        Ok(if is_enough { (count * sum_of_squares - sum * sum).sqrt() / count } else { f64::NAN })
+        if is_enough { (count * sum_of_squares - sum * sum).sqrt() / count } else { f64::NAN }
     };
-    values.iter().enumerate().map(deviation_at).collect()
+    call.meter().collect(values.len(), VALUES_PER_CHECK, deviation_at)
 }

@@ -184,6 +184,21 @@ fn nested_windows_do_not_read_their_argument_too_often() {
     }
 }
 
+#[test]
+fn the_deepest_calls_fit_on_the_stack() {
+    // names of series are targets with calls as deep as they may be, each of which builds the next target
+    let nested = |inner: &str| format!("{}{inner}{}", "scale(".repeat(60), ",1)".repeat(60));
+    let next = |level: usize| nested(&format!("useSeriesAbove(L{level}*,0,'^L{level}_','')"));
+    let mut store = Store::new()
+        .with("a", &[1.0])
+        .with(&format!("L1_{}", next(2)), &[1.0])
+        .with(&format!("L2_{}", next(3)), &[1.0])
+        .with(&format!("L3_{}", next(4)), &[1.0])
+        .with(&format!("L4_{}", nested("a")), &[1.0]);
+    store.samples_max = 10_000_000;
+    assert_eq!(store.render(&next(1))[0].name.matches("scale(").count(), 5 * 60);
+}
+
 /// Arguments for all parameters of a function: series for those that take series, and one or `times` values for others.
 fn arguments(function: &Function, series: &str, times: usize) -> String {
     let argument = |param: &Param| {

@@ -9,6 +9,7 @@ use crate::graphite::functions::table::{Default, Function, Group, Param, SERIES_
 use crate::graphite::held::Held;
 use crate::graphite::text::general;
 use crate::graphite::{Aggregate, Tags};
+use crate::meter::VALUES_PER_CHECK;
 
 macro_rules! aggregation {
     ($name:literal, $aliases:expr, $description:literal, $label:literal, $method:ident) => {
@@ -198,11 +199,11 @@ impl<'m> Rows<'m> {
         let len = self.all.iter().map(|series| series.values.len()).max().unwrap_or_default();
         let mut row = Vec::with_capacity(self.all.len());
         let value = |i: usize| {
-            call.meter().check()?;
             row.clear();
             row.extend(self.all.iter().map(|series| series.values.get(i).copied().unwrap_or(f64::NAN)));
-            Ok(compute(&mut row))
+            compute(&mut row)
         };
-        (0..len).map(value).collect()
+        let points_per_check = VALUES_PER_CHECK / self.all.len().clamp(1, VALUES_PER_CHECK);
+        call.meter().collect(len, points_per_check, value)
     }
 }

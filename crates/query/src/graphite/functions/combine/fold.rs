@@ -6,7 +6,7 @@ use crate::graphite::call::Call;
 use crate::graphite::consolidate::{is_enough, percentile};
 use crate::graphite::source::Order;
 use crate::graphite::{Aggregate, Series, Tags};
-use crate::meter::{Charge, Meter};
+use crate::meter::{Charge, Meter, VALUES_PER_CHECK};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -257,17 +257,12 @@ impl Columns {
         meter: &Meter<'_>,
     ) -> Result<Vec<f64>, QueryError> {
         let mut row = Vec::new();
-        let point = |(i, present): (usize, &u32)| {
-            // at each point, all values of the point may be sorted
-            if self.all.is_empty() {
-                meter.check_at(i)?
-            } else {
-                meter.check()?
-            }
+        let point = |i: usize| {
+            let present = &self.counts[i];
             if !is_enough(*present as usize, series, x_files_factor) {
-                return Ok(f64::NAN);
+                return f64::NAN;
             }
-            Ok(match method {
+            match method {
                 Aggregate::Average => self.first[i] / f64::from(*present),
                 Aggregate::AvgZero => self.first[i] / series as f64,
                 Aggregate::Count => f64::from(*present),
@@ -285,9 +280,11 @@ impl Columns {
                     }
                 }
                 _ => self.first[i],
-            })
+            }
         };
-        self.counts.iter().enumerate().map(point).collect()
+        // at each point, as many values as there are series may be sorted
+        let points_per_check = VALUES_PER_CHECK / self.all.len().clamp(1, VALUES_PER_CHECK);
+        meter.collect(self.counts.len(), points_per_check, point)
     }
 }
 

@@ -47,7 +47,12 @@ const SERIES: &str = "randomWalk('x',1)";
 /// Questions of a target that is not canceled.
 fn questions(target: &str) -> usize {
     let questions = Questions::until(usize::MAX);
-    store().try_render_until(target, &questions).unwrap_or_else(|error| panic!("{target}: {error}"));
+    let all = store().try_render_until(target, &questions);
+    for series in all.unwrap_or_else(|error| panic!("{target}: {error}")) {
+        // the memory of values is known before they are computed
+        let values = &series.values;
+        assert!(values.capacity() <= values.len().max(VALUES + 16), "{target}: {}", values.capacity());
+    }
     questions.asked()
 }
 
