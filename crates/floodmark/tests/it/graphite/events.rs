@@ -95,6 +95,20 @@ fn events_that_are_wrong_are_refused() {
     server.send(&Request::get("/events/1").method("DELETE")).expect(405, &[]);
 }
 
+#[test]
+fn the_first_and_the_last_time_are_shown() {
+    let server = Server::new();
+    for when in [json!(0), json!(253_402_300_799_i64), json!(253_402_300_799.5)] {
+        store(&server, &json!({"what": "x", "when": when}));
+    }
+    for (id, when) in
+        [(1, "1970-01-01T00:00:00Z"), (2, "9999-12-31T23:59:59Z"), (3, "9999-12-31T23:59:59.500Z")]
+    {
+        let event = server.send(&Request::get(format!("/events/{id}"))).expect(200, &[]).json();
+        assert_eq!(event["when"], when);
+    }
+}
+
 /// The function counts events for each second.
 #[test]
 fn targets_count_events() {

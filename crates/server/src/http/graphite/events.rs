@@ -22,7 +22,8 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use jiff::Timestamp;
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use model::TenantId;
 use query::graphite::at_time;
@@ -214,7 +215,9 @@ pub(super) async fn details(
 }
 
 fn iso_time(ms: i64) -> String {
-    let time = Timestamp::from_millisecond(ms).expect("BUG: an event is after the year 9999");
+    // the last `Timestamp` is 26 hours before the end of the year 9999
+    let time = DateTime::constant(1970, 1, 1, 0, 0, 0, 0).checked_add(SignedDuration::from_millis(ms));
+    let time = time.expect("BUG: an event is after the year 9999");
     let text = time.strftime("%Y-%m-%dT%H:%M:%S").to_string();
     match ms.rem_euclid(1000) {
         0 => format!("{text}Z"),
