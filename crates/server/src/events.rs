@@ -25,7 +25,7 @@ mod tests;
 
 pub(crate) use file::{Place, Record, WHEN_MS_MAX};
 pub(crate) use log::{Event, Limits};
-pub(crate) use select::{EventQuery, TagSet};
+pub(crate) use select::{EventQuery, TAGS_BYTES_MAX, TAGS_MAX, TagSet};
 pub(crate) use source::EventSource;
 
 use crate::graphite_rules::Rules;
@@ -39,6 +39,7 @@ use log::Log;
 use model::{ErrorKind, TenantId};
 use parking_lot::Mutex;
 use query::{Interrupt, SourceError};
+use select::Matcher;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -84,6 +85,8 @@ pub(crate) enum EventsError {
     Version { path: PathBuf, version: u64 },
     #[error("the event takes {bytes} bytes, the limit is {}", file::RECORD_BYTES_MAX)]
     TooLarge { bytes: usize },
+    #[error("the request has more than {TAGS_MAX} tags")]
+    TooManyTags,
     #[error("the answer needs more memory than the query may hold; ask for a shorter time or for other tags")]
     Memory,
     #[error("the query was canceled")]
@@ -95,6 +98,7 @@ impl EventsError {
         match self {
             Self::Io { .. } | Self::Canceled => ErrorKind::Unavailable,
             Self::Version { .. } => ErrorKind::Data,
+            Self::TooManyTags => ErrorKind::Invalid,
             Self::TooLarge { .. } | Self::Memory => ErrorKind::TooLarge,
         }
     }
@@ -186,14 +190,14 @@ impl Events {
     pub(crate) fn find(
         &self,
         tenant: &TenantId,
-        query: &EventQuery,
+        query: &EventQuery<'_>,
         interrupt: &dyn Interrupt,
         mut each: impl FnMut(Place, &Record<'_>) -> Result<(), EventsError>,
     ) -> Result<Option<EventFile>, EventsError> {
         if !interrupt.may_wait() {
             return Err(EventsError::Canceled);
         }
-        let path = self.path(tenant);
+        let (mut matcher, path) = (Matcher::new(query)?, self.path(tenant));
         let file = match self.disk.open(&path, Mode::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -203,7 +207,7 @@ impl Events {
             if interrupt.is_set() {
                 return Err(EventsError::Canceled);
             }
-            if query.matches(&line.record) { each(line.place, &line.record) } else { Ok(()) }
+            if matcher.matches(&line.record, interrupt)? { each(line.place, &line.record) } else { Ok(()) }
         })?;
         Ok(Some(EventFile { file, path }))
     }

@@ -31,7 +31,7 @@ impl Source for EventSource<'_> {
         let query = EventQuery {
             from_ms: from_s.saturating_mul(1000).max(self.expired_before_ms),
             until_ms: until_s.saturating_mul(1000).saturating_sub(1),
-            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            tags,
             set: TagSet::All,
         };
         self.events.find(self.tenant, &query, self.interrupt, |_, record| {

@@ -29,7 +29,7 @@ fn file_of(dir: &Path, tenant: &TenantId) -> PathBuf {
     dir.join("events").join(format!("{tenant}.events"))
 }
 
-fn matching(events: &Events, tenant: &TenantId, query: &EventQuery) -> Vec<Found> {
+fn matching(events: &Events, tenant: &TenantId, query: &EventQuery<'_>) -> Vec<Found> {
     let (mut places, mut all) = (Vec::new(), Vec::new());
     let of = |record: &Record<'_>| {
         let Record { id, when_ms, what, tags, data } = record;
@@ -50,7 +50,7 @@ fn matching(events: &Events, tenant: &TenantId, query: &EventQuery) -> Vec<Found
 
 fn found(events: &Events, tenant: &TenantId) -> Vec<Found> {
     let (from_ms, until_ms) = (i64::MIN, i64::MAX);
-    matching(events, tenant, &EventQuery { from_ms, until_ms, tags: Vec::new(), set: TagSet::All })
+    matching(events, tenant, &EventQuery { from_ms, until_ms, tags: &[], set: TagSet::All })
 }
 
 /// The format is described in `docs/formats/events.md`. A change needs a new version.
@@ -87,8 +87,8 @@ async fn events_are_found_by_time_and_tags() {
         events.append(&of, event(when_ms, "x", tags), LIMITS).await.unwrap();
     }
     let check = |range: std::ops::RangeInclusive<i64>, tags: &str, set, expected: &[i64]| {
-        let tags = tags.split_ascii_whitespace().map(str::to_owned).collect();
-        let query = EventQuery { from_ms: *range.start(), until_ms: *range.end(), tags, set };
+        let tags: Vec<_> = tags.split_ascii_whitespace().collect();
+        let query = EventQuery { from_ms: *range.start(), until_ms: *range.end(), tags: &tags, set };
         let times: Vec<_> =
             matching(&events, &of, &query).into_iter().map(|(_, when_ms, ..)| when_ms).collect();
         assert_eq!(times, expected, "{query:?}");
@@ -102,6 +102,77 @@ async fn events_are_found_by_time_and_tags() {
     check(0..=100, "web eu", TagSet::Any, &[30, 10, 20]);
     check(0..=100, "web none", TagSet::All, &[]);
     check(0..=100, "we none", TagSet::Any, &[]);
+}
+
+#[tokio::test]
+async fn tags_are_compared_as_sets() {
+    let (mut rng, dir, of) = (Rng::announced(), tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    let names = ["a", "aa", "ab", "b", "ba", "é"];
+    let some = |rng: &mut Rng| {
+        let count = rng.below(5);
+        (0..count).map(|_| names[rng.below(6) as usize]).collect::<Vec<_>>()
+    };
+    let mut stored = Vec::new();
+    for when_ms in 0..60 {
+        let tags = some(&mut rng);
+        events.append(&of, event(when_ms, "x", &tags.join(" ")), LIMITS).await.unwrap();
+        stored.push((when_ms, tags));
+    }
+    for _ in 0..200 {
+        let (wanted, set) = (some(&mut rng), if rng.chance(0.5) { TagSet::All } else { TagSet::Any });
+        let query = EventQuery { from_ms: 0, until_ms: 100, tags: &wanted, set };
+        let has = |own: &Vec<&str>| match set {
+            TagSet::All => wanted.iter().all(|tag| own.contains(tag)),
+            TagSet::Any => wanted.is_empty() || wanted.iter().any(|tag| own.contains(tag)),
+        };
+        let expected: Vec<_> =
+            stored.iter().filter(|(_, own)| has(own)).map(|(when_ms, _)| *when_ms).collect();
+        let times: Vec<_> =
+            matching(&events, &of, &query).into_iter().map(|(_, when_ms, ..)| when_ms).collect();
+        assert_eq!(times, expected, "{query:?}");
+    }
+}
+
+/// Is set once it was asked more than a certain number of times.
+#[derive(Debug)]
+struct SetAfter(AtomicU64);
+
+impl Interrupt for SetAfter {
+    fn is_set(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+}
+
+/// Events that were stored before the tags of an event were limited can have very many.
+#[test]
+fn a_request_can_be_canceled_within_one_event_and_has_few_tags() {
+    let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
+    let tags = "a ".repeat(32_000);
+    let record =
+        Record { id: 1, when_ms: 5, what: "x".into(), tags: tags.trim_end().into(), data: "".into() };
+    fs::create_dir(dir.path().join("events")).unwrap();
+    fs::write(file_of(dir.path(), &of), [file::header(1), file::encode(&record)].concat()).unwrap();
+    let events = open(dir.path());
+    let names: Vec<_> = (0..=TAGS_MAX).map(|number| format!("b{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for set in [TagSet::All, TagSet::Any] {
+        let find = |tags: &[&str], asked| {
+            let query = EventQuery { from_ms: 0, until_ms: 9, tags, set };
+            let mut count = 0;
+            events.find(&of, &query, &SetAfter(AtomicU64::new(asked)), |_, _| {
+                count += 1;
+                Ok(())
+            })?;
+            Ok::<_, EventsError>(count)
+        };
+        assert_eq!(find(&["a"], 1000).unwrap(), 1);
+        assert_eq!(find(&names[1..], 1000).unwrap(), 0);
+        let canceled = find(&names[1..], 10);
+        assert!(matches!(canceled, Err(EventsError::Canceled)), "{canceled:?}");
+        let refused = find(&names, 1000).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    }
 }
 
 /// Writes, restarts, ends of files that a crash has torn, and deletes, in random order.

@@ -88,6 +88,19 @@ fn events_that_are_wrong_are_refused() {
         check(&format!(r#"{{"what":"a","when":{when}}}"#), 400, &["\"when\""]);
     }
     check(&json!({"what": "a".repeat(70_000)}).to_string(), 413, &["65536"]);
+    check(&json!({"what": "a", "tags": "b ".repeat(1001)}).to_string(), 400, &["1000 tags"]);
+    check(&json!({"what": "a", "tags": vec!["b c"; 501]}).to_string(), 400, &["1000 tags"]);
+    for set in ["union", "intersection"] {
+        for tags in ["b ".repeat(1001), "b".repeat((64 << 10) + 1), "b ".repeat(500_000)] {
+            let wanted = server.send(&Request::form("/events/get_data", &[("tags", &tags), ("set", set)]));
+            wanted.expect(400, &["tags", "1000"]);
+        }
+    }
+    let targets = vec!["'b'"; 1001].join(",");
+    let render =
+        [("target", format!("events({targets})")), ("from", "-1h".into()), ("format", "json".into())];
+    let render = render.each_ref().map(|(name, value)| (*name, value.as_str()));
+    server.send(&Request::form("/render", &render)).expect(422, &["1000 tags"]);
     assert_eq!(list(&server, &[]).expect(200, &[]).text(), "[]");
     for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
         server.send(&Request::get("/events").method(method)).expect(405, &[]);
@@ -106,6 +119,18 @@ fn the_first_and_the_last_time_are_shown() {
     {
         let event = server.send(&Request::get(format!("/events/{id}"))).expect(200, &[]).json();
         assert_eq!(event["when"], when);
+    }
+}
+
+#[test]
+fn an_event_and_a_request_may_have_1000_tags() {
+    let server = Server::new();
+    let tags: Vec<_> = (0..1000).map(|number| format!("tag{number}")).collect();
+    store(&server, &json!({"what": "x", "tags": tags}));
+    for set in ["union", "intersection"] {
+        let wanted = tags.join(" ");
+        let found = server.send(&Request::form("/events/get_data", &[("tags", &wanted), ("set", set)]));
+        assert_eq!(found.expect(200, &[]).json()[0]["tags"], json!(tags));
     }
 }
 

@@ -3,8 +3,8 @@
 use super::answer::{Callback, respond};
 use super::ask::{Ask, Asked};
 use crate::events::{
-    BODY_BYTES_MAX, Event, EventQuery, EventsError, Limits, Place, Record, TagSet, WHEN_MS_MAX,
-    expired_before_ms,
+    BODY_BYTES_MAX, Event, EventQuery, EventsError, Limits, Place, Record, TAGS_BYTES_MAX, TAGS_MAX, TagSet,
+    WHEN_MS_MAX, expired_before_ms,
 };
 use crate::http::App;
 use crate::http::body::BodyReader;
@@ -29,11 +29,17 @@ use model::TenantId;
 use query::graphite::at_time;
 use query::{QueryError, SourceError};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Memory of a body while it is parsed, per byte: a value of JSON takes two bytes in the body, and 32 bytes in a list that
 /// grows by doubling.
 const PARSE_COST: u64 = 33;
+
+/// Memory of the wanted tags while events are compared with them: a list that grows by doubling, and a sorted one.
+const WANTED_BYTES: u64 = 64 << 10;
+
+const _: () = assert!(TAGS_MAX * (2 * size_of::<&str>() + size_of::<(&str, u64)>()) <= WANTED_BYTES as usize);
 
 /// Stores the event in the body. Answers once it is durable.
 pub(super) async fn store(
@@ -76,7 +82,7 @@ fn event_of(body: &[u8], now_ms: i64) -> Result<Event, String> {
         Some(Value::String(text)) => text,
         Some(other) => other.to_string(),
     };
-    Ok(Event { when_ms: when_of(&event, now_ms)?, what, tags: tags_of(&mut event)?, data })
+    Ok(Event { when_ms: when_of(&event, now_ms)?, what, tags: tags_of(&event)?, data })
 }
 
 fn when_of(event: &Map<String, Value>, now_ms: i64) -> Result<i64, String> {
@@ -89,19 +95,31 @@ fn when_of(event: &Map<String, Value>, now_ms: i64) -> Result<i64, String> {
 }
 
 /// The tags, each followed by one space but the last.
-fn tags_of(event: &mut Map<String, Value>) -> Result<String, String> {
+fn tags_of(event: &Map<String, Value>) -> Result<String, String> {
+    let (mut tags, mut count) = (String::new(), 0);
+    let mut add = |text: &str| {
+        for tag in text.split_ascii_whitespace() {
+            count += 1;
+            if count > TAGS_MAX {
+                return Err(format!("an event may have at most {TAGS_MAX} tags"));
+            }
+            if count > 1 {
+                tags.push(' ');
+            }
+            tags.push_str(tag);
+        }
+        Ok(())
+    };
     let wrong = || "\"tags\" must be an array of strings or a string with spaces between the tags".to_owned();
-    let texts = match event.remove("tags") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::String(text)) => vec![text],
-        Some(Value::Array(tags)) => {
-            let text = |tag| if let Value::String(text) = tag { Ok(text) } else { Err(wrong()) };
-            tags.into_iter().map(text).collect::<Result<_, _>>()?
+    match event.get("tags") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(text)) => add(text)?,
+        Some(Value::Array(texts)) => {
+            texts.iter().try_for_each(|text| add(text.as_str().ok_or_else(wrong)?))?;
         }
         Some(_) => return Err(wrong()),
-    };
-    let tags: Vec<_> = texts.iter().flat_map(|text| text.split_ascii_whitespace()).collect();
-    Ok(tags.join(" "))
+    }
+    Ok(tags)
 }
 
 /// Lists the events of a time range with certain tags, in the order of their times.
@@ -113,33 +131,50 @@ pub(super) async fn list(
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
     let callback = Callback::of(&params)?;
-    let mut query = query_of(&params, app.node.reads().clock.now_ms())?;
-    query.from_ms = query.from_ms.max(expired(&app, &tenant));
+    let mut request = ListRequest::of(&params, app.node.reads().clock.now_ms())?;
+    request.from_ms = request.from_ms.max(expired(&app, &tenant));
     let content_type = callback.content_type();
-    let ask = Ask { tenant, path: "/events/get_data", text: query.tags.join(" ").into(), peer };
+    let ask = Ask { tenant, path: "/events/get_data", text: Arc::clone(&request.tags), peer };
     let answer = ask.at_once(&app, move |asked, json| {
         callback.begin(json);
-        write_events(asked, &query, json)?;
+        write_events(asked, &request, json)?;
         callback.end(json);
         Ok(())
     });
     Ok(respond(answer.await?, content_type))
 }
 
-fn query_of(params: &Params, now_ms: i64) -> Result<EventQuery, ApiError> {
-    let time = |name| {
-        let parse = |text| at_time::parse(text, now_ms.div_euclid(1000), &TimeZone::UTC);
-        params.get(name).map(parse).transpose().map_err(|error| ApiError::bad_param(name, error))
-    };
-    let tags = params.get("tags").unwrap_or_default().split_ascii_whitespace();
-    let until_ms = time("until")?.map_or(now_ms, |until_s| until_s.saturating_mul(1000));
-    Ok(EventQuery {
-        from_ms: time("from")?.unwrap_or(0).saturating_mul(1000),
-        // answers have whole seconds, so an event within the last second belongs to it
-        until_ms: until_ms.saturating_add(999),
-        tags: tags.map(str::to_owned).collect(),
-        set: if params.get("set") == Some("union") { TagSet::Any } else { TagSet::All },
-    })
+/// What a request for events asks for.
+#[derive(Debug)]
+struct ListRequest {
+    from_ms: i64,
+    until_ms: i64,
+    /// Separated by whitespace, at most [`TAGS_MAX`]. They stay one text, whose memory [`Params`] has reserved, until
+    /// it is the request's turn.
+    tags: Arc<str>,
+    set: TagSet,
+}
+
+impl ListRequest {
+    fn of(params: &Params, now_ms: i64) -> Result<Self, ApiError> {
+        let time = |name| {
+            let parse = |text| at_time::parse(text, now_ms.div_euclid(1000), &TimeZone::UTC);
+            params.get(name).map(parse).transpose().map_err(|error| ApiError::bad_param(name, error))
+        };
+        let until_ms = time("until")?.map_or(now_ms, |until_s| until_s.saturating_mul(1000));
+        let tags = params.get("tags").unwrap_or_default();
+        if tags.len() > TAGS_BYTES_MAX || tags.split_ascii_whitespace().count() > TAGS_MAX {
+            let limits = format!("more than {TAGS_MAX} tags, or than {TAGS_BYTES_MAX} bytes");
+            return Err(ApiError::bad_param("tags", limits));
+        }
+        Ok(Self {
+            from_ms: time("from")?.unwrap_or(0).saturating_mul(1000),
+            // answers have whole seconds, so an event within the last second belongs to it
+            until_ms: until_ms.saturating_add(999),
+            tags: tags.into(),
+            set: if params.get("set") == Some("union") { TagSet::Any } else { TagSet::All },
+        })
+    }
 }
 
 /// The time before which events of a tenant have expired.
@@ -148,13 +183,17 @@ pub(super) fn expired(app: &App, tenant: &TenantId) -> i64 {
     expired_before_ms(tenants.of(tenant), &writes.rules.current(), &writes.wall, &*writes.clock)
 }
 
-fn write_events(asked: &Asked<'_>, query: &EventQuery, json: &mut Json) -> Result<(), ApiError> {
+fn write_events(asked: &Asked<'_>, request: &ListRequest, json: &mut Json) -> Result<(), ApiError> {
     let turn = &**asked.turn;
+    let tags: Vec<_> = request.tags.split_ascii_whitespace().collect();
+    let (from_ms, until_ms) = (request.from_ms, request.until_ms);
+    let query = EventQuery { from_ms, until_ms, tags: &tags, set: request.set };
     let mut places: Vec<(i64, u64, Place)> = Vec::new();
     // while the list grows by doubling, the old and the new one take memory
-    let most = turn.limits.memory_bytes as usize / size_of::<(i64, u64, Place)>() / 3;
+    let left_bytes = turn.limits.memory_bytes.saturating_sub(WANTED_BYTES);
+    let most = left_bytes as usize / size_of::<(i64, u64, Place)>() / 3;
     let events = &asked.app.node.reads().events;
-    let file = events.find(asked.tenant, query, turn, |place, record| {
+    let file = events.find(asked.tenant, &query, turn, |place, record| {
         if places.len() >= most {
             return Err(EventsError::Memory);
         }
@@ -164,7 +203,7 @@ fn write_events(asked: &Asked<'_>, query: &EventQuery, json: &mut Json) -> Resul
     let file = file.map_err(failed)?;
     places.sort_unstable_by_key(|(when_ms, id, _)| (*when_ms, *id));
     json.raw("[");
-    let mut buffer = Vec::new();
+    let (mut buffer, mut written) = (Vec::new(), 0);
     for (i, (.., place)) in places.iter().enumerate() {
         if i % 100 == 0 {
             check_canceled(turn)?;
@@ -172,7 +211,8 @@ fn write_events(asked: &Asked<'_>, query: &EventQuery, json: &mut Json) -> Resul
         if let Some(file) = &file
             && let Some(record) = file.read(*place, &mut buffer).map_err(failed)?
         {
-            json.comma(i);
+            json.comma(written);
+            written += 1;
             write_event(json, &record, |json| json.integer(record.when_ms.div_euclid(1000)));
         }
     }
@@ -191,7 +231,7 @@ pub(super) async fn details(
     let from_ms = expired(&app, &tenant);
     let ask = Ask { tenant, path: "/events/<id>", text: id.as_str().into(), peer };
     let answer = ask.at_once(&app, move |asked, json| {
-        let all = EventQuery { from_ms, until_ms: i64::MAX, tags: Vec::new(), set: TagSet::All };
+        let all = EventQuery { from_ms, until_ms: i64::MAX, tags: &[], set: TagSet::All };
         let (wanted, mut is_found) = (id.parse::<u64>().ok(), false);
         let events = &asked.app.node.reads().events;
         let found = events.find(asked.tenant, &all, &**asked.turn, |_, record| {
@@ -233,8 +273,12 @@ fn write_event(json: &mut Json, record: &Record<'_>, when: impl FnOnce(&mut Json
     json.raw(r#","data":"#);
     json.string(&record.data);
     json.raw(r#","tags":"#);
-    json.strings(&record.tags.split_ascii_whitespace().collect::<Vec<_>>());
-    json.raw(r#","id":"#);
+    json.raw("[");
+    for (i, tag) in record.tags.split_ascii_whitespace().enumerate() {
+        json.comma(i);
+        json.string(tag);
+    }
+    json.raw(r#"],"id":"#);
     json.integer(record.id as i64);
     json.raw("}");
 }
