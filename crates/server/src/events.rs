@@ -14,12 +14,14 @@
 //! - [`file`]: the bytes of a file
 //! - [`log`]: what changes a file
 //! - [`select`]: what a reader asks for
+//! - [`tenants`]: the logs of all tenants
 //! - [`source`]: events for Graphite's function `events`
 
 mod file;
 mod log;
 mod select;
 mod source;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -37,25 +39,20 @@ use journal::Disk;
 use journal::disk::{DiskFile, Mode};
 use log::Log;
 use model::{ErrorKind, TenantId};
-use parking_lot::Mutex;
 use query::{Interrupt, SourceError};
 use select::Matcher;
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use stdx::budget::{Account, Exhausted, Reservation};
+use stdx::budget::Account;
 use stdx::clock::Clock;
+use tenants::{Tenants, User};
 
 /// Limit on the body of a request with an event, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// The least that a tenant's file may be limited to.
 pub(crate) const FILE_BYTES_MIN: u64 = 256 << 10;
-
-/// Memory of a tenant that has a file.
-const TENANT_BYTES: u64 = 1024;
 
 /// At most this many files are found at the start.
 const FILES_MAX: usize = 1 << 20;
@@ -65,16 +62,7 @@ const FILES_MAX: usize = 1 << 20;
 pub(crate) struct Events {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    account: Account,
-    tenants: Mutex<HashMap<TenantId, Tenant>>,
-}
-
-#[derive(Debug)]
-struct Tenant {
-    log: Arc<tokio::sync::Mutex<Log>>,
-    file_bytes: Arc<AtomicU64>,
-    /// `None` if the file was found at the start, when there was no memory for it.
-    _memory: Option<Reservation>,
+    tenants: Tenants,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +108,7 @@ impl From<EventsError> for SourceError {
 impl Events {
     /// Finds the files of all tenants. Their content is read when it is needed.
     pub(crate) fn open(disk: Arc<dyn Disk>, data_dir: &Path, account: Account) -> Self {
-        let events = Self { disk, dir: data_dir.join("events"), account, tenants: Mutex::default() };
+        let events = Self { disk, dir: data_dir.join("events"), tenants: Tenants::new(account) };
         match events.disk.list(&events.dir, FILES_MAX) {
             Ok(files) => files.iter().for_each(|file| events.found(&file.name, file.bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -141,16 +129,8 @@ impl Events {
             }
             return;
         };
-        let memory = self.account.reserve(TENANT_BYTES).ok();
-        let log = self.tenant(&tenant, memory);
-        log.file_bytes.store(bytes, Ordering::Relaxed);
-        self.tenants.lock().insert(tenant, log);
-    }
-
-    fn tenant(&self, id: &TenantId, memory: Option<Reservation>) -> Tenant {
-        let file_bytes = Arc::default();
-        let log = Log::new(Arc::clone(&self.disk), self.path(id), Arc::clone(&file_bytes));
-        Tenant { log: Arc::new(tokio::sync::Mutex::new(log)), file_bytes, _memory: memory }
+        let log = Log::new(Arc::clone(&self.disk), self.path(&tenant), Some(bytes));
+        self.tenants.found(tenant, log);
     }
 
     fn path(&self, tenant: &TenantId) -> PathBuf {
@@ -164,25 +144,8 @@ impl Events {
         event: Event,
         limits: Limits,
     ) -> Result<u64, Refusal> {
-        let mut log = self.log(tenant)?.lock_owned().await;
-        let done = tokio::task::spawn_blocking(move || log.append(&event, limits)).await;
-        Ok(done.map_err(panicked)??)
-    }
-
-    /// The log of a tenant, which is created if there is memory for it.
-    fn log(&self, tenant: &TenantId) -> Result<Arc<tokio::sync::Mutex<Log>>, Exhausted> {
-        let mut tenants = self.tenants.lock();
-        if let Some(known) = tenants.get(tenant) {
-            return Ok(Arc::clone(&known.log));
-        }
-        let new = self.tenant(tenant, Some(self.account.reserve(TENANT_BYTES)?));
-        let log = Arc::clone(&new.log);
-        tenants.insert(tenant.clone(), new);
-        Ok(log)
-    }
-
-    fn known_log(&self, tenant: &TenantId) -> Option<Arc<tokio::sync::Mutex<Log>>> {
-        self.tenants.lock().get(tenant).map(|known| Arc::clone(&known.log))
+        let user = self.tenants.log(tenant, || Log::new(Arc::clone(&self.disk), self.path(tenant), None))?;
+        with_log(user, move |log| log.append(&event, limits)).await
     }
 
     /// Passes the events that `query` asks for to `each`, in the order in which they arrived. Returns the file, from which
@@ -214,37 +177,46 @@ impl Events {
 
     /// Tenants that have a file.
     pub(crate) fn tenants(&self) -> Vec<TenantId> {
-        self.tenants.lock().keys().cloned().collect()
+        self.tenants.ids()
     }
 
     /// Size of a tenant's file.
     pub(crate) fn file_bytes(&self, tenant: &TenantId) -> u64 {
-        let tenants = self.tenants.lock();
-        tenants.get(tenant).map_or(0, |known| known.file_bytes.load(Ordering::Relaxed))
+        self.tenants.file_bytes(tenant)
     }
 
     /// Removes the events before `before_ms`. Skips a tenant whose events are being written now. Must not be called on
     /// a thread with async code.
     pub(crate) fn expire(&self, tenant: &TenantId, before_ms: i64) -> Result<(), EventsError> {
-        match self.known_log(tenant).as_ref().map(|log| log.try_lock()) {
-            // without a retention, the file need not be read
-            Some(Ok(mut log)) if before_ms > i64::MIN => log.expire(before_ms),
+        // without a retention, the file need not be read
+        let user = if before_ms > i64::MIN { self.tenants.known_log(tenant) } else { None };
+        match user.as_ref().map(|user| user.log().try_lock()) {
+            Some(Ok(mut log)) => log.expire(before_ms),
             _ => Ok(()),
         }
     }
 
     /// Deletes all events of a tenant that were acknowledged before the call.
     pub(crate) async fn delete(&self, tenant: &TenantId) -> Result<(), Refusal> {
-        let Some(log) = self.known_log(tenant) else { return Ok(()) };
-        let mut log = log.lock_owned().await;
-        tokio::task::spawn_blocking(move || log.delete()).await.map_err(panicked)??;
-        let mut tenants = self.tenants.lock();
-        // a log that is in use must stay, so that the tenant does not get a second one
-        if tenants.get(tenant).is_some_and(|known| Arc::strong_count(&known.log) == 1) {
-            tenants.remove(tenant);
+        match self.tenants.known_log(tenant) {
+            Some(user) => with_log(user, Log::delete).await,
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Runs `work` once it is the user's turn. It ends even if the caller no longer waits for it.
+async fn with_log<T: Send + 'static>(
+    user: User,
+    work: impl FnOnce(&mut Log) -> Result<T, EventsError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let log = Arc::clone(user.log()).lock_owned().await;
+    let work = move || {
+        let _user = user;
+        let mut log = log; // is dropped first
+        work(&mut log)
+    };
+    Ok(tokio::task::spawn_blocking(work).await.map_err(panicked)??)
 }
 
 /// The time before which events of a tenant have expired, as its samples have. No event expires while the clock is in

@@ -42,13 +42,26 @@ pub(super) struct Log {
     path: PathBuf,
     /// What is in the file. `None` if it must be read first.
     contents: Option<Contents>,
+    /// False if it is certain that there is no file.
+    has_file: bool,
     /// Length of the file, for others.
     file_bytes: Arc<AtomicU64>,
 }
 
 impl Log {
-    pub(super) fn new(disk: Arc<dyn Disk>, path: PathBuf, file_bytes: Arc<AtomicU64>) -> Self {
-        Self { disk, path, contents: None, file_bytes }
+    /// `found_bytes` is the length of the file if there is one.
+    pub(super) fn new(disk: Arc<dyn Disk>, path: PathBuf, found_bytes: Option<u64>) -> Self {
+        let file_bytes = Arc::new(AtomicU64::new(found_bytes.unwrap_or(0)));
+        Self { disk, path, contents: None, has_file: found_bytes.is_some(), file_bytes }
+    }
+
+    /// Length of the file. It follows all changes.
+    pub(super) fn file_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.file_bytes)
+    }
+
+    pub(super) const fn has_file(&self) -> bool {
+        self.has_file
     }
 
     /// Stores an event. Returns its id once it is durable. If the file is full, the events that arrived first are removed,
@@ -70,6 +83,7 @@ impl Log {
         let at = contents.end_bytes;
         let bytes = if at == 0 { [file::header(id), line].concat() } else { line };
         self.contents = None; // until it is certain what is in the file
+        self.has_file = true;
         self.write(&bytes, at).map_err(self.failed())?;
         let end_bytes = at + bytes.len() as u64;
         let oldest_ms = contents.oldest_ms.min(when_ms);
@@ -96,6 +110,7 @@ impl Log {
         match removed.and_then(|()| self.disk.sync_dir(self.dir())) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(self.failed()(source)),
             _ => {
+                self.has_file = false;
                 self.file_bytes.store(0, Ordering::Relaxed);
                 Ok(())
             }
@@ -127,6 +142,7 @@ impl Log {
         }
         let contents = match self.disk.open(&self.path, Mode::Read) {
             Ok(file) => {
+                self.has_file = true;
                 let contents = scan(&*file, &self.path, |_| Ok(()))?;
                 self.cut(&*file, &contents).map_err(self.failed())?;
                 contents

@@ -3,10 +3,13 @@
 use super::*;
 use expect_test::expect;
 use journal::disk::Os;
+use std::collections::HashMap;
 use std::fs;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use stdx::damage::{damage, mutations};
 use stdx::rng::Rng;
+use tenants::TENANT_BYTES;
 
 const LIMITS: Limits = Limits { file_bytes: FILE_BYTES_MIN, expired_before_ms: i64::MIN };
 
@@ -309,4 +312,52 @@ async fn tenants_beyond_the_memory_are_refused() {
     events.append(&tenant("c"), event(1, "x", ""), LIMITS).await.unwrap();
     assert_eq!(account.used_bytes(), 2 * TENANT_BYTES);
     assert_eq!(found(&events, &tenant("a")), []);
+}
+
+/// Events that are refused, or whose senders are gone, take no memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_without_a_file_takes_no_memory() {
+    let (mut rng, dir) = (Rng::announced(), tempfile::tempdir().unwrap());
+    let account = Account::new("events", 2 * TENANT_BYTES);
+    let events = Arc::new(Events::open(Arc::new(Os), dir.path(), account.clone()));
+    let large = || Event { data: "\u{1}".repeat(30_000), ..event(1, "x", "") };
+    for number in 0..5 {
+        let refused = events.append(&tenant(&format!("t{number}")), large(), LIMITS).await.unwrap_err();
+        assert_eq!(refused.reason, "body_size", "{refused}");
+        assert_eq!((account.used_bytes(), events.tenants().len()), (0, 0));
+    }
+    // several users of one log, some of whom disappear at any time
+    for round in 0..50 {
+        let of = tenant(&format!("u{round}"));
+        let work = (0..4).map(|_| {
+            let (events, of, large) = (Arc::clone(&events), of.clone(), large());
+            tokio::spawn(async move { events.append(&of, large, LIMITS).await })
+        });
+        for work in work.collect::<Vec<_>>() {
+            if rng.chance(0.5) {
+                tokio::task::yield_now().await;
+                work.abort();
+            }
+            let _ = work.await;
+        }
+        let is_free = async {
+            while account.used_bytes() > 0 {
+                tokio::task::yield_now().await; // until the work of canceled requests has ended
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), is_free).await.expect("an entry was left");
+    }
+    events.append(&tenant("a"), event(1, "x", ""), LIMITS).await.unwrap();
+    assert_eq!(account.used_bytes(), TENANT_BYTES);
+    // a refused event of a tenant with a file leaves its entry
+    events.append(&tenant("a"), large(), LIMITS).await.unwrap_err();
+    assert_eq!((account.used_bytes(), events.tenants()), (TENANT_BYTES, vec![tenant("a")]));
+    // whether an append is before or after a delete, a tenant with a file has an entry
+    for _ in 0..50 {
+        let (of, name) = (Arc::clone(&events), tenant("b"));
+        let append = tokio::spawn(async move { of.append(&name, event(1, "x", ""), LIMITS).await });
+        events.delete(&tenant("b")).await.unwrap();
+        append.await.unwrap().unwrap();
+        assert_eq!(file_of(dir.path(), &tenant("b")).exists(), events.tenants().contains(&tenant("b")));
+    }
 }
