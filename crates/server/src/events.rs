@@ -46,6 +46,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::budget::Account;
 use stdx::clock::Clock;
+use stdx::telemetry::{Counter, Registry};
 use tenants::{Tenants, User};
 
 /// Limit on the body of a request with an event, in bytes.
@@ -63,6 +64,8 @@ pub(crate) struct Events {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     tenants: Tenants,
+    /// Counts damaged lines.
+    damaged: Counter,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +110,13 @@ impl From<EventsError> for SourceError {
 
 impl Events {
     /// Finds the files of all tenants. Their content is read when it is needed.
-    pub(crate) fn open(disk: Arc<dyn Disk>, data_dir: &Path, account: Account) -> Self {
-        let events = Self { disk, dir: data_dir.join("events"), tenants: Tenants::new(account) };
+    pub(crate) fn open(disk: Arc<dyn Disk>, data_dir: &Path, account: Account, registry: &Registry) -> Self {
+        let damaged = registry.counter(
+            "floodmark_graphite_damaged_event_lines_total",
+            "Damaged lines of files of events; kept in quarantine.",
+        );
+        let (dir, tenants) = (data_dir.join("events"), Tenants::new(account));
+        let events = Self { disk, dir, tenants, damaged };
         match events.disk.list(&events.dir, FILES_MAX) {
             Ok(files) => files.iter().for_each(|file| events.found(&file.name, file.bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -129,8 +137,12 @@ impl Events {
             }
             return;
         };
-        let log = Log::new(Arc::clone(&self.disk), self.path(&tenant), Some(bytes));
+        let log = self.new_log(&tenant, Some(bytes));
         self.tenants.found(tenant, log);
+    }
+
+    fn new_log(&self, tenant: &TenantId, found_bytes: Option<u64>) -> Log {
+        Log::new(Arc::clone(&self.disk), self.path(tenant), found_bytes, self.damaged.clone())
     }
 
     fn path(&self, tenant: &TenantId) -> PathBuf {
@@ -144,7 +156,7 @@ impl Events {
         event: Event,
         limits: Limits,
     ) -> Result<u64, Refusal> {
-        let user = self.tenants.log(tenant, || Log::new(Arc::clone(&self.disk), self.path(tenant), None))?;
+        let user = self.tenants.log(tenant, || self.new_log(tenant, None))?;
         with_log(user, move |log| log.append(&event, limits)).await
     }
 

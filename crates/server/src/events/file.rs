@@ -6,8 +6,8 @@
 //!   └ CRC-32C of the JSON after it
 //! ```
 //!
-//! A line that is not valid is damage, and is skipped. Lines after the last valid one belong to a write that was
-//! interrupted before it was acknowledged.
+//! A line that is not valid is damaged, and is skipped. Only the last line may be unfinished, without a `\n`: its write
+//! was interrupted before it was acknowledged.
 
 use super::EventsError;
 use journal::disk::DiskFile;
@@ -26,6 +26,12 @@ pub(super) const RECORD_BYTES_MAX: usize = 2 * super::BODY_BYTES_MAX;
 
 /// A full file has room for a new event after a quarter of it was removed.
 const _: () = assert!(4 * RECORD_BYTES_MAX as u64 <= 2 * super::FILE_BYTES_MIN);
+
+/// Length of the shortest line of an event.
+pub(super) const LINE_BYTES_MIN: u64 = 60;
+
+/// No file gets that many ids. A larger one in a damaged header is not believed.
+const DAMAGED_ID_MAX: u64 = 1 << 53;
 
 /// The end of the year 9999.
 pub(crate) const WHEN_MS_MAX: i64 = 253_402_300_799_999;
@@ -75,18 +81,21 @@ pub(super) struct Line<'a> {
 /// What is in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Contents {
+    /// Larger than all ids that were used, also those of lost events as far as it can be known.
     pub(super) next_id: u64,
     /// End of the last valid line. 0 if the file has no valid line.
     pub(super) end_bytes: u64,
-    /// Number of lines that are not valid, before the last valid one.
+    /// Number of damaged lines.
     pub(super) damaged: u64,
+    /// Length of a last line that is unfinished.
+    pub(super) unfinished_bytes: u64,
     /// Time of the oldest event.
     pub(super) oldest_ms: i64,
 }
 
 impl Default for Contents {
     fn default() -> Self {
-        Self { next_id: 1, end_bytes: 0, damaged: 0, oldest_ms: i64::MAX }
+        Self { next_id: 1, end_bytes: 0, damaged: 0, unfinished_bytes: 0, oldest_ms: i64::MAX }
     }
 }
 
@@ -108,8 +117,12 @@ fn line_of(content: &impl Serialize) -> Vec<u8> {
 
 /// The JSON of a line, if its checksum is right.
 fn checked(line: &[u8]) -> Option<&[u8]> {
+    checked_without_end(line.strip_suffix(b"\n")?)
+}
+
+fn checked_without_end(line: &[u8]) -> Option<&[u8]> {
     let (check, rest) = line.split_at_checked(CHECK_BYTES)?;
-    let json = rest.strip_prefix(b" ")?.strip_suffix(b"\n")?;
+    let json = rest.strip_prefix(b" ")?;
     let check = u32::from_str_radix(std::str::from_utf8(check).ok()?, 16).ok()?;
     (check == crc32c::crc32c(json)).then_some(json)
 }
@@ -120,20 +133,53 @@ fn record_of(line: &[u8]) -> Option<Record<'_>> {
     is_valid.then_some(record)
 }
 
+/// True if all bytes of a line that is not valid were written, so that they are damaged.
+fn is_finished(line: &[u8]) -> bool {
+    let ends = line.ends_with(b"\n") || line.len() >= RECORD_BYTES_MAX;
+    ends || line.split_last().is_some_and(|(_, without_end)| checked_without_end(without_end).is_some())
+}
+
+/// The first free id according to a header that is not valid.
+fn damaged_next_id(line: &[u8]) -> Option<u64> {
+    const KEY: &[u8] = b"\"next_id\":";
+    let at = line.windows(KEY.len()).position(|bytes| bytes == KEY)?;
+    let digits = line[at + KEY.len()..].split(|byte| !byte.is_ascii_digit()).next()?;
+    let next_id = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (next_id <= DAMAGED_ID_MAX).then_some(next_id)
+}
+
+/// Lines that are not valid and follow each other.
+#[derive(Debug, Default)]
+struct Invalid {
+    lines: u64,
+    is_finished: bool,
+}
+
 /// Reads a file from its begin, and passes each event to `each`.
 pub(super) fn scan(
     file: &dyn DiskFile,
     path: &Path,
+    each: impl FnMut(Line<'_>) -> Result<(), EventsError>,
+) -> Result<Contents, EventsError> {
+    scan_all(file, path, each, |_| Ok(()))
+}
+
+/// Like [`scan`], and passes each line that is not valid to `lost`.
+pub(super) fn scan_all(
+    file: &dyn DiskFile,
+    path: &Path,
     mut each: impl FnMut(Line<'_>) -> Result<(), EventsError>,
+    mut lost: impl FnMut(&[u8]) -> Result<(), EventsError>,
 ) -> Result<Contents, EventsError> {
     let mut reader = BufReader::with_capacity(READ_BYTES, Sequential { file, at: 0 });
-    let (mut contents, mut text, mut at, mut invalid) = (Contents::default(), Vec::new(), 0, 0);
+    let (mut contents, mut text, mut at, mut invalid) =
+        (Contents::default(), Vec::new(), 0, Invalid::default());
     loop {
         text.clear();
         let read = (&mut reader).take(RECORD_BYTES_MAX as u64).read_until(b'\n', &mut text);
         let read = read.map_err(|source| EventsError::Io { path: path.into(), source })?;
         if read == 0 {
-            return Ok(contents);
+            break;
         }
         if let Some(record) = record_of(&text) {
             contents.next_id = contents.next_id.max(record.id + 1);
@@ -148,14 +194,28 @@ pub(super) fn scan(
             }
             contents.next_id = next_id.min(i64::MAX as u64);
         } else {
-            invalid += 1;
+            if at == 0 {
+                contents.next_id = damaged_next_id(&text).unwrap_or(0).max(contents.next_id);
+            }
+            invalid.lines += 1;
+            invalid.is_finished |= is_finished(&text);
+            lost(&text)?;
             at += read as u64;
             continue;
         }
-        contents.damaged += std::mem::take(&mut invalid);
+        contents.damaged += std::mem::take(&mut invalid).lines;
         at += read as u64;
         contents.end_bytes = at;
     }
+    let end_bytes = at - contents.end_bytes;
+    if invalid.is_finished {
+        contents.damaged += invalid.lines;
+        // without damage, the events of these lines would have the ids that follow
+        contents.next_id += end_bytes.div_ceil(LINE_BYTES_MIN);
+    } else {
+        contents.unfinished_bytes = end_bytes;
+    }
+    Ok(contents)
 }
 
 /// Reads one event. `None` if the place has no valid one.

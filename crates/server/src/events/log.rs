@@ -4,16 +4,20 @@
 //! the next change.
 
 use super::EventsError;
-use super::file::{self, Contents, RECORD_BYTES_MAX, Record, scan};
+use super::file::{self, Contents, RECORD_BYTES_MAX, Record, scan, scan_all};
 use journal::Disk;
 use journal::disk::{self, Access, DiskFile, Mode};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::telemetry::Counter;
 
 /// Extension of a file that will replace another one.
 pub(super) const UNFINISHED: &str = "unfinished";
+
+/// Folder with copies of damaged lines, beside the files.
+const QUARANTINE: &str = "quarantine";
 
 const COPY_BYTES: usize = 64 << 10;
 
@@ -46,13 +50,20 @@ pub(super) struct Log {
     has_file: bool,
     /// Length of the file, for others.
     file_bytes: Arc<AtomicU64>,
+    /// Counts damaged lines of all files.
+    damaged: Counter,
 }
 
 impl Log {
     /// `found_bytes` is the length of the file if there is one.
-    pub(super) fn new(disk: Arc<dyn Disk>, path: PathBuf, found_bytes: Option<u64>) -> Self {
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        path: PathBuf,
+        found_bytes: Option<u64>,
+        damaged: Counter,
+    ) -> Self {
         let file_bytes = Arc::new(AtomicU64::new(found_bytes.unwrap_or(0)));
-        Self { disk, path, contents: None, has_file: found_bytes.is_some(), file_bytes }
+        Self { disk, path, contents: None, has_file: found_bytes.is_some(), file_bytes, damaged }
     }
 
     /// Length of the file. It follows all changes.
@@ -135,7 +146,8 @@ impl Log {
         self.contents = Some(contents);
     }
 
-    /// What is in the file. When the file is read for the first time, bytes after the last valid line are removed.
+    /// What is in the file. When the file is read for the first time, an unfinished line is removed, and damaged ones are
+    /// moved to the quarantine.
     fn contents(&mut self) -> Result<Contents, EventsError> {
         if let Some(contents) = self.contents {
             return Ok(contents);
@@ -144,7 +156,12 @@ impl Log {
             Ok(file) => {
                 self.has_file = true;
                 let contents = scan(&*file, &self.path, |_| Ok(()))?;
-                self.cut(&*file, &contents).map_err(self.failed())?;
+                // the process that created the file may have ended before it made the name durable
+                self.disk.sync_dir(self.dir()).map_err(self.failed())?;
+                if contents.damaged > 0 {
+                    return self.replace(u64::MAX, i64::MIN);
+                }
+                self.cut(&contents).map_err(self.failed())?;
                 contents
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Contents::default(),
@@ -154,19 +171,12 @@ impl Log {
         Ok(contents)
     }
 
-    fn cut(&self, file: &dyn DiskFile, contents: &Contents) -> io::Result<()> {
-        let path = self.path.display();
-        if contents.damaged > 0 {
-            let lines = contents.damaged;
-            tracing::error!(%path, lines, "a file of events is damaged: the events of these lines are lost");
-        }
-        // the process that created the file may have ended before it made the name durable
-        self.disk.sync_dir(self.dir())?;
-        let torn_bytes = file.len()?.saturating_sub(contents.end_bytes);
-        if torn_bytes == 0 {
+    fn cut(&self, contents: &Contents) -> io::Result<()> {
+        let (path, bytes) = (self.path.display(), contents.unfinished_bytes);
+        if bytes == 0 {
             return Ok(());
         }
-        tracing::info!(%path, bytes = torn_bytes, "removed the end of a file of events, whose write was interrupted");
+        tracing::info!(%path, bytes, "removed the end of a file of events, whose write was interrupted");
         let file = self.disk.open(&self.path, Mode::Change)?;
         file.set_len(contents.end_bytes)?;
         file.sync_data()
@@ -190,7 +200,31 @@ impl Log {
         if is_new { self.disk.sync_dir(self.dir()) } else { Ok(()) }
     }
 
-    /// Replaces the file by one that has only the newest `kept_bytes` of its events, and none before `before_ms`.
+    /// Copies the lines of the file that are not valid to the quarantine. Returns the copy, whose name depends only on its
+    /// bytes, so that the copy of another attempt replaces it.
+    fn quarantine(&self, file: &dyn DiskFile) -> Result<PathBuf, EventsError> {
+        let dir = self.dir().join(QUARANTINE);
+        let tenant = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let unfinished = dir.join(format!("{tenant}.{UNFINISHED}"));
+        disk::create_dir_all(&*self.disk, &dir, Access::Private).map_err(self.failed())?;
+        let new = self.disk.open(&unfinished, Mode::Create).map_err(self.failed())?;
+        let (mut copy, mut check) = (Copy { file: &*new, buffer: Vec::new(), at: 0 }, 0);
+        let keep = |line: &[u8]| {
+            check = crc32c::crc32c_append(check, line);
+            copy.push(line).map_err(self.failed())
+        };
+        scan_all(file, &self.path, |_| Ok(()), keep)?;
+        let kept = dir.join(format!("{tenant}.{check:08x}.lines"));
+        let done = copy.finish().and_then(|_| {
+            self.disk.rename(&unfinished, &kept)?;
+            self.disk.sync_dir(&dir)
+        });
+        done.map_err(self.failed())?;
+        Ok(kept)
+    }
+
+    /// Replaces the file by one that has only the newest `kept_bytes` of its events, and none before `before_ms`. The lines
+    /// of the file that are damaged are moved to the quarantine.
     fn replace(&mut self, kept_bytes: u64, before_ms: i64) -> Result<Contents, EventsError> {
         let old = self.disk.open(&self.path, Mode::Read).map_err(self.failed())?;
         let mut live_bytes = 0;
@@ -200,9 +234,11 @@ impl Log {
             Ok(())
         })?;
         let mut surplus_bytes = live_bytes.saturating_sub(kept_bytes);
-        self.contents = None;
+        let known_id = self.contents.take().map_or(0, |known| known.next_id);
+        let next_id = before.next_id.max(known_id);
+        let lost = if before.damaged > 0 { Some(self.quarantine(&*old)?) } else { None };
         let new = self.disk.open(&self.unfinished(), Mode::Create).map_err(self.failed())?;
-        let mut copy = Copy { file: &*new, buffer: file::header(before.next_id), at: 0 };
+        let mut copy = Copy { file: &*new, buffer: file::header(next_id), at: 0 };
         let (mut oldest_ms, mut removed) = (i64::MAX, 0_u64);
         scan(&*old, &self.path, |line| {
             if line.record.when_ms < before_ms || surplus_bytes > 0 {
@@ -221,8 +257,14 @@ impl Log {
             Ok(end_bytes)
         });
         let end_bytes = done.map_err(self.failed())?;
-        tracing::debug!(path = %self.path.display(), removed, "removed old events");
-        let contents = Contents { end_bytes, oldest_ms, damaged: 0, ..before };
+        let path = self.path.display();
+        if let Some(copy) = lost {
+            let (lines, copy) = (before.damaged, copy.display());
+            tracing::error!(%path, lines, %copy, "a file of events is damaged: the events of these lines are lost");
+            self.damaged.add(lines);
+        }
+        tracing::debug!(%path, removed, "removed old events");
+        let contents = Contents { next_id, end_bytes, oldest_ms, ..Contents::default() };
         self.know(contents);
         Ok(contents)
     }

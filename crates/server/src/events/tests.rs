@@ -1,5 +1,7 @@
 //! Compares what readers find with a list, over restarts and damage.
 
+mod damage;
+
 use super::*;
 use expect_test::expect;
 use journal::disk::Os;
@@ -7,7 +9,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use stdx::damage::{damage, mutations};
 use stdx::rng::Rng;
 use tenants::TENANT_BYTES;
 
@@ -17,7 +18,7 @@ const LIMITS: Limits = Limits { file_bytes: FILE_BYTES_MIN, expired_before_ms: i
 type Found = (u64, i64, String, String, String);
 
 fn open(dir: &Path) -> Events {
-    Events::open(Arc::new(Os), dir, Account::new("events", 1 << 20))
+    Events::open(Arc::new(Os), dir, Account::new("events", 1 << 20), &Registry::new())
 }
 
 fn tenant(name: &str) -> TenantId {
@@ -270,39 +271,12 @@ async fn expired_events_are_removed_and_their_ids_are_not_used_again() {
     assert_eq!(events.append(&of, event(5, "x", ""), LIMITS).await.unwrap(), 4);
 }
 
-/// However a file is damaged, what is found was stored, and new events can be stored.
-#[tokio::test]
-async fn damaged_files_lose_only_the_damaged_events() {
-    let (mut rng, dir, of) = (Rng::announced(), tempfile::tempdir().unwrap(), tenant("a"));
-    let events = open(dir.path());
-    for number in 0..8 {
-        events.append(&of, event(number, &format!("number {number}"), "a b"), LIMITS).await.unwrap();
-    }
-    let stored = found(&events, &of);
-    let whole = fs::read(file_of(dir.path(), &of)).unwrap();
-    for _ in 0..mutations(500) {
-        let mut bytes = whole.clone();
-        damage(&mut bytes, &mut rng);
-        fs::write(file_of(dir.path(), &of), &bytes).unwrap();
-        let events = open(dir.path());
-        let left = found(&events, &of);
-        assert!(left.iter().all(|found| stored.contains(found)), "{}", String::from_utf8_lossy(&bytes));
-        let id = events.append(&of, event(9, "new", ""), LIMITS).await.unwrap();
-        let mut expected = left;
-        expected.push((id, 9, "new".into(), String::new(), "more".into()));
-        assert_eq!(found(&events, &of), expected);
-        events.expire(&of, 5).unwrap();
-        expected.retain(|(_, when_ms, ..)| *when_ms >= 5);
-        assert_eq!(found(&events, &of), expected);
-    }
-}
-
 /// Each tenant with a file takes memory, so their number is limited by it.
 #[tokio::test]
 async fn tenants_beyond_the_memory_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let account = Account::new("events", 2 * TENANT_BYTES);
-    let events = Events::open(Arc::new(Os), dir.path(), account.clone());
+    let events = Events::open(Arc::new(Os), dir.path(), account.clone(), &Registry::new());
     for name in ["a", "b"] {
         events.append(&tenant(name), event(1, "x", ""), LIMITS).await.unwrap();
     }
@@ -319,7 +293,7 @@ async fn tenants_beyond_the_memory_are_refused() {
 async fn a_tenant_without_a_file_takes_no_memory() {
     let (mut rng, dir) = (Rng::announced(), tempfile::tempdir().unwrap());
     let account = Account::new("events", 2 * TENANT_BYTES);
-    let events = Arc::new(Events::open(Arc::new(Os), dir.path(), account.clone()));
+    let events = Arc::new(Events::open(Arc::new(Os), dir.path(), account.clone(), &Registry::new()));
     let large = || Event { data: "\u{1}".repeat(30_000), ..event(1, "x", "") };
     for number in 0..5 {
         let refused = events.append(&tenant(&format!("t{number}")), large(), LIMITS).await.unwrap_err();

@@ -84,7 +84,7 @@ impl Assembly {
         let headroom = Headroom::new(resident, Arc::clone(&clock), settings.budget.total_bytes);
         let headroom = Arc::new(headroom);
         let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
-        let events = Events::open(disk, &data_dir.path, heads.events.clone());
+        let events = Events::open(disk, &data_dir.path, heads.events.clone(), &registry);
         let inflight = Account::new("inflight", settings.budget.inflight_bytes);
         let answers = Account::new("answers", settings.budget.answers_bytes());
         let unwritten = inflight.part();

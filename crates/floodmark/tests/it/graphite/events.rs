@@ -181,6 +181,30 @@ fn acknowledged_events_survive_a_kill_and_the_torn_end_of_a_file() {
     assert_eq!(server.send(&Request::get("/events/21")).expect(200, &[]).json()["what"], "20");
 }
 
+#[test]
+fn a_damaged_last_event_is_reported_and_its_id_is_not_used_again() {
+    let mut server = Server::start(Options::default().allow("a file of events is damaged"));
+    for number in 1..=3 {
+        store(&server, &json!({"what": number.to_string(), "when": 1000 + number}));
+    }
+    server.kill9();
+    let file = server.data_dir().join("events/anonymous.events");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let place = bytes.len() - 5;
+    bytes[place] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    server.restart();
+    assert_eq!(whats(&list(&server, &[])), ["1", "2"]);
+    store(&server, &json!({"what": "4", "when": 1004}));
+    assert_eq!(whats(&list(&server, &[])), ["1", "2", "4"]);
+    server.send(&Request::get("/events/3")).expect(404, &[]);
+    assert_eq!(server.log_lines("a file of events is damaged").len(), 1);
+    assert_eq!(server.metric("floodmark_graphite_damaged_event_lines_total"), 1.0);
+    let copies = std::fs::read_dir(server.data_dir().join("events/quarantine")).unwrap();
+    let copies: Vec<_> = copies.map(|copy| std::fs::read(copy.unwrap().path()).unwrap()).collect();
+    assert!(copies.len() == 1 && bytes.ends_with(&copies[0]), "{copies:?}");
+}
+
 /// The server is killed while several senders store events.
 #[test]
 fn every_acknowledged_event_survives_a_kill_under_load() {

@@ -1,0 +1,110 @@
+//! Damages files of events.
+
+use super::*;
+use stdx::damage::{damage, mutations};
+
+/// However a file is damaged, what is found was stored, and new events can be stored.
+#[tokio::test]
+async fn damaged_files_lose_only_the_damaged_events() {
+    let (mut rng, dir, of) = (Rng::announced(), tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    for number in 0..8 {
+        events.append(&of, event(number, &format!("number {number}"), "a b"), LIMITS).await.unwrap();
+    }
+    let stored = found(&events, &of);
+    let whole = fs::read(file_of(dir.path(), &of)).unwrap();
+    for _ in 0..mutations(500) {
+        let mut bytes = whole.clone();
+        damage(&mut bytes, &mut rng);
+        fs::write(file_of(dir.path(), &of), &bytes).unwrap();
+        let events = open(dir.path());
+        let left = found(&events, &of);
+        assert!(left.iter().all(|found| stored.contains(found)), "{}", String::from_utf8_lossy(&bytes));
+        let id = events.append(&of, event(9, "new", ""), LIMITS).await.unwrap();
+        let mut expected = left;
+        expected.push((id, 9, "new".into(), String::new(), "more".into()));
+        assert_eq!(found(&events, &of), expected);
+        events.expire(&of, 5).unwrap();
+        expected.retain(|(_, when_ms, ..)| *when_ms >= 5);
+        assert_eq!(found(&events, &of), expected);
+    }
+}
+
+/// The copies of damaged lines.
+fn quarantine(dir: &Path) -> Vec<Vec<u8>> {
+    let Ok(files) = fs::read_dir(dir.join("events/quarantine")) else { return Vec::new() };
+    files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
+}
+
+/// A damaged line was acknowledged, wherever it is. So it is kept, and its id is not used again.
+#[tokio::test]
+async fn a_damaged_byte_loses_one_or_two_events_and_no_id_is_used_again() {
+    let (mut rng, of, dir) = (Rng::announced(), tenant("a.b"), tempfile::tempdir().unwrap());
+    let events = open(dir.path());
+    for number in 1..=5 {
+        events.append(&of, event(number, &"x".repeat(number as usize), ""), LIMITS).await.unwrap();
+    }
+    let (stored, whole) = (found(&events, &of), fs::read(file_of(dir.path(), &of)).unwrap());
+    let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    let mut places: Vec<_> = (last..whole.len()).collect();
+    places.extend((0..mutations(100)).map(|_| rng.below(last as u64) as usize));
+    for at in places {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("events")).unwrap();
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << rng.below(8);
+        fs::write(file_of(dir.path(), &of), &bytes).unwrap();
+        let events = open(dir.path());
+        let mut left = found(&events, &of);
+        let lost: Vec<_> = stored.iter().filter(|event| !left.contains(event)).collect();
+        assert!(lost.len() <= 2 && left.len() + lost.len() == 5, "byte {at}: {left:?}");
+        // the damage is found by upkeep or by a write, and what was known then is known after a restart
+        let events = if rng.chance(0.5) {
+            events.expire(&of, 0).unwrap();
+            open(dir.path())
+        } else {
+            events
+        };
+        let id = events.append(&of, event(9, "new", ""), LIMITS).await.unwrap();
+        assert!(id > 5, "byte {at}: id {id} is used again");
+        left.push((id, 9, "new".into(), String::new(), "more".into()));
+        assert_eq!(found(&events, &of), left, "byte {at}");
+        let (copies, start) = (quarantine(dir.path()), whole[..at].iter().rposition(|byte| *byte == b'\n'));
+        // the digits of a checksum may be capital letters
+        let is_valid = at - start.map_or(0, |end| end + 1) < 8 && bytes[at].eq_ignore_ascii_case(&whole[at]);
+        assert_eq!(copies.len(), usize::from(!is_valid), "byte {at}");
+        assert!(lost.is_empty() || !is_valid, "byte {at}");
+        assert!(copies.iter().all(|copy| bytes.windows(copy.len()).any(|part| part == copy)), "byte {at}");
+        let left = found(&events, &of);
+        assert_eq!(found(&open(dir.path()), &of), left);
+    }
+}
+
+#[tokio::test]
+async fn an_unfinished_line_is_removed_and_a_damaged_header_keeps_the_next_id() {
+    let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    for number in 1..=4 {
+        events.append(&of, event(number, "x", ""), LIMITS).await.unwrap();
+    }
+    let file = file_of(dir.path(), &of);
+    let whole = fs::read(&file).unwrap();
+    for torn in [&whole[whole.len() - 40..whole.len() - 2], &b"0"[..], &[0; 5000][..]] {
+        fs::write(&file, [&whole[..], torn].concat()).unwrap();
+        assert_eq!(open(dir.path()).append(&of, event(5, "x", ""), LIMITS).await.unwrap(), 5);
+        assert_eq!(quarantine(dir.path()), Vec::<Vec<u8>>::new());
+    }
+    let events = open(dir.path());
+    events.expire(&of, 100).unwrap();
+    let mut header = fs::read(&file).unwrap();
+    header[0] ^= 1;
+    fs::write(&file, &header).unwrap();
+    let registry = Registry::new();
+    let events = Events::open(Arc::new(Os), dir.path(), Account::new("events", 1 << 20), &registry);
+    assert!(events.append(&of, event(6, "x", ""), LIMITS).await.unwrap() >= 6);
+    assert_eq!(quarantine(dir.path()), [header]);
+    let metrics = registry.render();
+    assert!(metrics.contains("floodmark_graphite_damaged_event_lines_total 1"), "{metrics}");
+    let shortest = Record { id: 1, when_ms: 0, what: "".into(), tags: "".into(), data: "".into() };
+    assert_eq!(file::encode(&shortest).len() as u64, file::LINE_BYTES_MIN);
+}
