@@ -5,7 +5,7 @@
 //! number of nodes.
 //!
 //! Alternatives are expanded to lists of patterns for each node, whose size is limited. Matching compares texts from
-//! left to right and takes time in proportion to the product of the lengths of node and pattern.
+//! left to right and takes time in proportion to the product of the lengths of path and pattern.
 
 mod segment;
 
@@ -18,6 +18,10 @@ pub const ALTERNATIVES_MAX: usize = 10_000;
 
 /// Maximum size of these patterns in bytes. Braces repeat the text around them.
 pub const ALTERNATIVES_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum size in bytes of those patterns that have wildcards. Each of them is compared with a node, of up to 16 KiB, and nothing
+/// can interrupt this.
+pub const WILDCARDS_BYTES_MAX: usize = 1 << 16;
 
 /// Maximum number of nodes of a glob.
 pub const NODES_MAX: usize = 256;
@@ -38,6 +42,8 @@ pub enum GlobError {
     TooManyAlternatives(String),
     #[error("the patterns that the braces of {0:?} stand for take more than {ALTERNATIVES_BYTES_MAX} bytes")]
     AlternativesTooLarge(String),
+    #[error("the patterns with wildcards that {0:?} stands for take more than {WILDCARDS_BYTES_MAX} bytes")]
+    WildcardsTooLarge(String),
     #[error("{0:?} has more than {NODES_MAX} nodes")]
     TooManyNodes(String),
     #[error("{0:?} has braces in braces, or a dot in braces")]
@@ -51,16 +57,22 @@ impl Glob {
     pub fn parse(text: &str, allowance: &mut Allowance) -> Result<Self, GlobError> {
         allowance.node(2 * text.len()).map_err(GlobError::TooMuch)?;
         let mut left = Left { alternatives: ALTERNATIVES_MAX, bytes: ALTERNATIVES_BYTES_MAX };
-        let (mut segments, mut bytes) = (Vec::new(), text.len());
+        let (mut segments, mut bytes, mut wildcard_bytes) = (Vec::new(), text.len(), 0);
         for node in nodes(text) {
             if segments.len() == NODES_MAX {
                 return Err(GlobError::TooManyNodes(excerpt(text)));
             }
             let patterns = expand(node, &mut left).map_err(|wrong| wrong.of(text))?;
-            let node_bytes = patterns.iter().map(|pattern| PATTERN_BYTES + 4 * pattern.len()).sum();
+            let text_bytes = patterns.iter().map(String::len).sum::<usize>();
+            let node_bytes = PATTERN_BYTES * patterns.len() + 4 * text_bytes;
             bytes += node_bytes;
             allowance.spend(node_bytes).map_err(GlobError::TooMuch)?;
-            segments.push(Segment::of(patterns));
+            let segment = Segment::of(patterns);
+            wildcard_bytes += if segment.literals().is_none() { text_bytes } else { 0 };
+            if wildcard_bytes > WILDCARDS_BYTES_MAX {
+                return Err(GlobError::WildcardsTooLarge(excerpt(text)));
+            }
+            segments.push(segment);
         }
         Ok(Self { text: text.into(), segments, bytes })
     }
@@ -119,33 +131,36 @@ impl Glob {
         prefix
     }
 
+    /// Matches from left to right. After a mismatch, the last `**` takes one more node: those before it need not, because
+    /// what follows them matched as early as possible.
     pub fn matches(&self, path: &str) -> bool {
-        matches_from(&self.segments, Some(path))
-    }
-}
-
-/// Matches the rest of a path, which is `None` after its last node.
-fn matches_from(segments: &[Segment], path: Option<&str>) -> bool {
-    let Some((segment, rest)) = segments.split_first() else { return path.is_none() };
-    if segment.is_any_depth() {
-        return any_depth(rest, path);
-    }
-    let Some(path) = path else { return false };
-    let (node, after) = split_node(path);
-    segment.matches(node) && matches_from(rest, after)
-}
-
-/// Matches `**`, which stands for any number of nodes, and for at least one if it is the last node.
-fn any_depth(rest: &[Segment], mut path: Option<&str>) -> bool {
-    if rest.is_empty() {
-        return path.is_some();
-    }
-    loop {
-        if matches_from(rest, path) {
-            return true;
+        // `rest` is `None` after the last node
+        let (mut at, mut rest) = (0, Some(path));
+        let mut retry = None;
+        loop {
+            match (self.segments.get(at), rest) {
+                (None, None) => return true,
+                (Some(segment), _) if segment.is_any_depth() => {
+                    at += 1;
+                    if at == self.segments.len() {
+                        return rest.is_some(); // as the last node, it stands for at least one
+                    }
+                    retry = Some((at, rest));
+                    continue;
+                }
+                (Some(segment), Some(path)) => {
+                    let (node, after) = split_node(path);
+                    if segment.matches(node) {
+                        (at, rest) = (at + 1, after);
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            let Some((after_any, Some(path))) = retry else { return false };
+            (at, rest) = (after_any, split_node(path).1);
+            retry = Some((at, rest));
         }
-        let Some(text) = path else { return false };
-        path = split_node(text).1;
     }
 }
 

@@ -21,6 +21,45 @@ fn paths_match_as_a_whole() {
     check("ä?.ö*", &["äé.ö", "äx.öx"], &["ä.ö"]);
 }
 
+/// Without a limit on retries, this would take as many steps as there are ways to choose seven of 8,000 nodes.
+#[test]
+fn many_nodes_for_any_depth_take_little_time() {
+    let matches =
+        |glob: &str, path: &str| Glob::parse(glob, &mut Allowance::new(1 << 20)).unwrap().matches(path);
+    let path = "a.".repeat(8000) + "b";
+    let glob = "**.a.".repeat(7);
+    assert!(matches(&format!("{glob}**.b"), &path));
+    assert!(!matches(&format!("{glob}**.c"), &path));
+}
+
+/// Compares with all ways in which `**` can be replaced by nodes.
+#[test]
+fn any_depth_is_matched_like_all_its_replacements() {
+    fn matches(glob: &[&str], path: &[&str]) -> bool {
+        match glob {
+            [] => path.is_empty(),
+            ["**"] => !path.is_empty(),
+            ["**", rest @ ..] => (0..=path.len()).any(|skipped| matches(rest, &path[skipped..])),
+            [node, rest @ ..] => {
+                path.first().is_some_and(|first| *node == "*" || node == first) && matches(rest, &path[1..])
+            }
+        }
+    }
+    let mut rng = stdx::rng::Rng::announced();
+    let mut found = 0;
+    for _ in 0..50_000 {
+        let mut any = |of: &[&'static str], most| -> Vec<_> {
+            (0..=rng.below(most)).map(|_| of[rng.below(of.len() as u64) as usize]).collect()
+        };
+        let (nodes, path) = (any(&["**", "**", "*", "a", "b"], 5), any(&["a", "b"], 7));
+        let glob = Glob::parse(&nodes.join("."), &mut Allowance::new(1 << 20)).unwrap();
+        let expected = matches(&nodes, &path);
+        assert_eq!(glob.matches(&path.join(".")), expected, "{} and {}", glob.text(), path.join("."));
+        found += usize::from(expected);
+    }
+    assert!(found > 1000, "{found} matches");
+}
+
 #[test]
 fn literals_are_listed() {
     let check = |glob: &str, expected: Option<&[&str]>| {
@@ -33,6 +72,15 @@ fn literals_are_listed() {
     check("a.{1,2,3,4,5}", None);
     check("a.{b*,c}", None);
     check("a.**.b", None);
+}
+
+#[test]
+fn patterns_with_wildcards_have_a_limit_of_their_own() {
+    let hosts = (0..2000).map(|i| format!("host{i:036}")).collect::<Vec<_>>().join(",");
+    let parse = |glob: &str| Glob::parse(glob, &mut Allowance::new(1 << 20));
+    assert!(parse(&format!("a.{{{hosts}}}")).is_ok());
+    let error = parse(&format!("a.{{{hosts}}}*")).unwrap_err().to_string();
+    assert!(error.contains("the patterns with wildcards"), "{error}");
 }
 
 #[test]
