@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::{Exhausted, Reservation};
 
-/// A sender of bodies.
+/// The bodies of one sender, such as those of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stream {
+pub(crate) struct BodyStream {
     pub(crate) id: StreamId,
     pub(crate) origin: Origin,
 }
@@ -120,7 +120,7 @@ pub(crate) async fn send<D: Decoder>(
     format: D::Format,
     bytes: &Arc<Vec<u8>>,
     waiting: &Arc<dyn WaitingSeries>,
-    stream: Stream,
+    stream: BodyStream,
 ) -> Result<(Sent, NewSamples), Refusal> {
     let (began, origin) = (Instant::now(), stream.origin);
     admit(context, principal, bytes.len()).await?;

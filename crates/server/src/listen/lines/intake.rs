@@ -17,7 +17,7 @@ use super::unfinished::Unfinished;
 use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
-use crate::write_path::known::{NewSamples, Sent, Stream, send};
+use crate::write_path::known::{BodyStream, NewSamples, Sent, send};
 use crate::write_path::{self, Decoders, Origin};
 use model::{ErrorKind, Principal, SeriesKey, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
@@ -181,7 +181,7 @@ impl Intake {
         let (context, principal, bytes) = (&self.context, &source.principal, &body.bytes);
         let (arrival, waiting) = (TimeOfArrival::Is(body.arrived_ms), &self.creation.waiting());
         let format = Format { has_frames: true, arrival };
-        let stream = Stream { id: source.ticket.stream(), origin: source.origin };
+        let stream = BodyStream { id: source.ticket.stream(), origin: source.origin };
         match source.protocol {
             Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, stream).await,
             Protocol::Pickles => {

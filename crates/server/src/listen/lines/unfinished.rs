@@ -84,7 +84,6 @@ impl Drop for Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::pin::pin;
     use tokio::time::timeout;
 
     #[tokio::test]
@@ -101,7 +100,7 @@ mod tests {
         assert!(all.close_longest(at(1000)) && !all.close_longest(at(1009)));
         assert!(all.close_longest(at(1010)) && !all.close_longest(at(9999)));
         for (holder, is_closed) in [(&first, true), (&second, true), (&third, false)] {
-            let closed = timeout(Duration::ZERO, pin!(holder.closed())).await;
+            let closed = timeout(Duration::ZERO, holder.closed()).await;
             assert_eq!(closed.is_ok(), is_closed);
         }
         third.set(Some(at(0)));
