@@ -86,6 +86,11 @@ impl Matcher {
         Self { name: name.into(), op: MatchOp::Regex, value: glob.text().into(), pattern }
     }
 
+    /// Memory that [`Self::glob`] takes to list the values, with the copies of the list that the tables make.
+    pub(crate) fn glob_list_bytes(glob: &Glob) -> usize {
+        Pattern::glob_set_bytes(glob)
+    }
+
     /// A matcher of these values.
     pub fn one_of(name: &str, values: Vec<String>) -> Self {
         let value = values.join("|");

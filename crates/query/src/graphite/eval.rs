@@ -8,6 +8,7 @@ use super::stacks::Stacks;
 use super::{Options, Series, Tags, bind, name, parse};
 use crate::QueryError;
 use crate::allowance::Allowance;
+use crate::matcher::Matcher;
 use crate::meter::Meter;
 use std::cell::Cell;
 
@@ -147,6 +148,12 @@ impl<'a> Evaluator<'a> {
             LeafPick::Tagged(matchers) => Pick::Tagged(matchers),
             LeafPick::Named(matchers) => Pick::Named(matchers),
         };
+        let mut listed = self.meter.charge();
+        if let Pick::Paths(glob) = pick
+            && !glob.is_literal()
+        {
+            listed.add_bytes(Matcher::glob_list_bytes(glob))?;
+        }
         let Context { from_s, until_s, now_s, .. } = *context;
         let mut selection = self.source.select(&Select { pick, from_s, until_s, now_s, order })?;
         let must_sort = order == Order::ByName && !selection.is_ordered();

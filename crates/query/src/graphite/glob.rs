@@ -12,6 +12,7 @@ mod segment;
 pub use segment::Segment;
 
 use crate::allowance::Allowance;
+use std::sync::Arc;
 
 /// Maximum number of patterns that the braces of one glob stand for, added up over its nodes.
 pub const ALTERNATIVES_MAX: usize = 10_000;
@@ -29,10 +30,11 @@ pub const NODES_MAX: usize = 256;
 /// Memory of a parsed pattern of a node, besides its text.
 const PATTERN_BYTES: usize = 128;
 
+/// A copy shares the text and the patterns.
 #[derive(Debug, Clone)]
 pub struct Glob {
-    text: String,
-    segments: Vec<Segment>,
+    text: Arc<str>,
+    segments: Arc<[Segment]>,
     bytes: usize,
 }
 
@@ -74,7 +76,7 @@ impl Glob {
             }
             segments.push(segment);
         }
-        Ok(Self { text: text.into(), segments, bytes })
+        Ok(Self { text: text.into(), segments: segments.into(), bytes })
     }
 
     pub fn text(&self) -> &str {
@@ -91,14 +93,13 @@ impl Glob {
         self.segments.iter().all(|segment| segment.literal().is_some())
     }
 
-    /// All paths that match, sorted, if there are at most `count_max`.
-    pub fn literals(&self, count_max: usize) -> Option<Vec<String>> {
+    /// All paths that match, sorted, if there are at most `count_max` and their texts take at most `bytes_max`.
+    pub fn literals(&self, count_max: usize, bytes_max: usize) -> Option<Vec<String>> {
+        // a short glob can stand for gigabytes, so this is known before the list is built
+        self.literals_size().filter(|(count, bytes)| *count <= count_max && *bytes <= bytes_max)?;
         let mut paths = vec![String::new()];
         for (i, segment) in self.segments.iter().enumerate() {
             let nodes = segment.literals()?;
-            if paths.len().saturating_mul(nodes.len()) > count_max {
-                return None;
-            }
             let dot = if i > 0 { "." } else { "" };
             let all =
                 paths.iter().flat_map(|path| nodes.iter().map(move |node| format!("{path}{dot}{node}")));
@@ -106,6 +107,18 @@ impl Glob {
         }
         paths.sort_unstable();
         Some(paths)
+    }
+
+    /// Number of all paths that match, and the size of their texts, if they can be listed.
+    pub(crate) fn literals_size(&self) -> Option<(usize, usize)> {
+        let (mut count, mut bytes) = (1_usize, 0_usize);
+        for (i, segment) in self.segments.iter().enumerate() {
+            let nodes = segment.literals()?;
+            let node_bytes: usize = nodes.iter().map(|node| usize::from(i > 0) + node.len()).sum();
+            bytes = bytes.saturating_mul(nodes.len()).saturating_add(node_bytes.saturating_mul(count));
+            count = count.saturating_mul(nodes.len());
+        }
+        Some((count, bytes))
     }
 
     /// Upper bound on the memory of the glob.

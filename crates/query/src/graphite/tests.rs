@@ -18,3 +18,14 @@ fn series_flow_through_functions() {
     store.check("missing.*", &[]);
     store.check("sumSeries(missing.*)", &[]);
 }
+
+#[test]
+fn names_that_a_glob_lists_are_charged() {
+    let mut store = Store::new().with("a.7", &[1.0]);
+    let numbers: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
+    let glob = format!("a.{{{}}}", numbers.join(","));
+    store.check(&glob, &[("a.7", &[1.0])]);
+    store.samples_max = 1000;
+    store.check_error(&glob, "too many samples");
+    store.check("a.{7,8}", &[("a.7", &[1.0])]);
+}

@@ -2,10 +2,17 @@
 
 use super::{MatcherError, Program, REGEX_BYTES_MAX};
 use crate::graphite::Glob;
-use std::sync::Arc;
 
 /// Maximum number of alternatives in a set. The regex engine matches longer lists.
 const SET_LEN_MAX: usize = 10_000;
+
+/// Maximum size of the values that a glob becomes. Other globs are matched.
+const SET_BYTES_MAX: usize = 1 << 20;
+
+/// Copies of a set: its own, and those that the tables make.
+const SET_COPIES: usize = 3;
+
+const ALLOCATION_BYTES_MIN: usize = 16;
 
 #[derive(Debug, Clone)]
 pub(super) enum Pattern {
@@ -20,7 +27,7 @@ pub(super) enum Pattern {
     /// Any other expression. All values that it accepts begin with `prefix`.
     Engine { prefix: String, program: Program },
     /// Paths that a glob of Graphite matches. All of them begin with `prefix`.
-    Glob { prefix: String, glob: Arc<Glob> },
+    Glob { prefix: String, glob: Glob },
 }
 
 impl Pattern {
@@ -35,9 +42,19 @@ impl Pattern {
     }
 
     pub(super) fn glob(glob: Glob) -> Self {
-        match glob.literals(SET_LEN_MAX) {
+        match glob.literals(SET_LEN_MAX, SET_BYTES_MAX) {
             Some(paths) => Self::Set(paths),
-            None => Self::Glob { prefix: glob.prefix(), glob: Arc::new(glob) },
+            None => Self::Glob { prefix: glob.prefix(), glob },
+        }
+    }
+
+    /// Memory on the heap of the set that a glob becomes, with its copies. 0 if it becomes no set.
+    pub(super) fn glob_set_bytes(glob: &Glob) -> usize {
+        match glob.literals_size() {
+            Some((count, bytes)) if count <= SET_LEN_MAX && bytes <= SET_BYTES_MAX => {
+                SET_COPIES * (count * (size_of::<String>() + ALLOCATION_BYTES_MIN) + bytes)
+            }
+            _ => 0,
         }
     }
 
@@ -98,13 +115,11 @@ impl Pattern {
 
     /// Memory on the heap, including the copies of the alternatives that the tables make.
     pub(super) fn memory_bytes(&self) -> usize {
-        const COPIES: usize = 3;
-        const ALLOCATION_BYTES_MIN: usize = 16;
         match self {
             Self::Any | Self::AnyNonEmpty => 0,
             Self::Set(set) => {
                 let text = |s: &String| s.len().max(ALLOCATION_BYTES_MIN);
-                set.iter().map(|s| COPIES * (size_of::<String>() + text(s))).sum()
+                set.iter().map(|s| SET_COPIES * (size_of::<String>() + text(s))).sum()
             }
             Self::Prefix { prefix, .. } => prefix.len(),
             Self::Engine { prefix, program } => prefix.len() + program.memory_bytes(),

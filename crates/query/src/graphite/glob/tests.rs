@@ -1,4 +1,5 @@
 use super::*;
+use crate::Matcher;
 
 #[test]
 fn paths_match_as_a_whole() {
@@ -63,15 +64,33 @@ fn any_depth_is_matched_like_all_its_replacements() {
 #[test]
 fn literals_are_listed() {
     let check = |glob: &str, expected: Option<&[&str]>| {
-        let paths = Glob::parse(glob, &mut Allowance::new(1 << 20)).unwrap().literals(4);
+        let paths = Glob::parse(glob, &mut Allowance::new(1 << 20)).unwrap().literals(4, 15);
         let paths = paths.as_ref().map(|paths| paths.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(paths.as_deref(), expected, "{glob}");
     };
     check("a.b", Some(&["a.b"]));
     check("{b,a}.{d,c}", Some(&["a.c", "a.d", "b.c", "b.d"]));
     check("a.{1,2,3,4,5}", None);
+    check("aa.{bbbb,c}.d", Some(&["aa.bbbb.d", "aa.c.d"]));
+    check("aa.{bbbbb,c}.d", None);
+    check("{a,b}.{c,d}.{e,f}", None);
     check("a.{b*,c}", None);
     check("a.**.b", None);
+}
+
+/// The list of the first glob would take 240 MB, and that of the second has more paths than there are numbers.
+#[test]
+fn literals_are_counted_before_they_are_listed() {
+    let (hosts, digit) = ((0..3000).map(|i| format!("{i},")).collect::<String>(), "{0,1,2,3,4,5,6,7,8,9}");
+    let check = |glob: String, list_bytes: usize| {
+        let glob = Glob::parse(&glob, &mut Allowance::new(1 << 24)).unwrap();
+        let matcher = Matcher::glob("__name__", &glob);
+        assert_eq!(matcher.set_matches().is_some(), list_bytes > 0, "{}", excerpt(glob.text()));
+        assert_eq!(Matcher::glob_list_bytes(&glob), list_bytes, "{}", excerpt(glob.text()));
+    };
+    check(format!("{}.{{{hosts}}}", "x".repeat(80_000)), 0);
+    check(format!("{}a", format!("{digit}.").repeat(200)), 0);
+    check(format!("{}a.{digit}{digit}{digit}", "x.".repeat(200)), 3 * 1000 * (40 + 405));
 }
 
 #[test]
