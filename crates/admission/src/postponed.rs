@@ -1,7 +1,7 @@
 //! Decides whether a sender should retry a request that was stored only in part. A retry helps if there may
 //! be room soon. But while a sender retries, it sends nothing else, so during a long shortage its known
-//! series would wait, too. Therefore, series without room are refused for good after five minutes of
-//! shortage.
+//! series would wait, too. Therefore, series without room are refused for good after five minutes in which
+//! almost no retry succeeded.
 
 use crate::process;
 use model::ErrorKind;
@@ -62,11 +62,25 @@ pub const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 
-/// Keeps track of a shortage of memory for new series, to know how long it has lasted.
+/// A shortage begins anew after a minute in which at least one request was stored for so many that were
+/// refused. Then retries do succeed: a flood is being taken in as fast as sealing makes room for it.
+const REFUSED_FOR_EACH_STORED: u64 = 10;
+
+/// Keeps track of a tenant's shortage of memory for new series, to know how long it has lasted.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// When something was refused for the first and for the last time in the present shortage.
-    met: Option<(Instant, Instant)>,
+    met: Option<Met>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Met {
+    since: Instant,
+    /// The latest refusal.
+    last: Instant,
+    /// Beginning of the minute in which requests with new series are counted.
+    counted_from: Instant,
+    refused: u64,
+    stored: u64,
 }
 
 impl Shortage {
@@ -80,10 +94,26 @@ impl Shortage {
 
     /// Must be called when there was no room. Returns how long the shortage has lasted.
     fn met(&mut self, now: Instant) -> Duration {
-        let lasting = self.met.filter(|(_, last)| now.saturating_duration_since(*last) < CALM);
-        let since = lasting.map_or(now, |(since, _)| since);
-        self.met = Some((since, now));
-        now.saturating_duration_since(since)
+        let lasting = self.met.filter(|met| now.saturating_duration_since(met.last) < CALM);
+        let mut met =
+            lasting.unwrap_or(Met { since: now, last: now, counted_from: now, refused: 0, stored: 0 });
+        if now.saturating_duration_since(met.counted_from) >= CALM {
+            if met.stored * REFUSED_FOR_EACH_STORED >= met.refused {
+                met.since = now;
+            }
+            (met.counted_from, met.refused, met.stored) = (now, 0, 0);
+        }
+        met.refused += 1;
+        met.last = now;
+        self.met = Some(met);
+        now.saturating_duration_since(met.since)
+    }
+
+    /// Must be called when all new series of a request had room.
+    pub const fn found_room(&mut self) {
+        if let Some(met) = &mut self.met {
+            met.stored += 1;
+        }
     }
 }
 
@@ -108,6 +138,26 @@ mod tests {
         check(478, true);
         (530..719).step_by(50).for_each(|seconds| check(seconds, true));
         check(719, false);
+    }
+
+    #[test]
+    fn while_some_retries_succeed_a_shortage_does_not_become_final() {
+        let refused_after_an_hour = |stored_each_minute| {
+            let (began, mut shortage) = (Instant::now(), Shortage::default());
+            for second in 0..3600 {
+                let now = began + Duration::from_secs(second);
+                if shortage.worth_a_retry(&[NewSeries], now).is_none() {
+                    return Some(second);
+                }
+                if second % 60 < stored_each_minute {
+                    shortage.found_room();
+                }
+            }
+            None
+        };
+        assert_eq!(refused_after_an_hour(0), Some(300));
+        assert_eq!(refused_after_an_hour(5), Some(300));
+        assert_eq!(refused_after_an_hour(6), None);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(crate) use decoder_pool::{Decoders, Encoded, Origin};
 
 use crate::limits::fair_permits::Permit;
 use crate::limits::gate::Pass;
+use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::{Answer, Outcome, Submission};
 use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
@@ -147,7 +148,7 @@ async fn store_within(
     } else {
         known
     };
-    store(context, resolved).await
+    store(context, &context.tenant(tenant), resolved).await
 }
 
 /// Checks whether the sender may write now. This comes before decoding, so that refused requests cost little.
@@ -199,17 +200,22 @@ struct Resolved {
 }
 
 /// Submits each partition's share of the request to the partition's owner, and waits until all shares are durable.
-async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Unwritten> {
+async fn store(
+    context: &Arc<Context>,
+    tenant: &TenantState,
+    resolved: Resolved,
+) -> Result<Outcome, Unwritten> {
     let _passing = context.traffic.enter();
     let Resolved { prepared: Prepared { submissions, outcome, creates, .. }, began } = resolved;
     let submitted = submit(context, submissions);
-    settle(context, submitted, outcome, creates, began).await
+    settle(context, tenant, submitted, outcome, creates, began).await
 }
 
 /// Waits until all shares of a request are durable. If one is refused, this still waits for the others, because the
 /// answer says how many samples were stored.
 async fn settle(
     context: &Arc<Context>,
+    tenant: &TenantState,
     submitted: Submitted,
     mut outcome: Outcome,
     creates: bool,
@@ -226,14 +232,16 @@ async fn settle(
         }
     }
     if !outcome.postponed.is_empty()
-        && let Some(what) =
-            context.head_shortage.lock().worth_a_retry(&outcome.postponed, context.clock.instant())
+        && let Some(what) = tenant.shortage.lock().worth_a_retry(&outcome.postponed, context.clock.instant())
     {
         refused.get_or_insert_with(|| WriteRefusal::Postponed { what, report: outcome.report() }.into());
     }
     if let Some(refusal) = refused {
         let refusal = refusal.with_series(outcome.first_refused());
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
+    }
+    if creates && outcome.postponed.is_empty() {
+        tenant.shortage.lock().found_room();
     }
     let metrics = &context.metrics;
     let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };

@@ -6,7 +6,7 @@ use admission::gate::MULTIPLE;
 use admission::new_series::Limits;
 use admission::rate::TokenBucket;
 use admission::share::{Holding, Shares};
-use admission::{Backlog, RateLimited, Waiting, WriteRefusal};
+use admission::{Backlog, RateLimited, Shortage, Waiting, WriteRefusal};
 use model::{SeriesKey, SeriesRefusal, TenantId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -26,6 +26,8 @@ pub(crate) struct TenantState {
     holds: Box<[Held]>,
     series_peak: AtomicU64,
     pub(crate) replicas: Mutex<Replicas>,
+    /// Shortage of memory for this tenant's new series.
+    pub(crate) shortage: Mutex<Shortage>,
     inflight: Account,
     unwritten: Account,
     answers: Account,
@@ -78,6 +80,7 @@ impl TenantState {
             holds: (0..memory.partitions).map(|_| Held::default()).collect(),
             series_peak: AtomicU64::new(0),
             replicas: Mutex::default(),
+            shortage: Mutex::default(),
             inflight: memory.inflight.part(),
             unwritten: memory.unwritten.part(),
             answers: memory.answers.part(),

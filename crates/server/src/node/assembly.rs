@@ -247,7 +247,6 @@ impl Assembly {
             headroom: Arc::clone(&self.headroom),
             gates: Gates::new(&self.settings, &self.registry),
             traffic: Arc::clone(&self.traffic),
-            head_shortage: Mutex::default(),
             new_tenants: Mutex::new(new_tenants),
         }
     }

@@ -13,7 +13,7 @@ use crate::seal::Lake;
 use crate::settings::{Overrides, Settings};
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
-use admission::{NewTenants, Shortage};
+use admission::NewTenants;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -46,7 +46,6 @@ pub(crate) struct Context {
     pub(crate) headroom: Arc<Headroom>,
     pub(crate) gates: Gates,
     pub(crate) traffic: Arc<Traffic>,
-    pub(crate) head_shortage: Mutex<Shortage>,
     pub(crate) new_tenants: Mutex<NewTenants>,
 }
 

@@ -14,6 +14,7 @@ use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
 use super::route::{Prepared, Routed};
 use super::{Context, Decoders, Submitted, Unwritten, admit, internal, settle, submit};
 use crate::limits::gate::Pass;
+use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::{NewPart, Outcome, StreamId};
 use crate::refusal::Refusal;
 use model::{BatchSeries, Principal, SeriesKey, TenantId};
@@ -95,6 +96,7 @@ impl NewSamples {
 /// A body whose known series were submitted to the partitions.
 #[derive(Debug)]
 pub(crate) struct Sent {
+    tenant: Arc<TenantState>,
     submitted: Submitted,
     outcome: Outcome,
     began: Instant,
@@ -105,7 +107,7 @@ impl Sent {
     /// Waits until all samples of known series are durable. The outcome does not count samples of new series.
     pub(crate) async fn settle(self, context: &Arc<Context>) -> Result<Outcome, Unwritten> {
         let _passing = context.traffic.enter();
-        settle(context, self.submitted, self.outcome, false, self.began).await
+        settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await
     }
 }
 
@@ -126,7 +128,8 @@ pub(crate) async fn send<D: Decoder>(
     admit(context, principal, bytes.len()).await?;
     let (gates, settings) = (&context.gates, context.overrides.current());
     let own = settings.of(&principal.tenant);
-    let mut memory = context.tenant(&principal.tenant).inflight(own).reserve(0)?;
+    let tenant = context.tenant(&principal.tenant);
+    let mut memory = tenant.inflight(own).reserve(0)?;
     context.metrics.body_bytes.add(bytes.len() as u64);
     let thread = if bytes.len() > INLINE_TEXT_BYTES_MAX {
         take_memory_ahead(&mut memory, bytes.len())?;
@@ -157,7 +160,7 @@ pub(crate) async fn send<D: Decoder>(
     };
     let Split { prepared: Prepared { mut submissions, outcome, .. }, new } = split?;
     submissions.iter_mut().for_each(|(_, submission, _)| submission.stream = Some(stream.id));
-    Ok((Sent { submitted: submit(context, submissions), outcome, began, _pass: pass }, new))
+    Ok((Sent { tenant, submitted: submit(context, submissions), outcome, began, _pass: pass }, new))
 }
 
 /// Reserves the memory that a large body will probably need. Otherwise, many bodies could be started and none completed.
