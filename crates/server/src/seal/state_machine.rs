@@ -42,9 +42,15 @@ const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// If the heads remain full after a round, the next round begins when they have grown by this share of their limit,
-/// or after this pause.
+/// or after a pause.
 const PRESSURE_STEP_PERCENT: u64 = 10;
-const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
+
+/// This pause is so many times as long as the last round took, within limits. A short round may soon be followed by
+/// another one, because tenants are refused while the heads are full. Rounds still take a fifth of the time at most,
+/// and do not write more and smaller files than needed.
+const PRESSURE_PAUSE_FACTOR: u32 = 4;
+const PRESSURE_PAUSE_MIN: Duration = Duration::from_secs(3);
+const PRESSURE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Thresholds {
@@ -77,7 +83,9 @@ pub(crate) struct Sealing {
     retry_at: Instant,
     /// Memory that the heads took after the last round.
     head_bytes: u64,
+    /// When the last round ended, and how long it took.
     ended: Instant,
+    lasted: Duration,
     is_stopped: bool,
     commands: VecDeque<Command>,
 }
@@ -111,6 +119,7 @@ impl Sealing {
             retry_at: now,
             head_bytes: 0,
             ended: now,
+            lasted: PRESSURE_PAUSE_MAX,
             is_stopped: false,
             commands: VecDeque::new(),
             thresholds,
@@ -220,9 +229,11 @@ impl Sealing {
     /// True if the heads are full and another round may free some of their memory.
     fn is_under_pressure(&self, view: &View) -> bool {
         let grown = view.head_bytes.saturating_sub(self.head_bytes);
+        let pause =
+            self.lasted.saturating_mul(PRESSURE_PAUSE_FACTOR).clamp(PRESSURE_PAUSE_MIN, PRESSURE_PAUSE_MAX);
         view.is_filled
             && (grown > self.thresholds.head_bytes / 100 * PRESSURE_STEP_PERCENT
-                || view.now.saturating_duration_since(self.ended) > PRESSURE_PAUSE)
+                || view.now.saturating_duration_since(self.ended) > pause)
     }
 
     fn advance_round(&mut self, view: &View, next: Next) {
@@ -255,7 +266,7 @@ impl Sealing {
                 let duration = view.now.saturating_duration_since(began);
                 let has_failed = std::mem::take(&mut self.failures) > 0;
                 self.report(Report::Ended { flushed, duration, has_failed });
-                (self.head_bytes, self.ended) = (view.head_bytes, view.now);
+                (self.head_bytes, self.ended, self.lasted) = (view.head_bytes, view.now, duration);
             }
         }
         self.relocate_from(view, 0);

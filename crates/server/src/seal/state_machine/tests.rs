@@ -280,6 +280,26 @@ fn rounds_begin_when_due() {
     }
 }
 
+/// While the heads stay full, the pause before the next round depends on how long the last one took.
+#[test]
+fn full_heads_are_sealed_again_soon_after_a_short_round() {
+    for (lasted_s, pause_s) in [(0, 3), (2, 8), (60, 30)] {
+        let mut script = Script::new();
+        script.flush(1);
+        script.begin_round();
+        script.view.now += lasted_s * SECOND;
+        script.expect(Script::committed(&["a", "b"], &[]), &["note commit, blocked:"]);
+        script.expect(Event::Done, &["await readers"]);
+        script.expect(script.readers(true), &["release 0 except"]);
+        script.expect(Event::Done, &["answer 1: 10 samples, 0 blocked", "ended"]);
+        (script.view.unsealed_since_ms, script.view.is_filled) = (Some(script.view.now_ms), true);
+        script.view.now += pause_s * SECOND;
+        script.expect(Event::Tick, &[]);
+        script.view.now += SECOND / 1000;
+        script.expect(Event::Tick, &["freeze 0"]);
+    }
+}
+
 #[test]
 fn failed_steps_are_retried_with_backoff() {
     let mut script = Script::new();
