@@ -6,7 +6,7 @@
 //!
 //! 1. connections that have waited for a first request for a second, or have received a body below the minimum rate
 //!    for a second,
-//! 2. connections between requests, after an answer,
+//! 2. connections between requests, after an answer, if they have been open for [`NEWEST`],
 //! 3. other connections without an answer so far, if older than [`NEWEST`],
 //! 4. connections whose client has not read for a second.
 //!
@@ -29,7 +29,9 @@ use tokio::time::Instant;
 /// room for others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A connection younger than this is not closed, because its first message may be on its way.
+/// A connection younger than this is not closed, because its next request may be on its way. If many more senders
+/// wait than may connect, each connection so serves several requests. Otherwise, almost every request would need a new
+/// connection.
 pub(super) const NEWEST: Duration = Duration::from_millis(100);
 
 /// How long a new connection waits for a connection of a tenant above its share, before it replaces a connection of
@@ -113,6 +115,7 @@ struct State {
     /// Tenant of the latest request. `None` before the first request, and for new tenants.
     tenant: Option<TenantId>,
     since: Instant,
+    opened_at: Instant,
     /// True if a request on this connection was answered before.
     was_answered: bool,
     write_blocked_since: Option<Instant>,
@@ -160,6 +163,7 @@ impl Connections {
             stage: Stage::Idle,
             tenant: None,
             since: now,
+            opened_at: now,
             was_answered: false,
             write_blocked_since: None,
             is_closed: false,
@@ -303,10 +307,12 @@ impl State {
 
     /// If this connection could be closed but for its age, returns when it will be old enough.
     fn young_until(&self, now: Instant) -> Option<Instant> {
-        let until = self.since + NEWEST;
-        let waits = matches!(self.stage, Stage::Idle | Stage::Receiving { waits: true, .. });
-        (waits && !self.was_answered && !self.is_closed && self.write_blocked_since.is_none() && now < until)
-            .then_some(until)
+        let until = match self.stage {
+            Stage::Idle if self.was_answered => self.opened_at + NEWEST,
+            Stage::Idle | Stage::Receiving { waits: true, .. } if !self.was_answered => self.since + NEWEST,
+            _ => return None,
+        };
+        (!self.is_closed && self.write_blocked_since.is_none() && now < until).then_some(until)
     }
 
     /// Says how soon this connection should make room: the lower its rank and the longer its wait, the
@@ -326,7 +332,9 @@ impl State {
             Stage::Answering | Stage::Receiving { waits: false, .. } => None,
             Stage::Receiving { bytes, .. } if waited >= PATIENCE && is_due(bytes) => Some((0, since)),
             Stage::Idle if is_first && waited >= PATIENCE => Some((0, since)),
-            Stage::Idle if !is_first => Some((1, since)),
+            Stage::Idle if !is_first => {
+                (now.saturating_duration_since(self.opened_at) >= NEWEST).then_some((1, since))
+            }
             Stage::Idle | Stage::Receiving { .. } => (is_first && waited >= NEWEST).then_some((2, since)),
         }
     }
@@ -395,7 +403,7 @@ mod tests {
         let after = |ms| now + Duration::from_millis(ms);
         let connections = connections(2);
         let (first, second) =
-            (connections.enter(AboveShare, now).unwrap(), connections.enter(AboveShare, after(20)).unwrap());
+            (connections.enter(AboveShare, now).unwrap(), connections.enter(AboveShare, after(5)).unwrap());
         assert_eq!(connections.enter(AboveShare, after(99)).unwrap_err(), Full::Until(after(100)));
         drop(second.share().begin(false));
         assert_eq!(
@@ -423,10 +431,11 @@ mod tests {
 
     #[test]
     fn a_tenant_with_many_connections_closes_its_own() {
-        let now = Instant::now();
         let connections = connections(10);
+        let clock = std::cell::Cell::new(Instant::now());
         let enter = |tenant: &str| {
-            let place = connections.enter(AboveShare, now).unwrap();
+            clock.set(clock.get() + NEWEST);
+            let place = connections.enter(AboveShare, clock.get()).unwrap();
             drop(place.share().begin(false));
             Connection::new(place.share()).serves(TenantId::parse(tenant).ok().map(|tenant| (tenant, 1)));
             place
@@ -444,7 +453,21 @@ mod tests {
         // else
         let open: Vec<_> = flood.iter().filter(|place| !place.link.state.lock().is_closed).collect();
         let _requests: Vec<_> = open.iter().map(|place| place.share().begin(false)).collect();
-        assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Busy);
+        assert_eq!(connections.enter(AboveShare, clock.get() + NEWEST).unwrap_err(), Full::Busy);
+    }
+
+    /// Otherwise, almost every request of many senders would need a new connection.
+    #[test]
+    fn an_answered_connection_has_time_for_further_requests() {
+        let (connections, now) = (connections(1), Instant::now());
+        let place = connections.enter(AboveShare, now).unwrap();
+        for _ in 0..3 {
+            let answering = place.share().begin(false);
+            assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Busy);
+            drop(answering);
+            assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Until(now + NEWEST));
+        }
+        let _next = connections.enter(AboveShare, now + NEWEST).expect("its time is over");
     }
 
     #[test]
@@ -462,6 +485,7 @@ mod tests {
         let slow: Vec<_> = (0..7).map(|_| idle("slow")).collect();
         let _answering: Vec<_> = slow.iter().map(|place| place.share().begin(false)).collect();
         assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Busy);
+        let now = now + NEWEST;
         let newcomer = connections.enter(WithSeveral, now).expect("a second connection makes room");
         let is_closed =
             |places: &[Place]| places.iter().filter(|place| place.link.state.lock().is_closed).count();
@@ -481,7 +505,7 @@ mod tests {
         let answering = place.share().begin(false);
         let far = Instant::now() + Duration::from_hours(1);
         tokio::join!(connections.wait(far), async { drop(answering) });
-        connections.enter(AboveShare, Instant::now()).expect("the idle connection makes room");
+        connections.enter(AboveShare, Instant::now() + NEWEST).expect("the idle connection makes room");
     }
 
     #[tokio::test]
@@ -559,16 +583,16 @@ mod tests {
         const MOST: usize = 4 * COMPARED;
         let now = Instant::now();
         let connections = connections(MOST);
-        let enter = |tenant: &str| {
-            let place = connections.enter(AboveShare, now).unwrap();
+        let enter = |tenant: &str, at| {
+            let place = connections.enter(AboveShare, at).unwrap();
             drop(place.share().begin(false));
             Connection::new(place.share()).serves(TenantId::parse(tenant).ok().map(|tenant| (tenant, 1)));
             place
         };
         let is_closed = |place: &Place| place.link.state.lock().is_closed;
-        let quiet: Vec<_> = (0..COMPARED).map(|_| enter("quiet")).collect();
-        let flood: Vec<_> = (COMPARED..MOST).map(|_| enter("flood")).collect();
-        let mut later: Vec<_> = (0..flood.len()).map(|_| enter("flood")).collect();
+        let quiet: Vec<_> = (0..COMPARED).map(|_| enter("quiet", now)).collect();
+        let flood: Vec<_> = (COMPARED..MOST).map(|_| enter("flood", now)).collect();
+        let mut later: Vec<_> = (0..flood.len()).map(|_| enter("flood", now + NEWEST)).collect();
         assert!(!quiet.iter().any(is_closed));
         let closed = flood.iter().chain(&later).filter(|place| is_closed(place)).count();
         assert_eq!((closed, connections.count()), (flood.len(), MOST));
