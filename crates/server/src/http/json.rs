@@ -1,23 +1,33 @@
 //! Encodes Prometheus' JSON directly into bytes, because answers are long lists of numbers.
 
+mod backwards;
+mod chunks;
+mod decimals;
+
 use crate::refusal::{Refusal, grow};
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use backwards::Backwards;
+use chunks::Chunks;
+use decimals::Decimals;
 use model::{LabelsRef, Samples};
 use stdx::budget::{Account, Reservation};
 
 /// JSON encoder. The memory of the text stays reserved until the client has received the last byte.
 #[derive(Debug)]
 pub(crate) struct Json {
+    /// Full chunks, before `bytes`. Long texts are not kept in one piece, because a larger piece would have to be copied
+    /// again and again.
+    full: Vec<Vec<u8>>,
     bytes: Vec<u8>,
-    /// Reservation for `bytes`. `None` for small answers, whose size is fixed.
+    /// Reservation for all chunks. `None` for small answers, whose size is fixed.
     memory: Option<Reservation>,
     /// The error, if memory for the text could not be reserved. Nothing is written after that.
     refused: Option<Refusal>,
     /// Value of a header, for formats that have no place for warnings.
     warning: Option<HeaderValue>,
+    decimals: Decimals,
 }
 
 /// Names data that the answer lacks, because it could not be read.
@@ -25,19 +35,32 @@ const WARNING: &str = "x-floodmark-warning";
 
 const WARNING_CHARS_MAX: usize = 500;
 
-const GROW_BYTES_MIN: usize = 4 << 10;
+/// Each chunk is as long as all before it, within these limits.
+const CHUNK_BYTES_MIN: usize = 4 << 10;
+const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct AnswerSize(pub(crate) Refusal);
 
 impl Json {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::with_capacity(512), memory: None, refused: None, warning: None }
+        Self { bytes: Vec::with_capacity(512), ..Self::empty(None) }
     }
 
     pub(crate) fn within(account: &Account) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
-        Self { bytes: Vec::new(), memory: Some(memory), refused: None, warning: None }
+        Self::empty(Some(memory))
+    }
+
+    fn empty(memory: Option<Reservation>) -> Self {
+        Self {
+            full: Vec::new(),
+            bytes: Vec::new(),
+            memory,
+            refused: None,
+            warning: None,
+            decimals: Decimals::default(),
+        }
     }
 
     pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
@@ -71,24 +94,23 @@ impl Json {
         }
     }
 
-    /// Makes room for `more` bytes. While they are copied, the old and the new buffer exist at the same time.
-    /// Returns false if memory is short.
+    /// Begins a chunk with room for `more` bytes. Returns false if memory is short.
     #[cold]
     fn make_room(&mut self, more: usize) -> bool {
         if self.refused.is_some() {
             return false;
         }
-        let (old, grown) = (self.bytes.capacity(), (self.bytes.capacity() / 2).max(GROW_BYTES_MIN).max(more));
-        let new = old + grown;
+        let before = self.full.iter().map(Vec::capacity).sum::<usize>() + self.bytes.capacity();
+        let chunk = before.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX).max(more);
         if let Some(memory) = &mut self.memory
-            && let Err(refusal) = grow(memory, (old + new) as u64)
+            && let Err(refusal) = grow(memory, (before + chunk) as u64)
         {
-            *self = Self { bytes: Vec::new(), memory: None, refused: Some(refusal), warning: None };
+            *self = Self { refused: Some(refusal), ..Self::empty(None) };
             return false;
         }
-        self.bytes.reserve_exact(new - self.bytes.len());
-        if let Some(memory) = &mut self.memory {
-            grow(memory, self.bytes.capacity() as u64).expect("BUG: a reservation cannot shrink");
+        let full = std::mem::replace(&mut self.bytes, Vec::with_capacity(chunk));
+        if !full.is_empty() {
+            self.full.push(full);
         }
         true
     }
@@ -126,11 +148,50 @@ impl Json {
             self.raw("null");
         } else if v.is_infinite() {
             self.raw(if v > 0.0 { "1e9999" } else { "-1e9999" });
-        } else if v == v.trunc() && v.abs() < 9e15 {
-            self.integer(v as i64);
         } else {
-            self.raw(zmij::Buffer::new().format_finite(v));
+            let mut text = Backwards::new();
+            self.finite(&mut text, v);
+            self.put(text.as_bytes());
         }
+    }
+
+    /// Writes a finite number before `text`.
+    #[inline]
+    fn finite(&mut self, text: &mut Backwards, v: f64) {
+        let whole = v as i64;
+        if whole as f64 == v && v.abs() < 9e15 {
+            text.integer(whole);
+        } else if let Some((digits, places)) = self.decimals.of(v) {
+            text.decimal(digits, places);
+        } else {
+            text.text(zmij::Buffer::new().format_finite(v).as_bytes());
+        }
+    }
+
+    /// Writes `[value,time],`, a point of Graphite's, after a comma unless its position is 0.
+    #[inline]
+    pub(crate) fn datapoint(&mut self, position: usize, v: f64, time_s: i64) {
+        if v.is_infinite() {
+            self.comma(position);
+            self.put(b"[");
+            self.number(v);
+            self.put(b",");
+            self.integer(time_s);
+            return self.put(b"]");
+        }
+        let mut text = Backwards::new();
+        text.byte(b']');
+        text.integer(time_s);
+        text.byte(b',');
+        match v.is_nan() {
+            true => text.text(b"null"),
+            false => self.finite(&mut text, v),
+        }
+        text.byte(b'[');
+        if position > 0 {
+            text.byte(b',');
+        }
+        self.put(text.as_bytes());
     }
 
     /// Writes a time as Prometheus does: in seconds, with three decimals unless it is a whole second.
@@ -232,33 +293,22 @@ impl Json {
     }
 
     /// Returns the bytes written so far, and releases their reservation.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
+        self.full.push(self.bytes);
+        self.full.concat()
     }
 
     #[cfg(test)]
     pub(crate) fn text(self) -> String {
-        String::from_utf8(self.bytes).unwrap()
-    }
-}
-
-/// An answer being sent. Its reservation is released after the last byte.
-struct Answer {
-    bytes: Vec<u8>,
-    #[expect(dead_code, reason = "held for its drop")]
-    memory: Option<Reservation>,
-}
-
-impl AsRef<[u8]> for Answer {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        String::from_utf8(self.into_bytes()).unwrap()
     }
 }
 
 impl IntoResponse for Json {
     fn into_response(self) -> Response {
-        let memory = self.memory;
-        let mut response = Response::new(Body::from(Bytes::from_owner(Answer { bytes: self.bytes, memory })));
+        let mut chunks = self.full;
+        chunks.push(self.bytes);
+        let mut response = Response::new(Body::new(Chunks::new(chunks, self.memory)));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
         if let Some(warning) = self.warning {
@@ -332,6 +382,52 @@ mod tests {
         check(f64::NEG_INFINITY, "-1e9999");
     }
 
+    /// Whatever way a number is written, it has the fewest digits that parse to it.
+    #[test]
+    fn numbers_have_the_fewest_digits() {
+        let mut state = 1;
+        let mut random = || {
+            state = stdx::rng::mix(state);
+            state
+        };
+        let mut json = Json::new();
+        for round in 0..200_000 {
+            let places = (random() % 13) as i32;
+            let digits = (random() >> (random() % 60 + 4)) as i64;
+            let v = match round % 4 {
+                0 => f64::from_bits(random()),
+                1 => (digits as f64 / 10_f64.powi(places)).next_up(),
+                _ => digits as f64 / 10_f64.powi(places),
+            } * if round % 3 == 0 { -1.0 } else { 1.0 };
+            if !v.is_finite() {
+                continue;
+            }
+            json.bytes.clear();
+            json.number(v);
+            let without_zero = |text: &str| text.strip_suffix(".0").unwrap_or(text).to_owned();
+            let text = without_zero(std::str::from_utf8(&json.bytes).unwrap());
+            assert_eq!(text.parse(), Ok(v), "{v:e}");
+            let general = without_zero(zmij::Buffer::new().format_finite(v));
+            if !general.contains('e') {
+                assert_eq!(text, if v == 0.0 { "0" } else { &general }, "{v:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn datapoints() {
+        let mut json = Json::new();
+        let values = [1.0, f64::NAN, -0.25, 99.9, f64::INFINITY, f64::MIN_POSITIVE, -123_456_789.012_345_6];
+        for (position, v) in values.into_iter().enumerate() {
+            json.datapoint(position, v, 1_795_284_000 - 1_000_000_000 * position as i64);
+        }
+        assert_eq!(
+            json.text(),
+            "[1,1795284000],[null,795284000],[-0.25,-204716000],[99.9,-1204716000],[1e9999,-2204716000],\
+             [2.2250738585072014e-308,-3204716000],[-123456789.0123456,-4204716000]"
+        );
+    }
+
     #[test]
     fn times() {
         let check = |ms: i64, expected: &str| {
@@ -358,11 +454,12 @@ mod tests {
         let account = Account::new("answers", 100_000);
         let mut json = Json::within(&account);
         while json.refused.is_none() {
-            assert!(json.bytes.capacity() as u64 <= account.used_bytes());
+            let held: usize = json.full.iter().chain([&json.bytes]).map(Vec::capacity).sum();
+            assert!(held as u64 <= account.used_bytes());
             json.string("text");
         }
         json.string("more");
-        assert_eq!((json.bytes.capacity(), account.used_bytes()), (0, 0));
+        assert_eq!((json.full.len(), json.bytes.capacity(), account.used_bytes()), (0, 0, 0));
         assert!(json.finish().is_err());
         assert!(account.peak_bytes() > 50_000, "most of the account was used");
     }

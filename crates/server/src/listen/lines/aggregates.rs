@@ -91,16 +91,17 @@ impl Aggregates {
         };
         let mut writer = Writer::new(&self.intake, source);
         let (mut position, mut is_last) = (0, false);
-        let mut carried = None;
+        let mut next_ended = || self.context.aggregator.next_ended(&tenant, &mut position, now_ms, at_once);
+        let mut carried = next_ended();
+        is_last |= carried.is_none();
         while !is_last {
             let bytes_max = self.intake.body_bytes(&tenant);
-            let mut memory = writer.memory(MEMORY_FACTOR * bytes_max).await;
+            // of the tenant's part: while it is above a rate limit, its points wait, and their memory with them
+            let mut gathering =
+                writer.memory(&self.intake.unwritten_of(&tenant), MEMORY_FACTOR * bytes_max).await;
             let (mut gathered, mut bytes) = (Vec::new(), 2 * POINT_BYTES);
             loop {
-                let next = carried
-                    .take()
-                    .or_else(|| self.context.aggregator.next_ended(&tenant, &mut position, now_ms, at_once));
-                let Some(mut ended) = next else {
+                let Some(mut ended) = carried.take().or_else(&mut next_ended) else {
                     is_last = true;
                     break;
                 };
@@ -122,7 +123,8 @@ impl Aggregates {
             if encoded.is_empty() {
                 continue;
             }
-            let memory = memory.split(encoded.capacity() as u64);
+            let memory = gathering.split(encoded.capacity() as u64);
+            drop(gathering); // the body may have to wait for long
             let (since, arrived_ms) = (Instant::now(), self.intake.now_ms());
             writer.write(Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory }).await;
         }

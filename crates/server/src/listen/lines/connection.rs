@@ -22,6 +22,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use stdx::budget::Exhausted;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -59,12 +60,12 @@ pub(super) struct Connection {
 }
 
 /// Why reading stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Read {
     /// No further bytes have arrived yet.
     Waits,
     Full,
-    NoMemory,
+    NoMemory(Exhausted),
     Ended,
     Broken,
 }
@@ -82,7 +83,8 @@ impl Connection {
         };
         let mut buffer = Buffer::new(shared.intake.unwritten_of(&shared.principal.tenant), framing);
         buffer.set_body_bytes(shared.intake.body_bytes(&shared.principal.tenant));
-        let (writer, unfinished) = (Writer::new(&shared.intake, source), shared.intake.unfinished.holder());
+        let unfinished = shared.intake.unfinished.holder(shared.principal.tenant.clone());
+        let writer = Writer::new(&shared.intake, source);
         Self { shared, tickets, buffer, writer, unfinished, has_ended: false }
     }
 
@@ -155,9 +157,10 @@ impl Connection {
         match self.read_some(stream) {
             Read::Waits => {}
             Read::Full => return self.pass_on().await,
-            Read::NoMemory => {
+            Read::NoMemory(refused) => {
                 let goes_on = self.pass_on().await;
-                self.shared.intake.unfinished.close_longest(Instant::now());
+                let Shared { intake, principal, .. } = &self.shared;
+                intake.unfinished.make_room(&principal.tenant, &refused, Instant::now());
                 sleep(MEMORY_WAIT).await;
                 return goes_on;
             }
@@ -172,7 +175,10 @@ impl Connection {
 
     fn read_some(&mut self, stream: &mut Stream) -> Read {
         loop {
-            let Ok(bytes) = self.buffer.room() else { return Read::NoMemory };
+            let bytes = match self.buffer.room() {
+                Ok(bytes) => bytes,
+                Err(refused) => return Read::NoMemory(refused),
+            };
             let read = match stream.try_read(bytes) {
                 Ok(0) => return Read::Ended,
                 Ok(read) => read,

@@ -358,7 +358,7 @@ impl Queue {
         }
         // the points that did not fit follow once their series exists
         self.known.extend(rest);
-        self.stores_known = are_known;
+        self.stores_known = are_known && !batch.floats.series.is_empty();
         (!batch.floats.series.is_empty()).then_some((batch, tickets, bytes))
     }
 

@@ -3,10 +3,12 @@
 //! An unfinished message takes memory until it is complete or its time is over. Without this, a few senders that never
 //! finish their messages would keep everybody else from sending for that long, and again and again.
 
+use model::TenantId;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
+use stdx::budget::Exhausted;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -20,35 +22,72 @@ pub(super) struct Unfinished(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    /// In the order in which they are closed: by when the message began.
-    connections: BTreeMap<(Instant, u64), Arc<Notify>>,
+    of_tenants: HashMap<TenantId, Connections>,
 }
+
+/// In the order in which they are closed: by when the message began.
+type Connections = BTreeMap<(Instant, u64), Arc<Notify>>;
 
 /// A connection, which may have an unfinished message. Dropping it removes the connection.
 #[derive(Debug)]
 pub(super) struct Holder {
     all: Arc<Unfinished>,
+    tenant: TenantId,
     number: u64,
     since: Option<Instant>,
     closed: Arc<Notify>,
 }
 
 impl Unfinished {
-    pub(super) fn holder(self: &Arc<Self>) -> Holder {
+    pub(super) fn holder(self: &Arc<Self>, tenant: TenantId) -> Holder {
         let mut waiting = self.0.lock();
         waiting.next += 1;
-        Holder { all: Arc::clone(self), number: waiting.next, since: None, closed: Arc::default() }
+        let (all, closed) = (Arc::clone(self), Arc::default());
+        Holder { all, tenant, number: waiting.next, since: None, closed }
     }
 
-    /// Closes the connection whose message began first. False if no message has been unfinished for long enough.
+    /// Closes the connection whose message began first, of all tenants. False if no message has been unfinished for long
+    /// enough.
     pub(super) fn close_longest(&self, now: Instant) -> bool {
         let mut waiting = self.0.lock();
-        let Some(first) = waiting.connections.first_entry() else { return false };
+        let first =
+            waiting.of_tenants.iter().filter_map(|(tenant, all)| Some((*all.first_key_value()?.0, tenant)));
+        let Some((_, tenant)) = first.min() else { return false };
+        let tenant = tenant.clone();
+        waiting.close_longest_of(&tenant, now)
+    }
+
+    /// Makes room for a tenant whose memory was refused. If only its share is used up, only its own connections may be
+    /// closed.
+    pub(super) fn make_room(&self, tenant: &TenantId, refused: &Exhausted, now: Instant) -> bool {
+        match refused.share_bytes {
+            Some(_) => self.0.lock().close_longest_of(tenant, now),
+            None => self.close_longest(now),
+        }
+    }
+}
+
+impl Waiting {
+    fn close_longest_of(&mut self, tenant: &TenantId, now: Instant) -> bool {
+        let Some(first) = self.of_tenants.get_mut(tenant).and_then(BTreeMap::first_entry) else {
+            return false;
+        };
         let is_due = first.key().0 + PATIENCE <= now;
         if is_due {
-            first.remove().notify_one();
+            let key = *first.key();
+            first.get().notify_one();
+            self.remove(tenant, key);
         }
         is_due
+    }
+
+    fn remove(&mut self, tenant: &TenantId, key: (Instant, u64)) {
+        if let Some(connections) = self.of_tenants.get_mut(tenant) {
+            connections.remove(&key);
+            if connections.is_empty() {
+                self.of_tenants.remove(tenant);
+            }
+        }
     }
 }
 
@@ -59,13 +98,15 @@ impl Holder {
         if since == self.since {
             return;
         }
-        let connections = &mut self.all.0.lock().connections;
+        let mut waiting = self.all.0.lock();
         if let Some(before) = self.since {
-            connections.remove(&(before, self.number));
+            waiting.remove(&self.tenant, (before, self.number));
         }
         if let Some(since) = since {
+            let connections = waiting.of_tenants.entry(self.tenant.clone()).or_default();
             connections.insert((since, self.number), Arc::clone(&self.closed));
         }
+        drop(waiting);
         self.since = since;
     }
 
@@ -89,7 +130,7 @@ mod tests {
     #[tokio::test]
     async fn the_longest_unfinished_message_is_closed_first() {
         let all = Arc::new(Unfinished::default());
-        let [mut first, mut second, mut third] = [(); 3].map(|()| all.holder());
+        let [mut first, mut second, mut third] = [(); 3].map(|()| all.holder(TenantId::anonymous()));
         let now = Instant::now();
         let at = |ms| now + Duration::from_millis(ms);
         second.set(Some(at(0)));
@@ -105,6 +146,29 @@ mod tests {
         }
         third.set(Some(at(0)));
         drop(third);
-        assert!(!all.close_longest(at(9999)) && all.0.lock().connections.is_empty());
+        assert!(!all.close_longest(at(9999)) && all.0.lock().of_tenants.is_empty());
+    }
+
+    #[test]
+    fn a_tenant_that_has_used_up_its_share_closes_its_own_connections() {
+        let all = Arc::new(Unfinished::default());
+        let tenant = |name: &str| TenantId::parse(name).unwrap();
+        let [mut quiet, mut own] = ["quiet", "own"].map(|name| all.holder(tenant(name)));
+        let now = Instant::now();
+        let later = now + PATIENCE * 2;
+        quiet.set(Some(now));
+        own.set(Some(now + PATIENCE));
+        let refused = |share_bytes| Exhausted {
+            account: "unwritten",
+            asked_bytes: 1,
+            used_bytes: 1,
+            limit_bytes: 1,
+            share_bytes,
+        };
+        assert!(!all.make_room(&tenant("other"), &refused(Some(1)), later));
+        assert!(all.make_room(&tenant("own"), &refused(Some(1)), later));
+        assert!(!all.make_room(&tenant("own"), &refused(Some(1)), later));
+        assert!(all.make_room(&tenant("own"), &refused(None), later), "the longest of all");
+        assert!(all.0.lock().of_tenants.is_empty());
     }
 }

@@ -45,12 +45,7 @@ fn write(json: &mut Json, series: &Series, no_null_points: bool) {
     json.raw(r#"},"datapoints":["#);
     let points = series.points().filter(|(_, value)| !(no_null_points && value.is_nan()));
     for (i, (time_s, value)) in points.enumerate() {
-        json.comma(i);
-        json.raw("[");
-        json.number(value);
-        json.raw(",");
-        json.integer(time_s);
-        json.raw("]");
+        json.datapoint(i, value, time_s);
     }
     json.raw("]}");
 }
