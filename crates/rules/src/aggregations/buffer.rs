@@ -84,9 +84,10 @@ impl Buffer {
         kept as usize + 2
     }
 
+    /// True if a new buffer would do the same: there are no values, and points that are missing are no longer kept.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.intervals.is_empty()
+    pub const fn is_idle(&self, now_ms: i64) -> bool {
+        self.intervals.is_empty() && self.complete_from_ms <= self.kept_from_ms(now_ms)
     }
 
     /// Adds a value. `reserve` is called with the bytes that are needed, before they are allocated. NaN is no value.
@@ -100,15 +101,8 @@ impl Buffer {
         if value.is_nan() {
             return Ok(());
         }
-        let (start_ms, present_ms) = (self.start_of(at_ms), self.start_of(now_ms));
-        let kept_ms = self.kept * self.interval_ms;
-        if start_ms < present_ms.saturating_sub(kept_ms) {
-            return Err(Missed::Late);
-        }
-        if start_ms > present_ms.saturating_add(kept_ms) {
-            return Err(Missed::Early);
-        }
-        let found = match self.intervals.binary_search_by_key(&start_ms, |interval| interval.start_ms) {
+        let start_ms = self.kept_start_of(at_ms, now_ms)?;
+        let found = match self.find(start_ms) {
             Ok(found) => found,
             Err(position) => {
                 if self.intervals.len() == self.intervals.capacity() {
@@ -139,8 +133,27 @@ impl Buffer {
     pub fn raise_complete_from(&mut self, complete_from_ms: i64) {
         if complete_from_ms > self.complete_from_ms {
             self.complete_from_ms = complete_from_ms;
-            let before = self.intervals.partition_point(|interval| interval.start_ms < complete_from_ms);
+            let before = self.starting_before(complete_from_ms);
             self.intervals[..before].iter_mut().for_each(|interval| interval.is_incomplete = true);
+        }
+    }
+
+    /// The buffer no longer learns of some of the points, because one of its rules has ended. The intervals that ended less than
+    /// `delay_ms` ago, or begin up to `delay_ms` from now, are never computed. Earlier ones go on with the other points.
+    pub fn interrupt(&mut self, now_ms: i64, delay_ms: i64) {
+        let complete_from_ms = now_ms.saturating_add(delay_ms);
+        self.complete_from_ms = self.complete_from_ms.max(complete_from_ms);
+        let (from, to) = (self.ended(now_ms, delay_ms), self.starting_before(complete_from_ms));
+        self.intervals[from..to].iter_mut().for_each(|interval| interval.is_incomplete = true);
+    }
+
+    /// Whether a point of this time would count, if there is memory for it.
+    #[must_use]
+    pub fn counts(&self, at_ms: i64, now_ms: i64) -> bool {
+        let Ok(start_ms) = self.kept_start_of(at_ms, now_ms) else { return false };
+        match self.find(start_ms) {
+            Ok(found) => !self.intervals[found].is_incomplete,
+            Err(_) => start_ms >= self.complete_from_ms,
         }
     }
 
@@ -148,9 +161,9 @@ impl Buffer {
     /// those that are no longer kept.
     pub fn compute(&mut self, now_ms: i64, delay_ms: i64) -> Computed {
         let mut computed = Computed::default();
-        let ended_ms = now_ms.saturating_sub(delay_ms).saturating_sub(self.interval_ms);
-        for interval in &mut self.intervals {
-            if interval.start_ms > ended_ms || !std::mem::take(&mut interval.is_changed) {
+        let ended = self.ended(now_ms, delay_ms);
+        for interval in &mut self.intervals[..ended] {
+            if !std::mem::take(&mut interval.is_changed) {
                 continue;
             }
             if interval.is_incomplete {
@@ -161,15 +174,14 @@ impl Buffer {
                 computed.points.extend((!value.is_nan()).then_some((interval.start_ms, value)));
             }
         }
-        let kept_from_ms = self.start_of(now_ms).saturating_sub(self.kept * self.interval_ms);
+        let kept_from_ms = self.kept_from_ms(now_ms);
         self.intervals.retain(|interval| interval.is_changed || interval.start_ms >= kept_from_ms);
         computed
     }
 
-    /// Forgets the intervals that have not ended, because nothing more will be added to them.
-    pub fn forget_open(&mut self, now_ms: i64) {
-        let open = self.intervals.partition_point(|interval| interval.start_ms + self.interval_ms <= now_ms);
-        self.intervals.truncate(open);
+    /// Forgets the intervals that have not ended at least `delay_ms` ago, because nothing more will be added to them.
+    pub fn forget_open(&mut self, now_ms: i64, delay_ms: i64) {
+        self.intervals.truncate(self.ended(now_ms, delay_ms));
     }
 
     /// Number of values in all intervals.
@@ -187,6 +199,38 @@ impl Buffer {
 
     const fn start_of(&self, at_ms: i64) -> i64 {
         at_ms.saturating_sub(at_ms.rem_euclid(self.interval_ms))
+    }
+
+    /// The start of the earliest interval that is kept.
+    const fn kept_from_ms(&self, now_ms: i64) -> i64 {
+        self.start_of(now_ms).saturating_sub(self.kept * self.interval_ms)
+    }
+
+    /// The start of an interval, if it is kept.
+    fn kept_start_of(&self, at_ms: i64, now_ms: i64) -> Result<i64, Missed> {
+        let start_ms = self.start_of(at_ms);
+        if start_ms < self.kept_from_ms(now_ms) {
+            return Err(Missed::Late);
+        }
+        if start_ms > self.start_of(now_ms).saturating_add(self.kept * self.interval_ms) {
+            return Err(Missed::Early);
+        }
+        Ok(start_ms)
+    }
+
+    fn find(&self, start_ms: i64) -> Result<usize, usize> {
+        self.intervals.binary_search_by_key(&start_ms, |interval| interval.start_ms)
+    }
+
+    /// Number of intervals that begin before this time.
+    fn starting_before(&self, at_ms: i64) -> usize {
+        self.intervals.partition_point(|interval| interval.start_ms < at_ms)
+    }
+
+    /// Number of intervals that have ended at least `delay_ms` ago.
+    fn ended(&self, now_ms: i64, delay_ms: i64) -> usize {
+        let ended_ms = now_ms.saturating_sub(delay_ms).saturating_sub(self.interval_ms);
+        self.intervals.partition_point(|interval| interval.start_ms <= ended_ms)
     }
 }
 
@@ -216,9 +260,10 @@ mod tests {
         add(&mut buffer, 21_000, 16.0, 49_999).unwrap();
         // it is no longer kept, but its last value is not lost
         assert_eq!(add(&mut buffer, 21_000, 32.0, 50_000), Err(Missed::Late));
+        assert!(!buffer.is_idle(60_000));
         assert_eq!(points(&mut buffer, 60_000), [(20_000, 27.0)]);
         assert_eq!(points(&mut buffer, 70_000), []);
-        assert!(buffer.is_empty());
+        assert!(buffer.is_idle(70_000));
     }
 
     #[test]
@@ -255,8 +300,30 @@ mod tests {
         assert_eq!(add(&mut buffer, 32_000, 1.0, 43_000), Err(Missed::Incomplete));
         let computed = buffer.compute(43_000, 1000);
         assert_eq!((computed.points, computed.incomplete), (vec![], 1));
-        buffer.forget_open(39_999);
+        buffer.forget_open(40_999, 1000);
         assert!(buffer.intervals.iter().all(|interval| interval.start_ms < 30_000));
+        assert!(buffer.compute(90_000, 1000).points.is_empty() && buffer.intervals.is_empty());
+        assert!(!buffer.is_idle(80_999) && buffer.is_idle(90_000), "complete from 31 s on");
+    }
+
+    #[test]
+    fn a_rule_that_ends_interrupts_the_intervals_that_have_not_been_computed() {
+        let mut buffer = Buffer::new(10, Function::Sum, 5, 0);
+        for at_ms in [10_000, 20_000, 30_000, 40_000] {
+            add(&mut buffer, at_ms, 1.0, 30_500).unwrap();
+        }
+        buffer.interrupt(30_500, 1000);
+        assert_eq!(
+            buffer.compute(60_000, 1000),
+            Computed { points: vec![(10_000, 1.0), (40_000, 1.0)], incomplete: 2 }
+        );
+        for (at_ms, counts) in
+            [(0, false), (10_000, true), (20_000, false), (31_000, false), (40_000, true), (50_000, true)]
+        {
+            assert_eq!(buffer.counts(at_ms, 60_000), counts, "{at_ms}");
+            assert_eq!(add(&mut buffer, at_ms, 1.0, 60_000).is_ok(), counts, "{at_ms}");
+        }
+        assert!(!buffer.counts(9_999, 60_000) && !buffer.counts(120_000, 60_000));
     }
 
     /// Otherwise, its later points would be taken for all of them.

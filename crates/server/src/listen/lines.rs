@@ -166,6 +166,7 @@ impl Lines {
             () = accept(encrypted, Protocol::Lines, encryption) => {}
             () = stop => {}
         }
+        let stopped_ms = aggregates.now_ms();
         stopping.send_replace(true);
         drop(open);
         let deadline = Instant::now() + DRAIN_TIMEOUT;
@@ -175,7 +176,7 @@ impl Lines {
                 "stopping before all points of known series are durable"
             );
         }
-        if timeout_at(deadline, aggregates.finish()).await.is_err() {
+        if timeout_at(deadline, aggregates.finish(stopped_ms)).await.is_err() {
             tracing::warn!("stopping before all computed points are durable");
         }
         let points = creation.drain(deadline).await;

@@ -20,7 +20,7 @@ pub(crate) use contributions::Contributions;
 
 use super::names::{labels_of_name, listed};
 use crate::graphite_rules::Rules;
-use memo::{Matched, Memo, Replaced};
+use memo::{Matched, Memo};
 use model::{Batch, Labels, LabelsBuilder, SeriesKey, TenantId};
 use outputs::{NewOutput, Outputs};
 use parking_lot::{Mutex, RwLock};
@@ -138,9 +138,18 @@ impl From<Missed> for Reason {
 #[derive(Default)]
 struct Decision {
     outputs: Vec<NewOutput>,
-    replaced: Option<Replaced>,
+    /// The output that is the name itself.
+    replaced: Option<SeriesKey>,
     /// Number of outputs whose names are not valid.
     invalid: u64,
+}
+
+/// What became of the outputs of a name.
+enum Opened {
+    /// Those that are open, if any.
+    Outputs(Option<Arc<Matched>>),
+    /// The rules that were asked are no longer in force.
+    RulesChanged,
 }
 
 /// An output of which intervals have ended.
@@ -168,7 +177,7 @@ impl Aggregator {
     }
 
     /// Puts rules in force that were read again. Rules that have not changed go on with their open intervals. The others
-    /// begin with their next whole interval.
+    /// begin with their next whole interval. A body that is being decoded goes on with the new rules.
     pub(crate) fn adopt(&self, rules: &Arc<Rules>, now_ms: i64) {
         let before = Arc::clone(&self.in_force.read());
         if before.rules.fingerprint == rules.fingerprint {
@@ -178,7 +187,7 @@ impl Aggregator {
         *self.in_force.write() = Arc::clone(&after);
         self.memo.forget();
         for (_, outputs) in self.all() {
-            let forgotten = outputs.lock().retire(|rule| !after.since_ms.contains_key(&rule), now_ms);
+            let forgotten = outputs.lock().end_rules(|rule| !after.since_ms.contains_key(&rule), now_ms);
             self.metrics.values.fetch_sub(forgotten, Ordering::Relaxed);
         }
     }
@@ -198,6 +207,19 @@ impl Aggregator {
         if in_force.rules.aggregations.is_empty() {
             return Ok(None);
         }
+        self.contributions_by(in_force, (tenant, share_weight), batch, labels, memory, now_ms)
+    }
+
+    /// Like [`Self::contributions`], by rules that may be replaced meanwhile.
+    fn contributions_by(
+        &self,
+        mut in_force: Arc<InForce>,
+        (tenant, share_weight): (&TenantId, u64),
+        batch: &mut Batch,
+        labels: &mut LabelsBuilder,
+        memory: &mut Reservation,
+        now_ms: i64,
+    ) -> Result<Option<Box<Contributions>>, Exhausted> {
         let before_bytes = memory.bytes();
         let mut reservation = IncrementalReservation::new(memory);
         let mut found = Contributions::default();
@@ -205,29 +227,35 @@ impl Aggregator {
         let unmatched = self.memo.unmatched();
         let Batch { bytes, floats, .. } = batch;
         for series in &mut floats.series {
-            let key = SeriesKey(series.key.0 ^ in_force.rules.fingerprint.0);
+            let key = in_force.name_key(series.key);
             if unmatched.as_ref().is_some_and(|names| names.contains(key)) || series.samples.is_empty() {
                 continue;
             }
             let outputs = outputs.get_or_insert_with(|| self.outputs_of(tenant, share_weight));
             let samples = series.samples.start as usize..series.samples.end as usize;
-            let (timestamps, values) = (&floats.timestamps[samples.clone()], &floats.values[samples]);
+            let (timestamps, values) = (&mut floats.timestamps[samples.clone()], &mut floats.values[samples]);
             let mut remembered = self.memo.matched(key);
-            if remembered.as_ref().is_none_or(|matched| !outputs.lock().has_all(&matched.outputs)) {
+            if remembered.as_ref().is_none_or(|matched| !outputs.lock().hold_all(&matched.outputs, now_ms)) {
                 let label_bytes = &bytes[series.labels.start as usize..series.labels.end as usize];
                 let Ok(sent) = labels_of(label_bytes, labels) else { continue };
-                let decision = in_force.decide(&sent, labels, self.seed);
-                let names = (key, &in_force);
-                remembered = self.open(outputs, names, decision, timestamps, now_ms, &mut reservation)?;
+                remembered = loop {
+                    let decision = in_force.decide(&sent, labels, self.seed);
+                    let names = (in_force.name_key(series.key), &in_force);
+                    match self.open(outputs, names, decision, timestamps, now_ms, &mut reservation)? {
+                        Opened::Outputs(matched) => break matched,
+                        // files are read once in a while, so this ends
+                        Opened::RulesChanged => in_force = Arc::clone(&self.in_force.read()),
+                    }
+                };
             }
             let Some(matched) = remembered else { continue };
-            if let Some(replaced) = &matched.replaced
-                && timestamps.iter().all(|at_ms| replaced.is_kept(*at_ms, now_ms, self.kept))
-            {
-                series.samples.end = series.samples.start;
-            }
+            let replaced = matched.replaced;
             let points = timestamps.iter().copied().zip(values.iter().copied());
             found.push(matched, points, &mut reservation)?;
+            if let Some(replaced) = replaced {
+                let stored = leave_out_replaced(outputs, replaced, timestamps, values, now_ms);
+                series.samples.end = series.samples.start + stored as u32;
+            }
         }
         if found.is_empty() {
             return Ok(None);
@@ -236,7 +264,7 @@ impl Aggregator {
         Ok(Some(Box::new(found.within(memory.split(taken_bytes)))))
     }
 
-    /// Opens the outputs of a name, and remembers them. Returns those that are open.
+    /// Opens the outputs of a name, and remembers them.
     fn open(
         &self,
         outputs: &Mutex<Outputs>,
@@ -245,45 +273,44 @@ impl Aggregator {
         timestamps: &[i64],
         now_ms: i64,
         reservation: &mut IncrementalReservation<'_>,
-    ) -> Result<Option<Arc<Matched>>, Exhausted> {
-        let Decision { outputs: new, mut replaced, invalid } = decision;
+    ) -> Result<Opened, Exhausted> {
+        let Decision { outputs: new, replaced, invalid } = decision;
         let points = timestamps.len() as u64;
-        self.metrics.missed(Reason::Name, invalid * points);
-        if new.is_empty() && invalid == 0 {
-            self.memo.put_unmatched(key);
-        }
-        if new.is_empty() {
-            return Ok(None);
-        }
         let newest_ms = timestamps.iter().copied().max().unwrap_or(now_ms);
         let (mut open, mut refused) = (Vec::with_capacity(new.len()), 0);
-        {
-            let mut outputs = outputs.lock();
-            // rules that were replaced meanwhile may have closed their outputs already, and must not open them again
-            if !Arc::ptr_eq(&self.in_force.read(), in_force) {
-                return Ok(None);
-            }
-            let before = outputs.len();
-            for output in new {
-                let key = output.key;
-                match outputs.open(output, self.kept, newest_ms, now_ms) {
-                    Ok(()) => open.push(key),
-                    Err(_) => refused += 1,
-                }
-            }
-            self.metrics.outputs.fetch_add((outputs.len() - before) as u64, Ordering::Relaxed);
+        let mut opened = outputs.lock();
+        // Rules that were replaced meanwhile may have closed their outputs already, and must not open them again. New rules wait
+        // until the decision is remembered, and then have it forgotten.
+        let current = self.in_force.read();
+        if !Arc::ptr_eq(&current, in_force) {
+            return Ok(Opened::RulesChanged);
         }
-        if refused > 0 {
-            self.metrics.missed(Reason::Memory, refused * points);
-            replaced = None; // no output would have the points
+        let before = opened.len();
+        for output in new {
+            let key = output.key;
+            match opened.open(output, newest_ms, now_ms) {
+                Ok(()) => open.push(key),
+                Err(_) => refused += 1,
+            }
         }
+        self.metrics.outputs.fetch_add((opened.len() - before) as u64, Ordering::Relaxed);
+        drop(opened);
+        self.metrics.missed(Reason::Name, invalid * points);
+        self.metrics.missed(Reason::Memory, refused * points);
+        if open.is_empty() {
+            if refused == 0 && invalid == 0 {
+                self.memo.put_unmatched(key);
+            }
+            return Ok(Opened::Outputs(None));
+        }
+        let replaced = replaced.filter(|replaced| open.contains(replaced));
         let matched = Arc::new(Matched { outputs: open.into(), replaced });
         // in case it is not remembered
         reservation.reserve(matched.bytes())?;
         if refused == 0 && invalid == 0 {
             self.memo.put_matched(key, &matched);
         }
-        Ok(Some(matched))
+        Ok(Opened::Outputs(Some(matched)))
     }
 
     /// Counts points that are durable now.
@@ -327,7 +354,7 @@ impl Aggregator {
 
     /// Tenants with outputs that are due.
     pub(crate) fn due(&self, now_ms: i64) -> Vec<TenantId> {
-        let is_due = |outputs: &Outputs| outputs.len() == 0 || outputs.due_ms() <= now_ms;
+        let is_due = |outputs: &Outputs| outputs.is_over(now_ms) || outputs.due_ms() <= now_ms;
         let due = self.all().into_iter().filter(|(_, outputs)| is_due(&outputs.lock()));
         due.map(|(tenant, _)| tenant).collect()
     }
@@ -338,7 +365,7 @@ impl Aggregator {
     }
 
     /// Computes the next output that is due and has something to compute, and moves `position` behind it. A round begins
-    /// with 0, and ends when this returns `None`. With `at_once`, intervals are computed as soon as they have ended.
+    /// with 0, and ends when this returns `None`. With `at_once`, values that have changed do not wait for the next interval.
     pub(crate) fn next_ended(
         &self,
         tenant: &TenantId,
@@ -351,10 +378,10 @@ impl Aggregator {
             let mut outputs = shared.lock();
             for _ in 0..SLICE {
                 if *position >= outputs.len() {
-                    outputs.end_round();
+                    outputs.end_round(now_ms);
                     drop(outputs);
                     drop(shared);
-                    self.forget_if_empty(tenant);
+                    self.forget_if_over(tenant, now_ms);
                     return None;
                 }
                 if let Some(ended) = self.compute(&mut outputs, position, now_ms, at_once) {
@@ -392,18 +419,18 @@ impl Aggregator {
         ended
     }
 
-    fn forget_if_empty(&self, tenant: &TenantId) {
+    fn forget_if_over(&self, tenant: &TenantId, now_ms: i64) {
         let mut tenants = self.tenants.lock();
         // whoever has another reference may be about to open outputs
-        let is_empty =
-            |outputs: &Arc<Mutex<Outputs>>| Arc::strong_count(outputs) == 1 && outputs.lock().len() == 0;
-        if tenants.get(tenant).is_some_and(is_empty) {
+        let is_over =
+            |outputs: &Arc<Mutex<Outputs>>| Arc::strong_count(outputs) == 1 && outputs.lock().is_over(now_ms);
+        if tenants.get(tenant).is_some_and(is_over) {
             tenants.remove(tenant);
         }
     }
 
     fn outputs_of(&self, tenant: &TenantId, share_weight: u64) -> Arc<Mutex<Outputs>> {
-        let new = || Arc::new(Mutex::new(Outputs::new(self.account.part())));
+        let new = || Arc::new(Mutex::new(Outputs::new(self.account.part(), self.kept)));
         let outputs = Arc::clone(self.tenants.lock().entry(tenant.clone()).or_insert_with(new));
         outputs.lock().share(share_weight);
         outputs
@@ -426,6 +453,11 @@ impl InForce {
         Self { rules, since_ms }
     }
 
+    /// Under which the decision on a name is remembered.
+    fn name_key(&self, series: SeriesKey) -> SeriesKey {
+        SeriesKey(series.0 ^ self.rules.fingerprint.0)
+    }
+
     /// As in carbon, the lists of names come first, then the rules of `[pre]`, then aggregation, then the rules of `[post]`.
     fn decide(&self, labels: &Labels, builder: &mut LabelsBuilder, seed: u64) -> Decision {
         let (rules, mut decision, mut sent) = (&self.rules, Decision::default(), String::new());
@@ -437,17 +469,19 @@ impl InForce {
         for (rule, output) in rules.aggregations.of(&name) {
             let id = rule_id(rules, rule);
             let since_ms = self.since_ms.get(&id).copied().unwrap_or(i64::MAX);
-            if output == *name {
-                decision.replaced = Some(Replaced { since_ms, interval_s: rule.interval_s });
-            }
+            let is_own_name = output == *name;
             let labels =
                 rules.rewrites.post(&output).ok().and_then(|name| labels_of_name(&name, builder).ok());
             let Some(labels) = labels else {
                 decision.invalid += 1;
                 continue;
             };
+            let key = output_key(&labels, rule, seed);
+            if is_own_name {
+                decision.replaced = Some(key);
+            }
             decision.outputs.push(NewOutput {
-                key: output_key(&labels, rule, seed),
+                key,
                 labels,
                 interval_s: rule.interval_s,
                 function: rule.function,
@@ -457,6 +491,27 @@ impl InForce {
         }
         decision
     }
+}
+
+/// Moves the points that must be stored to the front, in their order, and returns their number. The output will have the others.
+fn leave_out_replaced(
+    outputs: &Mutex<Outputs>,
+    replaced: SeriesKey,
+    timestamps: &mut [i64],
+    values: &mut [f64],
+    now_ms: i64,
+) -> usize {
+    let mut stored = 0;
+    for first in (0..timestamps.len()).step_by(SLICE) {
+        let outputs = outputs.lock();
+        for i in first..timestamps.len().min(first + SLICE) {
+            if !outputs.replaces(replaced, timestamps[i], now_ms) {
+                (timestamps[stored], values[stored]) = (timestamps[i], values[i]);
+                stored += 1;
+            }
+        }
+    }
+    stored
 }
 
 /// Identifies a rule together with all that decides about its inputs.

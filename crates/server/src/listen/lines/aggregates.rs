@@ -55,7 +55,7 @@ impl Aggregates {
                 }
                 () = stopped(&mut stopping) => break,
             }
-            let now_ms = self.context.clock.now_ms();
+            let now_ms = self.now_ms();
             self.context.aggregator.adopt(&self.context.rules.current(), now_ms);
             let running: HashSet<TenantId> = busy.values().cloned().collect();
             for tenant in self.context.aggregator.due(now_ms) {
@@ -68,11 +68,14 @@ impl Aggregates {
         while rounds.join_next().await.is_some() {}
     }
 
-    /// Writes what has ended, before the server stops.
-    pub(super) async fn finish(self: Arc<Self>) {
-        let now_ms = self.context.clock.now_ms();
+    pub(super) fn now_ms(&self) -> i64 {
+        self.context.clock.now_ms()
+    }
+
+    /// Writes what had ended when the server began to stop. Later points were not read, so later intervals lack some.
+    pub(super) async fn finish(self: Arc<Self>, stopped_ms: i64) {
         for tenant in self.context.aggregator.tenants() {
-            Arc::clone(&self).round(tenant, now_ms, true).await;
+            Arc::clone(&self).round(tenant, stopped_ms, true).await;
         }
     }
 

@@ -33,26 +33,8 @@ const ENTRY_BYTES: usize = size_of::<(SeriesKey, Arc<Matched>)>() * 16 / 7;
 #[derive(Debug)]
 pub(super) struct Matched {
     pub(super) outputs: Box<[SeriesKey]>,
-    pub(super) replaced: Option<Replaced>,
-}
-
-/// The name itself is one of the outputs. As in carbon, the output then replaces the points, which are not stored.
-#[derive(Debug)]
-pub(super) struct Replaced {
-    /// Intervals that began before the rule was in force are incomplete.
-    pub(super) since_ms: i64,
-    pub(super) interval_s: u32,
-}
-
-impl Replaced {
-    /// True if the output can have a point of this time. Otherwise, the point is stored as it is.
-    pub(super) fn is_kept(&self, at_ms: i64, now_ms: i64, kept: u32) -> bool {
-        let interval_ms = i64::from(self.interval_s) * 1000;
-        let start_of = |at_ms: i64| at_ms.saturating_sub(at_ms.rem_euclid(interval_ms));
-        let (start_ms, present_ms, kept_ms) =
-            (start_of(at_ms), start_of(now_ms), i64::from(kept) * interval_ms);
-        start_ms >= self.since_ms && (present_ms - kept_ms..=present_ms + kept_ms).contains(&start_ms)
-    }
+    /// The one of the outputs that is the name itself. As in carbon, it replaces the points, which are not stored.
+    pub(super) replaced: Option<SeriesKey>,
 }
 
 impl Matched {

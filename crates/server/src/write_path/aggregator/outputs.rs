@@ -20,12 +20,15 @@ const GROWTH_PART: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Outputs {
     account: Account,
+    /// Number of intervals that are kept before and after the present one.
+    kept: u32,
     /// For all outputs and their values.
     memory: Reservation,
     outputs: Vec<Output>,
     /// The position of each output.
     positions: HashMap<SeriesKey, u32>,
-    /// By the length of the interval in seconds: the end of the last interval of which an output could not be opened.
+    /// By the length of the interval in seconds: the end of the last interval of which an output could not be opened. It is
+    /// forgotten when points of this interval are too late.
     missed_until_ms: BTreeMap<u32, i64>,
     /// When the next output is due.
     due_ms: i64,
@@ -42,7 +45,7 @@ struct Output {
     buffer: Buffer,
     /// Rules that contribute.
     rules: Vec<SeriesKey>,
-    /// One of its rules is no longer in force, so it has no entry in `positions`, and nothing more is added.
+    /// None of its rules is in force any more, so it has no entry in `positions`, and nothing more is added.
     is_retired: bool,
     due_ms: i64,
     /// If it has no values, it is closed after this time.
@@ -61,10 +64,11 @@ pub(super) struct NewOutput {
 }
 
 impl Outputs {
-    pub(super) fn new(account: Account) -> Self {
+    pub(super) fn new(account: Account, kept: u32) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
         Self {
             account,
+            kept,
             memory,
             outputs: Vec::new(),
             positions: HashMap::new(),
@@ -99,45 +103,65 @@ impl Outputs {
         self.outputs[position].labels.as_ref()
     }
 
-    pub(super) fn has_all(&self, outputs: &[SeriesKey]) -> bool {
-        outputs.iter().all(|output| self.positions.contains_key(output))
+    /// True if these outputs are open. They then stay open until points that are being stored can be added.
+    pub(super) fn hold_all(&mut self, outputs: &[SeriesKey], now_ms: i64) -> bool {
+        outputs.iter().all(|output| {
+            let Some(position) = self.positions.get(output) else { return false };
+            let output = &mut self.outputs[*position as usize];
+            output.idle_after_ms = idle_after_ms(output.interval_s, self.kept, now_ms);
+            true
+        })
+    }
+
+    /// Whether an output will have a point of this time, even if it is added half an interval or an interval later. Then the
+    /// point need not be stored.
+    pub(super) fn replaces(&self, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
+        let Some(position) = self.positions.get(&output) else { return false };
+        let Output { buffer, interval_s, .. } = &self.outputs[*position as usize];
+        let interval_ms = i64::from(*interval_s) * 1000;
+        let margin_ms = (i64::from(self.kept) * interval_ms / 2).min(interval_ms);
+        buffer.counts(at_ms, now_ms) && buffer.counts(at_ms, now_ms.saturating_add(margin_ms))
+    }
+
+    /// True if nothing is lost when these outputs are forgotten.
+    pub(super) fn is_over(&self, now_ms: i64) -> bool {
+        let is_over = |(interval_s, until_ms): (&u32, &i64)| self.is_too_late(*interval_s, *until_ms, now_ms);
+        self.outputs.is_empty() && self.missed_until_ms.iter().all(is_over)
     }
 
     /// Opens an output, unless it is open. `newest_ms` is the time of the newest point that will be added to it: without
     /// memory, intervals up to this one are incomplete for all outputs that are opened later.
-    pub(super) fn open(
-        &mut self,
-        new: NewOutput,
-        kept: u32,
-        newest_ms: i64,
-        now_ms: i64,
-    ) -> Result<(), Exhausted> {
+    pub(super) fn open(&mut self, new: NewOutput, newest_ms: i64, now_ms: i64) -> Result<(), Exhausted> {
         let NewOutput { key, labels, interval_s, function, rule, since_ms } = new;
+        let (kept, interval_ms) = (self.kept, i64::from(interval_s) * 1000);
+        let newest_ms = newest_ms.min(now_ms.saturating_add(i64::from(kept) * interval_ms));
+        let newest_end_ms =
+            newest_ms.saturating_sub(newest_ms.rem_euclid(interval_ms)).saturating_add(interval_ms);
         if let Some(position) = self.positions.get(&key) {
             let output = &mut self.outputs[*position as usize];
             if !output.rules.contains(&rule) {
-                self.memory.resize(self.memory.bytes() + size_of_val(&rule) as u64)?;
+                if let Err(full) = self.memory.resize(self.memory.bytes() + size_of_val(&rule) as u64) {
+                    output.buffer.raise_complete_from(newest_end_ms);
+                    return Err(full);
+                }
                 output.rules.reserve_exact(1);
                 output.rules.push(rule);
                 output.buffer.raise_complete_from(since_ms);
             }
             return Ok(());
         }
-        let interval_ms = i64::from(interval_s) * 1000;
         let heap_bytes = labels.as_bytes().len() + size_of_val(&rule) + Buffer::first_bytes(kept);
         let bytes = self.memory.bytes() + (OUTPUT_BYTES + ALLOCATION_BYTES + heap_bytes) as u64;
         let reserved = self.memory.resize(bytes + bytes / GROWTH_PART);
         if let Err(full) = reserved.and_then(|()| self.memory.resize(bytes)) {
-            let newest_ms = newest_ms.min(now_ms.saturating_add(i64::from(kept) * interval_ms));
             let missed = self.missed_until_ms.entry(interval_s).or_insert(i64::MIN);
-            let start_ms = newest_ms.saturating_sub(newest_ms.rem_euclid(interval_ms));
-            *missed = (*missed).max(start_ms.saturating_add(interval_ms));
+            *missed = (*missed).max(newest_end_ms);
             return Err(full);
         }
         let missed_ms = self.missed_until_ms.get(&interval_s).copied().unwrap_or(i64::MIN);
         let buffer = Buffer::new(interval_s, function, kept, since_ms.max(missed_ms));
         let due_ms = next_due_ms(interval_s, now_ms);
-        let idle_after_ms = now_ms.saturating_add((i64::from(kept) + 1) * interval_ms);
+        let idle_after_ms = idle_after_ms(interval_s, kept, now_ms);
         self.due_ms = self.due_ms.min(due_ms);
         self.next_due_ms = self.next_due_ms.min(due_ms);
         let mut rules = Vec::new();
@@ -173,7 +197,8 @@ impl Outputs {
         self.due_ms
     }
 
-    /// Computes an output if it is due.
+    /// Computes an output if it is due. With `at_once`, also values that have changed since they were computed, which are
+    /// otherwise due together with the next interval.
     pub(super) fn compute(&mut self, position: usize, now_ms: i64, at_once: bool) -> Option<Computed> {
         let output = &mut self.outputs[position];
         if output.due_ms > now_ms && !at_once {
@@ -181,8 +206,7 @@ impl Outputs {
             return None;
         }
         let (before_bytes, before_values) = (output.buffer.heap_bytes(), output.buffer.values());
-        let delay_ms = if at_once || output.is_retired { 0 } else { Buffer::delay_ms(output.interval_s) };
-        let computed = output.buffer.compute(now_ms, delay_ms);
+        let computed = output.buffer.compute(now_ms, Buffer::delay_ms(output.interval_s));
         output.due_ms = next_due_ms(output.interval_s, now_ms);
         self.next_due_ms = self.next_due_ms.min(output.due_ms);
         let freed_bytes = before_bytes.saturating_sub(output.buffer.heap_bytes());
@@ -195,7 +219,7 @@ impl Outputs {
     /// place. Returns false if it stays.
     pub(super) fn close_if_idle(&mut self, position: usize, now_ms: i64) -> bool {
         let output = &self.outputs[position];
-        let is_idle = output.buffer.is_empty() && output.idle_after_ms < now_ms;
+        let is_idle = output.buffer.is_idle(now_ms) && output.idle_after_ms < now_ms;
         if !is_idle && !output.is_retired {
             return false;
         }
@@ -217,27 +241,45 @@ impl Outputs {
     }
 
     /// Ends a round in which all outputs were visited.
-    pub(super) fn end_round(&mut self) {
+    pub(super) fn end_round(&mut self, now_ms: i64) {
         self.due_ms = std::mem::replace(&mut self.next_due_ms, i64::MAX);
+        let mut missed_until_ms = std::mem::take(&mut self.missed_until_ms);
+        missed_until_ms.retain(|interval_s, until_ms| !self.is_too_late(*interval_s, *until_ms, now_ms));
+        self.missed_until_ms = missed_until_ms;
     }
 
-    /// Outputs with a rule that has ended are computed once more, if their intervals have ended too, and then closed. Returns
-    /// the number of values that were forgotten.
-    pub(super) fn retire(&mut self, has_ended: impl Fn(SeriesKey) -> bool, now_ms: i64) -> u64 {
+    /// Rules have ended. Outputs without other rules are computed once more, if the delay after their intervals is over, and
+    /// then closed. Returns the number of values that were forgotten.
+    pub(super) fn end_rules(&mut self, has_ended: impl Fn(SeriesKey) -> bool, now_ms: i64) -> u64 {
         let (before_values, mut freed_bytes) = (self.values, 0);
-        for output in &mut self.outputs {
-            if !output.is_retired && output.rules.iter().any(|rule| has_ended(*rule)) {
-                let (bytes, values) = (output.buffer.heap_bytes(), output.buffer.values());
-                output.buffer.forget_open(now_ms);
-                freed_bytes += bytes - output.buffer.heap_bytes();
-                self.values -= values - output.buffer.values();
-                self.positions.remove(&output.key);
-                (output.is_retired, output.due_ms) = (true, i64::MIN);
-                (self.due_ms, self.next_due_ms) = (i64::MIN, i64::MIN);
+        for output in self.outputs.iter_mut().filter(|output| !output.is_retired) {
+            let rules = output.rules.len();
+            output.rules.retain(|rule| !has_ended(*rule));
+            if output.rules.len() == rules {
+                continue;
             }
+            freed_bytes += (rules - output.rules.len()) * size_of::<SeriesKey>();
+            output.rules.shrink_to_fit();
+            let delay_ms = Buffer::delay_ms(output.interval_s);
+            if !output.rules.is_empty() {
+                output.buffer.interrupt(now_ms, delay_ms);
+                continue;
+            }
+            let (bytes, values) = (output.buffer.heap_bytes(), output.buffer.values());
+            output.buffer.forget_open(now_ms, delay_ms);
+            freed_bytes += bytes - output.buffer.heap_bytes();
+            self.values -= values - output.buffer.values();
+            self.positions.remove(&output.key);
+            (output.is_retired, output.due_ms) = (true, i64::MIN);
+            (self.due_ms, self.next_due_ms) = (i64::MIN, i64::MIN);
         }
         self.give_back(freed_bytes);
         before_values - self.values
+    }
+
+    /// True if points of the interval that ends at `until_ms` are too late now.
+    fn is_too_late(&self, interval_s: u32, until_ms: i64, now_ms: i64) -> bool {
+        until_ms.saturating_add(i64::from(self.kept) * i64::from(interval_s) * 1000) <= now_ms
     }
 
     fn give_back(&mut self, bytes: usize) {
@@ -251,4 +293,9 @@ fn next_due_ms(interval_s: u32, now_ms: i64) -> i64 {
     let (interval_ms, delay_ms) = (i64::from(interval_s) * 1000, Buffer::delay_ms(interval_s));
     let begun_ms = now_ms.saturating_sub(delay_ms);
     begun_ms.saturating_sub(begun_ms.rem_euclid(interval_ms)).saturating_add(interval_ms + delay_ms)
+}
+
+/// An output without values is not closed before this time, because points may be about to come.
+fn idle_after_ms(interval_s: u32, kept: u32, now_ms: i64) -> i64 {
+    now_ms.saturating_add((i64::from(kept) + 1) * i64::from(interval_s) * 1000)
 }

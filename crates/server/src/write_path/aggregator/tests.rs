@@ -29,31 +29,52 @@ impl Fixture {
         Self { aggregator, account, registry, now_ms: 1_000_000 }
     }
 
-    /// Adds points of a tenant, with times in seconds. Returns the names of the series that are stored.
-    fn add_as(&self, tenant: &str, points: &[(&str, i64, f64)]) -> Vec<String> {
+    fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.aggregator.in_force.read())
+    }
+
+    /// The contributions of a body with points of a tenant, by rules that were in force when it began to be decoded. Times are
+    /// in seconds. Consecutive points of a name are one series. Also returns the names of the points that are stored.
+    fn contributions(
+        &self,
+        in_force: Arc<InForce>,
+        tenant: &str,
+        points: &[(&str, i64, f64)],
+    ) -> (Option<Box<Contributions>>, Vec<String>) {
         let tenant = TenantId::parse(tenant).unwrap();
-        let (mut batch, mut builder) = (Batch::default(), LabelsBuilder::new());
-        for (name, at_s, value) in points {
+        let (mut batch, mut builder, mut names) = (Batch::default(), LabelsBuilder::new(), Vec::new());
+        for of_name in points.chunk_by(|a, b| a.0 == b.0) {
             builder.clear();
-            builder.push(METRIC_NAME, name);
+            builder.push(METRIC_NAME, of_name[0].0);
             let labels = builder.build_series().unwrap();
             let (start, sample) = (batch.bytes.len() as u32, batch.floats.values.len() as u32);
             batch.bytes.extend_from_slice(labels.as_bytes());
             let (key, range) = (SeriesKey::of(labels.as_bytes(), SEED), start..batch.bytes.len() as u32);
-            batch.floats.series.push(BatchSeries { key, labels: range, samples: sample..sample + 1 });
-            batch.floats.timestamps.push(at_s * 1000);
-            batch.floats.values.push(*value);
+            let samples = sample..sample + of_name.len() as u32;
+            batch.floats.series.push(BatchSeries { key, labels: range, samples });
+            for (name, at_s, value) in of_name {
+                batch.floats.timestamps.push(at_s * 1000);
+                batch.floats.values.push(*value);
+                names.push((*name).to_owned());
+            }
         }
         let inflight = Account::new("inflight", 8 * MIB);
         let mut memory = inflight.reserve(0).unwrap();
-        let aggregator = &self.aggregator;
-        let contributions =
-            aggregator.contributions(&tenant, 1, &mut batch, &mut builder, &mut memory, self.now_ms).unwrap();
+        let (aggregator, tenant) = (&self.aggregator, (&tenant, 1));
+        let contributions = aggregator
+            .contributions_by(in_force, tenant, &mut batch, &mut builder, &mut memory, self.now_ms)
+            .unwrap();
+        let samples = batch.floats.series.iter().flat_map(|series| series.samples.clone());
+        (contributions, samples.map(|sample| names[sample as usize].clone()).collect())
+    }
+
+    /// Adds points of a tenant. Returns the names of those that are stored.
+    fn add_as(&self, tenant: &str, points: &[(&str, i64, f64)]) -> Vec<String> {
+        let (contributions, stored) = self.contributions(self.in_force(), tenant, points);
         if let Some(contributions) = contributions {
-            aggregator.add(&tenant, &contributions, self.now_ms);
+            self.aggregator.add(&TenantId::parse(tenant).unwrap(), &contributions, self.now_ms);
         }
-        let stored = batch.floats.series.iter().zip(points).filter(|(series, _)| !series.samples.is_empty());
-        stored.map(|(_, (name, ..))| (*name).to_owned()).collect()
+        stored
     }
 
     fn add(&self, points: &[(&str, i64, f64)]) -> Vec<String> {
@@ -63,10 +84,20 @@ impl Fixture {
     /// Moves the clock, and returns what is computed then, in order. Times are in seconds.
     fn at(&mut self, now_s: i64) -> Vec<(String, i64, f64)> {
         self.now_ms = now_s * 1000;
+        self.round(self.aggregator.due(self.now_ms), false)
+    }
+
+    /// Like [`Self::at`], when the server stops.
+    fn stop_at(&mut self, now_s: i64) -> Vec<(String, i64, f64)> {
+        self.now_ms = now_s * 1000;
+        self.round(self.aggregator.tenants(), true)
+    }
+
+    fn round(&self, tenants: Vec<TenantId>, at_once: bool) -> Vec<(String, i64, f64)> {
         let mut found = Vec::new();
-        for tenant in self.aggregator.due(self.now_ms) {
+        for tenant in tenants {
             let mut position = 0;
-            while let Some(ended) = self.aggregator.next_ended(&tenant, &mut position, self.now_ms, false) {
+            while let Some(ended) = self.aggregator.next_ended(&tenant, &mut position, self.now_ms, at_once) {
                 found.extend(ended.points.iter().map(|(ms, value)| (ended.name.clone(), ms / 1000, *value)));
             }
         }
@@ -176,6 +207,123 @@ fn after_a_change_only_other_rules_begin_anew() {
 }
 
 #[test]
+fn a_rule_that_ends_does_not_end_an_output_of_another_rule() {
+    let (a, b) = ("all (60) = sum a.*\n", "all (60) = sum b.*\n");
+    let mut fixture = Fixture::new(rules(&format!("{a}{b}"), "", ""), MIB);
+    fixture.now_ms = 1_030_000;
+    fixture.add(&[("a.x", 1025, 1.0), ("b.x", 1025, 2.0)]);
+    fixture.now_ms = 1_090_000;
+    fixture.add(&[("a.x", 1085, 1.0), ("b.x", 1085, 2.0)]);
+    fixture.now_ms = 1_110_000;
+    fixture.aggregator.adopt(&rules(a, "", ""), fixture.now_ms);
+    fixture.add(&[("a.x", 1115, 1.0), ("b.x", 1115, 2.0)]);
+    assert_eq!(fixture.at(1110), computed(&[("all", 1020, 3.0)]));
+    // of the interval in which the rule ended, points are missing, and of the one before, none
+    assert_eq!(fixture.at(1150), []);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_incomplete_total"), 1.0);
+    fixture.add(&[("a.x", 1021, 16.0), ("a.x", 1145, 4.0)]);
+    assert_eq!(fixture.at(1210), computed(&[("all", 1020, 19.0), ("all", 1140, 4.0)]));
+    fixture.aggregator.adopt(&rules("", "", ""), fixture.now_ms);
+    assert_eq!(fixture.at(1210), []);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 0.0);
+}
+
+#[test]
+fn a_body_that_is_decoded_while_rules_change_counts_in_rules_that_do_not() {
+    let same = "same (10) = sum *\n";
+    let mut fixture = Fixture::new(rules(&format!("{same}old (10) = sum *\n"), "", ""), MIB);
+    fixture.add(&[("x", 1010, 1.0)]);
+    let before = fixture.in_force();
+    fixture.aggregator.adopt(&rules(&format!("{same}new (10) = sum *\n"), "", ""), fixture.now_ms);
+    let (contributions, _) =
+        fixture.contributions(before, "anonymous", &[("x", 1010, 2.0), ("y", 1010, 4.0)]);
+    let tenant = TenantId::parse("anonymous").unwrap();
+    fixture.aggregator.add(&tenant, &contributions.unwrap(), fixture.now_ms);
+    assert_eq!(fixture.at(1021), computed(&[("new", 1010, 6.0), ("same", 1010, 7.0)]));
+    // nothing of the rules before is remembered
+    fixture.add(&[("x", 1021, 1.0), ("y", 1021, 1.0)]);
+    assert_eq!(fixture.at(1031), computed(&[("new", 1020, 2.0), ("same", 1020, 2.0)]));
+}
+
+#[test]
+fn an_interval_whose_delay_is_not_over_is_not_computed_at_the_end() {
+    let text = "all (60) = sum *\n";
+    for (end_s, expected) in [(1083, computed(&[])), (1086, computed(&[("all", 1020, 1.0)]))] {
+        let fixture = || {
+            let mut fixture = Fixture::new(rules(text, "", ""), MIB);
+            fixture.now_ms = 1_030_000;
+            fixture.add(&[("x", 1030, 1.0)]);
+            fixture
+        };
+        assert_eq!(fixture().stop_at(end_s), expected, "the server stops at {end_s}");
+        let mut fixture = fixture();
+        fixture.aggregator.adopt(&rules("", "", ""), end_s * 1000);
+        assert_eq!(fixture.at(end_s + 10), expected, "the rule ends at {end_s}");
+    }
+    // a value that has changed is written when the server stops, although it is not due yet
+    let mut fixture = Fixture::new(rules(text, "", ""), MIB);
+    fixture.now_ms = 1_030_000;
+    fixture.add(&[("x", 1030, 1.0)]);
+    assert_eq!(fixture.at(1086), computed(&[("all", 1020, 1.0)]));
+    fixture.add(&[("x", 1031, 1.0)]);
+    assert_eq!(fixture.stop_at(1090), computed(&[("all", 1020, 2.0)]));
+}
+
+#[test]
+fn a_point_is_stored_if_the_output_that_would_replace_it_cannot_have_it() {
+    let identity = "<m> (10) = sum <<m>>\n";
+    // the output was refused before, so the interval is incomplete
+    let mut fixture = Fixture::new(rules(identity, "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+    assert_eq!(fixture.add(&[("a", 1010, 1.0)]), ["a"]);
+    drop(all);
+    assert_eq!(fixture.add(&[("a", 1011, 1.0)]), ["a"]);
+    fixture.now_ms = 1_021_000;
+    assert_eq!(fixture.add(&[("a", 1021, 1.0)]), [""; 0]);
+    // another rule begins
+    fixture.aggregator.adopt(&rules(&format!("{identity}a (10) = sum b\n"), "", ""), fixture.now_ms);
+    fixture.add(&[("b", 1021, 1.0)]);
+    assert_eq!(fixture.add(&[("a", 1022, 1.0)]), ["a"]);
+    // without memory for the values of a quantile
+    let mut fixture = Fixture::new(rules("<m> (10) = p50 <<m>>\n", "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    fixture.add(&[("a", 1010, 1.0)]);
+    let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+    fixture.add(&[("a", 1010, 1.0); 4]);
+    assert_eq!(fixture.missed("memory"), 1.0);
+    assert_eq!(fixture.add(&[("a", 1011, 1.0)]), ["a"]);
+    drop(all);
+    // the output's own name is not valid
+    let fixture =
+        Fixture::new(rules(&format!("{identity}all (10) = sum a\n"), "[post]\n^a$ = a;y\n", ""), MIB);
+    assert_eq!(fixture.add(&[("a", 1001, 1.0)]), ["a"]);
+    // it will be too old when the body is durable
+    let mut fixture = Fixture::new(rules(identity, "", ""), MIB);
+    fixture.now_ms = 1_041_000;
+    assert_eq!(
+        fixture.add(&[("a", 1029, 1.0), ("a", 1040, 1.0), ("a", 1030, 1.0), ("a", 1019, 1.0)]),
+        ["a"; 2]
+    );
+}
+
+#[test]
+fn an_output_is_not_closed_before_points_that_are_being_stored() {
+    let mut fixture = Fixture::new(rules("all (10) = sum *\n", "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    fixture.add(&[("x", 1010, 1.0)]);
+    assert_eq!(fixture.at(1021), computed(&[("all", 1010, 1.0)]));
+    fixture.now_ms = 1_042_000;
+    let (contributions, _) = fixture.contributions(fixture.in_force(), "anonymous", &[("x", 1042, 1.0)]);
+    assert_eq!(fixture.at(1043), []);
+    let tenant = TenantId::parse("anonymous").unwrap();
+    fixture.aggregator.add(&tenant, &contributions.unwrap(), fixture.now_ms);
+    fixture.add(&[("x", 1043, 1.0)]);
+    assert_eq!(fixture.at(1051), computed(&[("all", 1040, 2.0)]));
+}
+
+#[test]
 fn intervals_that_a_fast_clock_may_have_filled_before_the_start_are_incomplete() {
     let account = Account::new("aggregator", MIB);
     let rules = rules("all (10) = sum *\nslow (100) = sum *\n", "", "");
@@ -238,6 +386,34 @@ fn an_output_that_was_refused_is_not_computed_from_a_part_of_its_points() {
     );
     fixture.add(&[("in.second.a", 1021, 1.0), ("in.second.b", 1021, 1.0)]);
     assert_eq!(fixture.at(1031), computed(&[("all.second", 1020, 2.0)]));
+}
+
+#[test]
+fn a_refusal_is_remembered_while_points_of_its_interval_may_come() {
+    // for a tenant without outputs
+    let mut fixture = Fixture::new(rules("all.<x> (10) = sum in.<x>.*\n", "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+    fixture.add(&[("in.x.a", 1010, 1.0)]);
+    drop(all);
+    assert_eq!(fixture.at(1012), []);
+    fixture.add(&[("in.x.b", 1011, 1.0)]);
+    assert_eq!(fixture.at(1021), []);
+    assert_eq!(fixture.at(1039), []);
+    fixture.add(&[("in.y.a", 1019, 1.0)]);
+    assert!(fixture.at(1041).is_empty() && fixture.at(1051).is_empty() && fixture.at(1061).is_empty());
+    assert!(fixture.at(1071).is_empty() && fixture.aggregator.tenants().is_empty());
+    // for another rule of an output that is open
+    let mut fixture = Fixture::new(rules("all (10) = sum a.*\nall (10) = sum b.*\n", "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    fixture.add(&[("a.x", 1010, 1.0)]);
+    let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+    fixture.add(&[("b.x", 1010, 1.0)]);
+    drop(all);
+    fixture.add(&[("b.x", 1011, 1.0)]);
+    assert_eq!(fixture.at(1021), []);
+    fixture.add(&[("a.x", 1021, 1.0), ("b.x", 1021, 1.0)]);
+    assert_eq!(fixture.at(1031), computed(&[("all", 1020, 2.0)]));
 }
 
 #[test]
