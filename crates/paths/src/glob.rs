@@ -163,13 +163,16 @@ impl Token {
 
 impl Wildcard {
     fn parse(text: &str) -> Self {
-        let (mut tokens, mut rest) = (Vec::new(), text);
+        let (mut tokens, mut rest, mut may_have_class) = (Vec::new(), text, true);
         while let Some(c) = rest.chars().next() {
-            let (token, len) = match c {
-                '*' => (Token::Star, 1),
-                '?' => (Token::Any, 1),
-                '[' => class(rest).unwrap_or((Token::Char('['), 1)),
-                c => (Token::Char(c), c.len_utf8()),
+            let class = if c == '[' && may_have_class { class(rest) } else { None };
+            // after a bracket that is not closed, none is, so that the text is not searched again
+            may_have_class &= c != '[' || class.is_some();
+            let (token, len) = match (c, class) {
+                (_, Some(class)) => class,
+                ('*', _) => (Token::Star, 1),
+                ('?', _) => (Token::Any, 1),
+                (c, None) => (Token::Char(c), c.len_utf8()),
             };
             rest = &rest[len..];
             if token != Token::Star || tokens.last() != Some(&Token::Star) {
@@ -311,6 +314,14 @@ mod tests {
         assert!(parse(&format!("{{{}}}", vec!["abc"; 9_999].join(","))).is_ok());
         assert!(parse(&format!("{}{{{}", "x".repeat(1000), "{a,b},".repeat(2000))).is_err());
         assert!(parse(&"{".repeat(60_000)).is_ok(), "braces that stand for themselves");
+    }
+
+    /// If each bracket were searched for its counterpart, this would take minutes.
+    #[test]
+    fn brackets_that_are_not_closed_take_little_time() {
+        let brackets = "[".repeat(1 << 21);
+        assert!(matches(&parse(&format!("[a]{brackets}?")).unwrap(), &format!("a{brackets}b")));
+        check("[[x][", &["[[", "x["], &["[", "[[x["]);
     }
 
     #[test]

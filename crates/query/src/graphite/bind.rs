@@ -136,8 +136,8 @@ impl Binder<'_> {
                 self.leaf(&path).map_err(|message| (ast.at, message))
             }
             Kind::Template { body, variables } => {
-                let values = values.with(variables, self.overrides);
-                self.node(body, &values)
+                let values = Values::within(variables, self.overrides, self.allowance);
+                self.node(body, &values.map_err(|message| (ast.at, message))?)
             }
             Kind::Call(call) if call.name == "seriesByTag" => self.series_by_tag(ast.at, call),
             Kind::Call(call) => self.call(ast.at, call, values),
@@ -146,6 +146,9 @@ impl Binder<'_> {
     }
 
     fn leaf(&mut self, path: &str) -> Result<Node, String> {
+        if self.allowance.is_interrupted() {
+            return Err("the request was canceled".into());
+        }
         self.allowance.node(2 * path.len())?;
         let pick = match path.contains(';') {
             true => LeafPick::Named(self.tagged_name(path)?),

@@ -27,8 +27,15 @@ pub const WILDCARDS_BYTES_MAX: usize = 1 << 16;
 /// Maximum number of nodes of a glob.
 pub const NODES_MAX: usize = 256;
 
+/// Maximum number of braces in a node. All patterns of the node are copied at each of them.
+pub const BRACES_MAX: usize = 64;
+
 /// Memory of a parsed pattern of a node, besides its text.
 const PATTERN_BYTES: usize = 128;
+
+/// Upper bound on the memory of a byte in a parsed pattern with wildcards. In the worst case, characters and wildcards
+/// alternate.
+const WILDCARDS_BYTE_BYTES: usize = 48;
 
 /// A copy shares the text and the patterns.
 #[derive(Debug, Clone)]
@@ -48,6 +55,8 @@ pub enum GlobError {
     WildcardsTooLarge(String),
     #[error("{0:?} has more than {NODES_MAX} nodes")]
     TooManyNodes(String),
+    #[error("{0:?} has a node with more than {BRACES_MAX} braces")]
+    TooManyBraces(String),
     #[error("{0:?} has braces in braces, or a dot in braces")]
     Nested(String),
     /// The request exceeds one of its limits ([`Allowance`]).
@@ -66,15 +75,19 @@ impl Glob {
             }
             let patterns = expand(node, &mut left).map_err(|wrong| wrong.of(text))?;
             let text_bytes = patterns.iter().map(String::len).sum::<usize>();
-            let node_bytes = PATTERN_BYTES * patterns.len() + 4 * text_bytes;
-            bytes += node_bytes;
-            allowance.spend(node_bytes).map_err(GlobError::TooMuch)?;
-            let segment = Segment::of(patterns);
-            wildcard_bytes += if segment.literals().is_none() { text_bytes } else { 0 };
+            // a class needs both brackets
+            let may_have_wildcards = patterns.iter().any(|pattern| pattern.contains(['*', '?', ']']));
+            let mut node_bytes = PATTERN_BYTES * patterns.len() + 4 * text_bytes;
+            if may_have_wildcards {
+                node_bytes += WILDCARDS_BYTE_BYTES * text_bytes;
+                wildcard_bytes += text_bytes;
+            }
             if wildcard_bytes > WILDCARDS_BYTES_MAX {
                 return Err(GlobError::WildcardsTooLarge(excerpt(text)));
             }
-            segments.push(segment);
+            bytes += node_bytes;
+            allowance.spend(node_bytes).map_err(GlobError::TooMuch)?;
+            segments.push(Segment::of(patterns));
         }
         Ok(Self { text: text.into(), segments: segments.into(), bytes })
     }
@@ -186,11 +199,12 @@ fn split_node(path: &str) -> (&str, Option<&str>) {
 
 /// Splits a pattern at its dots, but not at those in brackets or braces.
 fn nodes(text: &str) -> impl Iterator<Item = &str> {
+    let (has_brace, has_bracket) = (text.contains('}'), text.contains(']'));
     let mut closing = None;
     text.split(move |c| {
         closing = match (closing, c) {
-            (None, '{') if text.contains('}') => Some('}'),
-            (None, '[') if text.contains(']') => Some(']'),
+            (None, '{') if has_brace => Some('}'),
+            (None, '[') if has_bracket => Some(']'),
             (Some(end), c) if c == end => None,
             (open, _) => open,
         };
@@ -206,6 +220,7 @@ struct Left {
 enum Wrong {
     TooMany,
     TooLarge,
+    TooManyBraces,
     Nested,
 }
 
@@ -214,6 +229,7 @@ impl Wrong {
         match self {
             Self::TooMany => GlobError::TooManyAlternatives(excerpt(text)),
             Self::TooLarge => GlobError::AlternativesTooLarge(excerpt(text)),
+            Self::TooManyBraces => GlobError::TooManyBraces(excerpt(text)),
             Self::Nested => GlobError::Nested(excerpt(text)),
         }
     }
@@ -226,13 +242,16 @@ fn excerpt(text: &str) -> String {
 
 /// Expands the braces of a node: `a{b,c}{d,e}` stands for four patterns.
 fn expand(node: &str, left: &mut Left) -> Result<Vec<String>, Wrong> {
-    let mut patterns = vec![String::new()];
-    let mut rest = node;
+    let (mut patterns, mut rest, mut braces) = (vec![String::new()], node, 0);
     while let Some((before, (inside, after))) =
         rest.split_once('{').and_then(|(before, open)| Some((before, open.split_once('}')?)))
     {
         if inside.contains(['{', '.']) {
             return Err(Wrong::Nested);
+        }
+        braces += 1;
+        if braces > BRACES_MAX {
+            return Err(Wrong::TooManyBraces);
         }
         let choices: Vec<_> = inside.split(',').collect();
         let count = patterns.len().saturating_mul(choices.len());

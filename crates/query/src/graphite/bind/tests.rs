@@ -56,6 +56,18 @@ fn variables_are_replaced_in_paths() {
     assert!(store.try_render(&long).is_err());
 }
 
+/// Templates in each other hold their variables at the same time.
+#[test]
+fn variables_of_nested_templates_are_charged() {
+    let parse = |depth: usize| {
+        let target = "template(".repeat(depth) + "a" + &")".repeat(depth);
+        let variables = [("x".to_owned(), "y".repeat(100_000))];
+        parse(&target, &variables, &mut Allowance::new(1 << 20)).map(drop)
+    };
+    assert_eq!(parse(5), Ok(()));
+    assert!(parse(50).unwrap_err().to_string().contains("of memory"));
+}
+
 #[test]
 fn values_of_the_request_replace_those_of_the_target() {
     let text = "template(web.$host, host='a')";

@@ -5,13 +5,28 @@ use crate::graphite::ast::Literal;
 use crate::graphite::text::shortest;
 use crate::graphite::{TARGET_BYTES_MAX, Variables};
 
+/// Memory of a variable besides its texts, in a list that is at least half full.
+const VARIABLE_BYTES: usize = 2 * size_of::<(String, Literal)>() + 32;
+
 /// Values of the variables that are in scope, in the order in which they replace text.
 #[derive(Debug, Default)]
 pub(super) struct Values(Vec<(String, Literal)>);
 
 impl Values {
-    /// The scope in a template. The variables of an outer template are not visible in an inner one.
-    pub(super) fn with(&self, variables: &[(String, Literal)], overrides: &Variables) -> Self {
+    /// The scope in a template. The variables of an outer template are not visible in an inner one. Fails if the memory
+    /// of all scopes gets too large, or once the request is canceled.
+    pub(super) fn within(
+        variables: &[(String, Literal)],
+        overrides: &Variables,
+        allowance: &mut Allowance,
+    ) -> Result<Self, String> {
+        if allowance.is_interrupted() {
+            return Err("the request was canceled".into());
+        }
+        let text_bytes = |value: &Literal| if let Literal::Text(text) = value { text.len() } else { 0 };
+        let own_bytes = variables.iter().map(|(name, value)| name.len() + text_bytes(value));
+        let all_bytes = own_bytes.chain(overrides.iter().map(|(name, value)| name.len() + value.len()));
+        allowance.spend(all_bytes.map(|bytes| VARIABLE_BYTES + bytes).sum())?;
         let mut all = variables.to_vec();
         for (name, value) in overrides {
             let value = Literal::Text(value.clone());
@@ -20,7 +35,7 @@ impl Values {
                 None => all.push((name.clone(), value)),
             }
         }
-        Self(all)
+        Ok(Self(all))
     }
 
     /// The value of a path that is a variable and nothing else. A text that looks like a number is one.

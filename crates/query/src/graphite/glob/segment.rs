@@ -100,24 +100,27 @@ enum Token {
 impl Pattern {
     fn parse(text: &str) -> Self {
         let mut tokens: Vec<Token> = Vec::new();
-        let mut rest = text;
+        let (mut rest, mut may_have_class) = (text, true);
         while let Some(c) = rest.chars().next() {
             rest = &rest[c.len_utf8()..];
-            match c {
-                '*' if matches!(tokens.last(), Some(Token::Any)) => {}
-                '*' => tokens.push(Token::Any),
-                '?' => tokens.push(Token::One),
-                '[' if class(rest).is_some() => {
-                    let (token, after) = class(rest).expect("BUG: a class that was found is missing");
+            let class = if c == '[' && may_have_class { class(rest) } else { None };
+            // after a bracket that is not closed, none is, so that the text is not searched again
+            may_have_class &= c != '[' || class.is_some();
+            match (c, class) {
+                (_, Some((token, after))) => {
                     tokens.push(token);
                     rest = after;
                 }
-                c => match tokens.last_mut() {
+                ('*', _) if matches!(tokens.last(), Some(Token::Any)) => {}
+                ('*', _) => tokens.push(Token::Any),
+                ('?', _) => tokens.push(Token::One),
+                (c, None) => match tokens.last_mut() {
                     Some(Token::Text(text)) => text.push(c),
                     _ => tokens.push(Token::Text(c.into())),
                 },
             }
         }
+        tokens.shrink_to_fit();
         Self(tokens)
     }
 

@@ -17,6 +17,8 @@ fn paths_match_as_a_whole() {
     check("a.[!0-2]", &["a.3", "a.x"], &["a.0", "a.33"]);
     check("a.[]x]", &["a.]", "a.x"], &["a.y"]);
     check("a.[x", &["a.[x"], &["a.x"]);
+    check("[[x][", &["[[", "x["], &["[", "[[x["]);
+    check("[x][][!]", &["x]", "x!"], &["x", "x[][!]"]);
     check("a.**.z", &["a.z", "a.b.z", "a.b.c.z"], &["a.b", "z"]);
     check("a.**", &["a.b", "a.b.c"], &["a", "b.c"]);
     check("ä?.ö*", &["äé.ö", "äx.öx"], &["ä.ö"]);
@@ -93,6 +95,17 @@ fn literals_are_counted_before_they_are_listed() {
     check(format!("{}a.{digit}{digit}{digit}", "x.".repeat(200)), 3 * 1000 * (40 + 405));
 }
 
+/// If each bracket were searched for its counterpart, this would take minutes.
+#[test]
+fn brackets_that_are_not_closed_take_little_time() {
+    let brackets = "[".repeat(1 << 20);
+    let parse = |glob: &str| Glob::parse(glob, &mut Allowance::new(1 << 24));
+    assert!(parse(&brackets).unwrap().matches(&brackets));
+    assert!(matches!(parse(&format!("[a]{brackets}")), Err(GlobError::AlternativesTooLarge(_))));
+    let brackets = &brackets[..60_000];
+    assert!(parse(&format!("[a]{brackets}?")).unwrap().matches(&format!("a{brackets}b")));
+}
+
 #[test]
 fn patterns_with_wildcards_have_a_limit_of_their_own() {
     let hosts = (0..2000).map(|i| format!("host{i:036}")).collect::<Vec<_>>().join(",");
@@ -110,6 +123,7 @@ fn hostile_globs_are_refused() {
     };
     check(&"{a,b}".repeat(20), "more than 10000 patterns");
     check(&"a.".repeat(300), "more than 256 nodes");
+    check(&format!("a.{}", "{a}".repeat(65)), "a node with more than 64 braces");
     check("{a,{b,c}}", "braces in braces");
     check("{a.b,c}", "a dot in braces");
     check(&format!("{{{}}}", vec!["host*"; 900].join(",")).replace("host", &"x".repeat(100)), "takes");
