@@ -197,7 +197,7 @@ impl Events {
         self.tenants.file_bytes(tenant)
     }
 
-    /// Removes the events before `before_ms`. Skips a tenant whose events are being written now. Must not be called on
+    /// Removes the events before `before_ms`, at most once an hour. Skips a tenant whose events are being written now. Must not be called on
     /// a thread with async code.
     pub(crate) fn expire(&self, tenant: &TenantId, before_ms: i64) -> Result<(), EventsError> {
         // without a retention, the file need not be read

@@ -21,6 +21,10 @@ const QUARANTINE: &str = "quarantine";
 
 const COPY_BYTES: usize = 64 << 10;
 
+/// A file is rewritten at most this often because of events that have expired. A tenant could otherwise have it rewritten
+/// at each check, with one event that is older than its retention.
+const EXPIRE_EVERY_MS: u64 = 3_600_000;
+
 /// An event that is not stored yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
@@ -48,6 +52,8 @@ pub(super) struct Log {
     contents: Option<Contents>,
     /// False if it is certain that there is no file.
     has_file: bool,
+    /// The time before which events were removed last because they had expired.
+    expired_before_ms: i64,
     /// Length of the file, for others.
     file_bytes: Arc<AtomicU64>,
     /// Counts damaged lines of all files.
@@ -63,7 +69,8 @@ impl Log {
         damaged: Counter,
     ) -> Self {
         let file_bytes = Arc::new(AtomicU64::new(found_bytes.unwrap_or(0)));
-        Self { disk, path, contents: None, has_file: found_bytes.is_some(), file_bytes, damaged }
+        let (has_file, expired_before_ms) = (found_bytes.is_some(), i64::MIN);
+        Self { disk, path, contents: None, has_file, expired_before_ms, file_bytes, damaged }
     }
 
     /// Length of the file. It follows all changes.
@@ -102,10 +109,14 @@ impl Log {
         Ok(id)
     }
 
-    /// Removes the events before `before_ms`.
+    /// Removes the events before `before_ms`, if an hour has passed since this was last done, or the retention has changed
+    /// by an hour.
     pub(super) fn expire(&mut self, before_ms: i64) -> Result<(), EventsError> {
-        if self.contents()?.oldest_ms < before_ms {
+        let is_soon = before_ms.abs_diff(self.expired_before_ms) < EXPIRE_EVERY_MS;
+        // damage is looked for in any case
+        if self.contents()?.oldest_ms < before_ms && !is_soon {
             self.replace(u64::MAX, before_ms)?;
+            self.expired_before_ms = before_ms;
         }
         Ok(())
     }

@@ -271,6 +271,32 @@ async fn expired_events_are_removed_and_their_ids_are_not_used_again() {
     assert_eq!(events.append(&of, event(5, "x", ""), LIMITS).await.unwrap(), 4);
 }
 
+/// Otherwise, each event that is older than the retention would have the whole file rewritten.
+#[tokio::test]
+async fn expired_events_are_removed_once_an_hour() {
+    const HOUR_MS: i64 = 3_600_000;
+    let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    let ids = || found(&events, &of).into_iter().map(|(id, ..)| id).collect::<Vec<_>>();
+    let first_ms = 100 * HOUR_MS;
+    for when_ms in [first_ms - 1, 200 * HOUR_MS] {
+        events.append(&of, event(when_ms, "x", ""), LIMITS).await.unwrap();
+    }
+    events.expire(&of, first_ms).unwrap();
+    assert_eq!(ids(), [2]);
+    events.append(&of, event(5, "x", ""), LIMITS).await.unwrap();
+    for (before_ms, expected) in
+        [(first_ms + 1, &[2, 3][..]), (first_ms + HOUR_MS - 1, &[2, 3]), (first_ms + HOUR_MS, &[2])]
+    {
+        events.expire(&of, before_ms).unwrap();
+        assert_eq!(ids(), expected, "{before_ms}");
+    }
+    // the retention becomes longer
+    events.append(&of, event(5, "x", ""), LIMITS).await.unwrap();
+    events.expire(&of, 6).unwrap();
+    assert_eq!(ids(), [2]);
+}
+
 /// Each tenant with a file takes memory, so their number is limited by it.
 #[tokio::test]
 async fn tenants_beyond_the_memory_are_refused() {
