@@ -48,6 +48,8 @@ pub(super) struct Memo {
     account: Account,
     /// `None` if there is no such name yet, or no memory.
     unmatched: RwLock<Option<Arc<Unmatched>>>,
+    /// Held while a larger table is made, which takes long.
+    growing: Mutex<()>,
     matched: [Mutex<Shard>; SHARDS],
 }
 
@@ -73,7 +75,7 @@ struct Shard {
 
 impl Memo {
     pub(super) fn new(account: Account) -> Self {
-        Self { account, unmatched: RwLock::default(), matched: Default::default() }
+        Self { account, unmatched: RwLock::default(), growing: Mutex::default(), matched: Default::default() }
     }
 
     /// The names without outputs that are known now.
@@ -82,19 +84,20 @@ impl Memo {
     }
 
     pub(super) fn put_unmatched(&self, key: SeriesKey) {
-        let table = self.unmatched();
-        if let Some(table) = table.filter(|table| !table.is_crowded()) {
-            return table.put(key);
+        // while somebody else makes a larger table, the old one is used
+        let growing = self.growing.try_lock();
+        let mut table = self.unmatched();
+        if growing.is_some() && table.as_ref().is_none_or(|table| table.is_crowded()) {
+            let sets = table.as_ref().map_or(0, |table| table.sets.len() as u64);
+            // many megabytes are zeroed, so readers are not locked out meanwhile
+            if let Some(larger) = Unmatched::new(&self.account, sets * 2) {
+                // the rules decide again on the names that the smaller table had
+                let larger = Arc::new(larger);
+                *self.unmatched.write() = Some(Arc::clone(&larger));
+                table = Some(larger);
+            }
         }
-        let mut unmatched = self.unmatched.write();
-        let sets = unmatched.as_ref().map_or(0, |table| table.sets.len() as u64);
-        if unmatched.as_ref().is_none_or(|table| table.is_crowded())
-            && let Some(larger) = Unmatched::new(&self.account, sets * 2)
-        {
-            // the rules decide again on the names that the smaller table had
-            *unmatched = Some(Arc::new(larger));
-        }
-        if let Some(table) = &*unmatched {
+        if let Some(table) = table {
             table.put(key);
         }
     }
@@ -235,6 +238,23 @@ mod tests {
         }
         assert_eq!(account.used_bytes(), 1 << 20);
         assert!((1_000_000..2_000_000).all(|n| !is_unmatched(&memo, key(n))));
+    }
+
+    /// Waiting would be for ever here.
+    #[test]
+    fn nobody_waits_while_the_table_grows() {
+        let account = Account::new("aggregator", 4 << 20);
+        let memo = Memo::new(account.clone());
+        memo.put_unmatched(key(0));
+        let (growing, reading) = (memo.growing.lock(), memo.unmatched.read());
+        for n in 0..100_000 {
+            memo.put_unmatched(key(n));
+            assert!(is_unmatched(&memo, key(n)), "the newest is always remembered");
+        }
+        assert_eq!(account.used_bytes(), SETS_MIN * 64);
+        drop((growing, reading));
+        memo.put_unmatched(key(1));
+        assert_eq!(account.used_bytes(), 2 * SETS_MIN * 64);
     }
 
     #[test]
