@@ -75,7 +75,7 @@ struct Queue {
 struct Entry {
     labels: Labels,
     /// Timestamps in milliseconds and values, in the order in which they arrived. Empty if all are in creation.
-    points: Vec<(i64, f64)>,
+    points: VecDeque<(i64, f64)>,
     /// Those of the connections from which the points came.
     tickets: Vec<Ticket>,
     /// When the first of the points arrived.
@@ -310,7 +310,13 @@ impl Queue {
                 memory.resize(memory.bytes() + bytes)?;
                 order.push_back(new.key);
                 let labels = new.labels.clone();
-                vacant.insert(Entry { labels, points: Vec::new(), tickets: Vec::new(), since: now, bytes: 0 })
+                vacant.insert(Entry {
+                    labels,
+                    points: VecDeque::new(),
+                    tickets: Vec::new(),
+                    since: now,
+                    bytes: 0,
+                })
             }
         };
         entry.bytes += bytes;
@@ -373,17 +379,23 @@ impl Queue {
 }
 
 impl Entry {
-    /// Removes the first points, at least one, with at most `most_bytes` of memory.
-    fn take(&mut self, most_bytes: u64) -> (Vec<(i64, f64)>, u64) {
+    /// Removes the first points, at least one, with at most `most_bytes` of memory. Its time does not grow with the points
+    /// that are left, because the queue is locked.
+    fn take(&mut self, most_bytes: u64) -> (VecDeque<(i64, f64)>, u64) {
         let count = usize::try_from(most_bytes).unwrap_or(usize::MAX) / POINT_BYTES;
-        if self.bytes <= most_bytes || count.max(1) >= self.points.len() {
+        let count = count.max(1);
+        if self.bytes <= most_bytes || count >= self.points.len() {
             self.tickets = Vec::new();
             return (std::mem::take(&mut self.points), std::mem::take(&mut self.bytes));
         }
-        let rest = self.points.split_off(count.max(1));
-        let taken_bytes = (count.max(1) * POINT_BYTES) as u64;
+        let taken = self.points.drain(..count).collect();
+        // the memory of the points that are gone belongs to the chunk now; each point is moved about once by this
+        if self.points.capacity() > 2 * self.points.len() {
+            self.points.shrink_to_fit();
+        }
+        let taken_bytes = (count * POINT_BYTES) as u64;
         self.bytes -= taken_bytes;
-        (std::mem::replace(&mut self.points, rest), taken_bytes)
+        (taken, taken_bytes)
     }
 
     fn is_from_another(&self, ticket: &Ticket) -> bool {

@@ -102,6 +102,29 @@ fn points_of_a_series_are_stored_in_the_order_of_their_arrival() {
     }
 }
 
+/// If each chunk moved all points that are left, this would move terabytes.
+#[test]
+fn points_of_one_series_are_taken_in_constant_time() {
+    const COUNT: usize = 1 << 19;
+    let (test, tickets) = (Test::new(1 << 30), Tickets::new());
+    let points: Points = (0..COUNT).map(|i| (0, i as i64, i as f64)).collect();
+    assert!(test.push(&points, tickets.ticket()).is_none());
+    let one = Most { series: 1, bytes: 1 };
+    let take = || test.queue.take_known(&test.tenant, one).or_else(|| test.queue.take(&test.tenant, one));
+    for number in 0..COUNT {
+        let chunk = take().unwrap();
+        assert_eq!(chunk.batch.floats.timestamps, [number as i64]);
+        let mut tenants = test.queue.tenants.lock();
+        let entry = &tenants.get_mut(&test.tenant).unwrap().series[&test.key(0)];
+        let (len, capacity) = (entry.points.len(), entry.points.capacity());
+        drop(tenants);
+        assert!(capacity <= 2 * len, "{capacity} places for {len} points");
+        assert_eq!(len, COUNT - 1 - number);
+    }
+    assert!(take().is_none());
+    assert!(test.queue.forget(&test.tenant) && test.inflight.used_bytes() == 0);
+}
+
 #[test]
 fn a_chunk_ends_within_the_points_of_a_series_if_they_are_many() {
     let (test, tickets) = (Test::new(1 << 20), Tickets::new());
