@@ -47,6 +47,15 @@ impl Allowance {
         Self { interrupt: Some(interrupt), ..self }
     }
 
+    /// An allowance of its own with a part of the memory, for work of the same request.
+    pub(crate) fn part(&self, parts: u64) -> Self {
+        Self { interrupt: self.interrupt.clone(), ..Self::new(self.bytes_max / parts) }
+    }
+
+    pub(crate) const fn interrupt(&self) -> Option<&Arc<dyn Interrupt>> {
+        self.interrupt.as_ref()
+    }
+
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_set())
     }

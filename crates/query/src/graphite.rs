@@ -101,8 +101,8 @@ pub struct Options<'a> {
     pub variables: &'a Variables,
     /// Maximum number of values held at once, at 16 bytes each.
     pub samples_max: u64,
-    /// Memory for targets that functions build while the request is evaluated.
-    pub targets_bytes: u64,
+    /// Limits on targets that functions build while the request is evaluated.
+    pub built: &'a Allowance,
     pub canceled: &'a dyn Interrupt,
     pub usage: Option<&'a Usage>,
 }

@@ -7,7 +7,6 @@ use super::source::{Order, Pick, Select, Source, Stored};
 use super::stacks::Stacks;
 use super::{Options, Series, Tags, bind, name, parse};
 use crate::QueryError;
-use crate::allowance::Allowance;
 use crate::matcher::Matcher;
 use crate::meter::Meter;
 use std::cell::Cell;
@@ -127,7 +126,7 @@ impl<'a> Evaluator<'a> {
             return Err(QueryError::Invalid(message));
         }
         // an equal part for each level, because the levels hold their trees at the same time
-        let mut allowance = Allowance::new(self.options.targets_bytes / BUILT_DEPTH_MAX as u64);
+        let mut allowance = self.options.built.part(BUILT_DEPTH_MAX as u64);
         let ast = parse::target(text, &mut allowance)?;
         let node = bind::target(text, &ast, self.options.variables, &mut allowance)?;
         self.depth.set(self.depth.get() + 1);
@@ -171,6 +170,8 @@ impl<'a> Evaluator<'a> {
             let series = self.series(leaf, &stored, context);
             if must_sort { held.push(series)? } else { sink(series)? }
         }
+        // an interrupted match of a glob leaves out what it would have found
+        self.meter.check()?;
         drop(selection);
         charge.set(0)?;
         held.sort_by(|a, b| a.name.cmp(&b.name));

@@ -5,14 +5,18 @@
 //! number of nodes.
 //!
 //! Alternatives are expanded to lists of patterns for each node, whose size is limited. Matching compares texts from
-//! left to right and takes time in proportion to the product of the lengths of path and pattern.
+//! left to right and takes time in proportion to the product of the lengths of path and pattern. It ends early once the
+//! request that has parsed the pattern is interrupted.
 
 mod segment;
+mod steps;
 
 pub use segment::Segment;
 
 use crate::allowance::Allowance;
+use crate::interrupt::Interrupt;
 use std::sync::Arc;
+use steps::{Steps, Stopped};
 
 /// Maximum number of patterns that the braces of one glob stand for, added up over its nodes.
 pub const ALTERNATIVES_MAX: usize = 10_000;
@@ -20,8 +24,7 @@ pub const ALTERNATIVES_MAX: usize = 10_000;
 /// Maximum size of these patterns in bytes. Braces repeat the text around them.
 pub const ALTERNATIVES_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum size in bytes of those patterns that have wildcards. Each of them is compared with a node, of up to 16 KiB, and nothing
-/// can interrupt this.
+/// Maximum size in bytes of those patterns that have wildcards. Each of them is compared with a node, of up to 16 KiB.
 pub const WILDCARDS_BYTES_MAX: usize = 1 << 16;
 
 /// Maximum number of nodes of a glob.
@@ -43,6 +46,8 @@ pub struct Glob {
     text: Arc<str>,
     segments: Arc<[Segment]>,
     bytes: usize,
+    /// That of the request.
+    interrupt: Option<Arc<dyn Interrupt>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +94,8 @@ impl Glob {
             allowance.spend(node_bytes).map_err(GlobError::TooMuch)?;
             segments.push(Segment::of(patterns));
         }
-        Ok(Self { text: text.into(), segments: segments.into(), bytes })
+        let interrupt = allowance.interrupt().map(Arc::clone);
+        Ok(Self { text: text.into(), segments: segments.into(), bytes, interrupt })
     }
 
     pub fn text(&self) -> &str {
@@ -157,33 +163,41 @@ impl Glob {
         prefix
     }
 
+    /// True if the glob matches the path. False once the request is interrupted, so the caller checks this before it uses
+    /// results.
+    pub fn matches(&self, path: &str) -> bool {
+        let mut steps = Steps::new(self.interrupt.as_deref());
+        self.matches_within(path, &mut steps).unwrap_or(false)
+    }
+
     /// Matches from left to right. After a mismatch, the last `**` takes one more node: those before it need not, because
     /// what follows them matched as early as possible.
-    pub fn matches(&self, path: &str) -> bool {
+    fn matches_within(&self, path: &str, steps: &mut Steps<'_>) -> Result<bool, Stopped> {
         // `rest` is `None` after the last node
         let (mut at, mut rest) = (0, Some(path));
         let mut retry = None;
         loop {
+            steps.take(1)?;
             match (self.segments.get(at), rest) {
-                (None, None) => return true,
+                (None, None) => return Ok(true),
                 (Some(segment), _) if segment.is_any_depth() => {
                     at += 1;
                     if at == self.segments.len() {
-                        return rest.is_some(); // as the last node, it stands for at least one
+                        return Ok(rest.is_some()); // as the last node, it stands for at least one
                     }
                     retry = Some((at, rest));
                     continue;
                 }
                 (Some(segment), Some(path)) => {
                     let (node, after) = split_node(path);
-                    if segment.matches(node) {
+                    if segment.matches(node, steps)? {
                         (at, rest) = (at + 1, after);
                         continue;
                     }
                 }
                 _ => {}
             }
-            let Some((after_any, Some(path))) = retry else { return false };
+            let Some((after_any, Some(path))) = retry else { return Ok(false) };
             (at, rest) = (after_any, split_node(path).1);
             retry = Some((at, rest));
         }

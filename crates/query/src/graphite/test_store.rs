@@ -85,7 +85,7 @@ impl Store {
             max_data_points: None,
             variables: &[],
             samples_max: self.samples_max,
-            targets_bytes: self.targets_bytes,
+            built: &Allowance::new(self.targets_bytes),
             canceled,
             usage: None,
         };

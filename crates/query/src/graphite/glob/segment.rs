@@ -1,5 +1,7 @@
 //! The pattern of one node.
 
+use super::steps::{Steps, Stopped};
+
 /// The pattern of one node of a path: a list of alternatives.
 #[derive(Debug, Clone)]
 pub struct Segment {
@@ -30,11 +32,18 @@ impl Segment {
         Self { kind, prefix }
     }
 
-    pub fn matches(&self, node: &str) -> bool {
+    pub(super) fn matches(&self, node: &str, steps: &mut Steps<'_>) -> Result<bool, Stopped> {
         match &self.kind {
-            Kind::Literals(texts) => texts.binary_search_by(|text| text.as_str().cmp(node)).is_ok(),
-            Kind::Patterns(patterns) => patterns.iter().any(|pattern| pattern.matches(node)),
-            Kind::AnyDepth => true,
+            Kind::Literals(texts) => Ok(texts.binary_search_by(|text| text.as_str().cmp(node)).is_ok()),
+            Kind::Patterns(patterns) => {
+                for pattern in patterns {
+                    if pattern.matches(node, steps)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Kind::AnyDepth => Ok(true),
         }
     }
 
@@ -132,12 +141,14 @@ impl Pattern {
     }
 
     /// Matches from left to right. After a mismatch, the last `*` takes one more character.
-    fn matches(&self, node: &str) -> bool {
+    fn matches(&self, node: &str, steps: &mut Steps<'_>) -> Result<bool, Stopped> {
         let (mut at, mut rest) = (0, node);
         let mut retry = None;
         loop {
-            match self.0.get(at) {
-                None if rest.is_empty() => return true,
+            let token = self.0.get(at);
+            steps.take(token.map_or(1, Token::steps))?;
+            match token {
+                None if rest.is_empty() => return Ok(true),
                 Some(Token::Any) => {
                     retry = Some((at, rest));
                     at += 1;
@@ -151,8 +162,8 @@ impl Pattern {
                 }
                 None => {}
             }
-            let Some((star, from)) = retry else { return false };
-            let Some(c) = from.chars().next() else { return false };
+            let Some((star, from)) = retry else { return Ok(false) };
+            let Some(c) = from.chars().next() else { return Ok(false) };
             let from = &from[c.len_utf8()..];
             retry = Some((star, from));
             (at, rest) = (star + 1, from);
@@ -161,6 +172,11 @@ impl Pattern {
 }
 
 impl Token {
+    /// What a comparison counts for.
+    fn steps(&self) -> usize {
+        if let Self::Class { ranges, .. } = self { 1 + ranges.len() } else { 1 }
+    }
+
     /// Returns the text after what the token matches at the begin of `text`.
     fn take<'t>(&self, text: &'t str) -> Option<&'t str> {
         match self {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::Matcher;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn paths_match_as_a_whole() {
@@ -61,6 +62,31 @@ fn any_depth_is_matched_like_all_its_replacements() {
         found += usize::from(expected);
     }
     assert!(found > 1000, "{found} matches");
+}
+
+/// Is set when it is asked the third time.
+#[derive(Debug, Default)]
+struct Third(AtomicUsize);
+
+impl Interrupt for Third {
+    fn is_set(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) >= 2
+    }
+}
+
+#[test]
+fn a_match_of_one_path_can_be_interrupted() {
+    // the longest value of a label
+    let path = "a".repeat(16 << 10);
+    let stars = format!("*{}b*", "?a".repeat(1 << 10));
+    let listed: Vec<_> = (0..500).map(|number| format!("*a*{number}")).collect();
+    let class = format!("*[{}]", "b".repeat(1 << 10));
+    for glob in [stars, format!("{{{}}}", listed.join(",")), class] {
+        let third = Arc::new(Third::default());
+        let mut allowance = Allowance::new(1 << 20).until(Arc::clone(&third) as _);
+        assert!(!Glob::parse(&glob, &mut allowance).unwrap().matches(&path));
+        assert_eq!(third.0.load(Ordering::Relaxed), 3, "{}", excerpt(&glob));
+    }
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Floodmark {
             max_data_points: None,
             variables: &[],
             samples_max: SAMPLES_MAX,
-            targets_bytes: 1 << 20,
+            built: &Allowance::new(1 << 20),
             canceled: &canceled,
             usage: None,
         };

@@ -18,7 +18,7 @@ use crate::query_source::paths::GlobSource;
 use axum::extract::State;
 use axum::response::Response;
 use query::graphite::{LabelSource, Options, Series, Target, parse, render as evaluate};
-use query::{Interrupt, QueryError, QueryErrorKind};
+use query::{Allowance, Interrupt, QueryError, QueryErrorKind};
 use request::RenderRequest;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) async fn render(
             max_data_points: request.max_data_points,
             variables: &request.variables,
             samples_max: (memory_bytes / 16).min(turn.limits.samples),
-            targets_bytes: memory_bytes / BUILT_TARGETS,
+            built: &Allowance::new(memory_bytes / BUILT_TARGETS).until(Arc::clone(turn) as _),
             canceled: &**turn,
             usage: Some(turn.usage()),
         };
