@@ -76,11 +76,25 @@ pub(crate) async fn write<D: Decoder>(
     };
     let known = gates.enter(&tenant, context.overrides.current().of(&tenant))?;
     let resolved = resolve(context, decoders, request, thread, began).await?;
-    let outcome = store_within(context, &tenant, known, resolved).await?;
-    if let Some(contributions) = &outcome.contributions {
-        context.aggregator.add(&tenant, contributions, context.clock.now_ms());
-    }
+    let mut outcome = store_within(context, &tenant, known, resolved).await?;
+    count(context, &tenant, &mut outcome).await;
     Ok(outcome)
+}
+
+/// Counts the points of a body that is durable in the series that are computed from them.
+pub(crate) async fn count(context: &Arc<Context>, tenant: &TenantId, outcome: &mut Outcome) {
+    let Some(contributions) = outcome.contributions.take() else { return };
+    let now_ms = context.clock.now_ms();
+    if contributions.count() <= aggregator::INLINE_MAX {
+        return context.aggregator.add(tenant, &contributions, now_ms);
+    }
+    let (context, tenant) = (Arc::clone(context), tenant.clone());
+    // this goes on if the sender does not wait for the answer
+    let counted =
+        tokio::task::spawn_blocking(move || context.aggregator.add(&tenant, &contributions, now_ms));
+    if let Err(error) = counted.await {
+        tracing::error!("counting points in computed series failed: {error}");
+    }
 }
 
 /// Writes a batch that the node itself has made, such as its own metrics. `memory` is the reservation for the batch.

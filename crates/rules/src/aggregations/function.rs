@@ -108,14 +108,15 @@ impl Values {
             (Self::Folded { count, value }, Function::Avg) => *value / *count as f64,
             (Self::Folded { value, .. }, _) => *value,
             (Self::All(values), Function::Quantile(quantile)) => {
-                values.sort_unstable_by(f64::total_cmp);
                 let rank = quantile * (values.len() - 1) as f64;
                 let (left, right) = (rank.floor(), rank.ceil());
-                let value = |rank: f64| values[rank as usize];
+                // unlike a sort, this takes time in proportion to the values
+                let (smaller, value, _) = values.select_nth_unstable_by(right as usize, f64::total_cmp);
                 if left == right {
-                    value(left)
+                    *value
                 } else {
-                    value(left) * (right - rank) + value(right) * (rank - left)
+                    let before = smaller.iter().copied().max_by(f64::total_cmp).unwrap_or(*value);
+                    before * (right - rank) + *value * (rank - left)
                 }
             }
             (Self::All(values), _) => values.len() as f64,

@@ -23,7 +23,7 @@ use crate::graphite_rules::Rules;
 use memo::{Matched, Memo};
 use model::{Batch, Labels, LabelsBuilder, SeriesKey, TenantId};
 use outputs::{NewOutput, Outputs};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::labels::labels_of;
 use query::graphite::label_source::write_name;
 use rules::aggregations::{Aggregation, Buffer, Computed, Missed};
@@ -33,8 +33,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
-/// A lock is held for at most this many contributions or outputs at a time, about 50 µs.
+/// A lock is held for at most this many points or outputs at a time, about 50 µs.
 const SLICE: usize = 256;
+
+/// If a body has more points in outputs, they are counted on a thread without async code.
+pub(super) const INLINE_MAX: u64 = 8 * SLICE as u64;
 
 #[derive(Debug)]
 pub(crate) struct Aggregator {
@@ -314,30 +317,26 @@ impl Aggregator {
     }
 
     /// Counts points that are durable now.
-    pub(crate) fn add(&self, tenant: &TenantId, contributions: &Contributions, now_ms: i64) {
+    pub(super) fn add(&self, tenant: &TenantId, contributions: &Contributions, now_ms: i64) {
         let Some(outputs) = self.tenants.lock().get(tenant).map(Arc::clone) else {
             return self.metrics.missed(Reason::Late, contributions.count());
         };
         let (mut counted, mut missed) = (0, [0; 5]);
-        let mut all = contributions.iter();
-        loop {
-            let mut outputs = outputs.lock();
-            let mut is_last = true;
-            for (output, points) in all.by_ref().take(SLICE) {
-                is_last = false;
-                for (at_ms, value) in points {
-                    match outputs.add(output, *at_ms, *value, now_ms) {
-                        Ok(()) => counted += 1,
-                        Err(reason) => missed[Reason::from(reason) as usize] += 1,
-                    }
+        let mut points = contributions.iter().peekable();
+        let mut outputs = outputs.lock();
+        while points.peek().is_some() {
+            let before_values = outputs.values();
+            for (output, at_ms, value) in points.by_ref().take(SLICE) {
+                match outputs.add(output, at_ms, value, now_ms) {
+                    Ok(()) => counted += 1,
+                    Err(reason) => missed[Reason::from(reason) as usize] += 1,
                 }
             }
-            if is_last {
-                break;
-            }
+            self.metrics.values.fetch_add(outputs.values() - before_values, Ordering::Relaxed);
+            MutexGuard::bump(&mut outputs); // now it is the turn of others
         }
+        drop(outputs);
         self.metrics.points.add(counted);
-        self.metrics.values.fetch_add(counted, Ordering::Relaxed);
         for (counter, points) in self.metrics.missed.iter().zip(missed) {
             counter.add(points);
         }

@@ -93,36 +93,16 @@ impl Aggregates {
             origin: Origin::Aggregator,
         };
         let mut writer = Writer::new(&self.intake, source);
-        let (mut position, mut is_last) = (0, false);
-        let mut next_ended = || self.context.aggregator.next_ended(&tenant, &mut position, now_ms, at_once);
-        let mut carried = next_ended();
-        is_last |= carried.is_none();
-        while !is_last {
+        let round = Round { tenant: tenant.clone(), now_ms, at_once, position: 0, next: None };
+        let Some((_, mut round)) = self.compute(round, Round::compute_next).await else { return };
+        while round.next.is_some() {
             let bytes_max = self.intake.body_bytes(&tenant);
             // of the tenant's part: while it is above a rate limit, its points wait, and their memory with them
             let mut gathering =
                 writer.memory(&self.intake.unwritten_of(&tenant), MEMORY_FACTOR * bytes_max).await;
-            let (mut gathered, mut bytes) = (Vec::new(), 2 * POINT_BYTES);
-            loop {
-                let Some(mut ended) = carried.take().or_else(&mut next_ended) else {
-                    is_last = true;
-                    break;
-                };
-                let point_bytes = ended.name.len() + POINT_BYTES;
-                let room = bytes_max.saturating_sub(bytes) / point_bytes;
-                let room = room.max(usize::from(gathered.is_empty())); // a body has at least one point
-                if room < ended.points.len() {
-                    let rest = ended.points.split_off(room);
-                    carried = Some(Ended { name: ended.name.clone(), points: rest });
-                }
-                bytes += ended.points.len() * point_bytes;
-                gathered.push(ended);
-                if carried.is_some() {
-                    break;
-                }
-            }
-            let encoded = encode(&gathered, bytes);
-            drop(gathered);
+            let gathered = self.compute(round, move |round, context| round.gather(context, bytes_max)).await;
+            let Some((encoded, rest)) = gathered else { break };
+            round = rest;
             if encoded.is_empty() {
                 continue;
             }
@@ -132,6 +112,54 @@ impl Aggregates {
             writer.write(Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory }).await;
         }
         writer.settled_all().await;
+    }
+
+    /// Computes on a blocking thread, because quantiles of many values take long. `None` if this panics.
+    async fn compute<T: Send + 'static>(
+        &self,
+        mut round: Round,
+        work: impl FnOnce(&mut Round, &write_path::Context) -> T + Send + 'static,
+    ) -> Option<(T, Round)> {
+        let context = Arc::clone(&self.context);
+        let computed = tokio::task::spawn_blocking(move || (work(&mut round, &context), round));
+        computed.await.inspect_err(|error| tracing::error!("computing series failed: {error}")).ok()
+    }
+}
+
+/// The outputs of a tenant that are due, one after the other.
+struct Round {
+    tenant: TenantId,
+    now_ms: i64,
+    at_once: bool,
+    position: usize,
+    /// Computed points that are in no body yet. `None` if nothing more is due.
+    next: Option<Ended>,
+}
+
+impl Round {
+    fn compute_next(&mut self, context: &write_path::Context) {
+        self.next =
+            context.aggregator.next_ended(&self.tenant, &mut self.position, self.now_ms, self.at_once);
+    }
+
+    /// Computes the points of a body, and encodes them.
+    fn gather(&mut self, context: &write_path::Context, bytes_max: usize) -> Vec<u8> {
+        let (mut gathered, mut bytes) = (Vec::new(), 2 * POINT_BYTES);
+        while let Some(mut ended) = self.next.take() {
+            let point_bytes = ended.name.len() + POINT_BYTES;
+            let room = bytes_max.saturating_sub(bytes) / point_bytes;
+            let room = room.max(usize::from(gathered.is_empty())); // a body has at least one point
+            let rest = ended.points.split_off(room.min(ended.points.len()));
+            bytes += ended.points.len() * point_bytes;
+            if !rest.is_empty() {
+                self.next = Some(Ended { name: ended.name.clone(), points: rest });
+                gathered.push(ended);
+                break;
+            }
+            gathered.push(ended);
+            self.compute_next(context);
+        }
+        encode(&gathered, bytes)
     }
 }
 

@@ -222,7 +222,7 @@ impl Intake {
             tried = true;
             match self.write_again(source, body, queued).await {
                 Ok(outcome) => {
-                    self.stored(source, body, &outcome);
+                    self.stored(source, body, outcome).await;
                     return tried;
                 }
                 Err(other) => refusal = other,
@@ -243,13 +243,11 @@ impl Intake {
     }
 
     /// Counts the points of a body that is durable.
-    pub(super) fn stored(&self, source: &Source, body: &Body, outcome: &Outcome) {
+    pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
         self.metrics.points.add(outcome.samples);
-        if let Some(contributions) = &outcome.contributions {
-            self.context.aggregator.add(&source.principal.tenant, contributions, self.now_ms());
-        }
-        self.left_out(source, outcome);
+        write_path::count(&self.context, &source.principal.tenant, &mut outcome).await;
+        self.left_out(source, &outcome);
     }
 
     /// Counts points that cannot be stored because of what they are.

@@ -70,7 +70,7 @@ impl Writer {
     pub(super) async fn finish(&mut self, settled: Settled) {
         let Some(Sending { source, body, mut queued, .. }) = self.bodies.pop_front() else { return };
         match settled {
-            Ok(outcome) => self.intake.stored(&source, &body, &outcome),
+            Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
             Err(refusal) => {
                 if self.intake.retry(&source, &body, &mut queued, refusal).await {
                     self.write_all_again().await;
@@ -84,7 +84,7 @@ impl Writer {
         while let Some(Sending { source, body, mut queued, settled }) = self.bodies.pop_front() {
             let _ = settled.await; // otherwise, the first attempt could end after the second one
             match self.intake.write_again(&source, &body, &mut queued).await {
-                Ok(outcome) => self.intake.stored(&source, &body, &outcome),
+                Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
                 Err(refusal) => _ = self.intake.retry(&source, &body, &mut queued, refusal).await,
             }
         }

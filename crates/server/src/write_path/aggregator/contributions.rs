@@ -40,12 +40,17 @@ impl Contributions {
     }
 
     /// Number of points, each as often as it counts.
-    pub(super) fn count(&self) -> u64 {
-        self.iter().map(|(_, points)| points.len() as u64).sum()
+    pub(crate) fn count(&self) -> u64 {
+        self.of_outputs().map(|(_, points)| points.len() as u64).sum()
     }
 
-    /// Pairs of an output and the points that count in it.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (SeriesKey, &[(i64, f64)])> {
+    /// Outputs, and the times and values of points that count in them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SeriesKey, i64, f64)> {
+        self.of_outputs()
+            .flat_map(|(output, points)| points.iter().map(move |(at_ms, value)| (output, *at_ms, *value)))
+    }
+
+    fn of_outputs(&self) -> impl Iterator<Item = (SeriesKey, &[(i64, f64)])> {
         let mut begin = 0;
         self.series.iter().flat_map(move |Series { matched, points_end }| {
             let points = &self.points[begin..*points_end as usize];

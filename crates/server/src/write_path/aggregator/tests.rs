@@ -324,6 +324,21 @@ fn an_output_is_not_closed_before_points_that_are_being_stored() {
 }
 
 #[test]
+fn a_body_of_many_points_counts_in_slices() {
+    let mut fixture = Fixture::new(rules("all (10) = sum *\nmedian (10) = p50 *\n", "", ""), 8 * MIB);
+    fixture.now_ms = 1_011_000;
+    let points = 4 * SLICE + 1;
+    let points: Vec<_> = (0..points).map(|i| ("x", 1010, i as f64)).collect();
+    let (contributions, _) = fixture.contributions(fixture.in_force(), "anonymous", &points);
+    let contributions = contributions.unwrap();
+    assert!(contributions.count() > INLINE_MAX);
+    let tenant = TenantId::parse("anonymous").unwrap();
+    fixture.aggregator.add(&tenant, &contributions, fixture.now_ms);
+    let (sum, median) = (points.iter().map(|(_, _, value)| value).sum(), (points.len() / 2) as f64);
+    assert_eq!(fixture.at(1021), computed(&[("all", 1010, sum), ("median", 1010, median)]));
+}
+
+#[test]
 fn intervals_that_a_fast_clock_may_have_filled_before_the_start_are_incomplete() {
     let account = Account::new("aggregator", MIB);
     let rules = rules("all (10) = sum *\nslow (100) = sum *\n", "", "");
