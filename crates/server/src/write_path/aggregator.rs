@@ -28,6 +28,7 @@ use protocol::labels::labels_of;
 use query::graphite::label_source::write_name;
 use rules::aggregations::{Aggregation, Buffer, Computed, Missed};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
@@ -140,7 +141,6 @@ impl From<Missed> for Reason {
 /// What the rules say about a name.
 #[derive(Default)]
 struct Decision {
-    outputs: Vec<NewOutput>,
     /// The output that is the name itself.
     replaced: Option<SeriesKey>,
     /// Number of outputs whose names are not valid.
@@ -242,9 +242,8 @@ impl Aggregator {
                 let label_bytes = &bytes[series.labels.start as usize..series.labels.end as usize];
                 let Ok(sent) = labels_of(label_bytes, labels) else { continue };
                 remembered = loop {
-                    let decision = in_force.decide(&sent, labels, self.seed);
-                    let names = (in_force.name_key(series.key), &in_force);
-                    match self.open(outputs, names, decision, timestamps, now_ms, &mut reservation)? {
+                    let name = (in_force.name_key(series.key), &sent);
+                    match self.open(outputs, &in_force, name, labels, timestamps, now_ms, &mut reservation)? {
                         Opened::Outputs(matched) => break matched,
                         // files are read once in a while, so this ends
                         Opened::RulesChanged => in_force = Arc::clone(&self.in_force.read()),
@@ -252,6 +251,10 @@ impl Aggregator {
                 };
             }
             let Some(matched) = remembered else { continue };
+            self.metrics.missed(Reason::Name, matched.invalid * timestamps.len() as u64);
+            if matched.outputs.is_empty() {
+                continue;
+            }
             let replaced = matched.replaced;
             let points = timestamps.iter().copied().zip(values.iter().copied());
             found.push(matched, points, &mut reservation)?;
@@ -267,50 +270,49 @@ impl Aggregator {
         Ok(Some(Box::new(found.within(memory.split(taken_bytes)))))
     }
 
-    /// Opens the outputs of a name, and remembers them.
+    /// Opens the outputs of a name, one after the other, and remembers them.
+    #[expect(clippy::too_many_arguments, reason = "the state of a body that is being decoded")]
     fn open(
         &self,
         outputs: &Mutex<Outputs>,
-        (key, in_force): (SeriesKey, &Arc<InForce>),
-        decision: Decision,
+        in_force: &Arc<InForce>,
+        (key, sent): (SeriesKey, &Labels),
+        labels: &mut LabelsBuilder,
         timestamps: &[i64],
         now_ms: i64,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Opened, Exhausted> {
-        let Decision { outputs: new, replaced, invalid } = decision;
-        let points = timestamps.len() as u64;
         let newest_ms = timestamps.iter().copied().max().unwrap_or(now_ms);
-        let (mut open, mut refused) = (Vec::with_capacity(new.len()), 0);
-        let mut opened = outputs.lock();
-        // Rules that were replaced meanwhile may have closed their outputs already, and must not open them again. New rules wait
-        // until the decision is remembered, and then have it forgotten.
+        let (mut open, mut refused) = (Vec::new(), 0);
+        let Decision { replaced, invalid } = in_force.decide(sent, labels, self.seed, |output| {
+            let mut outputs = outputs.lock();
+            // rules that were replaced meanwhile may have closed their outputs already, and must not open them again
+            if !Arc::ptr_eq(&self.in_force.read(), in_force) {
+                return ControlFlow::Break(());
+            }
+            let (key, before) = (output.key, outputs.len());
+            match outputs.open(output, newest_ms, now_ms) {
+                Ok(()) => open.push(key),
+                Err(_) => refused += 1,
+            }
+            self.metrics.outputs.fetch_add((outputs.len() - before) as u64, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        });
+        // new rules wait until the decision is remembered, and then have it forgotten
         let current = self.in_force.read();
         if !Arc::ptr_eq(&current, in_force) {
             return Ok(Opened::RulesChanged);
         }
-        let before = opened.len();
-        for output in new {
-            let key = output.key;
-            match opened.open(output, newest_ms, now_ms) {
-                Ok(()) => open.push(key),
-                Err(_) => refused += 1,
-            }
-        }
-        self.metrics.outputs.fetch_add((opened.len() - before) as u64, Ordering::Relaxed);
-        drop(opened);
-        self.metrics.missed(Reason::Name, invalid * points);
-        self.metrics.missed(Reason::Memory, refused * points);
-        if open.is_empty() {
-            if refused == 0 && invalid == 0 {
-                self.memo.put_unmatched(key);
-            }
+        self.metrics.missed(Reason::Memory, refused * timestamps.len() as u64);
+        if open.is_empty() && refused == 0 && invalid == 0 {
+            self.memo.put_unmatched(key);
             return Ok(Opened::Outputs(None));
         }
         let replaced = replaced.filter(|replaced| open.contains(replaced));
-        let matched = Arc::new(Matched { outputs: open.into(), replaced });
+        let matched = Arc::new(Matched { outputs: open.into(), replaced, invalid });
         // in case it is not remembered
         reservation.reserve(matched.bytes())?;
-        if refused == 0 && invalid == 0 {
+        if refused == 0 {
             self.memo.put_matched(key, &matched);
         }
         Ok(Opened::Outputs(Some(matched)))
@@ -457,8 +459,15 @@ impl InForce {
         SeriesKey(series.0 ^ self.rules.fingerprint.0)
     }
 
-    /// As in carbon, the lists of names come first, then the rules of `[pre]`, then aggregation, then the rules of `[post]`.
-    fn decide(&self, labels: &Labels, builder: &mut LabelsBuilder, seed: u64) -> Decision {
+    /// Calls `open` with the outputs of a name, one after the other, until it breaks. As in carbon, the lists of names come
+    /// first, then the rules of `[pre]`, then aggregation, then the rules of `[post]`.
+    fn decide(
+        &self,
+        labels: &Labels,
+        builder: &mut LabelsBuilder,
+        seed: u64,
+        mut open: impl FnMut(NewOutput) -> ControlFlow<()>,
+    ) -> Decision {
         let (rules, mut decision, mut sent) = (&self.rules, Decision::default(), String::new());
         write_name(&mut sent, labels.as_ref());
         if listed(rules, &sent).is_some() {
@@ -479,14 +488,11 @@ impl InForce {
             if is_own_name {
                 decision.replaced = Some(key);
             }
-            decision.outputs.push(NewOutput {
-                key,
-                labels,
-                interval_s: rule.interval_s,
-                function: rule.function,
-                rule: id,
-                since_ms,
-            });
+            let (interval_s, function) = (rule.interval_s, rule.function);
+            let output = NewOutput { key, labels, interval_s, function, rule: id, since_ms };
+            if open(output).is_break() {
+                break;
+            }
         }
         decision
     }

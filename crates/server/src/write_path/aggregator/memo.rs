@@ -35,6 +35,8 @@ pub(super) struct Matched {
     pub(super) outputs: Box<[SeriesKey]>,
     /// The one of the outputs that is the name itself. As in carbon, it replaces the points, which are not stored.
     pub(super) replaced: Option<SeriesKey>,
+    /// Number of further outputs whose names are not valid.
+    pub(super) invalid: u64,
 }
 
 impl Matched {
@@ -208,7 +210,7 @@ mod tests {
         memo.put_unmatched(key(1));
         assert!(is_unmatched(&memo, key(1)) && !is_unmatched(&memo, key(2)));
         assert_eq!(account.used_bytes(), SETS_MIN * 64);
-        let matched = Arc::new(Matched { outputs: [key(9), key(8)].into(), replaced: None });
+        let matched = Arc::new(Matched { outputs: [key(9), key(8)].into(), replaced: None, invalid: 0 });
         for n in 0..10_000 {
             memo.put_matched(key(n), &matched);
             assert!(memo.matched(key(n)).is_some(), "the newest is always remembered");
@@ -263,7 +265,7 @@ mod tests {
         let all = account.reserve(256 << 10).unwrap();
         let memo = Memo::new(account);
         memo.put_unmatched(key(1));
-        memo.put_matched(key(2), &Arc::new(Matched { outputs: [key(9)].into(), replaced: None }));
+        memo.put_matched(key(2), &Arc::new(Matched { outputs: [key(9)].into(), replaced: None, invalid: 0 }));
         assert!(!is_unmatched(&memo, key(1)) && memo.matched(key(2)).is_none());
         drop(all);
     }

@@ -439,4 +439,9 @@ fn an_output_without_a_valid_name_is_counted() {
     }
     assert_eq!(fixture.missed("name"), 2.0);
     assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+    // the rules are not asked again
+    let mut builder = LabelsBuilder::new();
+    builder.push(METRIC_NAME, "in.a");
+    let key = SeriesKey::of(builder.build_series().unwrap().as_bytes(), SEED);
+    assert!(fixture.aggregator.memo.matched(fixture.in_force().name_key(key)).is_some());
 }
