@@ -50,6 +50,8 @@ fn points_over_tcp_are_aggregated_and_read_by_render() {
     let server = Server::start(options);
     // an interval that begins more than a second after the server did
     let at_s = (now_ms() / 1000 + 4) / 2 * 2;
+    // points of a clock that is ahead would make it incomplete, because others may have come before the start
+    wait_for("the interval", || (now_ms() > at_s * 1000).then_some(()));
     let mut text = String::new();
     for host in 1..=4 {
         text.push_str(&format!("prod.apps.web.www{host}.requests {host} {at_s}\n"));

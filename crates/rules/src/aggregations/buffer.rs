@@ -20,6 +20,11 @@ pub struct Buffer {
     kept: i64,
     /// Intervals that begin earlier are incomplete.
     complete_from_ms: i64,
+    /// Since when points are known.
+    began_ms: i64,
+    /// By how much the times of points were ahead of the clock at most, and at least the delay. Senders of such points may
+    /// have sent others for the time after `began_ms` before it.
+    lead_ms: i64,
     /// In the order of their times.
     intervals: Vec<Interval>,
 }
@@ -64,12 +69,15 @@ impl Buffer {
     }
 
     /// `kept` is the number of intervals that are kept before and after the present one. Intervals that begin before
-    /// `complete_from_ms` are never computed. The buffer takes [`Self::first_bytes`] of memory.
+    /// `complete_from_ms` are never computed. It must be later by the delay than the time since which points are known. The
+    /// buffer takes [`Self::first_bytes`] of memory.
     #[must_use]
     pub fn new(interval_s: u32, function: Function, kept: u32, complete_from_ms: i64) -> Self {
         let (interval_ms, intervals) =
             (i64::from(interval_s) * 1000, Vec::with_capacity(Self::usual_intervals(kept)));
-        Self { interval_ms, function, kept: kept.into(), complete_from_ms, intervals }
+        let lead_ms = Self::delay_ms(interval_s);
+        let began_ms = complete_from_ms.saturating_sub(lead_ms);
+        Self { interval_ms, function, kept: kept.into(), complete_from_ms, began_ms, lead_ms, intervals }
     }
 
     /// Memory of a new buffer, which has room for the intervals of points that are not early. So memory that runs short
@@ -102,6 +110,7 @@ impl Buffer {
             return Ok(());
         }
         let start_ms = self.kept_start_of(at_ms, now_ms)?;
+        self.hear(at_ms, now_ms);
         let found = match self.find(start_ms) {
             Ok(found) => found,
             Err(position) => {
@@ -129,7 +138,22 @@ impl Buffer {
         })
     }
 
-    /// Intervals that begin before this time are never computed, because a rule or the node began at this time.
+    /// Notes the time of a point that will be added. If it is ahead, this may make intervals incomplete.
+    pub fn hear(&mut self, at_ms: i64, now_ms: i64) {
+        if self.kept_start_of(at_ms, now_ms).is_ok() {
+            self.lead_ms = self.lead_ms.max(at_ms.saturating_sub(now_ms));
+            self.raise_complete_from(self.began_ms.saturating_add(self.lead_ms));
+        }
+    }
+
+    /// Another rule began, of which intervals are complete from `complete_from_ms` on, as in [`Self::new`].
+    pub fn add_rule(&mut self, complete_from_ms: i64) {
+        let began_ms = complete_from_ms.saturating_sub(Self::delay_ms((self.interval_ms / 1000) as u32));
+        self.began_ms = self.began_ms.max(began_ms);
+        self.raise_complete_from(self.began_ms.saturating_add(self.lead_ms));
+    }
+
+    /// Intervals that begin before this time are never computed.
     pub fn raise_complete_from(&mut self, complete_from_ms: i64) {
         if complete_from_ms > self.complete_from_ms {
             self.complete_from_ms = complete_from_ms;
@@ -139,15 +163,15 @@ impl Buffer {
     }
 
     /// The buffer no longer learns of some of the points, because one of its rules has ended. The intervals that ended less than
-    /// `delay_ms` ago, or begin up to `delay_ms` from now, are never computed. Earlier ones go on with the other points.
+    /// `delay_ms` ago, or of which it may have points already, are never computed. Earlier ones go on with the other points.
     pub fn interrupt(&mut self, now_ms: i64, delay_ms: i64) {
-        let complete_from_ms = now_ms.saturating_add(delay_ms);
+        let complete_from_ms = now_ms.saturating_add(self.lead_ms);
         self.complete_from_ms = self.complete_from_ms.max(complete_from_ms);
         let (from, to) = (self.ended(now_ms, delay_ms), self.starting_before(complete_from_ms));
         self.intervals[from..to].iter_mut().for_each(|interval| interval.is_incomplete = true);
     }
 
-    /// Whether a point of this time would count, if there is memory for it.
+    /// Whether a point of this time would count, if it was heard and there is memory for it.
     #[must_use]
     pub fn counts(&self, at_ms: i64, now_ms: i64) -> bool {
         let Ok(start_ms) = self.kept_start_of(at_ms, now_ms) else { return false };
@@ -326,10 +350,28 @@ mod tests {
         assert!(!buffer.counts(9_999, 60_000) && !buffer.counts(120_000, 60_000));
     }
 
+    /// A sender that is ahead may have sent earlier points of these intervals before the buffer was there.
+    #[test]
+    fn what_is_ahead_is_incomplete_at_first() {
+        let delay_ms = Buffer::delay_ms(10);
+        let mut buffer = Buffer::new(10, Function::Sum, 5, 11_000 + delay_ms);
+        add(&mut buffer, 20_000, 1.0, 19_500).unwrap();
+        buffer.hear(80_000, 20_000); // this is too early to count
+        assert!(buffer.counts(20_000, 20_000));
+        assert_eq!(add(&mut buffer, 45_000, 1.0, 20_000), Ok(()), "ahead by 25 s, so complete from 36 s on");
+        assert_eq!(add(&mut buffer, 30_000, 1.0, 20_000), Err(Missed::Incomplete));
+        let computed = buffer.compute(60_000, delay_ms);
+        assert_eq!(computed, Computed { points: vec![(40_000, 1.0)], incomplete: 2 });
+        buffer.add_rule(50_000 + delay_ms);
+        assert!(!buffer.counts(70_000, 60_000) && buffer.counts(80_000, 60_000));
+        buffer.interrupt(60_000, delay_ms);
+        assert!(!buffer.counts(80_000, 60_000) && buffer.counts(90_000, 65_000));
+    }
+
     /// Otherwise, its later points would be taken for all of them.
     #[test]
     fn an_interval_without_memory_for_itself_is_incomplete() {
-        let mut buffer = Buffer::new(10, Function::Sum, 2, 0);
+        let mut buffer = Buffer::new(10, Function::Sum, 2, i64::MIN);
         let refuse = |_| Err(());
         for at_ms in [10_000, 20_000, 30_000, 40_000] {
             buffer.add(at_ms, 1.0, 30_000, refuse).expect("the first intervals have memory");

@@ -506,6 +506,9 @@ fn leave_out_replaced(
     values: &mut [f64],
     now_ms: i64,
 ) -> usize {
+    for some in timestamps.chunks(SLICE) {
+        outputs.lock().hear(replaced, some, now_ms);
+    }
     let mut stored = 0;
     for first in (0..timestamps.len()).step_by(SLICE) {
         let outputs = outputs.lock();

@@ -113,8 +113,15 @@ impl Outputs {
         })
     }
 
-    /// Whether an output will have a point of this time, even if it is added half an interval or an interval later. Then the
-    /// point need not be stored.
+    /// Points of these times will be added to an output. If some are ahead, this may make intervals incomplete.
+    pub(super) fn hear(&mut self, output: SeriesKey, timestamps: &[i64], now_ms: i64) {
+        let Some(position) = self.positions.get(&output) else { return };
+        let buffer = &mut self.outputs[*position as usize].buffer;
+        timestamps.iter().for_each(|at_ms| buffer.hear(*at_ms, now_ms));
+    }
+
+    /// Whether an output will have a point of this time that was heard, even if it is added half an interval or an interval
+    /// later. Then the point need not be stored.
     pub(super) fn replaces(&self, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
         let Some(position) = self.positions.get(&output) else { return false };
         let Output { buffer, interval_s, .. } = &self.outputs[*position as usize];
@@ -146,7 +153,7 @@ impl Outputs {
                 }
                 output.rules.reserve_exact(1);
                 output.rules.push(rule);
-                output.buffer.raise_complete_from(since_ms);
+                output.buffer.add_rule(since_ms);
             }
             return Ok(());
         }
@@ -158,8 +165,10 @@ impl Outputs {
             *missed = (*missed).max(newest_end_ms);
             return Err(full);
         }
-        let missed_ms = self.missed_until_ms.get(&interval_s).copied().unwrap_or(i64::MIN);
-        let buffer = Buffer::new(interval_s, function, kept, since_ms.max(missed_ms));
+        let mut buffer = Buffer::new(interval_s, function, kept, since_ms);
+        if let Some(missed_ms) = self.missed_until_ms.get(&interval_s) {
+            buffer.raise_complete_from(*missed_ms);
+        }
         let due_ms = next_due_ms(interval_s, now_ms);
         let idle_after_ms = idle_after_ms(interval_s, kept, now_ms);
         self.due_ms = self.due_ms.min(due_ms);

@@ -125,6 +125,7 @@ fn names_pass_the_lists_and_pre_before_and_post_after() {
     let rules =
         rules("<x>.all_sum (10) = sum <x>.in.*\n", "[pre]\n^old\\. = new.\n[post]\n_sum$ =\n", "^no\\.\n");
     let mut fixture = Fixture::new(rules, MIB);
+    fixture.now_ms = 1_012_000;
     let points =
         [("old.in.a", 1011, 1.0), ("new.in.b", 1012, 2.0), ("no.in.c", 1012, 4.0), ("other", 1012, 8.0)];
     for _ in 0..2 {
@@ -177,9 +178,10 @@ fn after_a_change_only_other_rules_begin_anew() {
     let same = "same (10) = sum *\n";
     let mut fixture = Fixture::new(rules(&format!("{same}old (10) = sum *\n"), "", ""), MIB);
     let point = [("x", 1012, 1.0)];
+    fixture.now_ms = 1_002_000;
     fixture.add(&[("x", 1002, 1.0)]);
-    fixture.add(&point);
     fixture.now_ms = 1_013_000;
+    fixture.add(&point);
     fixture.aggregator.adopt(&rules(&format!("# c\n{same}new (10) = max *\n"), "", ""), fixture.now_ms);
     fixture.add(&point);
     // what had ended is computed for the last time
@@ -341,13 +343,20 @@ fn a_body_of_many_points_counts_in_slices() {
 #[test]
 fn intervals_that_a_fast_clock_may_have_filled_before_the_start_are_incomplete() {
     let account = Account::new("aggregator", MIB);
-    let rules = rules("all (10) = sum *\nslow (100) = sum *\n", "", "");
-    let aggregator = Aggregator::new(account.clone(), SEED, 2, rules, 999_500, &Registry::new());
+    let both = rules("all (10) = sum *\nslow (100) = sum *\n", "", "");
+    let aggregator = Aggregator::new(account.clone(), SEED, 2, both, 999_500, &Registry::new());
     let mut fixture = Fixture { aggregator, account, registry: Registry::new(), now_ms: 1_005_000 };
     fixture.add(&[("x", 1003, 1.0), ("x", 1013, 1.0), ("x", 1100, 1.0)]);
     assert_eq!(fixture.at(1021), computed(&[("all", 1010, 1.0)]));
     fixture.add(&[("x", 1100, 1.0)]);
     assert_eq!(fixture.at(1210), computed(&[("slow", 1100, 2.0)]));
+    // a sender that is ahead by more than the delay is seen when its points come
+    let mut fixture = Fixture::new(rules("<m> (10) = sum <<m>>\n", "", ""), MIB);
+    fixture.now_ms = 1_003_000;
+    assert_eq!(fixture.add(&[("x", 1011, 1.0), ("x", 1014, 1.0), ("x", 1015, 1.0)]), ["x"; 3]);
+    fixture.add(&[("x", 1024, 1.0)]);
+    assert_eq!(fixture.at(1031), computed(&[("x", 1020, 1.0)]));
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_incomplete_total"), 1.0);
 }
 
 #[test]
