@@ -164,11 +164,13 @@ impl Buffer {
 
     /// The buffer no longer learns of some of the points, because one of its rules has ended. The intervals that ended less than
     /// `delay_ms` ago, or of which it may have points already, are never computed. Earlier ones go on with the other points.
-    pub fn interrupt(&mut self, now_ms: i64, delay_ms: i64) {
+    /// Returns the time from which on intervals are complete.
+    pub fn interrupt(&mut self, now_ms: i64, delay_ms: i64) -> i64 {
         let complete_from_ms = now_ms.saturating_add(self.lead_ms);
         self.complete_from_ms = self.complete_from_ms.max(complete_from_ms);
         let (from, to) = (self.ended(now_ms, delay_ms), self.starting_before(complete_from_ms));
         self.intervals[from..to].iter_mut().for_each(|interval| interval.is_incomplete = true);
+        complete_from_ms
     }
 
     /// Whether a point of this time would count, if it was heard and there is memory for it.

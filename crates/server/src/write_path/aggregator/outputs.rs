@@ -27,8 +27,8 @@ pub(super) struct Outputs {
     outputs: Vec<Output>,
     /// The position of each output.
     positions: HashMap<SeriesKey, u32>,
-    /// By the length of the interval in seconds: the end of the last interval of which an output could not be opened. It is
-    /// forgotten when points of this interval are too late.
+    /// By the length of the interval in seconds: the end of the last interval of which an output could not be opened, or was
+    /// closed with points. It is forgotten when points of this interval are too late.
     missed_until_ms: BTreeMap<u32, i64>,
     /// When the next output is due.
     due_ms: i64,
@@ -146,6 +146,7 @@ impl Outputs {
             newest_ms.saturating_sub(newest_ms.rem_euclid(interval_ms)).saturating_add(interval_ms);
         if let Some(position) = self.positions.get(&key) {
             let output = &mut self.outputs[*position as usize];
+            output.idle_after_ms = idle_after_ms(interval_s, kept, now_ms);
             if !output.rules.contains(&rule) {
                 if let Err(full) = self.memory.resize(self.memory.bytes() + size_of_val(&rule) as u64) {
                     output.buffer.raise_complete_from(newest_end_ms);
@@ -270,10 +271,13 @@ impl Outputs {
             freed_bytes += (rules - output.rules.len()) * size_of::<SeriesKey>();
             output.rules.shrink_to_fit();
             let delay_ms = Buffer::delay_ms(output.interval_s);
+            let complete_from_ms = output.buffer.interrupt(now_ms, delay_ms);
             if !output.rules.is_empty() {
-                output.buffer.interrupt(now_ms, delay_ms);
                 continue;
             }
+            // a rule that stays may open it again, with the first of its points
+            let missed = self.missed_until_ms.entry(output.interval_s).or_insert(i64::MIN);
+            *missed = (*missed).max(complete_from_ms);
             let (bytes, values) = (output.buffer.heap_bytes(), output.buffer.values());
             output.buffer.forget_open(now_ms, delay_ms);
             freed_bytes += bytes - output.buffer.heap_bytes();

@@ -232,6 +232,21 @@ fn a_rule_that_ends_does_not_end_an_output_of_another_rule() {
 }
 
 #[test]
+fn a_rule_does_not_go_on_with_an_output_of_a_rule_that_has_ended() {
+    let (a, b) = ("all (60) = sum a.*\n", "all (60) = sum b.*\n");
+    let mut fixture = Fixture::new(rules(&format!("{a}{b}"), "", ""), MIB);
+    fixture.now_ms = 1_070_000;
+    fixture.add(&[("b.x", 1070, 1.0)]);
+    fixture.now_ms = 1_082_000;
+    fixture.add(&[("b.x", 1082, 1.0)]);
+    fixture.aggregator.adopt(&rules(a, "", ""), fixture.now_ms);
+    fixture.add(&[("a.x", 1079, 2.0), ("a.x", 1082, 2.0)]);
+    assert_eq!(fixture.at(1146), []);
+    fixture.add(&[("a.x", 1079, 2.0), ("a.x", 1141, 2.0)]);
+    assert_eq!(fixture.at(1206), computed(&[("all", 1140, 2.0)]));
+}
+
+#[test]
 fn a_body_that_is_decoded_while_rules_change_counts_in_rules_that_do_not() {
     let same = "same (10) = sum *\n";
     let mut fixture = Fixture::new(rules(&format!("{same}old (10) = sum *\n"), "", ""), MIB);
