@@ -26,6 +26,7 @@ mod tests;
 
 use super::error::SealError;
 use crate::partition::ClosedTurn;
+use admission::watermarks;
 use blocked::{Blocked, Relocation, Reopening};
 use flushes::Flushes;
 use io::{Command, Event, Report, View};
@@ -45,12 +46,15 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// or after a pause.
 const PRESSURE_STEP_PERCENT: u64 = 10;
 
-/// This pause is so many times as long as the last round took, within limits. A short round may soon be followed by
-/// another one, because tenants are refused while the heads are full. Rounds still take a fifth of the time at most,
-/// and do not write more and smaller files than needed.
+/// While tenants are refused for lack of memory, and the last round has freed some, this pause is so many times as long as
+/// the last round took, but at least [`PRESSURE_PAUSE_MIN`]. Otherwise, rounds in short succession would only write many small
+/// files, so the pause is [`PRESSURE_PAUSE`].
 const PRESSURE_PAUSE_FACTOR: u32 = 4;
 const PRESSURE_PAUSE_MIN: Duration = Duration::from_secs(3);
-const PRESSURE_PAUSE_MAX: Duration = Duration::from_secs(30);
+const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
+
+/// A round has freed memory if the heads took less afterwards than at its beginning, by this share of their limit.
+const FREED_PERCENT: u64 = 5;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Thresholds {
@@ -81,13 +85,21 @@ pub(crate) struct Sealing {
     others_are_sealed: bool,
     failures: u32,
     retry_at: Instant,
-    /// Memory that the heads took after the last round.
-    head_bytes: u64,
-    /// When the last round ended, and how long it took.
-    ended: Instant,
-    lasted: Duration,
+    last_round: LastRound,
     is_stopped: bool,
     commands: VecDeque<Command>,
+}
+
+/// What the pause before the next round depends on.
+#[derive(Debug)]
+struct LastRound {
+    ended: Instant,
+    lasted: Duration,
+    /// Memory that the heads took when the round began, and when it ended.
+    begun_with_bytes: u64,
+    ended_with_bytes: u64,
+    /// The least memory that the heads took since the round ended. Series leave them some time after the round.
+    least_bytes: u64,
 }
 
 /// The part of the machine that issued the last command, and that handles the event which answers it.
@@ -117,9 +129,13 @@ impl Sealing {
             others_are_sealed: false,
             failures: 0,
             retry_at: now,
-            head_bytes: 0,
-            ended: now,
-            lasted: PRESSURE_PAUSE_MAX,
+            last_round: LastRound {
+                ended: now,
+                lasted: Duration::ZERO,
+                begun_with_bytes: 0,
+                ended_with_bytes: 0,
+                least_bytes: 0,
+            },
             is_stopped: false,
             commands: VecDeque::new(),
             thresholds,
@@ -200,12 +216,14 @@ impl Sealing {
     }
 
     fn begin_turn(&mut self, view: &View) {
+        self.last_round.least_bytes = self.last_round.least_bytes.min(view.head_bytes);
         let is_requested = self.flushes.due_in(view.now) == Some(Duration::ZERO);
         if self.round.is_none() && view.can_freeze && (is_requested || self.is_due(view)) {
             let all = self.flushes.begin_round(view.now);
             let except = self.blocked.keys().chain(&view.closed).cloned().collect();
             let since_ms = view.unsealed_since_ms.unwrap_or(i64::MAX);
             self.has_caught_up = false;
+            self.last_round.begun_with_bytes = view.head_bytes;
             self.round = Some(Round::new(self.thresholds.partitions, view.now, since_ms, all, except));
         }
         match self.round.as_mut().map(Round::resume) {
@@ -228,12 +246,16 @@ impl Sealing {
 
     /// True if the heads are full and another round may free some of their memory.
     fn is_under_pressure(&self, view: &View) -> bool {
-        let grown = view.head_bytes.saturating_sub(self.head_bytes);
-        let pause =
-            self.lasted.saturating_mul(PRESSURE_PAUSE_FACTOR).clamp(PRESSURE_PAUSE_MIN, PRESSURE_PAUSE_MAX);
+        let (last, percent) = (&self.last_round, self.thresholds.head_bytes / 100);
+        let grown = view.head_bytes.saturating_sub(last.ended_with_bytes);
+        let has_freed = last.begun_with_bytes.saturating_sub(last.least_bytes) >= percent * FREED_PERCENT;
+        let pause = match has_freed && view.head_bytes >= percent * watermarks::FAIR {
+            true => (last.lasted * PRESSURE_PAUSE_FACTOR).clamp(PRESSURE_PAUSE_MIN, PRESSURE_PAUSE),
+            false => PRESSURE_PAUSE,
+        };
         view.is_filled
-            && (grown > self.thresholds.head_bytes / 100 * PRESSURE_STEP_PERCENT
-                || view.now.saturating_duration_since(self.ended) > pause)
+            && (grown > percent * PRESSURE_STEP_PERCENT
+                || view.now.saturating_duration_since(last.ended) > pause)
     }
 
     fn advance_round(&mut self, view: &View, next: Next) {
@@ -266,7 +288,13 @@ impl Sealing {
                 let duration = view.now.saturating_duration_since(began);
                 let has_failed = std::mem::take(&mut self.failures) > 0;
                 self.report(Report::Ended { flushed, duration, has_failed });
-                (self.head_bytes, self.ended, self.lasted) = (view.head_bytes, view.now, duration);
+                self.last_round = LastRound {
+                    ended: view.now,
+                    lasted: duration,
+                    ended_with_bytes: view.head_bytes,
+                    least_bytes: view.head_bytes,
+                    ..self.last_round
+                };
             }
         }
         self.relocate_from(view, 0);
