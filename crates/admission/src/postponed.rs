@@ -1,7 +1,7 @@
 //! Decides whether a sender should retry a request that was stored only in part. A retry helps if there may
 //! be room soon. But while a sender retries, it sends nothing else, so during a long shortage its known
-//! series would wait, too. Therefore, series without room are refused for good after five minutes in which
-//! almost no retry succeeded.
+//! series would wait, too. Therefore, series without room are refused for good after five minutes, in each of
+//! which less than one request with new series was stored for ten that were refused.
 
 use crate::process;
 use model::ErrorKind;
@@ -109,7 +109,7 @@ impl Shortage {
         now.saturating_duration_since(met.since)
     }
 
-    /// Must be called when all new series of a request had room.
+    /// Must be called when a request was stored for which series were created, and nothing of it was postponed.
     pub const fn found_room(&mut self) {
         if let Some(met) = &mut self.met {
             met.stored += 1;

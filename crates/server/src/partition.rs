@@ -388,7 +388,9 @@ impl Owner {
                 submission.values.extend(submission.new_values.as_ref().slice(samples));
                 submission.exemplars.extend(new.exemplars.drain(..).map(|e| (series, e)));
             }
-            self.context.metrics.series_created.add((head.series_count() - before) as u64);
+            let created = head.series_count() - before; // some may have existed, by other spellings of their labels
+            submission.outcome.has_created |= created > 0;
+            self.context.metrics.series_created.add(created as u64);
             self.partition.grew(head.memory_bytes() as isize - before_bytes as isize);
             submission.state.created(to - from, self.number, head.series_count(), head.memory_bytes());
         }

@@ -254,7 +254,7 @@ async fn settle(
         let refusal = refusal.with_series(outcome.first_refused());
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
     }
-    if creates && outcome.postponed.is_empty() {
+    if outcome.has_created && outcome.postponed.is_empty() {
         tenant.shortage.lock().found_room();
     }
     let metrics = &context.metrics;

@@ -85,6 +85,8 @@ pub struct Outcome {
     /// Number of samples left out because another replica is elected. To the sender, they count as stored.
     pub deduplicated_samples: u64,
     pub deduplicated_exemplars: u64,
+    /// True if at least one series was created for this request.
+    pub(crate) has_created: bool,
     /// Why parts of the request were refused temporarily. Each reason is listed once.
     pub postponed: Vec<Postponed>,
     /// The first refusals, each with the labels of the series.
@@ -140,6 +142,7 @@ impl Outcome {
         self.refused_series += other.refused_series;
         self.deduplicated_samples += other.deduplicated_samples;
         self.deduplicated_exemplars += other.deduplicated_exemplars;
+        self.has_created |= other.has_created;
         other.postponed.into_iter().for_each(|what| self.postpone(what));
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));
