@@ -26,7 +26,7 @@ pub(crate) use peer::Peer;
 
 use crate::tls::ClientNames;
 use axum::Router;
-use connections::{Connections, Full, GRACE, Link, Place, Victims};
+use connections::{Connections, Full, GRACE, Link, NEWEST, Place, Victims};
 use handshake::Pending;
 use http1::Http1;
 use patience::Patience;
@@ -187,7 +187,11 @@ async fn enter(connections: &Connections) -> Option<Place> {
             Ok(place) => return Some(place),
             Err(Full::Until(at)) => connections.wait(at).await,
             Err(Full::Busy) if now < patience => connections.wait(patience).await,
-            Err(Full::Busy) => return connections.enter(Victims::WithSeveral, now).ok(),
+            Err(Full::Busy) => match connections.enter(Victims::WithSeveral, now) {
+                Ok(place) => return Some(place),
+                Err(Full::Until(at)) if at <= patience + NEWEST => connections.wait(at).await,
+                Err(_) => return None,
+            },
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! 1. connections that have waited for a first request for a second, or have received a body below the minimum rate
 //!    for a second,
-//! 2. connections between requests, after an answer, if they have been open for [`NEWEST`],
+//! 2. connections between requests, if [`NEWEST`] has passed since the first answer,
 //! 3. other connections without an answer so far, if older than [`NEWEST`],
 //! 4. connections whose client has not read for a second.
 //!
@@ -29,17 +29,19 @@ use tokio::time::Instant;
 /// room for others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A connection younger than this is not closed, because its next request may be on its way. If many more senders
-/// wait than may connect, each connection so serves several requests. Otherwise, almost every request would need a new
-/// connection.
+/// A connection is not closed so soon after it was opened, because its first request may be on its way, nor so soon after
+/// its first answer: if many more senders wait than may connect, each connection then serves several requests. Otherwise,
+/// almost every request would need a new connection.
 pub(super) const NEWEST: Duration = Duration::from_millis(100);
 
 /// How long a new connection waits for a connection of a tenant above its share, before it replaces a connection of
 /// another tenant. Most answers take less time.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
-/// So many candidates are compared before one is closed. To compare all would cost more than to serve a request.
+/// So many candidates are compared before one is closed, and so many connections visited. To visit all would cost more
+/// than to serve a request.
 const COMPARED: usize = 256;
+const VISITED: usize = 1024;
 
 #[derive(Debug, Clone)]
 pub(super) struct Connections(Arc<All>);
@@ -115,9 +117,8 @@ struct State {
     /// Tenant of the latest request. `None` before the first request, and for new tenants.
     tenant: Option<TenantId>,
     since: Instant,
-    opened_at: Instant,
-    /// True if a request on this connection was answered before.
-    was_answered: bool,
+    /// When the first request on this connection was answered.
+    first_answered_at: Option<Instant>,
     write_blocked_since: Option<Instant>,
     is_closed: bool,
     /// True if another connection may have this one's place.
@@ -163,8 +164,7 @@ impl Connections {
             stage: Stage::Idle,
             tenant: None,
             since: now,
-            opened_at: now,
-            was_answered: false,
+            first_answered_at: None,
             write_blocked_since: None,
             is_closed: false,
             has_left: false,
@@ -211,8 +211,13 @@ impl Open {
     }
 
     fn search(&mut self, victims: Victims, now: Instant) -> Search {
-        let (mut search, mut compared) = (Search::default(), 0);
+        let (mut search, mut compared, mut visited) = (Search::default(), 0, 0);
         for (number, link) in self.links.range(self.cursor..).chain(self.links.range(..self.cursor)) {
+            if compared >= COMPARED || visited >= VISITED && search.found_any {
+                self.cursor = *number;
+                break;
+            }
+            visited += 1;
             let state = link.state.lock();
             if !link.is_candidate(&state, victims) {
                 continue;
@@ -224,10 +229,6 @@ impl Open {
                 compared += 1;
             } else if let Some(until) = state.young_until(now) {
                 search.young_until = Some(search.young_until.map_or(until, |other| other.min(until)));
-            }
-            if compared >= COMPARED {
-                self.cursor = number + 1;
-                break;
             }
         }
         search
@@ -307,18 +308,24 @@ impl State {
 
     /// If this connection could be closed but for its age, returns when it will be old enough.
     fn young_until(&self, now: Instant) -> Option<Instant> {
-        let until = match self.stage {
-            Stage::Idle if self.was_answered => self.opened_at + NEWEST,
-            Stage::Idle | Stage::Receiving { waits: true, .. } if !self.was_answered => self.since + NEWEST,
+        let from = match (self.stage, self.first_answered_at) {
+            (Stage::Idle, Some(answered_at)) => answered_at,
+            (Stage::Idle | Stage::Receiving { waits: true, .. }, None) => self.since,
             _ => return None,
         };
+        let until = from + NEWEST;
         (!self.is_closed && self.write_blocked_since.is_none() && now < until).then_some(until)
+    }
+
+    /// True if [`NEWEST`] has passed since the first answer.
+    fn has_had_its_time(&self, now: Instant) -> bool {
+        self.first_answered_at.is_some_and(|at| now.saturating_duration_since(at) >= NEWEST)
     }
 
     /// Says how soon this connection should make room: the lower its rank and the longer its wait, the
     /// sooner. `None` if it must stay open.
     fn rank(&self, now: Instant, bytes_per_second: u64) -> Option<(u8, Instant)> {
-        let (since, is_first) = (self.since, !self.was_answered);
+        let (since, is_first) = (self.since, self.first_answered_at.is_none());
         let waited = now.saturating_duration_since(since);
         let is_due =
             |bytes: u64| u128::from(bytes) * 1000 < waited.as_millis() * u128::from(bytes_per_second);
@@ -332,9 +339,7 @@ impl State {
             Stage::Answering | Stage::Receiving { waits: false, .. } => None,
             Stage::Receiving { bytes, .. } if waited >= PATIENCE && is_due(bytes) => Some((0, since)),
             Stage::Idle if is_first && waited >= PATIENCE => Some((0, since)),
-            Stage::Idle if !is_first => {
-                (now.saturating_duration_since(self.opened_at) >= NEWEST).then_some((1, since))
-            }
+            Stage::Idle if !is_first => self.has_had_its_time(now).then_some((1, since)),
             Stage::Idle | Stage::Receiving { .. } => (is_first && waited >= NEWEST).then_some((2, since)),
         }
     }
@@ -374,11 +379,16 @@ impl Drop for Place {
 
 impl Drop for Busy {
     fn drop(&mut self) {
+        let now = Instant::now();
         let mut state = self.0.state.lock();
-        state.was_answered = true;
-        state.enter(Stage::Idle, Instant::now());
+        state.first_answered_at.get_or_insert(now);
+        state.enter(Stage::Idle, now);
+        let may_be_closed = state.has_had_its_time(now);
         drop(state);
-        self.0.freed.notify_one();
+        // otherwise, whoever waits would search again in vain; it also wakes up by itself
+        if may_be_closed {
+            self.0.freed.notify_one();
+        }
     }
 }
 
@@ -459,15 +469,16 @@ mod tests {
     /// Otherwise, almost every request of many senders would need a new connection.
     #[test]
     fn an_answered_connection_has_time_for_further_requests() {
-        let (connections, now) = (connections(1), Instant::now());
+        let (connections, now, mut until) = (connections(1), Instant::now(), None);
         let place = connections.enter(AboveShare, now).unwrap();
         for _ in 0..3 {
             let answering = place.share().begin(false);
             assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Busy);
             drop(answering);
-            assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Until(now + NEWEST));
+            let Err(Full::Until(at)) = connections.enter(AboveShare, now) else { panic!("it has its time") };
+            assert!(at >= now + NEWEST && *until.get_or_insert(at) == at, "counted from the first answer");
         }
-        let _next = connections.enter(AboveShare, now + NEWEST).expect("its time is over");
+        let _next = connections.enter(AboveShare, until.unwrap()).expect("its time is over");
     }
 
     #[test]
@@ -485,7 +496,7 @@ mod tests {
         let slow: Vec<_> = (0..7).map(|_| idle("slow")).collect();
         let _answering: Vec<_> = slow.iter().map(|place| place.share().begin(false)).collect();
         assert_eq!(connections.enter(AboveShare, now).unwrap_err(), Full::Busy);
-        let now = now + NEWEST;
+        let now = now + NEWEST * 2;
         let newcomer = connections.enter(WithSeveral, now).expect("a second connection makes room");
         let is_closed =
             |places: &[Place]| places.iter().filter(|place| place.link.state.lock().is_closed).count();
@@ -502,10 +513,11 @@ mod tests {
     async fn a_connection_that_becomes_idle_wakes_who_waits_for_a_place() {
         let connections = connections(1);
         let place = connections.enter(AboveShare, Instant::now()).unwrap();
+        place.link.state.lock().first_answered_at = Some(Instant::now() - NEWEST);
         let answering = place.share().begin(false);
         let far = Instant::now() + Duration::from_hours(1);
         tokio::join!(connections.wait(far), async { drop(answering) });
-        connections.enter(AboveShare, Instant::now() + NEWEST).expect("the idle connection makes room");
+        connections.enter(AboveShare, Instant::now()).expect("the idle connection makes room");
     }
 
     #[tokio::test]
@@ -592,7 +604,7 @@ mod tests {
         let is_closed = |place: &Place| place.link.state.lock().is_closed;
         let quiet: Vec<_> = (0..COMPARED).map(|_| enter("quiet", now)).collect();
         let flood: Vec<_> = (COMPARED..MOST).map(|_| enter("flood", now)).collect();
-        let mut later: Vec<_> = (0..flood.len()).map(|_| enter("flood", now + NEWEST)).collect();
+        let mut later: Vec<_> = (0..flood.len()).map(|_| enter("flood", now + NEWEST * 2)).collect();
         assert!(!quiet.iter().any(is_closed));
         let closed = flood.iter().chain(&later).filter(|place| is_closed(place)).count();
         assert_eq!((closed, connections.count()), (flood.len(), MOST));
