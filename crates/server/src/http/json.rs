@@ -168,7 +168,7 @@ impl Json {
         }
     }
 
-    /// Writes `[value,time],`, a point of Graphite's, after a comma unless its position is 0.
+    /// Writes a point of Graphite's, `[value,time]`, after a comma unless its position is 0.
     #[inline]
     pub(crate) fn datapoint(&mut self, position: usize, v: f64, time_s: i64) {
         if v.is_infinite() {

@@ -95,8 +95,8 @@ impl TenantState {
 
     /// Returns the account for bytes that this tenant's senders have sent without waiting for answers, after updating its
     /// share from `own`. Even if no other tenant sends anything, a quarter is left to others, because the tenant's bytes
-    /// may stay for long: while it is above a rate limit, nothing of it is written. An eighth would only be enough for buffers
-    /// that begin.
+    /// may stay for long: while it is above a rate limit, nothing of it is written. Buffers do not grow into the last eighth, so
+    /// an eighth alone would only be enough for small buffers.
     pub(crate) fn unwritten(&self, own: &TenantSettings) -> &Account {
         self.unwritten.share(multiple(own), self.unwritten.whole().limit_bytes() / 4 * 3);
         &self.unwritten

@@ -8,7 +8,7 @@ use super::buffer::Body;
 use super::connection::stopped;
 use super::intake::{Intake, Protocol, Source};
 use super::ticket::Tickets;
-use super::writer::Writer;
+use super::writer::{MEMORY_WAIT, Writer};
 use crate::write_path::aggregator::Ended;
 use crate::write_path::{self, Origin};
 use model::{Principal, Rights, TenantId};
@@ -16,15 +16,19 @@ use protocol::encode::graphite::PickleEncoder;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use stdx::budget::Reservation;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// Interval between looks for outputs that are due.
 const POLL: Duration = Duration::from_millis(500);
 
 /// Upper bound on the bytes of a pickled point besides its name, and of the pickle itself.
 const POINT_BYTES: usize = 32;
+
+/// A body may have at least this many bytes, however little memory there is.
+const BODY_BYTES_MIN: usize = 1 << 10;
 
 /// Memory of gathered and encoded points, as a multiple of the length of a body.
 const MEMORY_FACTOR: usize = 3;
@@ -96,10 +100,7 @@ impl Aggregates {
         let round = Round { tenant: tenant.clone(), now_ms, at_once, position: 0, next: None };
         let Some((_, mut round)) = self.compute(round, Round::compute_next).await else { return };
         while round.next.is_some() {
-            let bytes_max = self.intake.body_bytes(&tenant);
-            // of the tenant's part: while it is above a rate limit, its points wait, and their memory with them
-            let mut gathering =
-                writer.memory(&self.intake.unwritten_of(&tenant), MEMORY_FACTOR * bytes_max).await;
+            let (mut gathering, bytes_max) = self.memory(&tenant).await;
             let gathered = self.compute(round, move |round, context| round.gather(context, bytes_max)).await;
             let Some((encoded, rest)) = gathered else { break };
             round = rest;
@@ -112,6 +113,23 @@ impl Aggregates {
             writer.write(Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory }).await;
         }
         writer.settled_all().await;
+    }
+
+    /// Waits for the memory of a body, and returns it with the length that the body may have. The memory is of the
+    /// tenant's part, because while the tenant is above a rate limit, its points wait, and their memory with them. The
+    /// tenant's senders want the same memory, so the length is halved as long as there is not enough.
+    async fn memory(&self, tenant: &TenantId) -> (Reservation, usize) {
+        let mut bytes_max = self.intake.body_bytes(tenant);
+        loop {
+            match self.intake.unwritten_of(tenant).reserve((MEMORY_FACTOR * bytes_max) as u64) {
+                Ok(memory) => return (memory, bytes_max),
+                Err(refused) => {
+                    self.intake.unfinished.make_room(tenant, &refused, Instant::now());
+                    bytes_max = (bytes_max / 2).max(BODY_BYTES_MIN);
+                    sleep(MEMORY_WAIT).await;
+                }
+            }
+        }
     }
 
     /// Computes on a blocking thread, because quantiles of many values take long. `None` if this panics.

@@ -16,7 +16,7 @@ use model::{Principal, Rights, TenantId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::budget::{Account, Reservation};
+use stdx::budget::Reservation;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -103,8 +103,7 @@ impl Writer {
             return self.write_for(self.source.clone(), body).await;
         }
         // while they grow, the vectors of lines take up to twice the bytes of the lines
-        // of the whole account, because the tenant's part may be full of such bodies
-        let mut memory = self.memory(&self.intake.unwritten, 2 * body.bytes.len()).await;
+        let mut memory = self.memory(2 * body.bytes.len()).await;
         let Body { bytes, since, arrived_ms, .. } = body;
         for (tenant, lines) in self.divide(&bytes) {
             let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
@@ -140,10 +139,10 @@ impl Writer {
         }
     }
 
-    /// Waits for memory of `account`.
-    pub(super) async fn memory(&self, account: &Account, bytes: usize) -> Reservation {
+    /// Waits for memory of the whole account. The part of the sender's tenant may be full of bodies that wait for this.
+    async fn memory(&self, bytes: usize) -> Reservation {
         loop {
-            match account.reserve(bytes as u64) {
+            match self.intake.unwritten.reserve(bytes as u64) {
                 Ok(memory) => return memory,
                 Err(refused) => {
                     let tenant = &self.source.principal.tenant;
