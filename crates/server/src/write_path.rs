@@ -90,9 +90,15 @@ pub(crate) async fn count(context: &Arc<Context>, tenant: &TenantId, outcome: &m
     }
     let (context, tenant) = (Arc::clone(context), tenant.clone());
     // this goes on if the sender does not wait for the answer
-    let counted =
-        tokio::task::spawn_blocking(move || context.aggregator.add(&tenant, &contributions, now_ms));
-    if let Err(error) = counted.await {
+    let counted = tokio::spawn(async move {
+        let thread = context.gates.decoding_permit(&tenant).await;
+        let counting = tokio::task::spawn_blocking(move || {
+            context.aggregator.add(&tenant, &contributions, now_ms);
+            drop(thread);
+        });
+        counting.await
+    });
+    if let Err(error) = counted.await.flatten() {
         tracing::error!("counting points in computed series failed: {error}");
     }
 }
