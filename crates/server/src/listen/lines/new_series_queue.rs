@@ -389,9 +389,10 @@ impl Entry {
             return (std::mem::take(&mut self.points), std::mem::take(&mut self.bytes));
         }
         let taken = self.points.drain(..count).collect();
-        // the memory of the points that are gone belongs to the chunk now; each point is moved about once by this
+        // the memory of the points that are gone belongs to the chunk now; with room for some more, each point is moved
+        // about once by this, even if points are added and taken by turns
         if self.points.capacity() > 2 * self.points.len() {
-            self.points.shrink_to_fit();
+            self.points.shrink_to(self.points.len() / 2 * 3);
         }
         let taken_bytes = (count * POINT_BYTES) as u64;
         self.bytes -= taken_bytes;

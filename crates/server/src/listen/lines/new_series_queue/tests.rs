@@ -125,6 +125,33 @@ fn points_of_one_series_are_taken_in_constant_time() {
     assert!(test.queue.forget(&test.tenant) && test.inflight.used_bytes() == 0);
 }
 
+/// If the points had no room to grow after a take, all of them would be moved by the next push, and again by the next take.
+#[test]
+fn points_are_pushed_and_taken_by_turns_in_constant_time() {
+    const COUNT: usize = 1 << 15;
+    let (test, tickets) = (Test::new(1 << 30), Tickets::new());
+    let points: Points = (0..COUNT).map(|i| (0, i as i64, i as f64)).collect();
+    assert!(test.push(&points, tickets.ticket()).is_none());
+    let one = Most { series: 1, bytes: 1 };
+    let (mut capacity, mut moved) = (0, 0);
+    // one is pushed and two are taken, so that one is left at the end
+    for turn in 0..COUNT - 1 {
+        for step in 0..3 {
+            if step == 0 {
+                assert!(test.push(&vec![(0, 0, 0.0)], tickets.ticket()).is_none());
+            } else {
+                let known = test.queue.take_known(&test.tenant, one);
+                assert!(known.or_else(|| test.queue.take(&test.tenant, one)).is_some(), "{turn}");
+            }
+            let mut tenants = test.queue.tenants.lock();
+            let points = &tenants.get_mut(&test.tenant).unwrap().series[&test.key(0)].points;
+            moved += if points.capacity() == capacity { 0 } else { points.len() };
+            capacity = points.capacity();
+        }
+    }
+    assert!(moved < 8 * COUNT, "{moved} for {COUNT} points");
+}
+
 #[test]
 fn a_chunk_ends_within_the_points_of_a_series_if_they_are_many() {
     let (test, tickets) = (Test::new(1 << 20), Tickets::new());
