@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The value of an interval is complete or missing. If points of an interval are unknown, it is never computed: a sum over
-//! a part of the points looks like any other sum.
+//! a part of the points looks like any other sum. The exception are intervals with points that are stored nowhere else
+//! ([`Buffer::take`]), because they would be lost.
 
 use super::function::{Function, Values};
 
@@ -34,8 +35,10 @@ struct Interval {
     start_ms: i64,
     values: Values,
     is_changed: bool,
-    /// Whether values are missing, because there was no memory for them.
+    /// Whether values are missing, because there was no memory for them, or because points are unknown.
     is_incomplete: bool,
+    /// Whether it has points that are stored nowhere else. Then it is computed even if points are missing.
+    has_taken: bool,
 }
 
 /// Why a point does not count.
@@ -104,6 +107,29 @@ impl Buffer {
         at_ms: i64,
         value: f64,
         now_ms: i64,
+        reserve: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), Missed> {
+        self.put(at_ms, value, now_ms, false, reserve)
+    }
+
+    /// Like [`Self::add`], for a point that is stored nowhere else, because it counted when [`Self::counts`] was asked. If its
+    /// interval has become incomplete since, it counts nevertheless, and from now on the interval stays complete.
+    pub fn take<E>(
+        &mut self,
+        at_ms: i64,
+        value: f64,
+        now_ms: i64,
+        reserve: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), Missed> {
+        self.put(at_ms, value, now_ms, true, reserve)
+    }
+
+    fn put<E>(
+        &mut self,
+        at_ms: i64,
+        value: f64,
+        now_ms: i64,
+        is_taken: bool,
         mut reserve: impl FnMut(usize) -> Result<(), E>,
     ) -> Result<(), Missed> {
         if value.is_nan() {
@@ -122,20 +148,24 @@ impl Buffer {
                     self.intervals.reserve_exact(1);
                 }
                 let (values, is_incomplete) = (Values::new(self.function), start_ms < self.complete_from_ms);
-                let interval = Interval { start_ms, values, is_changed: true, is_incomplete };
+                let interval =
+                    Interval { start_ms, values, is_changed: true, is_incomplete, has_taken: false };
                 self.intervals.insert(position, interval);
                 position
             }
         };
         let interval = &mut self.intervals[found];
         interval.is_changed = true;
-        if interval.is_incomplete {
+        if interval.is_incomplete && !is_taken {
             return Err(Missed::Incomplete);
         }
-        interval.values.add(self.function, value, reserve).map_err(|_| {
+        let added = interval.values.add(self.function, value, reserve);
+        if added.is_err() {
             interval.is_incomplete = true;
-            Missed::Memory
-        })
+        } else if is_taken {
+            (interval.has_taken, interval.is_incomplete) = (true, false);
+        }
+        added.map_err(|_| Missed::Memory)
     }
 
     /// Notes the time of a point that will be added. If it is ahead, this may make intervals incomplete.
@@ -153,23 +183,24 @@ impl Buffer {
         self.raise_complete_from(self.began_ms.saturating_add(self.lead_ms));
     }
 
-    /// Intervals that begin before this time are never computed.
+    /// Intervals that begin before this time are never computed, except those that have taken points.
     pub fn raise_complete_from(&mut self, complete_from_ms: i64) {
         if complete_from_ms > self.complete_from_ms {
             self.complete_from_ms = complete_from_ms;
             let before = self.starting_before(complete_from_ms);
-            self.intervals[..before].iter_mut().for_each(|interval| interval.is_incomplete = true);
+            self.intervals[..before].iter_mut().for_each(Interval::interrupt);
         }
     }
 
     /// The buffer no longer learns of some of the points, because one of its rules has ended. The intervals that ended less than
-    /// `delay_ms` ago, or of which it may have points already, are never computed. Earlier ones go on with the other points.
+    /// `delay_ms` ago, or of which it may have points already, are never computed, except those that have taken points.
+    /// Earlier ones go on with the other points.
     /// Returns the time from which on intervals are complete.
     pub fn interrupt(&mut self, now_ms: i64, delay_ms: i64) -> i64 {
         let complete_from_ms = now_ms.saturating_add(self.lead_ms);
         self.complete_from_ms = self.complete_from_ms.max(complete_from_ms);
         let (from, to) = (self.ended(now_ms, delay_ms), self.starting_before(complete_from_ms));
-        self.intervals[from..to].iter_mut().for_each(|interval| interval.is_incomplete = true);
+        self.intervals[from..to].iter_mut().for_each(Interval::interrupt);
         complete_from_ms
     }
 
@@ -189,25 +220,29 @@ impl Buffer {
         let mut computed = Computed::default();
         let ended = self.ended(now_ms, delay_ms);
         for interval in &mut self.intervals[..ended] {
-            if !std::mem::take(&mut interval.is_changed) {
-                continue;
-            }
-            if interval.is_incomplete {
-                computed.incomplete += 1;
-            } else {
-                let value = interval.values.compute(self.function);
-                // infinite values of both signs have no sum
-                computed.points.extend((!value.is_nan()).then_some((interval.start_ms, value)));
-            }
+            interval.compute(self.function, &mut computed);
         }
         let kept_from_ms = self.kept_from_ms(now_ms);
         self.intervals.retain(|interval| interval.is_changed || interval.start_ms >= kept_from_ms);
         computed
     }
 
-    /// Forgets the intervals that have not ended at least `delay_ms` ago, because nothing more will be added to them.
+    /// Computes the intervals that have taken points and have changed since they were last computed, although they have not
+    /// ended, because nothing more will be added to them. Their points are stored nowhere else.
+    pub fn compute_taken(&mut self, computed: &mut Computed) {
+        for interval in self.intervals.iter_mut().filter(|interval| interval.has_taken) {
+            interval.compute(self.function, computed);
+        }
+    }
+
+    /// Forgets the intervals that have not ended at least `delay_ms` ago, because nothing more will be added to them. Those that
+    /// have taken points are left to [`Self::compute_taken`].
     pub fn forget_open(&mut self, now_ms: i64, delay_ms: i64) {
-        self.intervals.truncate(self.ended(now_ms, delay_ms));
+        let (ended, mut position) = (self.ended(now_ms, delay_ms), 0);
+        self.intervals.retain(|interval| {
+            position += 1;
+            position <= ended || interval.has_taken
+        });
     }
 
     /// Number of values in all intervals.
@@ -257,6 +292,26 @@ impl Buffer {
     fn ended(&self, now_ms: i64, delay_ms: i64) -> usize {
         let ended_ms = now_ms.saturating_sub(delay_ms).saturating_sub(self.interval_ms);
         self.intervals.partition_point(|interval| interval.start_ms <= ended_ms)
+    }
+}
+
+impl Interval {
+    /// Further points of it will be unknown.
+    const fn interrupt(&mut self) {
+        self.is_incomplete |= !self.has_taken;
+    }
+
+    fn compute(&mut self, function: Function, computed: &mut Computed) {
+        if !std::mem::take(&mut self.is_changed) {
+            return;
+        }
+        if self.is_incomplete && !self.has_taken {
+            computed.incomplete += 1;
+            return;
+        }
+        let value = self.values.compute(function);
+        // infinite values of both signs have no sum
+        computed.points.extend((!value.is_nan()).then_some((self.start_ms, value)));
     }
 }
 
@@ -368,6 +423,34 @@ mod tests {
         assert!(!buffer.counts(70_000, 60_000) && buffer.counts(80_000, 60_000));
         buffer.interrupt(60_000, delay_ms);
         assert!(!buffer.counts(80_000, 60_000) && buffer.counts(90_000, 65_000));
+    }
+
+    #[test]
+    fn an_interval_with_points_that_are_stored_nowhere_else_is_computed() {
+        let take = |buffer: &mut Buffer, at_ms| buffer.take(at_ms, 1.0, 33_000, |_| Ok::<_, ()>(()));
+        let mut buffer = Buffer::new(10, Function::Quantile(0.5), 5, 15_000);
+        for at_ms in [22_000, 32_000, 42_000] {
+            take(&mut buffer, at_ms).unwrap();
+        }
+        add(&mut buffer, 52_000, 1.0, 33_000).unwrap();
+        buffer.raise_complete_from(70_000);
+        for (at_ms, counts) in [(12_000, false), (22_000, true), (42_000, true), (52_000, false)] {
+            assert_eq!(buffer.counts(at_ms, 33_000), counts, "{at_ms}");
+        }
+        // these were taken before
+        assert_eq!((take(&mut buffer, 12_000), take(&mut buffer, 42_000)), (Ok(()), Ok(())));
+        // without memory, there is nothing to compute
+        assert_eq!(buffer.take(62_000, 1.0, 33_000, |_| Err(())), Err(Missed::Memory));
+        buffer.interrupt(33_000, 1000);
+        let mut computed = buffer.compute(33_000, 1000);
+        assert_eq!(computed, Computed { points: vec![(10_000, 1.0), (20_000, 1.0)], incomplete: 0 });
+        buffer.forget_open(33_000, 1000);
+        assert!(!buffer.intervals.iter().any(|interval| [50_000, 60_000].contains(&interval.start_ms)));
+        computed.points.clear();
+        buffer.compute_taken(&mut computed);
+        assert_eq!(computed, Computed { points: vec![(30_000, 1.0), (40_000, 1.0)], incomplete: 0 });
+        assert_eq!(buffer.compute(100_000, 1000), Computed::default());
+        assert!(buffer.intervals.is_empty());
     }
 
     /// Otherwise, its later points would be taken for all of them.

@@ -10,7 +10,8 @@
 //! counts once it is durable, so that a body that is written again after a refusal does not count twice.
 //!
 //! The values of open intervals are only in memory. An interval whose points may not all be known (a part of them came before
-//! a restart or a change of its rule, or there was no memory) is not computed.
+//! a restart or a change of its rule, or there was no memory) is not computed, unless it has points that are stored nowhere
+//! else.
 
 mod contributions;
 mod memo;
@@ -28,13 +29,14 @@ use protocol::labels::labels_of;
 use query::graphite::label_source::write_name;
 use rules::aggregations::{Aggregation, Buffer, Computed, Missed};
 use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
-/// A lock is held for at most this many points or outputs at a time, about 50 µs.
+/// A lock is held for at most this many points at a time, or outputs with nothing to compute, about 50 µs. It is held for each
+/// output that is computed, of which a quantile takes time in proportion to its values.
 const SLICE: usize = 256;
 
 /// If a body has more points in outputs, they are counted on a thread without async code.
@@ -245,7 +247,7 @@ impl Aggregator {
                     let name = (in_force.name_key(series.key), &sent);
                     match self.open(outputs, &in_force, name, labels, timestamps, now_ms, &mut reservation)? {
                         Opened::Outputs(matched) => break matched,
-                        // files are read once in a while, so this ends
+                        // this repeats only if the files changed again meanwhile
                         Opened::RulesChanged => in_force = Arc::clone(&self.in_force.read()),
                     }
                 };
@@ -255,12 +257,20 @@ impl Aggregator {
             if matched.outputs.is_empty() {
                 continue;
             }
-            let replaced = matched.replaced;
-            let points = timestamps.iter().copied().zip(values.iter().copied());
-            found.push(matched, points, &mut reservation)?;
-            if let Some(replaced) = replaced {
-                let stored = leave_out_replaced(outputs, replaced, timestamps, values, now_ms);
+            let mut stored = timestamps.len();
+            if let Some(replaced) = matched.replaced {
+                stored = leave_out_replaced(outputs, replaced, timestamps, values, now_ms);
                 series.samples.end = series.samples.start + stored as u32;
+            }
+            let points = |part: Range<usize>| {
+                timestamps[part.clone()].iter().copied().zip(values[part].iter().copied())
+            };
+            let (in_body, taken) = (points(0..stored), points(stored..timestamps.len()));
+            if in_body.len() > 0 {
+                found.push(Arc::clone(&matched), in_body, false, &mut reservation)?;
+            }
+            if taken.len() > 0 {
+                found.push(matched, taken, true, &mut reservation)?;
             }
         }
         if found.is_empty() {
@@ -305,6 +315,7 @@ impl Aggregator {
         }
         self.metrics.missed(Reason::Memory, refused * timestamps.len() as u64);
         if open.is_empty() && refused == 0 && invalid == 0 {
+            drop(current); // the key depends on the rules, so others do not meet it
             self.memo.put_unmatched(key);
             return Ok(Opened::Outputs(None));
         }
@@ -328,8 +339,8 @@ impl Aggregator {
         let mut outputs = outputs.lock();
         while points.peek().is_some() {
             let before_values = outputs.values();
-            for (output, at_ms, value) in points.by_ref().take(SLICE) {
-                match outputs.add(output, at_ms, value, now_ms) {
+            for (output, role, at_ms, value) in points.by_ref().take(SLICE) {
+                match outputs.add(output, role, at_ms, value, now_ms) {
                     Ok(()) => counted += 1,
                     Err(reason) => missed[Reason::from(reason) as usize] += 1,
                 }
@@ -366,7 +377,8 @@ impl Aggregator {
     }
 
     /// Computes the next output that is due and has something to compute, and moves `position` behind it. A round begins
-    /// with 0, and ends when this returns `None`. With `at_once`, values that have changed do not wait for the next interval.
+    /// with 0, and ends when this returns `None`. With `at_once`, values that have changed do not wait for the next interval,
+    /// and points that are stored nowhere else not for the end of theirs.
     pub(crate) fn next_ended(
         &self,
         tenant: &TenantId,
@@ -498,7 +510,7 @@ impl InForce {
     }
 }
 
-/// Moves the points that must be stored to the front, in their order, and returns their number. The output will have the others.
+/// Moves the points that must be stored to the front, in their order, and returns their number. The output takes the others.
 fn leave_out_replaced(
     outputs: &Mutex<Outputs>,
     replaced: SeriesKey,
@@ -514,7 +526,8 @@ fn leave_out_replaced(
         let outputs = outputs.lock();
         for i in first..timestamps.len().min(first + SLICE) {
             if !outputs.replaces(replaced, timestamps[i], now_ms) {
-                (timestamps[stored], values[stored]) = (timestamps[i], values[i]);
+                timestamps.swap(stored, i);
+                values.swap(stored, i);
                 stored += 1;
             }
         }

@@ -16,6 +16,19 @@ pub(crate) struct Contributions {
 struct Series {
     matched: Arc<Matched>,
     points_end: u32,
+    /// Whether the points are not in the body any more, because an output replaces them.
+    are_taken: bool,
+}
+
+/// What a point is to an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It counts, and is stored in another series.
+    Input,
+    /// It is of the output's own name, and is stored nowhere else.
+    Taken,
+    /// It is of the output's own name, and is stored as it is. So it must not count.
+    Stored,
 }
 
 impl Contributions {
@@ -23,12 +36,13 @@ impl Contributions {
         &mut self,
         matched: Arc<Matched>,
         points: impl ExactSizeIterator<Item = (i64, f64)>,
+        are_taken: bool,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
         reservation.room(&mut self.points, points.len())?;
         self.points.extend(points);
         let points_end = self.points.len() as u32;
-        reservation.push(&mut self.series, Series { matched, points_end })
+        reservation.push(&mut self.series, Series { matched, points_end, are_taken })
     }
 
     pub(super) fn within(self, memory: Reservation) -> Self {
@@ -41,21 +55,29 @@ impl Contributions {
 
     /// Number of points, each as often as it counts.
     pub(crate) fn count(&self) -> u64 {
-        self.of_outputs().map(|(_, points)| points.len() as u64).sum()
+        self.of_outputs().map(|(.., points)| points.len() as u64).sum()
     }
 
-    /// Outputs, and the times and values of points that count in them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (SeriesKey, i64, f64)> {
-        self.of_outputs()
-            .flat_map(|(output, points)| points.iter().map(move |(at_ms, value)| (output, *at_ms, *value)))
+    /// Outputs, and the times and values of points that rules match.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SeriesKey, Role, i64, f64)> {
+        self.of_outputs().flat_map(|(output, role, points)| {
+            points.iter().map(move |(at_ms, value)| (output, role, *at_ms, *value))
+        })
     }
 
-    fn of_outputs(&self) -> impl Iterator<Item = (SeriesKey, &[(i64, f64)])> {
+    fn of_outputs(&self) -> impl Iterator<Item = (SeriesKey, Role, &[(i64, f64)])> {
         let mut begin = 0;
-        self.series.iter().flat_map(move |Series { matched, points_end }| {
+        self.series.iter().flat_map(move |Series { matched, points_end, are_taken }| {
             let points = &self.points[begin..*points_end as usize];
             begin = *points_end as usize;
-            matched.outputs.iter().map(move |output| (*output, points))
+            matched.outputs.iter().map(move |output| {
+                let role = match (matched.replaced == Some(*output), *are_taken) {
+                    (false, _) => Role::Input,
+                    (true, true) => Role::Taken,
+                    (true, false) => Role::Stored,
+                };
+                (*output, role, points)
+            })
         })
     }
 }

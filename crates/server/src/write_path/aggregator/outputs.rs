@@ -1,5 +1,6 @@
 //! The outputs of a tenant.
 
+use super::contributions::Role;
 use admission::gate::MULTIPLE;
 use model::{Labels, LabelsRef, SeriesKey};
 use rules::aggregations::{Buffer, Computed, Function, Missed};
@@ -120,8 +121,9 @@ impl Outputs {
         timestamps.iter().for_each(|at_ms| buffer.hear(*at_ms, now_ms));
     }
 
-    /// Whether an output will have a point of this time that was heard, even if it is added half an interval or an interval
-    /// later. Then the point need not be stored.
+    /// Whether an output takes a point of this time that was heard, so that the point is not stored. It is added only when
+    /// its body is durable, so it must count even if that takes an interval. If only one interval is kept besides the
+    /// present one, only points of the present one could count then, so half an interval must be enough.
     pub(super) fn replaces(&self, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
         let Some(position) = self.positions.get(&output) else { return false };
         let Output { buffer, interval_s, .. } = &self.outputs[*position as usize];
@@ -192,12 +194,27 @@ impl Outputs {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, key: SeriesKey, at_ms: i64, value: f64, now_ms: i64) -> Result<(), Missed> {
+    pub(super) fn add(
+        &mut self,
+        key: SeriesKey,
+        role: Role,
+        at_ms: i64,
+        value: f64,
+        now_ms: i64,
+    ) -> Result<(), Missed> {
         let Self { memory, outputs, positions, values, .. } = self;
         let position = *positions.get(&key).ok_or(Missed::Late)? as usize;
         let output = &mut outputs[position];
         let reserve = |bytes: usize| memory.resize(memory.bytes() + bytes as u64);
-        output.buffer.add(at_ms, value, now_ms, reserve)?;
+        match role {
+            Role::Input => output.buffer.add(at_ms, value, now_ms, reserve)?,
+            Role::Taken => output.buffer.take(at_ms, value, now_ms, reserve)?,
+            Role::Stored if output.buffer.counts(at_ms, now_ms) => {
+                return Err(if at_ms > now_ms { Missed::Early } else { Missed::Late });
+            }
+            // it does not count, but so its interval is known to have points
+            Role::Stored => output.buffer.add(at_ms, value, now_ms, reserve)?,
+        }
         *values += 1;
         Ok(())
     }
@@ -208,7 +225,7 @@ impl Outputs {
     }
 
     /// Computes an output if it is due. With `at_once`, also values that have changed since they were computed, which are
-    /// otherwise due together with the next interval.
+    /// otherwise due together with the next interval, and open intervals whose points are stored nowhere else.
     pub(super) fn compute(&mut self, position: usize, now_ms: i64, at_once: bool) -> Option<Computed> {
         let output = &mut self.outputs[position];
         if output.due_ms > now_ms && !at_once {
@@ -216,7 +233,10 @@ impl Outputs {
             return None;
         }
         let (before_bytes, before_values) = (output.buffer.heap_bytes(), output.buffer.values());
-        let computed = output.buffer.compute(now_ms, Buffer::delay_ms(output.interval_s));
+        let mut computed = output.buffer.compute(now_ms, Buffer::delay_ms(output.interval_s));
+        if at_once || output.is_retired {
+            output.buffer.compute_taken(&mut computed);
+        }
         output.due_ms = next_due_ms(output.interval_s, now_ms);
         self.next_due_ms = self.next_due_ms.min(output.due_ms);
         let freed_bytes = before_bytes.saturating_sub(output.buffer.heap_bytes());
@@ -258,8 +278,8 @@ impl Outputs {
         self.missed_until_ms = missed_until_ms;
     }
 
-    /// Rules have ended. Outputs without other rules are computed once more, if the delay after their intervals is over, and
-    /// then closed. Returns the number of values that were forgotten.
+    /// Rules have ended. Outputs without other rules are computed once more, if the delay after their intervals is over or
+    /// their points are stored nowhere else, and then closed. Returns the number of values that were forgotten.
     pub(super) fn end_rules(&mut self, has_ended: impl Fn(SeriesKey) -> bool, now_ms: i64) -> u64 {
         let (before_values, mut freed_bytes) = (self.values, 0);
         for output in self.outputs.iter_mut().filter(|output| !output.is_retired) {

@@ -161,9 +161,9 @@ fn an_output_replaces_points_of_its_own_name_while_it_can_have_them() {
     for _ in 0..3 {
         assert_eq!(fixture.add(&[("a", 1040, 1.0)]), [""; 0]);
     }
-    // too old, too new
-    assert_eq!(fixture.add(&[("a", 1019, 1.0), ("b", 1070, 1.0)]), ["a", "b"]);
-    assert_eq!((fixture.missed("late"), fixture.missed("early")), (1.0, 1.0));
+    // too old, about to be too old, too new
+    assert_eq!(fixture.add(&[("a", 1019, 1.0), ("a", 1029, 1.0), ("b", 1070, 1.0)]), ["a", "a", "b"]);
+    assert_eq!((fixture.missed("late"), fixture.missed("early")), (2.0, 1.0));
     assert_eq!(fixture.at(1051), computed(&[("a", 1040, 3.0)]));
     // from before the rule
     let mut fixture = Fixture::new(rules("<m> (10) = sum <<m>>\n", "", ""), MIB);
@@ -299,10 +299,11 @@ fn a_point_is_stored_if_the_output_that_would_replace_it_cannot_have_it() {
     assert_eq!(fixture.add(&[("a", 1011, 1.0)]), ["a"]);
     fixture.now_ms = 1_021_000;
     assert_eq!(fixture.add(&[("a", 1021, 1.0)]), [""; 0]);
-    // another rule begins
+    // another rule begins, but the interval has points that are stored nowhere else
     fixture.aggregator.adopt(&rules(&format!("{identity}a (10) = sum b\n"), "", ""), fixture.now_ms);
-    fixture.add(&[("b", 1021, 1.0)]);
-    assert_eq!(fixture.add(&[("a", 1022, 1.0)]), ["a"]);
+    fixture.add(&[("b", 1021, 2.0)]);
+    assert_eq!(fixture.add(&[("a", 1022, 4.0)]), [""; 0]);
+    assert_eq!(fixture.at(1031), computed(&[("a", 1020, 7.0), ("b", 1020, 2.0)]));
     // without memory for the values of a quantile
     let mut fixture = Fixture::new(rules("<m> (10) = p50 <<m>>\n", "", ""), MIB);
     fixture.now_ms = 1_011_000;
@@ -319,10 +320,57 @@ fn a_point_is_stored_if_the_output_that_would_replace_it_cannot_have_it() {
     // it will be too old when the body is durable
     let mut fixture = Fixture::new(rules(identity, "", ""), MIB);
     fixture.now_ms = 1_041_000;
-    assert_eq!(
-        fixture.add(&[("a", 1029, 1.0), ("a", 1040, 1.0), ("a", 1030, 1.0), ("a", 1019, 1.0)]),
-        ["a"; 2]
-    );
+    let points = [("a", 1029, 1.0), ("a", 1040, 2.0), ("a", 1030, 4.0), ("a", 1019, 8.0)];
+    assert_eq!(fixture.add(&points), ["a"; 2]);
+    assert_eq!(fixture.at(1051), computed(&[("a", 1030, 4.0), ("a", 1040, 2.0)]));
+}
+
+#[test]
+fn a_point_that_is_stored_counts_in_outputs_that_do_not_replace_it() {
+    let mut fixture = Fixture::new(rules("<m> (10) = sum <<m>>\nall (10) = sum a\n", "", ""), MIB);
+    fixture.now_ms = 1_041_000;
+    assert_eq!(fixture.add(&[("a", 1029, 1.0), ("a", 1040, 2.0)]), ["a"]);
+    assert_eq!(fixture.at(1051), computed(&[("a", 1040, 2.0), ("all", 1020, 1.0), ("all", 1040, 2.0)]));
+    assert_eq!(fixture.missed("late"), 1.0);
+}
+
+/// Points that are not stored are computed, even if others of their interval are missing.
+#[test]
+fn points_that_an_output_has_taken_are_not_lost() {
+    let identity = "<m> (10) = sum <<m>>\n";
+    let fixture = || {
+        let mut fixture = Fixture::new(rules(identity, "", ""), MIB);
+        fixture.now_ms = 1_011_000;
+        assert_eq!(fixture.add(&[("a", 1009, 1.0), ("a", 1010, 1.0), ("a", 1011, 2.0)]), [""; 0]);
+        fixture
+    };
+    let both = computed(&[("a", 1000, 1.0), ("a", 1010, 3.0)]);
+    // the server stops
+    let mut stopped = fixture();
+    assert_eq!(stopped.stop_at(1012), both);
+    assert_eq!(stopped.stop_at(1012), []);
+    // the rule ends
+    let mut ended = fixture();
+    ended.aggregator.adopt(&rules("", "", ""), 1_012_000);
+    assert_eq!(ended.at(1012), both);
+    assert_eq!(ended.metric("floodmark_graphite_aggregator_outputs"), 0.0);
+    assert_eq!(ended.metric("floodmark_graphite_aggregator_values"), 0.0);
+    // the names that are inputs change
+    let mut changed = fixture();
+    changed.aggregator.adopt(&rules(identity, "[pre]\nx = y\n", ""), 1_012_000);
+    assert_eq!(changed.add(&[("a", 1012, 1.0)]), ["a"]);
+    assert_eq!(changed.at(1012), both);
+    // a sender that is ahead is noticed before the body is durable
+    let mut fixture = Fixture::new(rules(identity, "", ""), MIB);
+    fixture.now_ms = 1_003_000;
+    let taken = [("a", 1003, 1.0), ("a", 1004, 2.0)];
+    let (contributions, stored) = fixture.contributions(fixture.in_force(), "anonymous", &taken);
+    assert_eq!(stored, [""; 0]);
+    assert_eq!(fixture.add(&[("a", 1024, 1.0), ("a", 1005, 8.0)]), ["a"]);
+    let tenant = TenantId::parse("anonymous").unwrap();
+    fixture.aggregator.add(&tenant, &contributions.unwrap(), fixture.now_ms);
+    assert_eq!(fixture.add(&[("a", 1006, 4.0)]), [""; 0]);
+    assert_eq!(fixture.at(1031), computed(&[("a", 1000, 7.0), ("a", 1020, 1.0)]));
 }
 
 #[test]
