@@ -35,9 +35,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
-/// A lock is held for at most this many points at a time, or outputs with nothing to compute, about 50 µs. It is held for each
-/// output that is computed, of which a quantile takes time in proportion to its values.
+/// A lock is held for at most this many points or outputs at a time, about 50 µs, and longer only for one output with many
+/// values of a quantile, which takes time in proportion to them.
 const SLICE: usize = 256;
+
+/// So many values of an output count as another output.
+const VALUES_AS_OUTPUT: u64 = 64;
 
 /// If a body has more points in outputs, they are counted on a thread without async code.
 pub(super) const INLINE_MAX: u64 = 8 * SLICE as u64;
@@ -389,7 +392,8 @@ impl Aggregator {
         let shared = self.tenants.lock().get(tenant).map(Arc::clone)?;
         loop {
             let mut outputs = shared.lock();
-            for _ in 0..SLICE {
+            let mut visited = 0;
+            while visited < SLICE as u64 {
                 if *position >= outputs.len() {
                     outputs.end_round(now_ms);
                     drop(outputs);
@@ -397,6 +401,7 @@ impl Aggregator {
                     self.forget_if_over(tenant, now_ms);
                     return None;
                 }
+                visited += 1 + outputs.values_of(*position) / VALUES_AS_OUTPUT;
                 if let Some(ended) = self.compute(&mut outputs, position, now_ms, at_once) {
                     return Some(ended);
                 }

@@ -100,6 +100,11 @@ impl Outputs {
         self.values
     }
 
+    /// Number of values in all intervals of an output.
+    pub(super) fn values_of(&self, position: usize) -> u64 {
+        self.outputs[position].buffer.values()
+    }
+
     pub(super) fn labels(&self, position: usize) -> LabelsRef<'_> {
         self.outputs[position].labels.as_ref()
     }
