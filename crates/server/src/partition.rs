@@ -17,6 +17,7 @@ mod dictionary;
 mod evict;
 mod extras;
 mod fair_queue;
+mod group_limit;
 mod handles;
 mod outage;
 mod relocate;
@@ -36,6 +37,7 @@ use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
 use fair_queue::FairQueue;
+use group_limit::GroupLimit;
 pub(crate) use handles::Owners;
 use head::TenantHead;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
@@ -57,13 +59,12 @@ use submission::Submission;
 /// The channel to an owner holds this many commands, as many as the largest default of `inflight_requests`.
 pub(crate) const QUEUE_MAX: usize = 4096;
 
-/// Limits the work in a group, because later submissions wait until the group is done. The unit is the cost of one
-/// in-order sample.
-const GROUP_COST_MAX: usize = 200_000;
+/// A tenant may add work of about this cost before it is another tenant's turn. The unit is the cost of one in-order
+/// sample. A turn is less than the smallest group, so that each tenant has a turn in almost every group.
+const GROUP_QUANTUM: u32 = 2_000;
 
-/// A tenant may add work of about this cost to a group before it is another tenant's turn. The unit is the cost of
-/// one in-order sample; a turn is worth a few requests of usual size.
-const GROUP_QUANTUM: u32 = 10_000;
+/// The cost of adding a batch of a closed tenant.
+const CLOSED_BATCH_COST: usize = 25_000;
 
 /// Even a submission with few samples costs this much, because it must be recorded and answered. The unit is the cost
 /// of one in-order sample.
@@ -118,6 +119,7 @@ pub(crate) struct Owner {
     group: Vec<Submission>,
     /// Submissions whose series all exist. They wait for room in a group.
     known: FairQueue,
+    group_limit: GroupLimit,
     creating: FairQueue,
     slicing: Slicing,
     dictionary: Dictionary,
@@ -153,6 +155,7 @@ impl Owner {
             commands,
             group: Vec::new(),
             known: FairQueue::new(GROUP_QUANTUM),
+            group_limit: GroupLimit::default(),
             creating: FairQueue::new(CREATE_SHARE as u32),
             slicing: Slicing::new(now),
             dictionary: Dictionary::default(),
@@ -243,6 +246,8 @@ impl Owner {
             },
             None => None,
         };
+        let now = self.context.clock.instant();
+        let group_cost = self.group_limit.cost(now);
         let (mut cost, mut taken) = (0, 0);
         let mut next = first.or_else(|| self.commands.try_recv().ok());
         while let Some(command) = next {
@@ -251,6 +256,7 @@ impl Owner {
                 Command::Stop => self.stopping = true,
                 Command::Write(s) => {
                     let weight = self.context.weight(&s.tenant);
+                    self.group_limit.arrived(&s.tenant, now);
                     let queue = if s.is_resolved() { &mut self.known } else { &mut self.creating };
                     queue.push(*s, weight);
                 }
@@ -263,7 +269,7 @@ impl Owner {
                 Command::AddClosed(batch, reply) => {
                     self.add_closed(&batch);
                     let _ = reply.send(()); // the receiver may be gone
-                    cost += GROUP_COST_MAX / 8;
+                    cost += CLOSED_BATCH_COST;
                 }
                 Command::Discard(tenant, reply) => {
                     let _ = reply.send(self.discard(&tenant)); // the receiver may be gone
@@ -277,14 +283,15 @@ impl Owner {
                 }
                 Command::DeleteTenant(request) => self.delete_tenant(request),
             }
-            let is_enough = cost >= GROUP_COST_MAX || taken >= QUEUE_MAX;
+            let is_enough = cost >= group_cost || taken >= QUEUE_MAX;
             next = if is_enough { None } else { self.commands.try_recv().ok() };
         }
         cost
     }
 
     fn fill_group(&mut self, mut cost: usize) {
-        while cost < GROUP_COST_MAX
+        let group_cost = self.group_limit.cost(self.context.clock.instant());
+        while cost < group_cost
             && let Some(submission) = self.known.pop()
         {
             let tenant = submission.tenant.clone();
@@ -292,7 +299,8 @@ impl Owner {
             if added > 0 {
                 self.known_at = self.context.clock.instant();
             }
-            self.known.charge(&tenant, added.max(SUBMISSION_COST_MIN));
+            let added = added.max(SUBMISSION_COST_MIN);
+            self.known.charge(&tenant, added);
             cost += added;
         }
     }

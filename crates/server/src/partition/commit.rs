@@ -10,7 +10,6 @@ use journal::{JournalError, RecordEncoder};
 use model::{LabelsRef, SeriesRef, ValuesRef};
 use parking_lot::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 impl Owner {
     pub(super) fn commit(&mut self) {
@@ -72,9 +71,11 @@ impl Owner {
             }
             self.record(submission)?;
         }
-        let began = Instant::now();
+        let began = self.context.clock.instant();
         self.journal.sync()?;
-        self.context.metrics.sync_seconds.observe(began.elapsed().as_secs_f64());
+        let took = self.context.clock.instant().saturating_duration_since(began);
+        self.group_limit.synced(took);
+        self.context.metrics.sync_seconds.observe(took.as_secs_f64());
         Ok(())
     }
 
