@@ -209,6 +209,7 @@ async fn resolve<D: Decoder>(
         });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
     } else {
+        let _turn = context.gates.decoding_turn(&request.principal.tenant).await;
         decoders.prepare(context, request)
     };
     Ok(Resolved { prepared: prepared?, began })

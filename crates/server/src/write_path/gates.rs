@@ -18,6 +18,8 @@ pub(crate) struct Gates {
     creating: Gate,
     /// Gives out permits to decode large bodies. There is one permit for each core.
     decoding: FairPermits<TenantId>,
+    /// Gives out turns to decode small bodies on threads with async code.
+    turns: FairPermits<TenantId>,
 }
 
 impl Gates {
@@ -43,7 +45,10 @@ impl Gates {
             Gate::peak,
         );
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { known, creating, decoding: FairPermits::new(cores) }
+        // one thread is left to whatever else is to be done; otherwise, all requests of a tenant with many senders would be
+        // decoded before the next one of another tenant is even read
+        let turns = cores.saturating_sub(1).max(1);
+        Self { known, creating, decoding: FairPermits::new(cores), turns: FairPermits::new(turns) }
     }
 
     /// Enters the gate of known series. Every request starts here, because it is not known yet whether it creates
@@ -78,6 +83,11 @@ impl Gates {
 
     pub(super) async fn decoding_permit(&self, tenant: &TenantId) -> Permit<TenantId> {
         self.decoding.acquire(tenant).await
+    }
+
+    /// Waits for a turn to decode a small body. It must be given back before anything else is waited for.
+    pub(super) async fn decoding_turn(&self, tenant: &TenantId) -> Permit<TenantId> {
+        self.turns.acquire(tenant).await
     }
 
     /// How much of each gate the tenant uses: first the gate of known series, then the gate of requests that create

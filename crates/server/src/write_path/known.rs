@@ -142,6 +142,7 @@ pub(crate) async fn send<D: Decoder>(
         let _passing = context.traffic.enter();
         match thread {
             None => {
+                let _turn = gates.decoding_turn(&principal.tenant).await;
                 let points = Points { origin, waiting: Some(&**waiting) };
                 decoders.split(context, principal, format, bytes, memory, points)
             }

@@ -56,7 +56,6 @@ impl Flood {
             let (server, is_over) = (&server, &is_over);
             let (stream, rounds, reconnects) = (&mut stream, &mut rounds, &mut reconnects);
             threads.spawn(move || {
-                let start = Instant::now();
                 while !is_over.load(Ordering::Relaxed) {
                     // like any sender, it connects again if an idle connection had to make room for another one
                     while stream.write_all(round(*rounds).as_bytes()).is_err() {
@@ -64,7 +63,9 @@ impl Flood {
                         *reconnects += 1;
                     }
                     *rounds += 1;
-                    wait_for("the next round", || (start.elapsed() >= ROUND * *rounds as u32).then_some(()));
+                    // counted from the last round: rounds in a burst could all be unread when a connection is closed
+                    let sent = Instant::now();
+                    wait_for("the next round", || (sent.elapsed() >= ROUND).then_some(()));
                 }
             });
             let asker = threads.spawn(move || {
