@@ -23,6 +23,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .on_thread_start(server::prefer_short_slices)
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(serve(settings))

@@ -63,3 +63,4 @@ pub use query_source::Schemas as GraphiteSchemas;
 pub use refusal::Refusal;
 pub use serve::{Sockets, serve};
 pub use settings::{Given, Settings};
+pub use threads::prefer_short_slices;

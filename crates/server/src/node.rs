@@ -16,7 +16,7 @@ use crate::seal::{self, LakeError};
 use crate::self_monitoring;
 use crate::settings::{Overrides, Settings};
 use crate::telemetry::register_gauges;
-use crate::threads::run_or_abort;
+use crate::threads::{prefer_short_slices, run_or_abort};
 use crate::tls::Tls;
 use crate::upkeep::{self, Upkeep};
 use crate::watched::POLL_EVERY;
@@ -114,7 +114,10 @@ impl Node {
         let Parts { node, owners, sealing, messages, upkeep } = Self::assemble(settings, world)?;
         sealing.lake.check_store()?;
         for (number, owner) in owners.into_iter().enumerate() {
-            let thread = start_thread(format!("partition-{number}"), || owner.run())?;
+            let thread = start_thread(format!("partition-{number}"), || {
+                prefer_short_slices();
+                owner.run();
+            })?;
             node.0.owners.lock().push(thread);
         }
         let (commands, stopping) = (node.0.writes.commands.clone(), &node.readiness().stopping);
