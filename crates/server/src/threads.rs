@@ -18,8 +18,8 @@ pub(crate) fn run_or_abort(thread: &str, run: impl FnOnce()) {
 /// longer slices, such as the sealer's, has used up its own, which takes up to 4 ms. The thread's share of the processors
 /// stays the same.
 ///
-/// Linux heeds this since version 6.12; other kernels do not. Source: `sched_setattr(2)`, and "EEVDF: custom slices" in
-/// the kernel's `kernel/sched/syscalls.c`.
+/// Linux heeds this since version 6.12; earlier ones ignore the slice. Source: `sched_setattr(2)`, and the kernel's commit
+/// "sched/eevdf: Use sched_attr::sched_runtime to set request/slice suggestion".
 pub fn prefer_short_slices() {
     #[cfg(target_os = "linux")]
     {
