@@ -2,7 +2,7 @@
 //! must combine both.
 
 use crate::harness::ledger::Writer;
-use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
+use crate::harness::{Options, Request, Server, SetOnDrop, now_ms, wait_for, wire};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,6 +144,8 @@ fn queries_see_everything_while_it_moves() {
         for writer in &mut writers {
             threads.spawn(|| writer.run(address, &stop));
         }
+        // also if a look fails; otherwise, the writers would never end, and nobody would see why
+        let _over = SetOnDrop(&stop);
         let mut seen = vec![Vec::new(); watched.len()];
         let sealed = || server.metric("floodmark_seal_rounds_total");
         let mut looks = 0;
@@ -153,7 +155,6 @@ fn queries_see_everything_while_it_moves() {
                 *seen = writer.watch(&server, seen);
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     for writer in &writers {
         writer.verify(&server, 0);
