@@ -197,8 +197,8 @@ impl Events {
         self.tenants.file_bytes(tenant)
     }
 
-    /// Removes the events before `before_ms`, at most once an hour. Skips a tenant whose events are being written now. Must not be called on
-    /// a thread with async code.
+    /// Removes the events before `before_ms`, at most once an hour. Skips a tenant whose events are being written now. Must
+    /// not be called on a thread with async code.
     pub(crate) fn expire(&self, tenant: &TenantId, before_ms: i64) -> Result<(), EventsError> {
         // without a retention, the file need not be read
         let user = if before_ms > i64::MIN { self.tenants.known_log(tenant) } else { None };

@@ -144,23 +144,20 @@ impl Json {
 
     /// Writes a number, and `null` for NaN. JSON has no infinity, so it is written as a number that parses to it.
     pub(crate) fn number(&mut self, v: f64) {
-        if v.is_nan() {
-            self.raw("null");
-        } else if v.is_infinite() {
-            self.raw(if v > 0.0 { "1e9999" } else { "-1e9999" });
-        } else {
-            let mut text = Backwards::new();
-            self.finite(&mut text, v);
-            self.put(text.as_bytes());
-        }
+        let mut text = Backwards::new();
+        self.number_before(&mut text, v);
+        self.put(text.as_bytes());
     }
 
-    /// Writes a finite number before `text`.
     #[inline]
-    fn finite(&mut self, text: &mut Backwards, v: f64) {
+    fn number_before(&mut self, text: &mut Backwards, v: f64) {
         let whole = v as i64;
         if whole as f64 == v && v.abs() < 9e15 {
             text.integer(whole);
+        } else if v.is_nan() {
+            text.text(b"null");
+        } else if v.is_infinite() {
+            text.text(if v > 0.0 { b"1e9999" } else { b"-1e9999" });
         } else if let Some((digits, places)) = self.decimals.of(v) {
             text.decimal(digits, places);
         } else {
@@ -171,22 +168,11 @@ impl Json {
     /// Writes a point of Graphite's, `[value,time]`, after a comma unless its position is 0.
     #[inline]
     pub(crate) fn datapoint(&mut self, position: usize, v: f64, time_s: i64) {
-        if v.is_infinite() {
-            self.comma(position);
-            self.put(b"[");
-            self.number(v);
-            self.put(b",");
-            self.integer(time_s);
-            return self.put(b"]");
-        }
         let mut text = Backwards::new();
         text.byte(b']');
         text.integer(time_s);
         text.byte(b',');
-        match v.is_nan() {
-            true => text.text(b"null"),
-            false => self.finite(&mut text, v),
-        }
+        self.number_before(&mut text, v);
         text.byte(b'[');
         if position > 0 {
             text.byte(b',');

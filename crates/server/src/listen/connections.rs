@@ -38,8 +38,8 @@ pub(super) const NEWEST: Duration = Duration::from_millis(100);
 /// another tenant. Most answers take less time.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
-/// So many candidates are compared before one is closed, and so many connections visited. To visit all would cost more
-/// than to serve a request.
+/// So many candidates are compared before one is closed, and once there is a candidate, so many connections are visited. To
+/// visit all would cost more than to serve a request.
 const COMPARED: usize = 256;
 const VISITED: usize = 1024;
 

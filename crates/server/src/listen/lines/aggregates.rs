@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Upper bound on the bytes of a pickled point besides its name, and of the pickle itself.
 const POINT_BYTES: usize = 32;
 
-/// A body may have at least this many bytes, however little memory there is.
+/// A body may have at least this many bytes, or those of its first point, however little memory there is.
 const BODY_BYTES_MIN: usize = 1 << 10;
 
 /// Memory of gathered and encoded points, as a multiple of the length of a body.
@@ -99,9 +99,12 @@ impl Aggregates {
         let mut writer = Writer::new(&self.intake, source);
         let round = Round { tenant: tenant.clone(), now_ms, at_once, position: 0, next: None };
         let Some((_, mut round)) = self.compute(round, Round::compute_next).await else { return };
-        while round.next.is_some() {
-            let (mut gathering, bytes_max) = self.memory(&tenant).await;
-            let gathered = self.compute(round, move |round, context| round.gather(context, bytes_max)).await;
+        while let Some(first) = &round.next {
+            let (mut gathering, bytes_max) = self.memory(&tenant, least_bytes(first)).await;
+            let gathered = self.compute(round, move |round, context| {
+                round.gather(|round| round.compute_next(context), bytes_max)
+            });
+            let gathered = gathered.await;
             let Some((encoded, rest)) = gathered else { break };
             round = rest;
             if encoded.is_empty() {
@@ -117,15 +120,17 @@ impl Aggregates {
 
     /// Waits for the memory of a body, and returns it with the length that the body may have. The memory is of the
     /// tenant's part, because while the tenant is above a rate limit, its points wait, and their memory with them. The
-    /// tenant's senders want the same memory, so the length is halved as long as there is not enough.
-    async fn memory(&self, tenant: &TenantId) -> (Reservation, usize) {
-        let mut bytes_max = self.intake.body_bytes(tenant);
+    /// tenant's senders want the same memory, so the length is halved, down to `least_bytes`, as long as there is not
+    /// enough.
+    async fn memory(&self, tenant: &TenantId, least_bytes: usize) -> (Reservation, usize) {
+        let least_bytes = least_bytes.max(BODY_BYTES_MIN);
+        let mut bytes_max = self.intake.body_bytes(tenant).max(least_bytes);
         loop {
             match self.intake.unwritten_of(tenant).reserve((MEMORY_FACTOR * bytes_max) as u64) {
                 Ok(memory) => return (memory, bytes_max),
                 Err(refused) => {
                     self.intake.unfinished.make_room(tenant, &refused, Instant::now());
-                    bytes_max = (bytes_max / 2).max(BODY_BYTES_MIN);
+                    bytes_max = (bytes_max / 2).max(least_bytes);
                     sleep(MEMORY_WAIT).await;
                 }
             }
@@ -160,8 +165,8 @@ impl Round {
             context.aggregator.next_ended(&self.tenant, &mut self.position, self.now_ms, self.at_once);
     }
 
-    /// Computes the points of a body, and encodes them.
-    fn gather(&mut self, context: &write_path::Context, bytes_max: usize) -> Vec<u8> {
+    /// Computes the points of a body, and encodes them. The body has at least one point, even if it is longer than `bytes_max`.
+    fn gather(&mut self, compute_next: impl Fn(&mut Self), bytes_max: usize) -> Vec<u8> {
         let (mut gathered, mut bytes) = (Vec::new(), 2 * POINT_BYTES);
         while let Some(mut ended) = self.next.take() {
             let point_bytes = ended.name.len() + POINT_BYTES;
@@ -175,10 +180,15 @@ impl Round {
                 break;
             }
             gathered.push(ended);
-            self.compute_next(context);
+            compute_next(self);
         }
         encode(&gathered, bytes)
     }
+}
+
+/// Bytes of a body with only the first point.
+const fn least_bytes(ended: &Ended) -> usize {
+    ended.name.len() + 3 * POINT_BYTES
 }
 
 fn encode(gathered: &[Ended], bytes: usize) -> Vec<u8> {
@@ -215,5 +225,14 @@ mod tests {
             assert_eq!(protocol::graphite::count_frames(&encoded), 1);
         }
         assert!(encode(&[ended("a", 0)], 64).is_empty());
+        // whatever memory there is, a body has at least one point
+        let long = ended(&"x".repeat(60_000), 9);
+        let mut round =
+            Round { tenant: TenantId::anonymous(), now_ms: 0, at_once: true, position: 0, next: None };
+        let least = least_bytes(&long);
+        round.next = Some(long);
+        let encoded = round.gather(|_| panic!("the first output has points left"), least);
+        assert!(!encoded.is_empty() && encoded.capacity() <= least);
+        assert_eq!(round.next.map(|rest| rest.points.len()), Some(8));
     }
 }

@@ -5,7 +5,7 @@
 
 use model::TenantId;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Exhausted;
@@ -22,11 +22,12 @@ pub(super) struct Unfinished(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    of_tenants: HashMap<TenantId, Connections>,
+    connections: BTreeMap<Key, (TenantId, Arc<Notify>)>,
+    of_tenants: HashMap<TenantId, BTreeSet<Key>>,
 }
 
-/// In the order in which they are closed: by when the message began.
-type Connections = BTreeMap<(Instant, u64), Arc<Notify>>;
+/// When a connection's message began, and the connection's number. Connections are closed in this order.
+type Key = (Instant, u64);
 
 /// A connection, which may have an unfinished message. Dropping it removes the connection.
 #[derive(Debug)]
@@ -50,44 +51,39 @@ impl Unfinished {
     /// enough.
     pub(super) fn close_longest(&self, now: Instant) -> bool {
         let mut waiting = self.0.lock();
-        let first =
-            waiting.of_tenants.iter().filter_map(|(tenant, all)| Some((*all.first_key_value()?.0, tenant)));
-        let Some((_, tenant)) = first.min() else { return false };
-        let tenant = tenant.clone();
-        waiting.close_longest_of(&tenant, now)
+        let first = waiting.connections.first_key_value().map(|(key, _)| *key);
+        waiting.close(first, now)
     }
 
     /// Makes room for a tenant whose memory was refused. If only its share is used up, only its own connections may be
     /// closed.
     pub(super) fn make_room(&self, tenant: &TenantId, refused: &Exhausted, now: Instant) -> bool {
         match refused.share_bytes {
-            Some(_) => self.0.lock().close_longest_of(tenant, now),
+            Some(_) => {
+                let mut waiting = self.0.lock();
+                let first = waiting.of_tenants.get(tenant).and_then(BTreeSet::first).copied();
+                waiting.close(first, now)
+            }
             None => self.close_longest(now),
         }
     }
 }
 
 impl Waiting {
-    fn close_longest_of(&mut self, tenant: &TenantId, now: Instant) -> bool {
-        let Some(first) = self.of_tenants.get_mut(tenant).and_then(BTreeMap::first_entry) else {
-            return false;
-        };
-        let is_due = first.key().0 + PATIENCE <= now;
-        if is_due {
-            let key = *first.key();
-            first.get().notify_one();
-            self.remove(tenant, key);
-        }
-        is_due
+    fn close(&mut self, key: Option<Key>, now: Instant) -> bool {
+        let Some(key) = key.filter(|(since, _)| *since + PATIENCE <= now) else { return false };
+        self.remove(key).inspect(|closed| closed.notify_one()).is_some()
     }
 
-    fn remove(&mut self, tenant: &TenantId, key: (Instant, u64)) {
-        if let Some(connections) = self.of_tenants.get_mut(tenant) {
-            connections.remove(&key);
-            if connections.is_empty() {
-                self.of_tenants.remove(tenant);
+    fn remove(&mut self, key: Key) -> Option<Arc<Notify>> {
+        let (tenant, closed) = self.connections.remove(&key)?;
+        if let Some(keys) = self.of_tenants.get_mut(&tenant) {
+            keys.remove(&key);
+            if keys.is_empty() {
+                self.of_tenants.remove(&tenant);
             }
         }
+        Some(closed)
     }
 }
 
@@ -100,11 +96,12 @@ impl Holder {
         }
         let mut waiting = self.all.0.lock();
         if let Some(before) = self.since {
-            waiting.remove(&self.tenant, (before, self.number));
+            waiting.remove((before, self.number));
         }
         if let Some(since) = since {
-            let connections = waiting.of_tenants.entry(self.tenant.clone()).or_default();
-            connections.insert((since, self.number), Arc::clone(&self.closed));
+            let (key, tenant) = ((since, self.number), self.tenant.clone());
+            waiting.of_tenants.entry(tenant.clone()).or_default().insert(key);
+            waiting.connections.insert(key, (tenant, Arc::clone(&self.closed)));
         }
         drop(waiting);
         self.since = since;
@@ -127,6 +124,11 @@ mod tests {
     use super::*;
     use tokio::time::timeout;
 
+    fn is_empty(all: &Unfinished) -> bool {
+        let waiting = all.0.lock();
+        waiting.connections.is_empty() && waiting.of_tenants.is_empty()
+    }
+
     #[tokio::test]
     async fn the_longest_unfinished_message_is_closed_first() {
         let all = Arc::new(Unfinished::default());
@@ -146,7 +148,7 @@ mod tests {
         }
         third.set(Some(at(0)));
         drop(third);
-        assert!(!all.close_longest(at(9999)) && all.0.lock().of_tenants.is_empty());
+        assert!(!all.close_longest(at(9999)) && is_empty(&all));
     }
 
     #[test]
@@ -169,6 +171,6 @@ mod tests {
         assert!(all.make_room(&tenant("own"), &refused(Some(1)), later));
         assert!(!all.make_room(&tenant("own"), &refused(Some(1)), later));
         assert!(all.make_room(&tenant("own"), &refused(None), later), "the longest of all");
-        assert!(all.0.lock().of_tenants.is_empty());
+        assert!(is_empty(&all));
     }
 }
