@@ -11,16 +11,15 @@ The `seconds until closed` end when the server has closed all connections. Flood
 """
 
 import argparse
-import os
 import pickle
 import socket
 import struct
-import subprocess
 import tempfile
 import threading
 import time
 
-from floodmark_bench import Process, free_port
+from carbons import CARBON, SCHEMAS, Server, carbon_command, go_carbon, write_configuration
+from floodmark_bench import free_port
 
 CONNECTIONS = 4
 VALUES = [
@@ -36,95 +35,29 @@ parser.add_argument("--rounds", type=int, default=20, help="points of each metri
 parser.add_argument("--protocol", choices=["plaintext", "pickle"], default="plaintext")
 args = parser.parse_args()
 
-# both carbons: a day of points, one a minute, and nothing throttled
-SCHEMAS = "[default]\npattern = .*\nretentions = 60s:1d\n"
-CARBON = """[cache]
-STORAGE_DIR = {data}/storage/
-CONF_DIR = {data}/conf/
-LOG_DIR = {data}/storage/log/
-PID_DIR = {data}/storage/
-LOCAL_DATA_DIR = {data}/whisper/
-USER =
-MAX_CACHE_SIZE = inf
-MAX_UPDATES_PER_SECOND = inf
-MAX_CREATES_PER_MINUTE = inf
-LINE_RECEIVER_INTERFACE = 127.0.0.1
-LINE_RECEIVER_PORT = {port}
-PICKLE_RECEIVER_INTERFACE = 127.0.0.1
-PICKLE_RECEIVER_PORT = {pickle}
-CACHE_QUERY_INTERFACE = 127.0.0.1
-CACHE_QUERY_PORT = {query}
-LOG_UPDATES = False
-LOG_CREATES = False
-CACHE_WRITE_STRATEGY = sorted
-WHISPER_FALLOCATE_CREATE = True
-ENABLE_TAGS = False
-"""
-GO_CARBON = """[common]
-user = ""
-max-cpu = 2
-metric-interval = "1m0s"
-[whisper]
-data-dir = "{data}/whisper/"
-schemas-file = "{data}/conf/storage-schemas.conf"
-workers = 2
-enabled = true
-[udp]
-enabled = false
-[tcp]
-listen = "127.0.0.1:{port}"
-enabled = true
-[pickle]
-listen = "127.0.0.1:{pickle}"
-enabled = true
-[carbonlink]
-enabled = false
-[carbonserver]
-enabled = false
-[grpc]
-enabled = false
-"""
 
-
-class Carbon(Process):
+class Measured(Server):
     """A server that speaks Graphite's protocols on a fresh directory."""
 
     def __init__(self, data):
         self.data, self.port, self.pickle = data, free_port(), free_port()
-        names = {"data": data, "port": self.port, "pickle": self.pickle, "query": free_port()}
-        for folder in ["conf", "storage/log", "whisper"]:
-            os.makedirs(os.path.join(data, folder))
-        for name, text in [("storage-schemas.conf", SCHEMAS), ("carbon.conf", CARBON), ("go-carbon.conf", GO_CARBON)]:
-            with open(os.path.join(data, "conf", name), "w") as file:
-                file.write(text.format(**names))
+        is_plaintext = args.protocol == "plaintext"
+        carbon = CARBON.format(data=data, lines=self.port, pickle=self.pickle, query=free_port())
+        write_configuration(data, storage_schemas=SCHEMAS, carbon=carbon, go_carbon=go_carbon(data, lines=self.port, pickle=self.pickle))
         address = "127.0.0.1:%d"
         command = {
             "floodmark": [
                 args.program, "serve", "--data-dir", data + "/floodmark", "--http", address % free_port(), "--self-monitoring-interval", "never",
-                *(["--graphite", address % self.port] if args.protocol == "plaintext" else ["--graphite-pickle", address % self.pickle]),
+                *(["--graphite", address % self.port] if is_plaintext else ["--graphite-pickle", address % self.pickle]),
             ],
             "victoriametrics": [
                 args.program, "-storageDataPath=" + data + "/vm", "-httpListenAddr=" + address % free_port(), "-retentionPeriod=10y",
                 "-graphiteListenAddr=" + address % self.port,
             ],
             "go-carbon": [args.program, "-config", data + "/conf/go-carbon.conf"],
-            "carbon": [
-                args.program + "/bin/python", args.program + "/bin/carbon-cache.py", "--config=" + data + "/conf/carbon.conf", "--nodaemon",
-                "start",
-            ],
+            "carbon": carbon_command(args.program, data),
         }[args.system]
-        environment = {**os.environ, "GRAPHITE_ROOT": data, "GRAPHITE_CONF_DIR": data + "/conf", "GRAPHITE_STORAGE_DIR": data + "/storage"}
-        log = open(data + "/log", "w")
-        self.process = subprocess.Popen(command, cwd=data, env=environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port if args.protocol == "plaintext" else self.pickle), 1).close()
-                return
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit("not started: " + open(data + "/log").read()[-2000:])
-                time.sleep(0.05)
+        super().__init__(command, data, self.port if is_plaintext else self.pickle)
 
     def until_idle(self):
         """Waits until the server uses less than a tenth of a core for three seconds."""
@@ -188,11 +121,10 @@ paths = [list(lines_of(connection)) for connection in range(CONNECTIONS)]
 begin_s = int(time.time()) // 60 * 60 - args.rounds * 60
 bodies = [[body(part, round, begin_s + round * 60) for round in range(args.rounds)] for part in paths]
 with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
-    server = Carbon(data)
+    server = Measured(data)
     try:
         server.until_idle()
         phase(server, "new series", [part[:1] for part in bodies])
         phase(server, "known series", [part[1:] for part in bodies])
     finally:
-        server.process.terminate()
-        server.process.wait()
+        server.stop()

@@ -15,12 +15,11 @@ time until a socket has taken a report. After the rows follow the points that we
 import argparse
 import json
 import os
-import socket
 import subprocess
 import tempfile
-import time
 
-from floodmark_bench import FLOODMARK, Process, free_port
+from carbons import CARBON, CARBONAPI, SCHEMAS, Server, carbon_command, go_carbon, write_configuration
+from floodmark_bench import FLOODMARK, free_port
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--preset", default="stresser")
@@ -31,123 +30,22 @@ parser.add_argument("program")
 parser.add_argument("readers", nargs="*", help="carbonapi, and for carbon also go-carbon")
 args = parser.parse_args()
 
-SCHEMAS = "[default]\npattern = .*\nretentions = 60s:1d\n"
-CARBON = """[cache]
-STORAGE_DIR = {data}/storage/
-CONF_DIR = {data}/conf/
-LOG_DIR = {data}/storage/log/
-PID_DIR = {data}/storage/
-LOCAL_DATA_DIR = {data}/whisper/
-USER =
-MAX_CACHE_SIZE = inf
-MAX_UPDATES_PER_SECOND = inf
-MAX_CREATES_PER_MINUTE = inf
-LINE_RECEIVER_INTERFACE = 127.0.0.1
-LINE_RECEIVER_PORT = {lines}
-PICKLE_RECEIVER_INTERFACE = 127.0.0.1
-PICKLE_RECEIVER_PORT = {pickle}
-CACHE_QUERY_INTERFACE = 127.0.0.1
-CACHE_QUERY_PORT = {query}
-LOG_UPDATES = False
-LOG_CREATES = False
-CACHE_WRITE_STRATEGY = sorted
-WHISPER_FALLOCATE_CREATE = True
-ENABLE_TAGS = False
-"""
-# all caches of answers and of names are off, because the lab asks for names that are new
-GO_CARBON = """[common]
-user = ""
-max-cpu = 2
-metric-interval = "1m0s"
-[whisper]
-data-dir = "{data}/whisper/"
-schemas-file = "{data}/conf/storage-schemas.conf"
-workers = 2
-enabled = {writes}
-[cache]
-max-size = 10000000
-[udp]
-enabled = false
-[tcp]
-listen = "127.0.0.1:{tcp}"
-enabled = {writes}
-[pickle]
-enabled = false
-[carbonlink]
-enabled = false
-[grpc]
-enabled = false
-[carbonserver]
-listen = "127.0.0.1:{carbonserver}"
-enabled = true
-query-cache-enabled = false
-find-cache-enabled = false
-glob-cache-enabled = false
-trie-index = false
-trigram-index = false
-scan-frequency = "0s"
-read-timeout = "120s"
-write-timeout = "120s"
-request-timeout = "120s"
-max-globs = 1000000
-[[logging]]
-logger = ""
-file = "stderr"
-level = "error"
-"""
-# with a limit on the metrics of a request, carbonapi leaves out those of all but one request
-CARBONAPI = """listeners: [{{address: "127.0.0.1:{http}"}}]
-cache: {{type: "null"}}
-backendCache: {{type: "null"}}
-cpus: 2
-upstreams:
-  maxBatchSize: 0
-  timeouts: {{find: "60s", render: "60s", connect: "1s"}}
-  backends: ["http://127.0.0.1:{carbonserver}"]
-logger: [{{logger: "", file: "stderr", level: "error", encoding: "console"}}]
-"""
-
-
-class Server(Process):
-    """A process that is ready once it listens on `port`."""
-
-    def __init__(self, command, data, port):
-        environment = {**os.environ, "GRAPHITE_ROOT": data, "GRAPHITE_CONF_DIR": data + "/conf", "GRAPHITE_STORAGE_DIR": data + "/storage"}
-        path = os.path.join(data, os.path.basename(command[0]) + ".log")
-        with open(path, "w") as log:
-            self.process = subprocess.Popen(command, cwd=data, env=environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.1)
-        raise SystemExit("not started: %s\n%s" % (command, open(path).read()[-2000:]))
-
 
 def start(data):
     """Starts the servers. The first takes the points. Returns them with their ports and the directory of the first one's data."""
     ports = {name: free_port() for name in ["lines", "pickle", "query", "http", "carbonserver"]}
-    names = {**ports, "data": data, "writes": str(args.system == "go-carbon").lower()}
-    names["tcp"] = ports["lines"] if args.system == "go-carbon" else free_port()
-    for folder in ["conf", "storage/log", "whisper"]:
-        os.makedirs(os.path.join(data, folder))
-    for name, text in [("carbon.conf", CARBON), ("go-carbon.conf", GO_CARBON), ("carbonapi.yaml", CARBONAPI), ("storage-schemas.conf", SCHEMAS)]:
-        with open(os.path.join(data, "conf", name), "w") as file:
-            file.write(text if text is SCHEMAS else text.format(**names))
+    lines = ports["lines"] if args.system == "go-carbon" else None
+    write_configuration(data, storage_schemas=SCHEMAS, carbon=CARBON.format(data=data, **ports), carbonapi=CARBONAPI.format(**ports),
+                        go_carbon=go_carbon(data, lines=lines, carbonserver=ports["carbonserver"]))
     address = "127.0.0.1:%d"
     if args.system == "floodmark":
         command = [args.program, "serve", "--data-dir", data + "/floodmark", "--http", address % ports["http"], "--graphite",
                    address % ports["lines"], "--graphite-schemas", data + "/conf/storage-schemas.conf", "--self-monitoring-interval", "never"]
         return [Server(command, data, ports["lines"])], ports, data + "/floodmark"
-    servers = []
-    if args.system == "carbon":
-        carbon = [args.program + "/bin/python", args.program + "/bin/carbon-cache.py", "--config=" + data + "/conf/carbon.conf", "--nodaemon", "start"]
-        servers.append(Server(carbon, data, ports["lines"]))
-    go_carbon = args.program if args.system == "go-carbon" else args.readers[1]
-    servers.append(Server([go_carbon, "-config", data + "/conf/go-carbon.conf"], data, ports["carbonserver"]))
-    servers.append(Server([args.readers[0], "-config", data + "/conf/carbonapi.yaml"], data, ports["http"]))
+    servers = [Server(carbon_command(args.program, data), data, ports["lines"])] if args.system == "carbon" else []
+    reader = args.program if args.system == "go-carbon" else args.readers[1]
+    servers.append(Server([reader, "-config", data + "/conf/go-carbon.conf"], data, ports["carbonserver"]))
+    servers.append(Server([args.readers[0], "-config", data + "/conf/carbonapi.conf"], data, ports["http"]))
     return servers, ports, data + "/whisper"
 
 
@@ -182,9 +80,7 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
     try:
         report = run(servers[0], ports, folder)
     finally:
-        for server in servers:
-            server.process.terminate()
-            server.process.wait()
+        [server.stop() for server in servers]
 if args.json:
     os.makedirs(args.json, exist_ok=True)
     with open(os.path.join(args.json, "%s-%s.json" % (args.system, args.preset)), "w") as file:
