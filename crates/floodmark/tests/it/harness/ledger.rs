@@ -184,7 +184,9 @@ impl Writer {
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
-        let found = self.samples(server, &everything, now_ms());
+        // later than all samples: once the writer has caught up with the present, a request may arrive while the query is on its
+        // way, and only some of its samples may be older than the query
+        let found = self.samples(server, &everything, now_ms() + 60_000);
         let requests_of = |series: u64| {
             let stored = self.of_series(&found, series);
             let requests = stored.len() as u64 / SAMPLES;
