@@ -68,9 +68,23 @@ pub(crate) fn private_bytes() -> u64 {
     kib.map_or(0, |kib| kib << 10)
 }
 
-fn disk_bytes(path: &Path) -> Option<u64> {
+/// Space of a file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskSpace {
+    pub(crate) free_bytes: u64,
+    pub(crate) total_bytes: u64,
+}
+
+/// The space of the file system of `path`. `None` if the system does not know it.
+pub(crate) fn disk_space(path: &Path) -> Option<DiskSpace> {
     let disk = rustix::fs::statvfs(path).ok()?;
-    Some(disk.f_frsize.saturating_mul(disk.f_blocks)).filter(|bytes| *bytes > 0)
+    let bytes = |blocks: u64| disk.f_frsize.saturating_mul(blocks);
+    Some(DiskSpace { free_bytes: bytes(disk.f_bavail), total_bytes: bytes(disk.f_blocks) })
+        .filter(|space| space.total_bytes > 0)
+}
+
+fn disk_bytes(path: &Path) -> Option<u64> {
+    disk_space(path).map(|space| space.total_bytes)
 }
 
 /// Returns how many files may be open after [`raise_files`].

@@ -1,10 +1,11 @@
-//! Graphite's HTTP API for readers, as graphite-web answers it. Errors are plain text.
+//! Graphite's HTTP API for readers, as graphite-web answers it, and a path of go-carbon. Errors are plain text.
 //!
 //! | path | |
 //! | --- | --- |
 //! | GET POST `/render` | values of targets |
 //! | GET POST `/metrics/find`, `/metrics/expand` | nodes that patterns select |
 //! | GET POST `/metrics/index.json` | all names |
+//! | GET POST `/metrics/details` | when metrics were last written |
 //! | GET `/tags`, `/tags/<tag>` | tags of series, and their values |
 //! | GET POST `/tags/findSeries`, `/tags/autoComplete/tags`, `/tags/autoComplete/values` | series by tags, and suggestions |
 //! | POST `/tags/tagSeries`, `/tags/tagMultiSeries` | names of tagged series |
@@ -19,12 +20,14 @@
 mod answer;
 mod ask;
 mod delete;
+mod details;
 mod events;
 mod expand;
 mod find;
 mod functions;
 mod msgpack;
 mod pickle;
+mod protobuf;
 mod render;
 mod tags;
 
@@ -46,6 +49,7 @@ pub(super) fn routes() -> Router<App> {
         ("/metrics/find", get(find::find).post(find::find)),
         ("/metrics/expand", get(expand::expand).post(expand::expand)),
         ("/metrics/index.json", get(expand::index).post(expand::index)),
+        ("/metrics/details", get(details::details).post(details::details)),
         ("/tags", get(tags::list)),
         ("/tags/findSeries", get(tags::find_series).post(tags::find_series)),
         ("/tags/autoComplete/tags", get(tags::complete_tags).post(tags::complete_tags)),

@@ -2,6 +2,7 @@
 
 mod across;
 mod cardinality;
+mod details;
 mod distinct;
 mod growth;
 mod nodes;
@@ -12,6 +13,7 @@ mod unqueried;
 
 pub(crate) use across::LabelsAcross;
 pub(crate) use cardinality::{Cardinality, Counts, LabelNames, LabelValues};
+pub(crate) use details::{Detail, Details};
 pub(crate) use growth::{Grown, Growth, Top};
 pub(crate) use nodes::{FoundNode, NodeOrder, Nodes};
 pub(crate) use tagged::is_tagged;

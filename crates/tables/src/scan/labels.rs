@@ -7,15 +7,16 @@
 //! ```
 //!
 //! Labels and series are returned once for each file. A [`scan`](crate::scan) returns each series once, but reads all
-//! files together.
+//! files together. [`from_newest`] reads the files in another order, from the one with the newest samples on.
 
-use crate::delta::Table;
+use crate::delta::{Files, Table};
 use crate::error::TableError;
 use crate::live_file::LiveFile;
 use crate::read::{Cache, CachedFile, Cursor, LabelScan, Ranges, Select, WINDOW_BYTES};
-use crate::scan::{left_out, matching};
+use crate::scan::{left_out, matching, may_match};
 use crate::store::StoredFile;
 use model::LabelsRef;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 const BATCH_FILES: usize = 32;
@@ -56,6 +57,46 @@ pub fn series(
     })
 }
 
+/// Passes the labels of matching rows, and the time of the newest sample of each, to `each`, file by file from the one with
+/// the newest samples on. The time counts samples too that a delete hides, if others of the row remain.
+///
+/// Before each file, `wanted` is asked what to read of it. Its argument is a time in milliseconds: neither this file nor those
+/// that follow have newer samples. `None` ends the search. Returns a warning for each damaged file.
+pub fn from_newest(
+    table: &Table,
+    cache: &Arc<Cache>,
+    wanted: &mut dyn FnMut(i64) -> Option<Select>,
+    each: &mut dyn FnMut(LabelsRef<'_>, i64),
+) -> Result<Vec<String>, TableError> {
+    let files = table.files()?;
+    let everything = Select::ALL;
+    let mut all: Vec<_> = matching(&files, &everything).collect();
+    all.sort_by_key(|file| Reverse(file.range.end_ms));
+    let (keeps, mut damaged) = (cache.has_room_for(all.len()), Vec::new());
+    for live in all {
+        let Some(select) = wanted(live.range.end_ms) else { break };
+        select.stop.check()?;
+        if !may_match(live, &select) {
+            continue;
+        }
+        let select = Arc::new(Select { samples: false, ..select });
+        let opened =
+            open(table, cache, &[live], keeps).pop().expect("BUG: a file is neither open nor refused");
+        let mut read = |cursor: &mut Cursor<CachedFile>| {
+            while cursor.advance()? {
+                each(cursor.labels(), cursor.span().end_ms);
+            }
+            Ok(true)
+        };
+        match read_file(table, &files, live, opened, &select, &mut read) {
+            Ok(_) => {}
+            Err(error) if error.is_of_one_file() => damaged.push(left_out(&error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(damaged)
+}
+
 /// Opens the files that may match, one after the other, until `read` returns `false`.
 fn each_file(
     table: &Table,
@@ -72,12 +113,7 @@ fn each_file(
         select.stop.check()?;
         for (live, opened) in batch.iter().zip(open(table, cache, batch, keeps)) {
             select.stop.check()?;
-            let listed = opened.and_then(|file| {
-                let footer = file.footer(table.kind())?;
-                let cursor = Cursor::new(file, footer, Arc::clone(&select), WINDOW_BYTES);
-                read(&mut cursor.masked(files.mask(live)))
-            });
-            match listed {
+            match read_file(table, &files, live, opened, &select, read) {
                 Ok(true) => {}
                 Ok(false) => return Ok(damaged),
                 Err(error) if error.is_of_one_file() => damaged.push(left_out(&error)),
@@ -86,6 +122,20 @@ fn each_file(
         }
     }
     Ok(damaged)
+}
+
+fn read_file(
+    table: &Table,
+    files: &Files,
+    live: &LiveFile,
+    opened: Result<CachedFile, TableError>,
+    select: &Arc<Select>,
+    read: &mut dyn FnMut(&mut Cursor<CachedFile>) -> Result<bool, TableError>,
+) -> Result<bool, TableError> {
+    let file = opened?;
+    let footer = file.footer(table.kind())?;
+    let cursor = Cursor::new(file, footer, Arc::clone(select), WINDOW_BYTES);
+    read(&mut cursor.masked(files.mask(live)))
 }
 
 /// Opens a batch of files. Small files that are not cached are fetched whole. If a file cannot be opened, the error

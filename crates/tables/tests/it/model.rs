@@ -4,6 +4,7 @@ use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
 use crate::upkeep::contents;
 use model::{Labels, LabelsRef, Samples, SeriesKey, TimeRange};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::rng::Rng;
@@ -164,6 +165,28 @@ fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
     labels::series(table, cache, &select, &mut put).unwrap();
     let expected = truth.keys().map(|(label, _)| label).filter(|label| named(label) && matches(label));
     assert!(all.iter().eq(BTreeSet::from_iter(expected)));
+
+    let mut expected = BTreeMap::new();
+    for (label, time_ms) in truth.keys().filter(|(label, _)| named(label) && matches(label)) {
+        expected.insert(label.clone(), *time_ms); // in the order of times
+    }
+    // a series is done when no file that is left can have a newer sample of it
+    let (newest, mut last_ms) = (RefCell::new(BTreeMap::<String, i64>::new()), i64::MAX);
+    let mut wanted = |end_ms: i64| {
+        assert!(end_ms <= last_ms, "files are not in order");
+        last_ms = end_ms;
+        let (newest, is_known) = (newest.borrow(), |label: &String| expected.contains_key(label));
+        assert!(newest.keys().all(is_known));
+        let is_done = |label: &String| newest.get(label).is_some_and(|known_ms| *known_ms >= end_ms);
+        (!expected.keys().all(is_done)).then(|| select.clone())
+    };
+    let mut each = |labels: LabelsRef<'_>, end_ms: i64| {
+        let (mut newest, label) = (newest.borrow_mut(), labels.to_owned().to_string());
+        let known_ms = newest.entry(label).or_insert(i64::MIN);
+        *known_ms = end_ms.max(*known_ms);
+    };
+    assert!(labels::from_newest(table, cache, &mut wanted, &mut each).unwrap().is_empty());
+    assert_eq!(newest.into_inner(), expected);
 }
 
 #[test]

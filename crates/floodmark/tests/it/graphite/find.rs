@@ -1,4 +1,5 @@
-//! Finds metrics by patterns: `/metrics/find`, `/metrics/expand` and `/metrics/index.json`.
+//! Finds metrics by patterns: `/metrics/find`, `/metrics/expand` and `/metrics/index.json`. Says when they were last written:
+//! `/metrics/details`.
 
 use super::lines;
 use crate::harness::{Options, Request, Server, now_ms};
@@ -142,6 +143,54 @@ fn metrics_are_found_at_once_and_wherever_they_are() {
     assert!(found(&server, "b").is_empty());
     write(&server, "b", &["a.of-b"]);
     assert_eq!((found(&server, "a"), found(&server, "b")), (all, vec!["a.of-b".to_owned()]));
+}
+
+/// As go-carbon answers, but for what only Whisper files have.
+#[test]
+fn details_say_when_metrics_were_last_written() {
+    let server = Server::new();
+    let now_s = now_ms() / 1000;
+    let ages_s = [("b.old", 90_000), ("a", 5), ("b.new", 60), ("b.old", 90_060), ("b;host=web", 1)];
+    let text: String = ages_s.iter().map(|(name, age_s)| format!("{name} 1 {}\n", now_s - age_s)).collect();
+    server.send(&lines(&text).tenant("a")).expect(204, &[]);
+    let details = |params: &[(&str, &str)]| -> Vec<(String, i64)> {
+        let found = ask(&server, "a", "/metrics/details", params);
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let (free, total) = (found["FreeSpace"].as_u64().unwrap(), found["TotalSpace"].as_u64().unwrap());
+        assert!(0 < total && free <= total, "{free} of {total}");
+        let metric = |metric: &serde_json::Value| {
+            let name = metric["Name"].as_str().unwrap().to_owned();
+            (name, now_s - metric["ModTime"].as_i64().unwrap())
+        };
+        found["Metrics"].as_array().unwrap().iter().map(metric).collect()
+    };
+    let all = [("a".into(), 5), ("b.new".into(), 60), ("b.old".into(), 90_000)];
+    assert_eq!(details(&[]), all);
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &[]);
+    assert_eq!(details(&[]), all);
+    assert_eq!(details(&[("limit", "2")]), all[..2]);
+    assert_eq!(details(&[("limit", "2"), ("after", "b.new")]), all[2..]);
+    assert_eq!(details(&[("query", "b.*"), ("limit", "1")]), all[1..2]);
+    assert!(details(&[("query", "none")]).is_empty());
+    let reply = server.send(
+        &Request::form("/graphite/metrics/details/", &[("format", "protobuf"), ("query", "a")]).tenant("a"),
+    );
+    reply.expect(200, &[]);
+    assert_eq!(reply.header("content-type"), Some("application/x-protobuf"));
+    let mut expected = vec![0x0a, 11, 0x0a, 1, b'a', 0x12, 6, 0x18];
+    let mut mod_time_s = (now_s - 5) as u64;
+    while mod_time_s >= 0x80 {
+        expected.push(mod_time_s as u8 | 0x80);
+        mod_time_s >>= 7;
+    }
+    expected.push(mod_time_s as u8);
+    assert_eq!(reply.body.get(..expected.len()), Some(&expected[..]));
+    assert_eq!(reply.body.get(expected.len()), Some(&0x10), "FreeSpace follows");
+    let accept =
+        Request::ask("/metrics/details", &[]).tenant("a").header("accept", "application/x-carbonapi-v3-pb");
+    assert_eq!(server.send(&accept).header("content-type"), Some("application/x-carbonapi-v3-pb"));
+    server.send(&Request::ask("/metrics/details", &[("format", "pickle")])).expect(400, &["format"]);
+    assert_eq!(ask(&server, "b", "/metrics/details", &[]).find(r#"{"Metrics":[],"FreeSpace":"#), Some(0));
 }
 
 #[test]

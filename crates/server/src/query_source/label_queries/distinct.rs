@@ -97,6 +97,19 @@ impl Ordered {
         is_cut
     }
 
+    pub(super) const fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn at(&self, position: usize) -> &[u8] {
+        self.texts.at(self.places[position])
+    }
+
+    /// Finds a string, if the order is that of the bytes.
+    pub(super) fn position(&self, text: &[u8]) -> Option<usize> {
+        self.places.binary_search_by(|place| self.texts.at(*place).cmp(text)).ok()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.places.iter().map(|place| self.texts.at(*place))
     }
@@ -162,6 +175,8 @@ mod tests {
         let mut found = found.in_order(Ord::cmp);
         assert!(found.iter().eq(expected.iter().take(100)));
         assert!(!found.cut(100) && found.cut(10));
+        assert!((0..found.len()).all(|i| found.position(found.at(i)) == Some(i)));
+        assert_eq!(found.position(b"not one of them"), None);
         assert!(found.iter().eq(expected.iter().take(10)));
     }
 

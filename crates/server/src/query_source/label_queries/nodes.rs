@@ -1,7 +1,7 @@
 //! Nodes of untagged metrics, which are the series without labels besides the name: `servers` and `servers.web` are
 //! branches on the way to the leaf `servers.web.cpu`.
 
-use super::{Found, LabelQueries, LabelRequest, Ordered};
+use super::{LabelQueries, LabelRequest, Ordered};
 use crate::query_source::Canceled;
 use crate::query_source::paths::names::{in_heads, in_tables};
 use crate::refusal::Refusal;
@@ -76,24 +76,29 @@ impl LabelQueries<'_> {
             NodeOrder::ByPath => by_path,
             NodeOrder::ByName => by_name,
         };
-        let (mut found, mut left_out) = (self.found(&request, order), BTreeSet::new());
-        for pattern in patterns {
-            left_out.extend(self.add_nodes(&pattern?, &mut found)?);
-        }
-        Ok(Nodes { all: found.texts.in_order(order), left_out: left_out.into_iter().collect() })
-    }
-
-    /// Adds the selected nodes. Returns warnings about data that could not be read.
-    fn add_nodes(&self, pattern: &Pattern, found: &mut Found<'_>) -> Result<Vec<String>, Refusal> {
-        let Self { context, tenant, canceled, .. } = self;
-        let Some(names) = context.paths.snapshot(context, tenant, &**canceled)? else {
-            return self.add_scanned(pattern, found);
-        };
-        let (mut text, mut added) = (Vec::new(), Ok(()));
+        let (mut found, mut left_out, mut text) = (self.found(&request, order), BTreeSet::new(), Vec::new());
         let mut add = |path: &str, is_leaf| {
             put(path, is_leaf, &mut text);
             found.add(&text)
         };
+        for pattern in patterns {
+            left_out.extend(self.each_node(&pattern?, &mut add)?);
+        }
+        Ok(Nodes { all: found.texts.in_order(order), left_out: left_out.into_iter().collect() })
+    }
+
+    /// Calls `add` with the path of each selected node, perhaps repeatedly, and with whether it is a leaf. Returns warnings
+    /// about data that could not be read.
+    pub(super) fn each_node(
+        &self,
+        pattern: &Pattern,
+        add: &mut dyn FnMut(&str, bool) -> Result<(), Refusal>,
+    ) -> Result<Vec<String>, Refusal> {
+        let Self { context, tenant, canceled, .. } = self;
+        let Some(names) = context.paths.snapshot(context, tenant, &**canceled)? else {
+            return self.each_scanned(pattern, add);
+        };
+        let mut added = Ok(());
         let select = |node: Node<'_>| {
             for (is_such, is_leaf) in [(node.is_branch, false), (node.is_leaf, true)] {
                 if is_such && added.is_ok() {
@@ -106,18 +111,21 @@ impl LabelQueries<'_> {
         added.map(|()| names.left_out)
     }
 
-    /// Adds the selected nodes, by reading all names. Returns warnings about data that could not be read.
-    fn add_scanned(&self, pattern: &Pattern, found: &mut Found<'_>) -> Result<Vec<String>, Refusal> {
+    /// Like [`Self::each_node`], by reading all names.
+    fn each_scanned(
+        &self,
+        pattern: &Pattern,
+        add: &mut dyn FnMut(&str, bool) -> Result<(), Refusal>,
+    ) -> Result<Vec<String>, Refusal> {
         let Self { context, tenant, canceled, .. } = self;
-        let (mut text, prefix) = (Vec::new(), pattern.prefix());
+        let prefix = pattern.prefix();
         let mut go_on = || !canceled.is_set();
         let mut steps = Steps::new(&mut go_on);
         let mut take = |name: &str| {
             let mut added = Ok(());
             let select = |end, is_leaf| {
                 if added.is_ok() {
-                    put(&name[..end], is_leaf, &mut text);
-                    added = found.add(&text);
+                    added = add(&name[..end], is_leaf);
                 }
             };
             pattern.nodes_of(name, &mut steps, select).map_err(|Stopped| Canceled)?;

@@ -10,6 +10,7 @@ use model::ErrorKind;
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
 use query::MatchOp;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
 
@@ -275,5 +276,48 @@ async fn distinct_values_are_estimated_where_there_are_many() {
         assert_eq!(found.series_by_metric[..2], [("unique".into(), 4_000), ("m0".into(), 1_000)]);
     })
     .await;
+    stop(node).await;
+}
+
+/// Samples are written in any order of time, sealed in between, and lost by the head at a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn details_have_the_times_of_the_newest_samples_wherever_they_are() {
+    let mut rng = stdx::rng::Rng::announced();
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = node_with(dir.path(), |_| ()).await;
+    let mut written = BTreeMap::new();
+    for round in 0..12 {
+        for _ in 0..8 {
+            let name = format!("a.n{}", rng.below(40));
+            let days: BTreeSet<i64> = (0..1 + rng.below(3)).map(|_| 20_000 + rng.below(40) as i64).collect();
+            write_days(&node, &name, days.into_iter(), &mut written).await;
+        }
+        if rng.chance(0.4) {
+            flush(&node).await.unwrap();
+        }
+        if round == 7 {
+            stop(node).await;
+            node = node_with(dir.path(), |_| ()).await;
+        }
+        let mut newest = BTreeMap::new();
+        for (series, at_ms) in written.keys() {
+            let name = series.split('{').next().unwrap_or_default();
+            newest.insert(name.to_owned(), Some(*at_ms)); // in the order of times
+        }
+        let after = format!("a.n{}", rng.below(40));
+        let count = 1 + rng.below(5) as usize;
+        listed(&node, 1 << 20, move |label_queries| {
+            let details = |after: &str, limit| -> Vec<(String, Option<i64>)> {
+                let found =
+                    label_queries.details(&paths::Pattern::parse("a.*").unwrap(), after, limit).unwrap();
+                assert!(found.left_out.is_empty(), "{:?}", found.left_out);
+                found.iter().map(|detail| (detail.path.to_owned(), detail.newest_ms)).collect()
+            };
+            assert!(newest.iter().map(|(name, at_ms)| (name.clone(), *at_ms)).eq(details("", usize::MAX)));
+            let page = newest.into_iter().filter(|(name, _)| *name > after).take(count);
+            assert_eq!(details(&after, count), page.collect::<Vec<_>>());
+        })
+        .await;
+    }
     stop(node).await;
 }

@@ -4,6 +4,7 @@
 use crate::http::error::ApiError;
 use crate::http::graphite::msgpack::MsgPack;
 use crate::http::graphite::pickle::Pickle;
+use crate::http::graphite::protobuf::{Message, bytes_len, integer_len};
 use crate::http::json::Json;
 use crate::http::queries::admission::check_canceled;
 use crate::http::queries::query_threads::Turn;
@@ -102,58 +103,6 @@ pub(super) fn msgpack(all: &[Series], turn: &Turn) -> Result<Json, ApiError> {
     Ok(out.finish()?)
 }
 
-/// A message that is being written, field by field. Fields with the default value are left out, as is usual in proto3.
-struct Message<'a>(&'a mut Json);
-
-const VARINT: u64 = 0;
-const BYTES: u64 = 2;
-const FIXED_32: u64 = 5;
-
-const fn varint_len(number: u64) -> usize {
-    (70 - (number | 1).leading_zeros() as usize) / 7
-}
-
-const fn bytes_len(len: usize) -> usize {
-    1 + varint_len(len as u64) + len
-}
-
-const fn integer_len(value: i64) -> usize {
-    if value == 0 { 0 } else { 1 + varint_len(value as u64) }
-}
-
-impl Message<'_> {
-    fn varint(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.put(&[number as u8 | 0x80]);
-            number >>= 7;
-        }
-        self.0.put(&[number as u8]);
-    }
-
-    /// Begins a field whose bytes follow.
-    fn begin(&mut self, field: u64, len: usize) {
-        self.varint(field << 3 | BYTES);
-        self.varint(len as u64);
-    }
-
-    fn text(&mut self, field: u64, text: &str) {
-        self.begin(field, text.len());
-        self.0.put(text.as_bytes());
-    }
-
-    fn integer(&mut self, field: u64, value: i64) {
-        if value != 0 {
-            self.varint(field << 3 | VARINT);
-            self.varint(value as u64);
-        }
-    }
-
-    fn float(&mut self, field: u64, value: f32) {
-        self.varint(field << 3 | FIXED_32);
-        self.0.put(&value.to_le_bytes());
-    }
-}
-
 /// `MultiFetchResponse` of `carbonapi_v2_pb`. A missing value is 0, and marked as absent.
 pub(super) fn protobuf_v2(all: &[Series], turn: &Turn) -> Result<Json, ApiError> {
     let mut out = Json::within(&turn.limits.answers);
@@ -164,16 +113,16 @@ pub(super) fn protobuf_v2(all: &[Series], turn: &Turn) -> Result<Json, ApiError>
         let numbers = [(2, *start_s), (3, stop_s), (4, *step_s)];
         let numbers_len: usize = numbers.iter().map(|(_, number)| integer_len(*number)).sum();
         let len = bytes_len(name.len()) + numbers_len + bytes_len(8 * values.len()) + bytes_len(values.len());
-        let mut message = Message(&mut out);
+        let mut message = Message::new(&mut out);
         message.begin(1, len);
         message.text(1, name);
         numbers.iter().for_each(|(field, number)| message.integer(*field, *number));
         message.begin(5, 8 * values.len());
         for value in values {
-            message.0.put(&if value.is_nan() { 0.0 } else { *value }.to_le_bytes());
+            message.bytes(&if value.is_nan() { 0.0 } else { *value }.to_le_bytes());
         }
         message.begin(6, values.len());
-        values.iter().for_each(|value| message.0.put(&[u8::from(value.is_nan())]));
+        values.iter().for_each(|value| message.bytes(&[u8::from(value.is_nan())]));
     }
     Ok(out.finish()?)
 }
@@ -189,13 +138,13 @@ pub(super) fn protobuf_v3(all: &[Series], from_s: i64, until_s: i64, turn: &Turn
         let request = [(11, from_s), (12, until_s)];
         let texts_len: usize = texts.iter().map(|(_, text)| bytes_len(text.len())).sum();
         let integers_len: usize = times.iter().chain(&request).map(|(_, number)| integer_len(*number)).sum();
-        let mut message = Message(&mut out);
+        let mut message = Message::new(&mut out);
         message.begin(1, texts_len + integers_len + 5 + bytes_len(8 * values.len()));
         texts.iter().for_each(|(field, text)| message.text(*field, text));
         times.iter().for_each(|(field, number)| message.integer(*field, *number));
         message.float(7, series.x_files_factor as f32);
         message.begin(9, 8 * values.len());
-        values.iter().for_each(|value| message.0.put(&value.to_le_bytes()));
+        values.iter().for_each(|value| message.bytes(&value.to_le_bytes()));
         request.iter().for_each(|(field, number)| message.integer(*field, *number));
     }
     Ok(out.finish()?)
@@ -203,23 +152,4 @@ pub(super) fn protobuf_v3(all: &[Series], from_s: i64, until_s: i64, turn: &Turn
 
 fn stop_of(series: &Series) -> i64 {
     series.start_s.saturating_add(series.step_s.saturating_mul(series.values.len() as i64))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_are_those_of_what_is_written() {
-        for number in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
-            let mut out = Json::new();
-            Message(&mut out).varint(number);
-            assert_eq!(out.into_bytes().len(), varint_len(number), "{number}");
-        }
-        for number in [0, 1, -1, i64::MAX] {
-            let mut out = Json::new();
-            Message(&mut out).integer(3, number);
-            assert_eq!(out.into_bytes().len(), integer_len(number), "{number}");
-        }
-    }
 }
