@@ -30,8 +30,6 @@ const FINAL: [&str; 5] = ["active_series", "clock", "ha_clusters", "series_per_m
 /// it is written.
 const CHUNK_PART: u64 = 16;
 
-const CHUNK_BYTES_MAX: u64 = 8 << 20;
-
 /// How long a sender waits for points of known series that wait for earlier points. A commit takes less, unless the points
 /// cannot be stored. Then, points of other known series must not wait for them.
 const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
@@ -122,7 +120,7 @@ impl Creation {
         let own_bytes = settings.of(tenant).limits.inflight_bytes.unwrap_or(u64::MAX);
         let bytes = own_bytes.min(self.context.inflight.limit_bytes()) / CHUNK_PART;
         let series = if is_cautious { CAUTIOUS_SERIES_MAX } else { CHUNK_SERIES_MAX };
-        Most { series, bytes: bytes.min(CHUNK_BYTES_MAX) }
+        Most { series, bytes }
     }
 
     /// Waits briefly until points of the tenant's known series are stored that wait for earlier points. Senders do this

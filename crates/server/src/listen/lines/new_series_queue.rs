@@ -13,37 +13,31 @@
 //! A series stays in the queue until its points are stored. Points that arrive meanwhile join them
 //! ([`WaitingSeries`]). Otherwise, they would overtake older points, and of two values for the same time, the older
 //! would win.
+//!
+//! Senders that start may bring a million series at once, so a series takes little memory while it waits ([`entry`],
+//! [`slots`]). A chunk takes more, so it has a limit, and is reserved ahead: taking points never fails.
+
+mod entry;
+mod slots;
 
 use super::ticket::Ticket;
 use crate::limits::budget::Budget;
 use crate::partition::submission::{NewPart, NewSeries};
 use crate::write_path::known::{NewSamples, WaitingSeries};
 use admission::gate::MULTIPLE;
-use model::{Batch, BatchSeries, Labels, SeriesKey, TenantId, ValuesRef};
+use entry::{COPY_BYTES_MAX, Entry, POINT_BYTES, Point, Size};
+use model::{Batch, BatchSeries, SeriesKey, TenantId, ValuesRef};
 use parking_lot::Mutex;
 use protocol::labels::describe_labels;
-use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, VecDeque};
+use slots::{Lane, Slots};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::sync::Notify;
 
 /// Limit on the series of a chunk. The series of a chunk are created together.
 pub(super) const CHUNK_SERIES_MAX: usize = 4096;
-
-/// Upper bound on the memory of a waiting series with one ticket, without its labels and points: an entry of a map that
-/// is at least 7/16 full, a key in a queue and a series in a chunk, of vectors that are at least half full.
-const SERIES_BYTES: usize = size_of::<(SeriesKey, Entry)>() * 16 / 7
-    + 2 * size_of::<SeriesKey>()
-    + 2 * size_of::<BatchSeries>()
-    + TICKET_BYTES as usize;
-
-/// Memory of a ticket: in the entry, and in the chunk.
-const TICKET_BYTES: u64 = 3 * size_of::<Ticket>() as u64;
-
-/// Upper bound on the memory of a point: in the entry and in the chunk, in vectors that are at least half full.
-const POINT_BYTES: usize = 4 * size_of::<(i64, f64)>();
 
 #[derive(Debug)]
 pub(crate) struct NewSeriesQueue {
@@ -56,32 +50,25 @@ pub(crate) struct NewSeriesQueue {
 #[derive(Debug)]
 struct Queue {
     account: Account,
-    /// For all entries.
+    /// For all entries, and for the chunk that is in creation, or the next one.
     memory: Reservation,
-    series: HashMap<SeriesKey, Entry>,
+    began: Instant,
+    slots: Slots,
     /// Series to be created, in the order in which their first points arrived.
-    order: VecDeque<SeriesKey>,
+    order: Lane,
     /// Series with points that arrived while earlier points were in creation. These series exist soon, so they wait for
     /// no others.
-    known: VecDeque<SeriesKey>,
+    known: Lane,
     /// True while a chunk of `known` is being stored.
     stores_known: bool,
     /// Number of waiting points.
     points: u64,
-}
-
-/// A series with points that are not stored yet.
-#[derive(Debug)]
-struct Entry {
-    labels: Labels,
-    /// Timestamps in milliseconds and values, in the order in which they arrived. Empty if all are in creation.
-    points: VecDeque<(i64, f64)>,
-    /// Those of the connections from which the points came.
-    tickets: Vec<Ticket>,
-    /// When the first of the points arrived.
-    since: Instant,
-    /// Memory that is reserved for the points.
-    bytes: u64,
+    /// Memory of the entries, without the part that belongs to the chunk in creation.
+    entry_bytes: u64,
+    /// What all waiting points would take in one chunk.
+    copy_bytes: u64,
+    /// Memory of the chunk in creation, without the entries.
+    chunk_bytes: u64,
 }
 
 /// Points whose series are created together. Until this is dropped, the queue knows that they are not stored yet.
@@ -100,13 +87,28 @@ struct Taken {
     queue: Arc<NewSeriesQueue>,
     tenant: TenantId,
     series: Vec<SeriesKey>,
+    /// What the series that was divided, if any, takes in the next chunk besides its points.
+    rest_bytes: u64,
+}
+
+/// Points that were removed from a queue.
+#[derive(Debug, Default)]
+struct Removed {
+    batch: Batch,
+    tickets: Vec<Ticket>,
+    /// Memory of the entries that belongs to the chunk now.
+    entry_bytes: u64,
+    /// Memory of the batch.
+    copy_bytes: u64,
+    /// What the series that was divided, if any, takes in the next chunk besides its points.
+    rest_bytes: u64,
 }
 
 /// Limits on a chunk. It has at least one point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Most {
     pub(super) series: usize,
-    /// Limit on the memory of the series and points.
+    /// Limit on the memory of the chunk.
     pub(super) bytes: u64,
 }
 
@@ -152,7 +154,7 @@ impl NewSeriesQueue {
     ) -> (Pushed, Option<Dropped>) {
         let mut tenants = self.tenants.lock();
         let pushed = if tenants.contains_key(tenant) { Pushed::Later } else { Pushed::First };
-        let queue = tenants.entry(tenant.clone()).or_insert_with(|| Queue::new(self.account.part()));
+        let queue = tenants.entry(tenant.clone()).or_insert_with(|| Queue::new(self.account.part(), now));
         queue.account.share(MULTIPLE * share_weight, u64::MAX);
         let mut dropped: Option<Dropped> = None;
         for part in &new.parts {
@@ -179,10 +181,10 @@ impl NewSeriesQueue {
     fn take_from(self: &Arc<Self>, tenant: &TenantId, most: Most, are_known: bool) -> Option<Chunk> {
         let mut tenants = self.tenants.lock();
         let queue = tenants.get_mut(tenant)?;
-        let (batch, tickets, bytes) = queue.take(most, are_known)?;
+        let Removed { batch, tickets, entry_bytes, rest_bytes, .. } = queue.take(most, are_known)?;
         let series = batch.floats.series.iter().map(|series| series.key).collect();
-        let taken = Taken { queue: Arc::clone(self), tenant: tenant.clone(), series };
-        Some(Chunk { batch, tickets, _taken: taken, _memory: queue.memory.split(bytes) })
+        let taken = Taken { queue: Arc::clone(self), tenant: tenant.clone(), series, rest_bytes };
+        Some(Chunk { batch, tickets, _taken: taken, _memory: queue.memory.split(entry_bytes) })
     }
 
     /// True if the tenant has series that wait for their creation.
@@ -193,7 +195,7 @@ impl NewSeriesQueue {
     /// Forgets the tenant if none of its points waits. Returns false otherwise.
     pub(super) fn forget(&self, tenant: &TenantId) -> bool {
         let mut tenants = self.tenants.lock();
-        let is_empty = tenants.get(tenant).is_none_or(|queue| queue.series.is_empty());
+        let is_empty = tenants.get(tenant).is_none_or(|queue| queue.slots.is_empty());
         if is_empty {
             tenants.remove(tenant);
         }
@@ -229,12 +231,12 @@ impl NewSeriesQueue {
 impl WaitingSeries for NewSeriesQueue {
     fn mark(&self, tenant: &TenantId, series: &[BatchSeries], waiting: &mut Vec<bool>) {
         if let Some(queue) = self.tenants.lock().get(tenant) {
-            waiting.extend(series.iter().map(|series| queue.series.contains_key(&series.key)));
+            waiting.extend(series.iter().map(|series| queue.slots.find(series.key).is_some()));
         }
     }
 
     fn waits(&self, tenant: &TenantId, key: SeriesKey) -> bool {
-        self.tenants.lock().get(tenant).is_some_and(|queue| queue.series.contains_key(&key))
+        self.tenants.lock().get(tenant).is_some_and(|queue| queue.slots.find(key).is_some())
     }
 }
 
@@ -254,16 +256,29 @@ impl Queued {
 }
 
 impl Queue {
-    fn new(account: Account) -> Self {
+    fn new(account: Account, now: Instant) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
-        let (series, order, known) = (HashMap::new(), VecDeque::new(), VecDeque::new());
-        Self { account, memory, series, order, known, stores_known: false, points: 0 }
+        let (order, known) = (Lane::default(), Lane::default());
+        Self {
+            account,
+            memory,
+            began: now,
+            slots: Slots::default(),
+            order,
+            known,
+            stores_known: false,
+            points: 0,
+            entry_bytes: 0,
+            copy_bytes: 0,
+            chunk_bytes: 0,
+        }
     }
 
     fn queued(&self) -> Queued {
-        let oldest = self.order.front().or(self.known.front());
-        let since = oldest.and_then(|key| self.series.get(key)).map(|entry| entry.since);
-        Queued { points: self.points, series: self.series.len() as u64, since }
+        let oldest = self.order.first().or(self.known.first());
+        let since =
+            oldest.map(|number| self.began + Duration::from_millis(self.slots.get(number).since_ms.into()));
+        Queued { points: self.points, series: self.slots.len() as u64, since }
     }
 
     fn push(&mut self, part: &NewPart, ticket: &Ticket, now: Instant) -> Result<(), Dropped> {
@@ -274,7 +289,7 @@ impl Queue {
             let samples = new.samples.start as usize..new.samples.end as usize;
             let points =
                 part.timestamps[samples.clone()].iter().copied().zip(values[samples].iter().copied());
-            if self.add(new, points, ticket, now).is_err() {
+            if points.len() > 0 && self.add(new, points, ticket, now).is_err() {
                 return Err(Dropped::from(part, i));
             }
         }
@@ -284,142 +299,131 @@ impl Queue {
     fn add(
         &mut self,
         new: &NewSeries,
-        points: impl ExactSizeIterator<Item = (i64, f64)>,
+        points: impl ExactSizeIterator<Item = Point>,
         ticket: &Ticket,
         now: Instant,
     ) -> Result<(), Exhausted> {
-        let Self { memory, series, order, known, .. } = self;
-        let mut bytes = (points.len() * POINT_BYTES) as u64;
-        let entry = match series.entry(new.key) {
-            MapEntry::Occupied(entry) => {
-                let entry = entry.into_mut();
-                if entry.points.is_empty() {
-                    bytes += series_bytes(&new.labels);
-                } else if entry.is_from_another(ticket) {
-                    bytes += TICKET_BYTES;
-                }
-                memory.resize(memory.bytes() + bytes)?;
-                if entry.points.is_empty() {
-                    known.push_back(new.key); // its other points are in creation
-                    entry.since = now;
-                }
-                entry
+        let found = self.slots.find(new.key);
+        let (before, after) = match found {
+            Some(number) => {
+                let entry = self.slots.get(number);
+                (entry.size(), entry.size_with(points.len(), ticket))
             }
-            MapEntry::Vacant(vacant) => {
-                bytes += series_bytes(&new.labels);
-                memory.resize(memory.bytes() + bytes)?;
-                order.push_back(new.key);
-                let labels = new.labels.clone();
-                vacant.insert(Entry {
-                    labels,
-                    points: VecDeque::new(),
-                    tickets: Vec::new(),
-                    since: now,
-                    bytes: 0,
-                })
+            None => (Size::default(), Size::of_new(&new.labels, points.len())),
+        };
+        let entry_bytes = self.entry_bytes + after.entry_bytes - before.entry_bytes;
+        let copy_bytes = self.copy_bytes + after.copy_bytes - before.copy_bytes;
+        self.memory.resize(entry_bytes + self.ahead_bytes(copy_bytes))?;
+        (self.entry_bytes, self.copy_bytes) = (entry_bytes, copy_bytes);
+        let since_ms = now.saturating_duration_since(self.began).as_millis();
+        let since_ms = u32::try_from(since_ms).unwrap_or(u32::MAX);
+        let (number, lane) = match found {
+            Some(number) => (number, &mut self.known), // if it is in no lane, its other points are in creation
+            None => {
+                let number = self.slots.insert(Entry::new(new.key, new.labels.clone(), since_ms));
+                (number, &mut self.order)
             }
         };
-        entry.bytes += bytes;
-        if entry.is_from_another(ticket) {
-            entry.tickets.reserve_exact(1);
-            entry.tickets.push(ticket.clone());
+        if self.slots.get(number).is_in_creation() {
+            self.slots.get_mut(number).since_ms = since_ms;
+            self.slots.push(lane, number);
         }
-        if entry.points.is_empty() {
-            entry.points.reserve_exact(points.len());
-        }
-        let before = entry.points.len();
-        entry.points.extend(points);
-        self.points += (entry.points.len() - before) as u64;
+        self.points += points.len() as u64;
+        self.slots.get_mut(number).add(points, ticket);
         Ok(())
     }
 
-    /// Removes points of the first series that wait. Returns them with their tickets and the reserved memory. `None` if no
-    /// series waits.
-    fn take(&mut self, most: Most, are_known: bool) -> Option<(Batch, Vec<Ticket>, u64)> {
-        let lane = if are_known { &mut self.known } else { &mut self.order };
-        let (mut batch, mut tickets, mut bytes, mut rest) = (Batch::default(), Vec::new(), 0, None);
-        while batch.floats.series.is_empty() || batch.floats.series.len() < most.series && bytes < most.bytes
+    /// What is reserved for chunks: enough for the one in creation, or for the next one. If few points wait, they need less
+    /// than the largest chunk.
+    fn ahead_bytes(&self, copy_bytes: u64) -> u64 {
+        (copy_bytes + self.chunk_bytes).min(COPY_BYTES_MAX)
+    }
+
+    /// Removes points of the first series that wait. `None` if no series waits.
+    fn take(&mut self, most: Most, are_known: bool) -> Option<Removed> {
+        let Self { slots, order, known, .. } = self;
+        let (bytes_max, mut removed, mut divided) =
+            (most.bytes.min(COPY_BYTES_MAX), Removed::default(), None);
+        let lane = if are_known { &mut *known } else { order };
+        let is_first = |batch: &Batch| batch.floats.series.is_empty();
+        while (is_first(&removed.batch) || removed.batch.floats.series.len() < most.series)
+            && let Some(number) = lane.first()
         {
-            let Some(key) = lane.pop_front() else { break };
-            let entry = self.series.get_mut(&key).expect("BUG: a queued series has no entry");
-            for ticket in &entry.tickets {
-                if tickets.last().is_none_or(|last: &Ticket| !last.is(ticket)) {
-                    tickets.push(ticket.clone());
-                }
+            let series_bytes = slots.get(number).series_copy_bytes();
+            let room = bytes_max.saturating_sub(removed.copy_bytes + series_bytes) / POINT_BYTES as u64;
+            if room == 0 && !is_first(&removed.batch) {
+                break;
             }
-            let (points, points_bytes) = entry.take(most.bytes.saturating_sub(bytes));
-            bytes += points_bytes;
-            rest = (!entry.points.is_empty()).then_some(key);
-            let floats = &mut batch.floats;
-            let (start, sample) = (batch.bytes.len() as u32, floats.timestamps.len() as u32);
-            batch.bytes.extend_from_slice(entry.labels.as_bytes());
-            floats.timestamps.extend(points.iter().map(|(at_ms, _)| at_ms));
-            floats.values.extend(points.iter().map(|(_, value)| value));
-            let samples = sample..floats.timestamps.len() as u32;
-            floats.series.push(BatchSeries { key, labels: start..batch.bytes.len() as u32, samples });
-            self.points -= points.len() as u64;
-            if rest.is_some() {
+            slots.pop(lane);
+            let entry = slots.get_mut(number);
+            let count = entry.points().min(usize::try_from(room.max(1)).unwrap_or(usize::MAX));
+            removed.take(entry, count);
+            let copied_bytes = series_bytes + (count * POINT_BYTES) as u64;
+            removed.copy_bytes += copied_bytes;
+            self.points -= count as u64;
+            self.copy_bytes -= copied_bytes;
+            if !entry.is_in_creation() {
+                (removed.rest_bytes, divided) = (series_bytes, Some(number));
                 break;
             }
         }
         // the points that did not fit follow once their series exists
-        self.known.extend(rest);
-        self.stores_known = are_known && !batch.floats.series.is_empty();
-        (!batch.floats.series.is_empty()).then_some((batch, tickets, bytes))
+        if let Some(number) = divided {
+            slots.push(known, number);
+        }
+        let is_empty = is_first(&removed.batch);
+        self.stores_known = are_known && !is_empty;
+        self.entry_bytes -= removed.entry_bytes;
+        self.chunk_bytes += removed.copy_bytes;
+        (!is_empty).then_some(removed)
     }
 
-    /// The points of a series that were in creation are stored or lost.
-    fn end_creation(&mut self, key: SeriesKey) {
-        if let MapEntry::Occupied(entry) = self.series.entry(key)
-            && entry.get().points.is_empty()
-        {
-            entry.remove();
+    /// The points in creation are stored or lost.
+    fn end_creation(&mut self, series: &[SeriesKey], rest_bytes: u64) {
+        for key in series {
+            if let Some(number) = self.slots.find(*key)
+                && self.slots.get(number).is_in_creation()
+            {
+                self.slots.remove(number);
+            }
+        }
+        (self.stores_known, self.chunk_bytes) = (false, 0);
+        self.copy_bytes += rest_bytes;
+        let bytes = self.entry_bytes + self.ahead_bytes(self.copy_bytes);
+        self.memory.resize(bytes).expect("BUG: cannot shrink a reservation");
+        if self.slots.is_empty() {
+            self.slots = Slots::default();
         }
     }
 }
 
-impl Entry {
-    /// Removes the first points, at least one, with at most `most_bytes` of memory. Its time does not grow with the points
-    /// that are left, because the queue is locked.
-    fn take(&mut self, most_bytes: u64) -> (VecDeque<(i64, f64)>, u64) {
-        let count = usize::try_from(most_bytes).unwrap_or(usize::MAX) / POINT_BYTES;
-        let count = count.max(1);
-        if self.bytes <= most_bytes || count >= self.points.len() {
-            self.tickets = Vec::new();
-            return (std::mem::take(&mut self.points), std::mem::take(&mut self.bytes));
+impl Removed {
+    /// Moves the first points of an entry.
+    fn take(&mut self, entry: &mut Entry, count: usize) {
+        for ticket in entry.tickets() {
+            if self.tickets.last().is_none_or(|last| !last.is(ticket)) {
+                self.tickets.push(ticket.clone());
+            }
         }
-        let taken = self.points.drain(..count).collect();
-        // the memory of the points that are gone belongs to the chunk now; with room for some more, each point is moved
-        // about once by this, even if points are added and taken by turns
-        if self.points.capacity() > 2 * self.points.len() {
-            self.points.shrink_to(self.points.len() / 2 * 3);
-        }
-        let taken_bytes = (count * POINT_BYTES) as u64;
-        self.bytes -= taken_bytes;
-        (taken, taken_bytes)
+        let before = entry.size();
+        let Batch { bytes, floats, .. } = &mut self.batch;
+        let (start, sample) = (bytes.len() as u32, floats.timestamps.len() as u32);
+        bytes.extend_from_slice(entry.labels().as_bytes());
+        entry.take(count, |(at_ms, value)| {
+            floats.timestamps.push(at_ms);
+            floats.values.push(value);
+        });
+        let samples = sample..floats.timestamps.len() as u32;
+        floats.series.push(BatchSeries { key: entry.key(), labels: start..bytes.len() as u32, samples });
+        self.entry_bytes += before.entry_bytes - entry.size().entry_bytes;
     }
-
-    fn is_from_another(&self, ticket: &Ticket) -> bool {
-        self.tickets.last().is_none_or(|last| !last.is(ticket))
-    }
-}
-
-/// Memory of a series without its points. Its labels are copied into the chunk.
-fn series_bytes(labels: &Labels) -> u64 {
-    (SERIES_BYTES + 2 * labels.as_bytes().len()) as u64
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut tenants = self.queue.tenants.lock();
         if let Some(queue) = tenants.get_mut(&self.tenant) {
-            self.series.iter().for_each(|key| queue.end_creation(*key));
-            queue.stores_known = false;
-            if queue.series.is_empty() {
-                queue.series = HashMap::new();
-                queue.order = VecDeque::new();
-                queue.known = VecDeque::new();
-            }
+            queue.end_creation(&self.series, self.rest_bytes);
         }
         drop(tenants);
         self.queue.ended.notify_waiters();

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// Held by queued points of a connection. Clones belong to the same connection.
+/// Held by queued points of a connection. Clones belong to the same connection. It is small, because millions may be held.
 #[derive(Debug, Clone)]
-pub(super) struct Ticket {
+pub(super) struct Ticket(Arc<Sender>);
+
+#[derive(Debug)]
+struct Sender {
     any_lost: Arc<AtomicBool>,
+    /// Closed when the last ticket is dropped.
     _open: mpsc::Sender<()>,
 }
 
@@ -16,29 +20,31 @@ pub(super) struct Ticket {
 #[derive(Debug)]
 pub(super) struct Tickets {
     ticket: Ticket,
+    any_lost: Arc<AtomicBool>,
     ended: mpsc::Receiver<()>,
 }
 
 impl Ticket {
     pub(super) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.any_lost, &other.any_lost)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Of all open connections, only this one has this id.
     pub(super) fn stream(&self) -> StreamId {
-        StreamId(Arc::as_ptr(&self.any_lost).addr())
+        StreamId(Arc::as_ptr(&self.0).addr())
     }
 
     /// Records that a point was dropped.
     pub(super) fn lost(&self) {
-        self.any_lost.store(true, Ordering::Relaxed);
+        self.0.any_lost.store(true, Ordering::Relaxed);
     }
 }
 
 impl Tickets {
     pub(super) fn new() -> Self {
-        let (open, ended) = mpsc::channel(1);
-        Self { ticket: Ticket { any_lost: Arc::default(), _open: open }, ended }
+        let ((open, ended), any_lost) = (mpsc::channel(1), Arc::<AtomicBool>::default());
+        let sender = Sender { any_lost: Arc::clone(&any_lost), _open: open };
+        Self { ticket: Ticket(Arc::new(sender)), any_lost, ended }
     }
 
     pub(super) const fn ticket(&self) -> &Ticket {
@@ -47,13 +53,13 @@ impl Tickets {
 
     /// True if points of the connection are queued. `others` is the number of its tickets that belong to no points.
     pub(super) fn any_queued(&self, others: usize) -> bool {
-        Arc::strong_count(&self.ticket.any_lost) > 1 + others
+        Arc::strong_count(&self.ticket.0) > 1 + others
     }
 
     /// Waits until all queued points of the connection were stored or dropped. Returns true if all were stored.
     pub(super) async fn all_stored(self) -> bool {
-        let Self { ticket: Ticket { any_lost, _open }, mut ended } = self;
-        drop(_open);
+        let Self { ticket, any_lost, mut ended } = self;
+        drop(ticket);
         let _ = ended.recv().await; // nothing is ever sent: this returns when the last ticket is dropped
         !any_lost.load(Ordering::Relaxed)
     }

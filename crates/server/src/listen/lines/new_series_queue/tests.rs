@@ -1,5 +1,6 @@
 use super::super::ticket::Tickets;
 use super::*;
+use model::Labels;
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
 
@@ -46,8 +47,53 @@ impl Test {
             let (key, labels) = (self.key(*series), self.labels[*series].clone());
             part.series.push(NewSeries { key, labels, samples: start..start + 1, exemplars: vec![] });
         }
+        self.push_part(part, ticket)
+    }
+
+    fn push_part(&self, part: NewPart, ticket: &Ticket) -> Option<Dropped> {
         let new = NewSamples::of(part, self.inflight.reserve(0).unwrap());
-        self.queue.push(&self.tenant, 1, &new, ticket, Instant::now()).1
+        let dropped = self.queue.push(&self.tenant, 1, &new, ticket, Instant::now()).1;
+        self.check();
+        dropped
+    }
+
+    /// What is reserved is what the entries and the chunk in creation take.
+    fn check(&self) {
+        let tenants = self.queue.tenants.lock();
+        let Some(queue) = tenants.get(&self.tenant) else { return };
+        let numbers = (0..self.labels.len()).filter_map(|series| queue.slots.find(self.key(series)));
+        let sizes: Vec<Size> = numbers.map(|number| queue.slots.get(number).size()).collect();
+        if sizes.len() == queue.slots.len() {
+            assert_eq!(sizes.iter().map(|size| size.entry_bytes).sum::<u64>(), queue.entry_bytes);
+            let copy_bytes = sizes.iter().map(|size| size.copy_bytes).sum::<u64>();
+            let divided_bytes = copy_bytes - queue.copy_bytes;
+            assert!(divided_bytes == 0 || divided_bytes < queue.chunk_bytes, "{divided_bytes}");
+        }
+        assert_eq!(queue.memory.bytes(), queue.entry_bytes + queue.ahead_bytes(queue.copy_bytes));
+        assert!(queue.chunk_bytes <= COPY_BYTES_MAX);
+    }
+
+    /// The points of a series, and the places for them.
+    fn places(&self, series: usize) -> (usize, usize) {
+        let tenants = self.queue.tenants.lock();
+        let slots = &tenants[&self.tenant].slots;
+        slots.find(self.key(series)).map_or((0, 0), |number| {
+            let entry = slots.get(number);
+            (entry.points(), entry.capacity())
+        })
+    }
+
+    fn take(&self, most: Most) -> Option<Chunk> {
+        let known = self.queue.take_known(&self.tenant, most);
+        let chunk = known.or_else(|| self.queue.take(&self.tenant, most))?;
+        self.check();
+        let Batch { bytes, floats, .. } = &chunk.batch;
+        let points = (floats.timestamps.capacity() + floats.values.capacity()) * size_of::<i64>();
+        let held = bytes.capacity() + floats.series.capacity() * size_of::<BatchSeries>() + points;
+        // vectors have room for a few elements at least
+        let reserved = self.queue.tenants.lock()[&self.tenant].chunk_bytes as usize + 256;
+        assert!(held <= reserved, "{held} of {reserved}");
+        Some(chunk)
     }
 }
 
@@ -84,14 +130,12 @@ fn points_of_a_series_are_stored_in_the_order_of_their_arrival() {
             if rng.chance(0.3) {
                 in_creation.take().iter().for_each(|chunk| store(chunk, &mut stored));
                 let most = Most { series: 1 + rng.below(5) as usize, bytes: 1 + rng.below(2000) };
-                let known = test.queue.take_known(&test.tenant, most);
-                in_creation = known.or_else(|| test.queue.take(&test.tenant, most));
+                in_creation = test.take(most);
             }
         }
         loop {
             in_creation.take().iter().for_each(|chunk| store(chunk, &mut stored));
-            let known = test.queue.take_known(&test.tenant, FOUR);
-            in_creation = known.or_else(|| test.queue.take(&test.tenant, FOUR));
+            in_creation = test.take(FOUR);
             if in_creation.is_none() {
                 break;
             }
@@ -110,14 +154,11 @@ fn points_of_one_series_are_taken_in_constant_time() {
     let points: Points = (0..COUNT).map(|i| (0, i as i64, i as f64)).collect();
     assert!(test.push(&points, tickets.ticket()).is_none());
     let one = Most { series: 1, bytes: 1 };
-    let take = || test.queue.take_known(&test.tenant, one).or_else(|| test.queue.take(&test.tenant, one));
+    let take = || test.take(one);
     for number in 0..COUNT {
         let chunk = take().unwrap();
         assert_eq!(chunk.batch.floats.timestamps, [number as i64]);
-        let mut tenants = test.queue.tenants.lock();
-        let entry = &tenants.get_mut(&test.tenant).unwrap().series[&test.key(0)];
-        let (len, capacity) = (entry.points.len(), entry.points.capacity());
-        drop(tenants);
+        let (len, capacity) = test.places(0);
         assert!(capacity <= 2 * len, "{capacity} places for {len} points");
         assert_eq!(len, COUNT - 1 - number);
     }
@@ -140,13 +181,11 @@ fn points_are_pushed_and_taken_by_turns_in_constant_time() {
             if step == 0 {
                 assert!(test.push(&vec![(0, 0, 0.0)], tickets.ticket()).is_none());
             } else {
-                let known = test.queue.take_known(&test.tenant, one);
-                assert!(known.or_else(|| test.queue.take(&test.tenant, one)).is_some(), "{turn}");
+                assert!(test.take(one).is_some(), "{turn}");
             }
-            let mut tenants = test.queue.tenants.lock();
-            let points = &tenants.get_mut(&test.tenant).unwrap().series[&test.key(0)].points;
-            moved += if points.capacity() == capacity { 0 } else { points.len() };
-            capacity = points.capacity();
+            let (len, now) = test.places(0);
+            moved += if now == capacity { 0 } else { len };
+            capacity = now;
         }
     }
     assert!(moved < 8 * COUNT, "{moved} for {COUNT} points");
@@ -159,9 +198,7 @@ fn a_chunk_ends_within_the_points_of_a_series_if_they_are_many() {
     assert!(test.push(&points, tickets.ticket()).is_none());
     let (mut stored, mut chunks) = (Stored::new(), 0);
     let most = Most { series: 10, bytes: 100 * POINT_BYTES as u64 };
-    while let Some(chunk) =
-        test.queue.take_known(&test.tenant, most).or_else(|| test.queue.take(&test.tenant, most))
-    {
+    while let Some(chunk) = test.take(most) {
         assert!(chunk.points() <= 100);
         store(&chunk, &mut stored);
         chunks += 1;
@@ -185,5 +222,34 @@ fn the_newest_points_are_dropped_when_there_is_no_room() {
     assert_eq!(chunk.points(), queued.points);
     drop(chunk);
     assert!(test.queue.take(&test.tenant, ALL).is_none() && test.queue.forget(&test.tenant));
+    assert_eq!(test.inflight.used_bytes(), 0);
+}
+
+/// Senders that start bring as many series at once, each with a point.
+#[test]
+fn many_new_series_take_little_memory() {
+    const COUNT: u64 = 200_000;
+    let (test, tickets) = (Test::new(1 << 30), Tickets::new());
+    let name =
+        |i: u64| format!("stresser.dc1.rack{:02}.host{:04}.timer{:02}.m15_rate", i % 40, i / 200, i % 200);
+    for first in (0..COUNT).step_by(1000) {
+        let mut part =
+            NewPart { series: vec![], timestamps: vec![], values: model::Values::Floats(vec![1.0; 1000]) };
+        for (i, sample) in (first..first + 1000).zip(0..) {
+            let labels = Labels::from_pairs(&[("__name__", &name(i))]);
+            part.timestamps.push(1000);
+            let key = SeriesKey::of(labels.as_bytes(), 1);
+            part.series.push(NewSeries { key, labels, samples: sample..sample + 1, exemplars: vec![] });
+        }
+        assert!(test.push_part(part, tickets.ticket()).is_none());
+    }
+    assert_eq!(test.queue.of(&test.tenant).series, COUNT);
+    let each_bytes = test.inflight.used_bytes() / COUNT;
+    assert!(each_bytes <= 230, "{each_bytes} bytes for each");
+    let mut left = COUNT;
+    while let Some(chunk) = test.take(Most { series: CHUNK_SERIES_MAX, bytes: u64::MAX }) {
+        left -= chunk.points();
+    }
+    assert!(left == 0 && test.queue.forget(&test.tenant));
     assert_eq!(test.inflight.used_bytes(), 0);
 }
