@@ -2,6 +2,9 @@
 
 use super::steps::{Steps, Stopped};
 
+/// So many bytes of a text are compared in about the time of a step.
+const STEP_BYTES: usize = 64;
+
 /// The pattern of one node of a path: a list of alternatives.
 #[derive(Debug, Clone)]
 pub struct Segment {
@@ -174,7 +177,11 @@ impl Pattern {
 impl Token {
     /// What a comparison counts for.
     fn steps(&self) -> usize {
-        if let Self::Class { ranges, .. } = self { 1 + ranges.len() } else { 1 }
+        match self {
+            Self::Text(text) => 1 + text.len() / STEP_BYTES,
+            Self::Class { ranges, .. } => 1 + ranges.len(),
+            Self::Any | Self::One => 1,
+        }
     }
 
     /// Returns the text after what the token matches at the begin of `text`.

@@ -81,7 +81,8 @@ fn a_match_of_one_path_can_be_interrupted() {
     let stars = format!("*{}b*", "?a".repeat(1 << 10));
     let listed: Vec<_> = (0..500).map(|number| format!("*a*{number}")).collect();
     let class = format!("*[{}]", "b".repeat(1 << 10));
-    for glob in [stars, format!("{{{}}}", listed.join(",")), class] {
+    let text = format!("*{}b*", "a".repeat(8 << 10));
+    for glob in [stars, format!("{{{}}}", listed.join(",")), class, text] {
         let third = Arc::new(Third::default());
         let mut allowance = Allowance::new(1 << 20).until(Arc::clone(&third) as _);
         assert!(!Glob::parse(&glob, &mut allowance).unwrap().matches(&path));
