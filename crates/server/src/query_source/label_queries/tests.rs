@@ -84,6 +84,11 @@ async fn a_limit_bounds_what_a_listing_holds() {
         assert_eq!(refused.reason, "answer_size");
         let few = label_queries.series(&LabelRequest { selectors: &selectors, ..all(3) }).unwrap();
         assert_eq!((few.all.iter().count(), few.cut), (3, true));
+        let pattern = paths::Pattern::parse("*").unwrap();
+        let refused = label_queries.details(&pattern, "", usize::MAX).unwrap_err();
+        assert_eq!(refused.reason, "answer_size");
+        let few = label_queries.details(&pattern, "m_2000", 3).unwrap();
+        assert!(few.iter().map(|detail| detail.path).eq(["m_2001", "m_2002", "m_2003"]));
     })
     .await;
     stop(node).await;
