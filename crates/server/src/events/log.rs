@@ -19,6 +19,11 @@ pub(super) const UNFINISHED: &str = "unfinished";
 /// Folder with copies of damaged lines, beside the files.
 const QUARANTINE: &str = "quarantine";
 
+/// Limits on the copies of all tenants. Further lines are lost without a copy, because a disk that damages files again and
+/// again must not be filled by them.
+pub(super) const QUARANTINE_BYTES_MAX: u64 = 64 << 20;
+const QUARANTINE_FILES_MAX: usize = 10_000;
+
 const COPY_BYTES: usize = 64 << 10;
 
 /// A file is rewritten at most this often because of events that have expired. A tenant could otherwise have it rewritten
@@ -212,8 +217,8 @@ impl Log {
     }
 
     /// Copies the lines of the file that are not valid to the quarantine. Returns the copy, whose name depends only on its
-    /// bytes, so that the copy of another attempt replaces it.
-    fn quarantine(&self, file: &dyn DiskFile) -> Result<PathBuf, EventsError> {
+    /// bytes, so that the copy of another attempt replaces it. `None` if the quarantine is full.
+    fn quarantine(&self, file: &dyn DiskFile) -> Result<Option<PathBuf>, EventsError> {
         let dir = self.dir().join(QUARANTINE);
         let tenant = self.path.file_stem().unwrap_or_default().to_string_lossy();
         let unfinished = dir.join(format!("{tenant}.{UNFINISHED}"));
@@ -225,13 +230,27 @@ impl Log {
             copy.push(line).map_err(self.failed())
         };
         scan_all(file, &self.path, |_| Ok(()), keep)?;
-        let kept = dir.join(format!("{tenant}.{check:08x}.lines"));
-        let done = copy.finish().and_then(|_| {
+        let name = format!("{tenant}.{check:08x}.lines");
+        let kept = dir.join(&name);
+        let done = copy.finish().and_then(|bytes| {
+            if !self.has_room(&dir, &name, bytes)? {
+                self.disk.remove(&unfinished)?;
+                return Ok(None);
+            }
             self.disk.rename(&unfinished, &kept)?;
-            self.disk.sync_dir(&dir)
+            self.disk.sync_dir(&dir)?;
+            Ok(Some(kept))
         });
-        done.map_err(self.failed())?;
-        Ok(kept)
+        done.map_err(self.failed())
+    }
+
+    /// True if the quarantine may get a copy of this name and length.
+    fn has_room(&self, dir: &Path, name: &str, bytes: u64) -> io::Result<bool> {
+        let mut kept = self.disk.list(dir, QUARANTINE_FILES_MAX)?;
+        let is_full = kept.len() == QUARANTINE_FILES_MAX;
+        kept.retain(|copy| copy.name != name && !copy.name.ends_with(UNFINISHED));
+        let kept_bytes = kept.iter().map(|copy| copy.bytes).fold(0, u64::saturating_add);
+        Ok(!is_full && kept_bytes.saturating_add(bytes) <= QUARANTINE_BYTES_MAX)
     }
 
     /// Replaces the file by one that has only the newest `kept_bytes` of its events, and none before `before_ms`. The lines
@@ -247,7 +266,7 @@ impl Log {
         let mut surplus_bytes = live_bytes.saturating_sub(kept_bytes);
         let known_id = self.contents.take().map_or(0, |known| known.next_id);
         let next_id = before.next_id.max(known_id);
-        let lost = if before.damaged > 0 { Some(self.quarantine(&*old)?) } else { None };
+        let lost = if before.damaged > 0 { self.quarantine(&*old)? } else { None };
         let new = self.disk.open(&self.unfinished(), Mode::Create).map_err(self.failed())?;
         let mut copy = Copy { file: &*new, buffer: file::header(next_id), at: 0 };
         let (mut oldest_ms, mut removed) = (i64::MAX, 0_u64);
@@ -269,9 +288,11 @@ impl Log {
         });
         let end_bytes = done.map_err(self.failed())?;
         let path = self.path.display();
-        if let Some(copy) = lost {
-            let (lines, copy) = (before.damaged, copy.display());
-            tracing::error!(%path, lines, %copy, "a file of events is damaged: the events of these lines are lost");
+        if before.damaged > 0 {
+            let lines = before.damaged;
+            let copy =
+                lost.map_or_else(|| "none, the quarantine is full".into(), |copy| copy.display().to_string());
+            tracing::error!(%path, lines, copy, "a file of events is damaged: the events of these lines are lost");
             self.damaged.add(lines);
         }
         tracing::debug!(%path, removed, "removed old events");

@@ -108,3 +108,42 @@ async fn an_unfinished_line_is_removed_and_a_damaged_header_keeps_the_next_id() 
     let shortest = Record { id: 1, when_ms: 0, what: "".into(), tags: "".into(), data: "".into() };
     assert_eq!(file::encode(&shortest).len() as u64, file::LINE_BYTES_MIN);
 }
+
+/// A disk that damages files again and again is not filled by the copies.
+#[tokio::test]
+async fn the_quarantine_is_bounded() {
+    let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
+    let events = open(dir.path());
+    let (file, folder) = (file_of(dir.path(), &of), dir.path().join("events/quarantine"));
+    let mut id = events.append(&of, event(1, "x", ""), LIMITS).await.unwrap();
+    let all_bytes = || -> u64 {
+        fs::read_dir(&folder).unwrap().map(|copy| copy.unwrap().metadata().unwrap().len()).sum()
+    };
+    // so long that there is room for one more copy, and not for two
+    fs::create_dir(&folder).unwrap();
+    let other = fs::File::create(folder.join("b.0.lines")).unwrap();
+    other.set_len(log::QUARANTINE_BYTES_MAX - 100).unwrap();
+    for (number, copies) in [(2, 1), (3, 1), (4, 1)] {
+        let mut bytes = fs::read(&file).unwrap();
+        let last = bytes.len() - 3;
+        bytes[last] ^= 1;
+        fs::write(&file, &bytes).unwrap();
+        let events = open(dir.path());
+        let new_id = events.append(&of, event(number, "x", ""), LIMITS).await.unwrap();
+        assert!(new_id > id, "{new_id} after {id}");
+        id = new_id;
+        assert_eq!(found(&events, &of).len(), 1, "the damaged event is lost, and the new one is there");
+        let kept = fs::read_dir(&folder).unwrap().count() - 1;
+        assert_eq!(kept, copies, "after {number}");
+        assert!(all_bytes() <= log::QUARANTINE_BYTES_MAX);
+    }
+    // the copies are removed by hand
+    drop(other);
+    fs::remove_file(folder.join("b.0.lines")).unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    let last = bytes.len() - 3;
+    bytes[last] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    open(dir.path()).expire(&of, 0).unwrap();
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+}
