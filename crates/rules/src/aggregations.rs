@@ -15,8 +15,9 @@
 
 mod buffer;
 mod function;
+mod quantile;
 
-pub use buffer::{Buffer, Computed, Missed};
+pub use buffer::{Buffer, Computed, Due, Missed};
 pub use function::Function;
 
 use crate::{RULES_MAX, RuleError, pattern};

@@ -11,6 +11,7 @@
 //! ([`Buffer::take`]), because they would be lost.
 
 use super::function::{Function, Values};
+use super::quantile::Outcome;
 
 /// What a buffer does with points, and for how long.
 #[derive(Debug)]
@@ -52,6 +53,40 @@ pub enum Missed {
     Memory,
     /// Its interval will not be computed, because other points of it are unknown.
     Incomplete,
+}
+
+/// The intervals that are due. What takes long is left to [`Self::finish`], so that the buffer may be used meanwhile.
+#[derive(Debug, Default)]
+pub struct Due {
+    outcomes: Vec<(i64, Outcome)>,
+    /// Number of intervals that are not computed, because some of their points are unknown.
+    pub incomplete: u64,
+    /// Intervals that are no longer kept. Freeing very many values takes long.
+    forgotten: Vec<Interval>,
+}
+
+impl Due {
+    /// True if there are intervals to compute.
+    #[must_use]
+    pub const fn has_values(&self) -> bool {
+        !self.outcomes.is_empty()
+    }
+
+    /// True if [`Self::finish`] has nothing to compute and nothing to free.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.outcomes.is_empty() && self.forgotten.is_empty()
+    }
+
+    /// Computes the values of intervals.
+    #[must_use]
+    pub fn finish(self) -> Computed {
+        let Self { outcomes, incomplete, forgotten } = self;
+        drop(forgotten);
+        let points = outcomes.into_iter().map(|(start_ms, outcome)| (start_ms, outcome.value()));
+        // infinite values of both signs have no sum
+        Computed { points: points.filter(|(_, value)| !value.is_nan()).collect(), incomplete }
+    }
 }
 
 /// What became of the intervals that were due.
@@ -216,22 +251,24 @@ impl Buffer {
 
     /// Computes the intervals that have ended at least `delay_ms` ago and have changed since they were last computed. Forgets
     /// those that are no longer kept.
-    pub fn compute(&mut self, now_ms: i64, delay_ms: i64) -> Computed {
-        let mut computed = Computed::default();
+    #[must_use]
+    pub fn compute(&mut self, now_ms: i64, delay_ms: i64) -> Due {
+        let mut due = Due::default();
         let ended = self.ended(now_ms, delay_ms);
         for interval in &mut self.intervals[..ended] {
-            interval.compute(self.function, &mut computed);
+            interval.compute(self.function, &mut due);
         }
         let kept_from_ms = self.kept_from_ms(now_ms);
-        self.intervals.retain(|interval| interval.is_changed || interval.start_ms >= kept_from_ms);
-        computed
+        let is_over = |interval: &mut Interval| !interval.is_changed && interval.start_ms < kept_from_ms;
+        due.forgotten = self.intervals.extract_if(.., is_over).collect();
+        due
     }
 
     /// Computes the intervals that have taken points and have changed since they were last computed, although they have not
     /// ended, because nothing more will be added to them. Their points are stored nowhere else.
-    pub fn compute_taken(&mut self, computed: &mut Computed) {
+    pub fn compute_taken(&mut self, due: &mut Due) {
         for interval in self.intervals.iter_mut().filter(|interval| interval.has_taken) {
-            interval.compute(self.function, computed);
+            interval.compute(self.function, due);
         }
     }
 
@@ -301,17 +338,15 @@ impl Interval {
         self.is_incomplete |= !self.has_taken;
     }
 
-    fn compute(&mut self, function: Function, computed: &mut Computed) {
+    fn compute(&mut self, function: Function, due: &mut Due) {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
         if self.is_incomplete && !self.has_taken {
-            computed.incomplete += 1;
+            due.incomplete += 1;
             return;
         }
-        let value = self.values.compute(function);
-        // infinite values of both signs have no sum
-        computed.points.extend((!value.is_nan()).then_some((self.start_ms, value)));
+        due.outcomes.push((self.start_ms, self.values.compute(function)));
     }
 }
 
@@ -324,7 +359,7 @@ mod tests {
     }
 
     fn points(buffer: &mut Buffer, now_ms: i64) -> Vec<(i64, f64)> {
-        buffer.compute(now_ms, 1000).points
+        buffer.compute(now_ms, 1000).finish().points
     }
 
     #[test]
@@ -371,19 +406,19 @@ mod tests {
             add(&mut buffer, at_ms, 1.0, 33_000).unwrap();
         }
         let refuse = |_| Err(());
-        for _ in 1..super::super::function::FIRST_VALUES {
+        for _ in 1..super::super::quantile::FIRST_VALUES {
             buffer.add(22_000, 1.0, 33_000, refuse).unwrap();
         }
         assert_eq!(buffer.add(22_000, 1.0, 33_000, refuse), Err(Missed::Memory));
-        let computed = buffer.compute(41_000, 1000);
+        let computed = buffer.compute(41_000, 1000).finish();
         assert_eq!((computed.points, computed.incomplete), (vec![(30_000, 1.0)], 2));
         buffer.raise_complete_from(31_000);
         assert_eq!(add(&mut buffer, 32_000, 1.0, 43_000), Err(Missed::Incomplete));
-        let computed = buffer.compute(43_000, 1000);
+        let computed = buffer.compute(43_000, 1000).finish();
         assert_eq!((computed.points, computed.incomplete), (vec![], 1));
         buffer.forget_open(40_999, 1000);
         assert!(buffer.intervals.iter().all(|interval| interval.start_ms < 30_000));
-        assert!(buffer.compute(90_000, 1000).points.is_empty() && buffer.intervals.is_empty());
+        assert!(buffer.compute(90_000, 1000).finish().points.is_empty() && buffer.intervals.is_empty());
         assert!(!buffer.is_idle(80_999) && buffer.is_idle(90_000), "complete from 31 s on");
     }
 
@@ -395,7 +430,7 @@ mod tests {
         }
         buffer.interrupt(30_500, 1000);
         assert_eq!(
-            buffer.compute(60_000, 1000),
+            buffer.compute(60_000, 1000).finish(),
             Computed { points: vec![(10_000, 1.0), (40_000, 1.0)], incomplete: 2 }
         );
         for (at_ms, counts) in
@@ -417,7 +452,7 @@ mod tests {
         assert!(buffer.counts(20_000, 20_000));
         assert_eq!(add(&mut buffer, 45_000, 1.0, 20_000), Ok(()), "ahead by 25 s, so complete from 36 s on");
         assert_eq!(add(&mut buffer, 30_000, 1.0, 20_000), Err(Missed::Incomplete));
-        let computed = buffer.compute(60_000, delay_ms);
+        let computed = buffer.compute(60_000, delay_ms).finish();
         assert_eq!(computed, Computed { points: vec![(40_000, 1.0)], incomplete: 2 });
         buffer.add_rule(50_000 + delay_ms);
         assert!(!buffer.counts(70_000, 60_000) && buffer.counts(80_000, 60_000));
@@ -442,14 +477,15 @@ mod tests {
         // without memory, there is nothing to compute
         assert_eq!(buffer.take(62_000, 1.0, 33_000, |_| Err(())), Err(Missed::Memory));
         buffer.interrupt(33_000, 1000);
-        let mut computed = buffer.compute(33_000, 1000);
+        let computed = buffer.compute(33_000, 1000).finish();
         assert_eq!(computed, Computed { points: vec![(10_000, 1.0), (20_000, 1.0)], incomplete: 0 });
         buffer.forget_open(33_000, 1000);
         assert!(!buffer.intervals.iter().any(|interval| [50_000, 60_000].contains(&interval.start_ms)));
-        computed.points.clear();
-        buffer.compute_taken(&mut computed);
+        let mut due = Due::default();
+        buffer.compute_taken(&mut due);
+        let computed = due.finish();
         assert_eq!(computed, Computed { points: vec![(30_000, 1.0), (40_000, 1.0)], incomplete: 0 });
-        assert_eq!(buffer.compute(100_000, 1000), Computed::default());
+        assert_eq!(buffer.compute(100_000, 1000).finish(), Computed::default());
         assert!(buffer.intervals.is_empty());
     }
 
@@ -463,7 +499,7 @@ mod tests {
         }
         assert_eq!(buffer.add(52_000, 1.0, 30_000, refuse), Err(Missed::Memory));
         assert_eq!(add(&mut buffer, 53_000, 1.0, 30_000), Err(Missed::Incomplete));
-        let computed = buffer.compute(61_000, 1000);
+        let computed = buffer.compute(61_000, 1000).finish();
         let starts_ms: Vec<_> = computed.points.iter().map(|(start_ms, _)| *start_ms).collect();
         assert_eq!((starts_ms, computed.incomplete), (vec![10_000, 20_000, 30_000, 40_000], 1));
     }
@@ -490,6 +526,25 @@ mod tests {
         for (number, (_, function)) in Function::ALL.into_iter().enumerate() {
             assert_eq!(function.number(), number);
         }
+    }
+
+    /// Whoever computes it does not hold the buffer meanwhile.
+    #[test]
+    fn values_may_be_added_while_a_quantile_of_many_is_computed() {
+        let mut buffer = Buffer::new(10, Function::Quantile(0.5), 5, 0);
+        let add_many = |buffer: &mut Buffer, value| {
+            (0..20_000).for_each(|_| add(buffer, 1_000, value, 11_000).unwrap());
+        };
+        add_many(&mut buffer, 1.0);
+        let due = buffer.compute(11_000, 1000);
+        add_many(&mut buffer, 5.0);
+        add_many(&mut buffer, 5.0);
+        assert_eq!(due.finish().points, [(0, 1.0)]);
+        assert_eq!(points(&mut buffer, 12_000), [(0, 5.0)]);
+        // forgotten intervals are freed by whoever finishes
+        let due = buffer.compute(100_000, 1000);
+        assert!(!due.is_empty() && !due.has_values() && buffer.values() == 0);
+        assert_eq!(due.forgotten.iter().map(|interval| interval.values.count()).sum::<u64>(), 60_000);
     }
 
     #[test]

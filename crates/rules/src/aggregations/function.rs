@@ -1,5 +1,7 @@
 //! How the values of an interval become one value.
 
+use super::quantile::{Outcome, Samples};
+
 /// Carbon's aggregation methods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Function {
@@ -44,16 +46,13 @@ impl Function {
 #[derive(Debug)]
 pub(super) enum Values {
     Folded { count: u64, value: f64 },
-    All(Vec<f64>),
+    All(Samples),
 }
 
-/// Values for which there is room at first.
-pub(super) const FIRST_VALUES: usize = 4;
-
 impl Values {
-    pub(super) const fn new(function: Function) -> Self {
+    pub(super) fn new(function: Function) -> Self {
         match function {
-            Function::Quantile(_) => Self::All(Vec::new()),
+            Function::Quantile(_) => Self::All(Samples::default()),
             _ => Self::Folded { count: 0, value: 0.0 },
         }
     }
@@ -61,14 +60,14 @@ impl Values {
     pub(super) const fn count(&self) -> u64 {
         match self {
             Self::Folded { count, .. } => *count,
-            Self::All(values) => values.len() as u64,
+            Self::All(samples) => samples.count(),
         }
     }
 
     pub(super) const fn heap_bytes(&self) -> usize {
         match self {
             Self::Folded { .. } => 0,
-            Self::All(values) => values.capacity() * size_of::<f64>(),
+            Self::All(samples) => samples.heap_bytes(),
         }
     }
 
@@ -88,38 +87,20 @@ impl Values {
                     _ => *value + new,
                 };
                 *count += 1;
+                Ok(())
             }
-            Self::All(values) => {
-                if values.len() == values.capacity() {
-                    let more = values.capacity().max(FIRST_VALUES);
-                    reserve(more * size_of::<f64>())?;
-                    values.reserve_exact(more);
-                }
-                values.push(new);
-            }
+            Self::All(samples) => samples.add(new, reserve),
         }
-        Ok(())
     }
 
-    /// Computes the value of the interval. There must be at least one value.
-    pub(super) fn compute(&mut self, function: Function) -> f64 {
+    /// The value of the interval, or what is needed to compute it. There must be at least one value.
+    pub(super) fn compute(&mut self, function: Function) -> Outcome {
         match (self, function) {
-            (Self::Folded { count, .. }, Function::Count) => *count as f64,
-            (Self::Folded { count, value }, Function::Avg) => *value / *count as f64,
-            (Self::Folded { value, .. }, _) => *value,
-            (Self::All(values), Function::Quantile(quantile)) => {
-                let rank = quantile * (values.len() - 1) as f64;
-                let (left, right) = (rank.floor(), rank.ceil());
-                // unlike a sort, this takes time in proportion to the values
-                let (smaller, value, _) = values.select_nth_unstable_by(right as usize, f64::total_cmp);
-                if left == right {
-                    *value
-                } else {
-                    let before = smaller.iter().copied().max_by(f64::total_cmp).unwrap_or(*value);
-                    before * (right - rank) + *value * (rank - left)
-                }
-            }
-            (Self::All(values), _) => values.len() as f64,
+            (Self::Folded { count, .. }, Function::Count) => Outcome::Is(*count as f64),
+            (Self::Folded { count, value }, Function::Avg) => Outcome::Is(*value / *count as f64),
+            (Self::Folded { value, .. }, _) => Outcome::Is(*value),
+            (Self::All(samples), Function::Quantile(quantile)) => samples.quantile(quantile),
+            (Self::All(samples), _) => Outcome::Is(samples.count() as f64),
         }
     }
 }

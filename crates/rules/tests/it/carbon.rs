@@ -180,7 +180,7 @@ fn by_us(rules: &str, steps: &[Step]) -> (Computed, BTreeSet<String>) {
             Step::At(now_s) => {
                 now_ms = now_s * 1000;
                 for (output, buffer) in &mut buffers {
-                    let points = buffer.compute(now_ms, 1000).points;
+                    let points = buffer.compute(now_ms, 1000).finish().points;
                     computed
                         .extend(points.into_iter().map(|(ms, value)| ((output.clone(), ms / 1000), value)));
                 }

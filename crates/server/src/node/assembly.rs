@@ -225,6 +225,7 @@ impl Assembly {
             names: NameDecisions::new(decoders.clone(), &self.registry),
             aggregator: Aggregator::new(
                 self.heads.aggregator.clone(),
+                decoders.clone(),
                 self.seed,
                 self.settings.graphite.aggregator_intervals,
                 self.rules.current(),

@@ -21,13 +21,13 @@ pub(crate) use contributions::Contributions;
 
 use super::names::{labels_of_name, listed};
 use crate::graphite_rules::Rules;
-use memo::{Matched, Memo};
+use memo::{MATCHED_PART, Matched, Memo, RefusedOutput};
 use model::{Batch, Labels, LabelsBuilder, SeriesKey, TenantId};
 use outputs::{NewOutput, Outputs};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::labels::labels_of;
 use query::graphite::label_source::write_name;
-use rules::aggregations::{Aggregation, Buffer, Computed, Missed};
+use rules::aggregations::{Aggregation, Buffer, Due, Missed};
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -35,12 +35,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
-/// A lock is held for at most this many points or outputs at a time, about 50 µs, and longer only for one output with many
-/// values of a quantile, which takes time in proportion to them.
+/// A lock is held for at most this many points or outputs at a time, about 50 µs. Quantiles of many values are computed without
+/// it.
 const SLICE: usize = 256;
 
 /// So many values of an output count as another output.
 const VALUES_AS_OUTPUT: u64 = 64;
+
+/// Decisions by which outputs were refused take this part of the account `decoders`.
+const REFUSED_PART: u64 = 8;
 
 /// If a body has more points in outputs, they are counted on a thread without async code.
 pub(super) const INLINE_MAX: u64 = 8 * SLICE as u64;
@@ -53,6 +56,9 @@ pub(crate) struct Aggregator {
     kept: u32,
     in_force: RwLock<Arc<InForce>>,
     memo: Memo,
+    /// Names of which outputs were refused, in another account: while memory is short, there may be any number of them, and
+    /// open outputs need what is left.
+    refused: Memo,
     tenants: Mutex<HashMap<TenantId, Arc<Mutex<Outputs>>>>,
     metrics: Arc<Metrics>,
 }
@@ -160,6 +166,15 @@ enum Opened {
     RulesChanged,
 }
 
+/// An output that was visited, with what takes long and is done without the lock.
+struct Visited {
+    name: String,
+    due: Due,
+    _closed: Option<(Buffer, Reservation)>,
+    /// Of what `due` will free.
+    _memory: Reservation,
+}
+
 /// An output of which intervals have ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -172,16 +187,18 @@ pub(crate) struct Ended {
 impl Aggregator {
     pub(crate) fn new(
         account: Account,
+        decoders: Account,
         seed: u64,
         kept: u32,
         rules: Arc<Rules>,
         now_ms: i64,
         registry: &Registry,
     ) -> Self {
-        let memo = Memo::new(account.clone());
+        let memo = Memo::new(account.clone(), MATCHED_PART);
+        let refused = Memo::new(decoders, REFUSED_PART);
         let in_force = RwLock::new(Arc::new(InForce::new(rules, None, now_ms)));
         let metrics = Arc::new(Metrics::new(registry));
-        Self { account, seed, kept, in_force, memo, tenants: Mutex::default(), metrics }
+        Self { account, seed, kept, in_force, memo, refused, tenants: Mutex::default(), metrics }
     }
 
     /// Puts rules in force that were read again. Rules that have not changed go on with their open intervals. The others
@@ -194,6 +211,7 @@ impl Aggregator {
         let after = Arc::new(InForce::new(Arc::clone(rules), Some(&before), now_ms));
         *self.in_force.write() = Arc::clone(&after);
         self.memo.forget();
+        self.refused.forget();
         for (_, outputs) in self.all() {
             let forgotten = outputs.lock().end_rules(|rule| !after.since_ms.contains_key(&rule), now_ms);
             self.metrics.values.fetch_sub(forgotten, Ordering::Relaxed);
@@ -242,8 +260,13 @@ impl Aggregator {
             let outputs = outputs.get_or_insert_with(|| self.outputs_of(tenant, share_weight));
             let samples = series.samples.start as usize..series.samples.end as usize;
             let (timestamps, values) = (&mut floats.timestamps[samples.clone()], &mut floats.values[samples]);
-            let mut remembered = self.memo.matched(key);
-            if remembered.as_ref().is_none_or(|matched| !outputs.lock().hold_all(&matched.outputs, now_ms)) {
+            let mut remembered = self.memo.matched(key).or_else(|| self.refused.matched(key));
+            let is_current = |matched: &Matched| {
+                let newest_ms =
+                    if matched.refused.is_empty() { now_ms } else { newest_of(timestamps, now_ms) };
+                outputs.lock().is_current(matched, newest_ms, now_ms)
+            };
+            if remembered.as_deref().is_none_or(|matched| !is_current(matched)) {
                 let label_bytes = &bytes[series.labels.start as usize..series.labels.end as usize];
                 let Ok(sent) = labels_of(label_bytes, labels) else { continue };
                 remembered = loop {
@@ -256,7 +279,9 @@ impl Aggregator {
                 };
             }
             let Some(matched) = remembered else { continue };
-            self.metrics.missed(Reason::Name, matched.invalid * timestamps.len() as u64);
+            let count = timestamps.len() as u64;
+            self.metrics.missed(Reason::Name, matched.invalid * count);
+            self.metrics.missed(Reason::Memory, matched.refused.len() as u64 * count);
             if matched.outputs.is_empty() {
                 continue;
             }
@@ -295,18 +320,19 @@ impl Aggregator {
         now_ms: i64,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Opened, Exhausted> {
-        let newest_ms = timestamps.iter().copied().max().unwrap_or(now_ms);
-        let (mut open, mut refused) = (Vec::new(), 0);
+        let newest_ms = newest_of(timestamps, now_ms);
+        let (mut open, mut refused) = (Vec::new(), Vec::new());
         let Decision { replaced, invalid } = in_force.decide(sent, labels, self.seed, |output| {
             let mut outputs = outputs.lock();
             // rules that were replaced meanwhile may have closed their outputs already, and must not open them again
             if !Arc::ptr_eq(&self.in_force.read(), in_force) {
                 return ControlFlow::Break(());
             }
-            let (key, before) = (output.key, outputs.len());
+            let NewOutput { key, rule, interval_s, .. } = output;
+            let (bytes, before) = (outputs.bytes_of(&output), outputs.len());
             match outputs.open(output, newest_ms, now_ms) {
                 Ok(()) => open.push(key),
-                Err(_) => refused += 1,
+                Err(_) => refused.push(RefusedOutput { key, rule, interval_s, bytes }),
             }
             self.metrics.outputs.fetch_add((outputs.len() - before) as u64, Ordering::Relaxed);
             ControlFlow::Continue(())
@@ -316,18 +342,20 @@ impl Aggregator {
         if !Arc::ptr_eq(&current, in_force) {
             return Ok(Opened::RulesChanged);
         }
-        self.metrics.missed(Reason::Memory, refused * timestamps.len() as u64);
-        if open.is_empty() && refused == 0 && invalid == 0 {
+        if open.is_empty() && refused.is_empty() && invalid == 0 {
             drop(current); // the key depends on the rules, so others do not meet it
             self.memo.put_unmatched(key);
             return Ok(Opened::Outputs(None));
         }
         let replaced = replaced.filter(|replaced| open.contains(replaced));
-        let matched = Arc::new(Matched { outputs: open.into(), replaced, invalid });
+        let matched = Arc::new(Matched { outputs: open.into(), replaced, refused: refused.into(), invalid });
         // in case it is not remembered
         reservation.reserve(matched.bytes())?;
-        if refused == 0 {
+        if matched.refused.is_empty() {
             self.memo.put_matched(key, &matched);
+        } else {
+            self.memo.remove_matched(key); // it would be found first
+            self.refused.put_matched(key, &matched);
         }
         Ok(Opened::Outputs(Some(matched)))
     }
@@ -364,7 +392,9 @@ impl Aggregator {
         let mut outputs = outputs.lock();
         self.metrics.outputs.fetch_sub(outputs.len() as u64, Ordering::Relaxed);
         self.metrics.values.fetch_sub(outputs.values(), Ordering::Relaxed);
-        outputs.clear();
+        let closed = outputs.clear();
+        drop(outputs);
+        drop(closed);
     }
 
     /// Tenants with outputs that are due.
@@ -392,8 +422,8 @@ impl Aggregator {
         let shared = self.tenants.lock().get(tenant).map(Arc::clone)?;
         loop {
             let mut outputs = shared.lock();
-            let mut visited = 0;
-            while visited < SLICE as u64 {
+            let (mut count, mut found) = (0, None);
+            while count < SLICE as u64 && found.is_none() {
                 if *position >= outputs.len() {
                     outputs.end_round(now_ms);
                     drop(outputs);
@@ -401,40 +431,48 @@ impl Aggregator {
                     self.forget_if_over(tenant, now_ms);
                     return None;
                 }
-                visited += 1 + outputs.values_of(*position) / VALUES_AS_OUTPUT;
-                if let Some(ended) = self.compute(&mut outputs, position, now_ms, at_once) {
-                    return Some(ended);
-                }
+                count += 1 + outputs.values_of(*position) / VALUES_AS_OUTPUT;
+                found = self.visit(&mut outputs, position, now_ms, at_once);
+            }
+            drop(outputs);
+            let ended = found.and_then(|Visited { name, due, .. }| {
+                let points = due.finish().points; // the memory is given back after this
+                self.metrics.computed.add(points.len() as u64);
+                (!points.is_empty()).then_some(Ended { name, points })
+            });
+            if ended.is_some() {
+                return ended;
             }
         }
     }
 
-    fn compute(
+    /// Visits an output, and moves `position` behind it. `None` if there is nothing to do without the lock.
+    fn visit(
         &self,
         outputs: &mut Outputs,
         position: &mut usize,
         now_ms: i64,
         at_once: bool,
-    ) -> Option<Ended> {
+    ) -> Option<Visited> {
         let before_values = outputs.values();
-        let Some(Computed { points, incomplete }) = outputs.compute(*position, now_ms, at_once) else {
+        let Some((due, memory)) = outputs.compute(*position, now_ms, at_once) else {
             *position += 1;
             return None;
         };
-        let ended = (!points.is_empty()).then(|| {
-            let mut name = String::new();
+        let mut name = String::new();
+        if due.has_values() {
             write_name(&mut name, outputs.labels(*position));
-            Ended { name, points }
-        });
-        if outputs.close_if_idle(*position, now_ms) {
+        }
+        let closed = outputs.close_if_idle(*position, now_ms);
+        if closed.is_some() {
             self.metrics.outputs.fetch_sub(1, Ordering::Relaxed); // another output has taken its place
         } else {
             *position += 1;
         }
-        self.metrics.incomplete.add(incomplete);
+        self.metrics.incomplete.add(due.incomplete);
         self.metrics.values.fetch_sub(before_values - outputs.values(), Ordering::Relaxed);
-        self.metrics.computed.add(ended.as_ref().map_or(0, |ended| ended.points.len() as u64));
-        ended
+        let is_idle = due.is_empty() && closed.is_none();
+        (!is_idle).then_some(Visited { name, due, _closed: closed, _memory: memory })
     }
 
     fn forget_if_over(&self, tenant: &TenantId, now_ms: i64) {
@@ -513,6 +551,10 @@ impl InForce {
         }
         decision
     }
+}
+
+fn newest_of(timestamps: &[i64], now_ms: i64) -> i64 {
+    timestamps.iter().copied().max().unwrap_or(now_ms)
 }
 
 /// Moves the points that must be stored to the front, in their order, and returns their number. The output takes the others.

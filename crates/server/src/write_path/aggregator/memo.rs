@@ -14,8 +14,8 @@ use stdx::budget::{Account, Reservation};
 /// The table of names without outputs takes at most this part of the account.
 const UNMATCHED_PART: u64 = 4;
 
-/// All names with outputs together take at most this part of the account.
-const MATCHED_PART: u64 = 4;
+/// All names with outputs together usually take at most this part of the account.
+pub(super) const MATCHED_PART: u64 = 4;
 
 const SETS_MIN: u64 = 256;
 const SETS_MAX: u64 = 1 << 21;
@@ -35,19 +35,36 @@ pub(super) struct Matched {
     pub(super) outputs: Box<[SeriesKey]>,
     /// The one of the outputs that is the name itself. As in carbon, it replaces the points, which are not stored.
     pub(super) replaced: Option<SeriesKey>,
+    /// Further outputs for which there was no memory.
+    pub(super) refused: Box<[RefusedOutput]>,
     /// Number of further outputs whose names are not valid.
     pub(super) invalid: u64,
 }
 
+/// An output for which there was no memory, with what is needed to know whether there is by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RefusedOutput {
+    pub(super) key: SeriesKey,
+    pub(super) rule: SeriesKey,
+    pub(super) interval_s: u32,
+    /// Memory of the output if it is not open.
+    pub(super) bytes: u32,
+}
+
+fn entry_bytes(matched: &Matched) -> u64 {
+    (ENTRY_BYTES + matched.bytes()) as u64
+}
+
 impl Matched {
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(self) + size_of_val(&*self.outputs) + 4 * size_of::<usize>()
+        size_of_val(self) + size_of_val(&*self.outputs) + size_of_val(&*self.refused) + 6 * size_of::<usize>()
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Memo {
     account: Account,
+    matched_part: u64,
     /// `None` if there is no such name yet, or no memory.
     unmatched: RwLock<Option<Arc<Unmatched>>>,
     /// Held while a larger table is made, which takes long.
@@ -76,8 +93,10 @@ struct Shard {
 }
 
 impl Memo {
-    pub(super) fn new(account: Account) -> Self {
-        Self { account, unmatched: RwLock::default(), growing: Mutex::default(), matched: Default::default() }
+    /// All names with outputs together take at most `1 / matched_part` of the account.
+    pub(super) fn new(account: Account, matched_part: u64) -> Self {
+        let (unmatched, growing, matched) = Default::default();
+        Self { account, matched_part, unmatched, growing, matched }
     }
 
     /// The names without outputs that are known now.
@@ -110,23 +129,33 @@ impl Memo {
 
     /// If there is no room, all names of the shard are forgotten.
     pub(super) fn put_matched(&self, key: SeriesKey, matched: &Arc<Matched>) {
-        let bytes_max = self.account.limit_bytes() / MATCHED_PART / SHARDS as u64;
-        let bytes = (ENTRY_BYTES + matched.bytes()) as u64;
+        let bytes_max = self.account.limit_bytes() / self.matched_part / SHARDS as u64;
         let mut shard = self.shard(key).lock();
         for _ in 0..2 {
-            let memory = match &mut shard.memory {
+            let Shard { names, memory } = &mut *shard;
+            let memory = match memory {
                 Some(memory) => memory,
                 None => match self.account.reserve(0) {
-                    Ok(memory) => shard.memory.insert(memory),
+                    Ok(new) => memory.insert(new),
                     Err(_) => return,
                 },
             };
-            let needed = memory.bytes() + bytes;
+            let before_bytes = names.get(&key).map_or(0, |before| entry_bytes(before));
+            let needed = memory.bytes() - before_bytes + entry_bytes(matched);
             if needed <= bytes_max && memory.resize(needed).is_ok() {
-                shard.names.insert(key, Arc::clone(matched));
+                names.insert(key, Arc::clone(matched));
                 return;
             }
             *shard = Shard::default();
+        }
+    }
+
+    /// Forgets a name with outputs.
+    pub(super) fn remove_matched(&self, key: SeriesKey) {
+        let Shard { names, memory } = &mut *self.shard(key).lock();
+        if let (Some(before), Some(memory)) = (names.remove(&key), memory) {
+            let left_bytes = memory.bytes() - entry_bytes(&before);
+            memory.resize(left_bytes).expect("BUG: cannot shrink a reservation");
         }
     }
 
@@ -198,6 +227,10 @@ mod tests {
         SeriesKey::of(&n.to_le_bytes(), 7)
     }
 
+    fn matched(outputs: &[SeriesKey]) -> Arc<Matched> {
+        Arc::new(Matched { outputs: outputs.into(), replaced: None, refused: [].into(), invalid: 0 })
+    }
+
     fn is_unmatched(memo: &Memo, key: SeriesKey) -> bool {
         memo.unmatched().is_some_and(|table| table.contains(key))
     }
@@ -205,12 +238,19 @@ mod tests {
     #[test]
     fn names_are_remembered_within_the_account() {
         let account = Account::new("aggregator", 256 << 10);
-        let memo = Memo::new(account.clone());
+        let memo = Memo::new(account.clone(), MATCHED_PART);
         assert!(!is_unmatched(&memo, key(1)));
         memo.put_unmatched(key(1));
         assert!(is_unmatched(&memo, key(1)) && !is_unmatched(&memo, key(2)));
         assert_eq!(account.used_bytes(), SETS_MIN * 64);
-        let matched = Arc::new(Matched { outputs: [key(9), key(8)].into(), replaced: None, invalid: 0 });
+        let matched = matched(&[key(9), key(8)]);
+        memo.put_matched(key(0), &matched);
+        let bytes = account.used_bytes();
+        memo.put_matched(key(0), &matched);
+        assert_eq!(account.used_bytes(), bytes, "a name that is decided again takes no more");
+        memo.remove_matched(key(0));
+        memo.remove_matched(key(1));
+        assert_eq!((account.used_bytes(), memo.matched(key(0)).is_none()), (SETS_MIN * 64, true));
         for n in 0..10_000 {
             memo.put_matched(key(n), &matched);
             assert!(memo.matched(key(n)).is_some(), "the newest is always remembered");
@@ -225,7 +265,7 @@ mod tests {
     #[test]
     fn the_table_of_names_without_outputs_grows_to_its_limit() {
         let account = Account::new("aggregator", 4 << 20);
-        let memo = Memo::new(account.clone());
+        let memo = Memo::new(account.clone(), MATCHED_PART);
         for n in 0..1_000_000 {
             memo.put_unmatched(key(n));
             assert!(is_unmatched(&memo, key(n)), "the newest is always remembered");
@@ -246,7 +286,7 @@ mod tests {
     #[test]
     fn nobody_waits_while_the_table_grows() {
         let account = Account::new("aggregator", 4 << 20);
-        let memo = Memo::new(account.clone());
+        let memo = Memo::new(account.clone(), MATCHED_PART);
         memo.put_unmatched(key(0));
         let (growing, reading) = (memo.growing.lock(), memo.unmatched.read());
         for n in 0..100_000 {
@@ -263,9 +303,9 @@ mod tests {
     fn without_memory_nothing_is_remembered() {
         let account = Account::new("aggregator", 256 << 10);
         let all = account.reserve(256 << 10).unwrap();
-        let memo = Memo::new(account);
+        let memo = Memo::new(account, MATCHED_PART);
         memo.put_unmatched(key(1));
-        memo.put_matched(key(2), &Arc::new(Matched { outputs: [key(9)].into(), replaced: None, invalid: 0 }));
+        memo.put_matched(key(2), &matched(&[key(9)]));
         assert!(!is_unmatched(&memo, key(1)) && memo.matched(key(2)).is_none());
         drop(all);
     }

@@ -1,9 +1,10 @@
 //! The outputs of a tenant.
 
 use super::contributions::Role;
+use super::memo::{Matched, RefusedOutput};
 use admission::gate::MULTIPLE;
 use model::{Labels, LabelsRef, SeriesKey};
-use rules::aggregations::{Buffer, Computed, Function, Missed};
+use rules::aggregations::{Buffer, Due, Function, Missed};
 use std::collections::{BTreeMap, HashMap};
 use stdx::budget::{Account, Exhausted, Reservation};
 
@@ -84,11 +85,12 @@ impl Outputs {
         self.account.share(MULTIPLE * weight, u64::MAX);
     }
 
-    /// Closes all outputs.
-    pub(super) fn clear(&mut self) {
-        (self.outputs, self.positions) = (Vec::new(), HashMap::new());
+    /// Closes all outputs. Returns what is to be freed once the lock is no longer held, because that may take long.
+    pub(super) fn clear(&mut self) -> impl Sized + use<> {
+        let before = (std::mem::take(&mut self.outputs), std::mem::take(&mut self.positions));
         self.values = 0;
-        self.memory.resize(0).expect("BUG: cannot shrink a reservation");
+        let bytes = self.memory.bytes();
+        (before, self.memory.split(bytes))
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -109,14 +111,64 @@ impl Outputs {
         self.outputs[position].labels.as_ref()
     }
 
-    /// True if these outputs are open. They then stay open until points that are being stored can be added.
-    pub(super) fn hold_all(&mut self, outputs: &[SeriesKey], now_ms: i64) -> bool {
-        outputs.iter().all(|output| {
+    /// True if all is still as it was decided: the outputs of a name are open, and there is still no memory for those that
+    /// were refused. Open outputs then stay open until points that are being stored can be added. For the others, the points
+    /// are missing, of which `newest_ms` is the time of the newest.
+    pub(super) fn is_current(&mut self, matched: &Matched, newest_ms: i64, now_ms: i64) -> bool {
+        let are_open = matched.outputs.iter().all(|output| {
             let Some(position) = self.positions.get(output) else { return false };
             let output = &mut self.outputs[*position as usize];
             output.idle_after_ms = idle_after_ms(output.interval_s, self.kept, now_ms);
             true
-        })
+        });
+        if !are_open || matched.refused.iter().any(|refused| self.may_open(refused)) {
+            return false;
+        }
+        for RefusedOutput { key, interval_s, .. } in &matched.refused {
+            self.miss(*key, *interval_s, newest_ms, now_ms);
+        }
+        true
+    }
+
+    /// True if an output that was refused is open by now, or if there is memory for it.
+    fn may_open(&mut self, RefusedOutput { key, rule, bytes, .. }: &RefusedOutput) -> bool {
+        let before = self.memory.bytes();
+        let reserved = match self.positions.get(key) {
+            Some(position) if self.outputs[*position as usize].rules.contains(rule) => return true,
+            Some(_) => self.memory.resize(before + size_of_val(rule) as u64),
+            None => self.reserve_output(u64::from(*bytes)),
+        };
+        self.memory.resize(before).expect("BUG: cannot shrink a reservation");
+        reserved.is_ok()
+    }
+
+    /// Memory of an output that is not open.
+    pub(super) fn bytes_of(&self, new: &NewOutput) -> u32 {
+        let NewOutput { labels, rule, .. } = new;
+        let heap_bytes = labels.as_bytes().len() + size_of_val(rule) + Buffer::first_bytes(self.kept);
+        u32::try_from(OUTPUT_BYTES + ALLOCATION_BYTES + heap_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Reserves memory for an output. If this fails, nothing changes.
+    fn reserve_output(&mut self, bytes: u64) -> Result<(), Exhausted> {
+        let before = self.memory.bytes();
+        let bytes = before + bytes;
+        self.memory.resize(bytes + bytes / GROWTH_PART)?;
+        self.memory.resize(bytes)
+    }
+
+    /// Points up to this time are missing in an output for which there is no memory, or for a rule of it.
+    fn miss(&mut self, key: SeriesKey, interval_s: u32, newest_ms: i64, now_ms: i64) {
+        let interval_ms = i64::from(interval_s) * 1000;
+        let newest_ms = newest_ms.min(now_ms.saturating_add(i64::from(self.kept) * interval_ms));
+        let end_ms = newest_ms.saturating_sub(newest_ms.rem_euclid(interval_ms)).saturating_add(interval_ms);
+        match self.positions.get(&key) {
+            Some(position) => self.outputs[*position as usize].buffer.raise_complete_from(end_ms),
+            None => {
+                let missed = self.missed_until_ms.entry(interval_s).or_insert(i64::MIN);
+                *missed = (*missed).max(end_ms);
+            }
+        }
     }
 
     /// Points of these times will be added to an output. If some are ahead, this may make intervals incomplete.
@@ -146,17 +198,15 @@ impl Outputs {
     /// Opens an output, unless it is open. `newest_ms` is the time of the newest point that will be added to it: without
     /// memory, intervals up to this one are incomplete for all outputs that are opened later.
     pub(super) fn open(&mut self, new: NewOutput, newest_ms: i64, now_ms: i64) -> Result<(), Exhausted> {
+        let new_bytes = self.bytes_of(&new);
         let NewOutput { key, labels, interval_s, function, rule, since_ms } = new;
-        let (kept, interval_ms) = (self.kept, i64::from(interval_s) * 1000);
-        let newest_ms = newest_ms.min(now_ms.saturating_add(i64::from(kept) * interval_ms));
-        let newest_end_ms =
-            newest_ms.saturating_sub(newest_ms.rem_euclid(interval_ms)).saturating_add(interval_ms);
+        let kept = self.kept;
         if let Some(position) = self.positions.get(&key) {
             let output = &mut self.outputs[*position as usize];
             output.idle_after_ms = idle_after_ms(interval_s, kept, now_ms);
             if !output.rules.contains(&rule) {
                 if let Err(full) = self.memory.resize(self.memory.bytes() + size_of_val(&rule) as u64) {
-                    output.buffer.raise_complete_from(newest_end_ms);
+                    self.miss(key, interval_s, newest_ms, now_ms);
                     return Err(full);
                 }
                 output.rules.reserve_exact(1);
@@ -165,12 +215,8 @@ impl Outputs {
             }
             return Ok(());
         }
-        let heap_bytes = labels.as_bytes().len() + size_of_val(&rule) + Buffer::first_bytes(kept);
-        let bytes = self.memory.bytes() + (OUTPUT_BYTES + ALLOCATION_BYTES + heap_bytes) as u64;
-        let reserved = self.memory.resize(bytes + bytes / GROWTH_PART);
-        if let Err(full) = reserved.and_then(|()| self.memory.resize(bytes)) {
-            let missed = self.missed_until_ms.entry(interval_s).or_insert(i64::MIN);
-            *missed = (*missed).max(newest_end_ms);
+        if let Err(full) = self.reserve_output(new_bytes.into()) {
+            self.miss(key, interval_s, newest_ms, now_ms);
             return Err(full);
         }
         let mut buffer = Buffer::new(interval_s, function, kept, since_ms);
@@ -230,33 +276,38 @@ impl Outputs {
     }
 
     /// Computes an output if it is due. With `at_once`, also values that have changed since they were computed, which are
-    /// otherwise due together with the next interval, and open intervals whose points are stored nowhere else.
-    pub(super) fn compute(&mut self, position: usize, now_ms: i64, at_once: bool) -> Option<Computed> {
+    /// otherwise due together with the next interval, and open intervals whose points are stored nowhere else. Also returns the
+    /// memory of what is forgotten, which is in use until the caller has finished.
+    pub(super) fn compute(
+        &mut self,
+        position: usize,
+        now_ms: i64,
+        at_once: bool,
+    ) -> Option<(Due, Reservation)> {
         let output = &mut self.outputs[position];
         if output.due_ms > now_ms && !at_once {
             self.next_due_ms = self.next_due_ms.min(output.due_ms);
             return None;
         }
         let (before_bytes, before_values) = (output.buffer.heap_bytes(), output.buffer.values());
-        let mut computed = output.buffer.compute(now_ms, Buffer::delay_ms(output.interval_s));
+        let mut due = output.buffer.compute(now_ms, Buffer::delay_ms(output.interval_s));
         if at_once || output.is_retired {
-            output.buffer.compute_taken(&mut computed);
+            output.buffer.compute_taken(&mut due);
         }
         output.due_ms = next_due_ms(output.interval_s, now_ms);
         self.next_due_ms = self.next_due_ms.min(output.due_ms);
         let freed_bytes = before_bytes.saturating_sub(output.buffer.heap_bytes());
         self.values -= before_values - output.buffer.values();
-        self.give_back(freed_bytes);
-        Some(computed)
+        Some((due, self.split(freed_bytes)))
     }
 
     /// Closes an output that was computed, if it has no values and is not about to get some. The last output then takes its
-    /// place. Returns false if it stays.
-    pub(super) fn close_if_idle(&mut self, position: usize, now_ms: i64) -> bool {
+    /// place. Returns `None` if it stays, and otherwise what is to be freed once the lock is no longer held.
+    pub(super) fn close_if_idle(&mut self, position: usize, now_ms: i64) -> Option<(Buffer, Reservation)> {
         let output = &self.outputs[position];
         let is_idle = output.buffer.is_idle(now_ms) && output.idle_after_ms < now_ms;
         if !is_idle && !output.is_retired {
-            return false;
+            return None;
         }
         let output = self.outputs.swap_remove(position);
         if !output.is_retired {
@@ -267,12 +318,13 @@ impl Outputs {
         }
         let fixed = OUTPUT_BYTES + ALLOCATION_BYTES + output.labels.as_bytes().len();
         self.values -= output.buffer.values();
-        self.give_back(fixed + output.rules.len() * size_of::<SeriesKey>() + output.buffer.heap_bytes());
+        let rules_bytes = output.rules.len() * size_of::<SeriesKey>();
+        let memory = self.split(fixed + rules_bytes + output.buffer.heap_bytes());
         if self.outputs.len() < self.outputs.capacity() / 4 {
             self.outputs.shrink_to_fit();
             self.positions.shrink_to_fit();
         }
-        true
+        Some((output.buffer, memory))
     }
 
     /// Ends a round in which all outputs were visited.
@@ -318,6 +370,10 @@ impl Outputs {
     /// True if points of the interval that ends at `until_ms` are too late now.
     fn is_too_late(&self, interval_s: u32, until_ms: i64, now_ms: i64) -> bool {
         until_ms.saturating_add(i64::from(self.kept) * i64::from(interval_s) * 1000) <= now_ms
+    }
+
+    fn split(&mut self, bytes: usize) -> Reservation {
+        self.memory.split((bytes as u64).min(self.memory.bytes()))
     }
 
     fn give_back(&mut self, bytes: usize) {

@@ -25,7 +25,8 @@ impl Fixture {
     /// All rules are in force from 999 s on, so intervals are complete from 1000 s on.
     fn new(rules: Arc<Rules>, bytes: u64) -> Self {
         let (account, registry) = (Account::new("aggregator", bytes), Registry::new());
-        let aggregator = Aggregator::new(account.clone(), SEED, 2, rules, 999_000, &registry);
+        let decoders = Account::new("decoders", MIB);
+        let aggregator = Aggregator::new(account.clone(), decoders, SEED, 2, rules, 999_000, &registry);
         Self { aggregator, account, registry, now_ms: 1_000_000 }
     }
 
@@ -103,6 +104,15 @@ impl Fixture {
         }
         found.sort_by(|a, b| a.partial_cmp(b).unwrap());
         found
+    }
+
+    /// What is remembered about a name.
+    fn remembered(&self, name: &str) -> Option<Arc<Matched>> {
+        let mut builder = LabelsBuilder::new();
+        builder.push(METRIC_NAME, name);
+        let key = SeriesKey::of(builder.build_series().unwrap().as_bytes(), SEED);
+        let key = self.in_force().name_key(key);
+        self.aggregator.memo.matched(key).or_else(|| self.aggregator.refused.matched(key))
     }
 
     fn metric(&self, name: &str) -> f64 {
@@ -407,7 +417,8 @@ fn a_body_of_many_points_counts_in_slices() {
 fn intervals_that_a_fast_clock_may_have_filled_before_the_start_are_incomplete() {
     let account = Account::new("aggregator", MIB);
     let both = rules("all (10) = sum *\nslow (100) = sum *\n", "", "");
-    let aggregator = Aggregator::new(account.clone(), SEED, 2, both, 999_500, &Registry::new());
+    let decoders = Account::new("decoders", MIB);
+    let aggregator = Aggregator::new(account.clone(), decoders, SEED, 2, both, 999_500, &Registry::new());
     let mut fixture = Fixture { aggregator, account, registry: Registry::new(), now_ms: 1_005_000 };
     fixture.add(&[("x", 1003, 1.0), ("x", 1013, 1.0), ("x", 1100, 1.0)]);
     assert_eq!(fixture.at(1021), computed(&[("all", 1010, 1.0)]));
@@ -503,6 +514,89 @@ fn a_refusal_is_remembered_while_points_of_its_interval_may_come() {
     assert_eq!(fixture.at(1031), computed(&[("all", 1020, 2.0)]));
 }
 
+/// There may be very many such names while memory is short, and matching a name costs much more than storing a point.
+#[test]
+fn a_name_whose_output_is_refused_is_not_matched_again_until_there_is_memory() {
+    let text = "all.<x> (10) = sum in.<x>\nsome (10) = sum in.*\n";
+    let mut fixture = Fixture::new(rules(text, "", ""), MIB);
+    fixture.now_ms = 1_011_000;
+    fixture.add(&[("in.first", 1010, 1.0)]);
+    let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+    fixture.add(&[("in.second", 1010, 2.0)]);
+    let decided = fixture.remembered("in.second").expect("the decision is remembered");
+    assert_eq!((decided.outputs.len(), decided.refused.len()), (1, 1));
+    for _ in 0..3 {
+        fixture.add(&[("in.second", 1012, 2.0)]);
+    }
+    assert!(Arc::ptr_eq(&decided, &fixture.remembered("in.second").unwrap()), "the rules were asked again");
+    assert_eq!(fixture.missed("memory"), 4.0);
+    drop(all);
+    fixture.add(&[("in.second", 1013, 2.0)]);
+    assert!(fixture.remembered("in.second").unwrap().refused.is_empty());
+    assert_eq!(fixture.at(1021), computed(&[("all.first", 1010, 1.0), ("some", 1010, 11.0)]));
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_incomplete_total"), 1.0);
+    fixture.add(&[("in.second", 1021, 2.0)]);
+    assert_eq!(fixture.at(1031), computed(&[("all.second", 1020, 2.0), ("some", 1020, 2.0)]));
+    assert_eq!(fixture.missed("memory"), 4.0);
+    // its outputs close, and are refused when it comes again
+    assert!(fixture.at(1060).is_empty() && fixture.at(1070).is_empty());
+    let _all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+    fixture.add(&[("in.second", 1070, 2.0)]);
+    let decided = fixture.remembered("in.second").expect("the decision is remembered");
+    assert_eq!((decided.outputs.len(), decided.refused.len()), (0, 2));
+    fixture.add(&[("in.second", 1071, 2.0)]);
+    assert!(Arc::ptr_eq(&decided, &fixture.remembered("in.second").unwrap()), "the rules were asked again");
+}
+
+/// Points that are missed without asking the rules make intervals incomplete, like those of the first refusal.
+#[test]
+fn a_refusal_that_is_remembered_counts_for_all_names_of_the_output() {
+    let fixture = || {
+        let mut fixture = Fixture::new(rules("all (10) = sum a.*\n", "", ""), MIB);
+        fixture.now_ms = 1_011_000;
+        let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
+        fixture.add(&[("a.x", 1010, 1.0)]);
+        assert_eq!(fixture.remembered("a.x").map(|decided| decided.refused.len()), Some(1));
+        (fixture, all)
+    };
+    // a later interval misses a point too
+    let (mut first, all) = fixture();
+    first.now_ms = 1_025_000;
+    first.add(&[("a.x", 1025, 1.0)]);
+    drop(all);
+    first.add(&[("a.y", 1026, 1.0)]);
+    assert_eq!(first.at(1031), []);
+    assert_eq!(first.metric("floodmark_graphite_aggregator_incomplete_total"), 1.0);
+    // the output is open when the next point comes, so this point counts, although memory is short again
+    let (mut second, all) = fixture();
+    drop(all);
+    second.now_ms = 1_021_000;
+    second.add(&[("a.y", 1021, 1.0)]);
+    let all = second.account.reserve(MIB - second.account.used_bytes()).unwrap();
+    second.add(&[("a.x", 1022, 2.0)]);
+    assert_eq!(second.at(1031), computed(&[("all", 1020, 3.0)]));
+    drop(all);
+}
+
+/// As the sum of its parts, whatever its size.
+#[test]
+fn a_quantile_of_very_many_values_is_computed() {
+    let mut fixture = Fixture::new(rules("p.<x> (10) = p50 in.<x>\n", "", ""), 8 * MIB);
+    fixture.now_ms = 1_011_000;
+    let points: Vec<_> = (0..50_001).map(|i| ("in.a", 1010, f64::from(i * 7919 % 50_001))).collect();
+    for some in points.chunks(5_000) {
+        fixture.add(some);
+    }
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 50_001.0);
+    assert_eq!(fixture.at(1021), computed(&[("p.a", 1010, 25_000.0)]));
+    fixture.add(&[("in.a", 1011, 1e9), ("in.a", 1011, 1e9)]);
+    assert_eq!(fixture.at(1031), computed(&[("p.a", 1010, 25_001.0)]));
+    assert_eq!(fixture.at(1060), []);
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_values"), 0.0);
+    fixture.aggregator.memo.forget();
+    assert_eq!(fixture.account.used_bytes(), 0, "all memory is given back");
+}
+
 #[test]
 fn an_output_without_a_valid_name_is_counted() {
     let fixture = Fixture::new(rules("<x>;y (10) = sum in.<x>\n", "", ""), MIB);
@@ -511,9 +605,5 @@ fn an_output_without_a_valid_name_is_counted() {
     }
     assert_eq!(fixture.missed("name"), 2.0);
     assert_eq!(fixture.metric("floodmark_graphite_aggregator_outputs"), 0.0);
-    // the rules are not asked again
-    let mut builder = LabelsBuilder::new();
-    builder.push(METRIC_NAME, "in.a");
-    let key = SeriesKey::of(builder.build_series().unwrap().as_bytes(), SEED);
-    assert!(fixture.aggregator.memo.matched(fixture.in_force().name_key(key)).is_some());
+    assert!(fixture.remembered("in.a").is_some(), "the rules are not asked again");
 }
