@@ -45,7 +45,6 @@ args = parser.parse_args()
 
 # Cortex' limits for each tenant
 os.environ.update({"AUTH": "true", "INGESTION_RATE": "25000", "INGESTION_BURST": "100000", "SERIES_PER_USER": "50000"})
-now = time.time()
 
 
 def flood(*flags):
@@ -84,6 +83,13 @@ def repeat(clients, request_of):
         return processes
 
     return start
+
+
+def everything_queried():
+    """Queries whose answer needs all samples of the last fifty minutes."""
+    end = time.time() + 600
+    expression = quoted('sum by (instance) (rate({__name__=~".+"}[5m]))')
+    return "/api/v1/query_range?query=%s&start=%d&end=%d&step=1" % (expression, end - 3600, end)
 
 
 def asks(*questions):
@@ -128,8 +134,7 @@ ABUSES = {
     "large requests": flood("--metrics", 500, "--series", 400, "--writers", 4, "--batch", 100_000),
     "new tenants": samples(lambda which, number: "new-%d-%d" % (which, number), lambda _: time.time()),
     "late samples": samples(lambda *_: "d", lambda number: time.time() - 60 - 7 * number % 80_000),
-    "queries": asks("/api/v1/query_range?query=%s&start=%d&end=%d&step=1" % (
-        quoted('sum by (instance) (rate({__name__=~".+"}[5m]))'), now - 3000, now + 600)),
+    "queries": lambda server: asks(everything_queried())(server),
     "label lists": asks("/api/v1/series?match[]=" + EVERYTHING, "/api/v1/labels", "/api/v1/label/instance/values"),
     "exports": asks("/api/v1/export?match[]=" + EVERYTHING),
 }

@@ -1,7 +1,7 @@
 //! Elects one replica of each cluster. Only the elected replica's samples are stored.
 //!
 //! Prometheus servers that scrape the same targets are *replicas* of a *cluster*. The first replica that
-//! sends samples is elected. When it has sent nothing for the failover time, the next replica that sends
+//! sends samples is elected. When nothing was heard of it for the failover time, the next replica that sends
 //! takes over. So each span of time has the samples of one replica.
 //!
 //! ```text
@@ -10,6 +10,17 @@
 //!   b b b b b b  │ b  b  b  b  b  b  b  b │ b b b b b b     b's samples are stored from here on, if they are newer than
 //!                                                            all stored samples of a
 //! ```
+//!
+//! An election follows what is stored, and not what arrives: [`Elections::ended`] learns what became of each request of the
+//! elected replica. Samples of another replica are duplicates only if those of the elected replica are stored:
+//!
+//! | the last request of the elected replica | it was heard | samples of others |
+//! | --- | --- | --- |
+//! | was stored | yes | duplicates |
+//! | was refused for now, or its sender has gone | yes, because it still has its samples and sends them again | may be needed |
+//! | was refused for good | no | may be needed |
+//!
+//! Others must keep samples that may be needed until the elected replica is stored again, or until they take over.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -32,11 +43,17 @@ pub struct Elections(HashMap<Box<str>, Election>);
 pub struct Election {
     pub replica: Box<str>,
     pub since: Instant,
+    /// When it was elected, or when its last request ended that was not refused for good.
     pub heard: Instant,
     pub failovers: u64,
+    /// Timestamp of the newest sample that was stored.
     newest_ms: i64,
     /// Samples up to this timestamp are duplicates of samples that an earlier replica has sent.
     after_ms: i64,
+    /// Requests of the replica that have not ended.
+    requests: u32,
+    /// False until samples of the replica were stored, and after a request of which nothing was stored.
+    is_stored: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +61,7 @@ pub struct Arrival {
     pub now: Instant,
     /// The same moment as `now`, by the wall clock.
     pub now_ms: i64,
-    /// Another replica is elected when the elected one has sent nothing for this time.
+    /// Another replica is elected when nothing was heard of the elected one for this time.
     pub failover: Duration,
 }
 
@@ -56,6 +73,24 @@ pub enum Vote {
     After(i64),
     /// Another replica is elected, so all these samples are duplicates.
     Duplicate,
+    /// Another replica is elected, but its samples are not stored at present. The sender must keep these samples.
+    Undecided,
+}
+
+/// What became of the samples of an elected replica in one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Samples were stored. This is the timestamp of the newest.
+    Stored(i64),
+    /// There was nothing to store, because all samples were duplicates.
+    Nothing,
+    /// None was stored, and the sender sends them again.
+    Repeated,
+    /// The sender has gone before they were durable, so they may be stored or sent again. This is the timestamp of the
+    /// newest.
+    Unknown(i64),
+    /// None can be stored.
+    Refused,
 }
 
 impl Elections {
@@ -77,6 +112,8 @@ impl Elections {
 
     /// Decides which samples of a replica are accepted. The replica is elected if the cluster has no elected
     /// replica, or if that replica was silent for the failover time.
+    ///
+    /// If the replica is elected, the caller must call [`Self::ended`] once for this vote.
     pub fn vote(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
         let Arrival { now, .. } = arrival;
         let Some(election) = self.0.get_mut(cluster) else {
@@ -88,40 +125,60 @@ impl Elections {
                 failovers: 0,
                 newest_ms,
                 after_ms,
+                requests: 1,
+                is_stored: false,
             };
             self.0.insert(cluster.into(), election);
             return Vote::Elected(after_ms);
         };
         if *election.replica == *replica {
-            election.heard = election.heard.max(now);
+            election.requests += 1;
             return Vote::After(election.after_ms);
         }
-        match election.fail_over(replica, arrival) {
-            true => Vote::Elected(election.after_ms),
-            false => Vote::Duplicate,
+        if election.fail_over(replica, arrival) {
+            return Vote::Elected(election.after_ms);
         }
+        if election.is_stored { Vote::Duplicate } else { Vote::Undecided }
     }
 
-    pub fn accepted(&mut self, cluster: &str, newest_ms: i64) {
-        if let Some(election) = self.0.get_mut(cluster) {
+    /// Ends a request in which `replica` was elected. This has no effect if another replica was elected since then, which
+    /// can only happen after the cluster was forgotten.
+    pub fn ended(&mut self, cluster: &str, replica: &str, end: End, now: Instant) {
+        let Some(election) = self.0.get_mut(cluster).filter(|election| *election.replica == *replica) else {
+            return;
+        };
+        election.requests = election.requests.saturating_sub(1);
+        if let End::Stored(newest_ms) | End::Unknown(newest_ms) = end {
             election.newest_ms = election.newest_ms.max(newest_ms);
+        }
+        match end {
+            End::Stored(_) => election.is_stored = true,
+            End::Nothing => {}
+            End::Repeated | End::Unknown(_) | End::Refused => election.is_stored = false,
+        }
+        // a replica that sends only duplicates must not stay elected if nothing of it was ever stored
+        if end != End::Refused && (end != End::Nothing || election.is_stored) {
+            election.heard = election.heard.max(now);
         }
     }
 
     /// Forgets clusters that were silent for an hour, or for the failover time if it is longer.
     pub fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let most = failover.max(FORGET_AFTER);
-        self.0.retain(|_, election| now.saturating_duration_since(election.heard) < most);
+        self.0.retain(|_, election| {
+            election.requests > 0 || now.saturating_duration_since(election.heard) < most
+        });
         self.0.shrink_to_fit();
     }
 }
 
 impl Election {
-    /// Elects `replica` if the elected replica was silent for the failover time. Returns true if so.
+    /// Elects `replica` if the elected replica was silent for the failover time. Returns true if so. While a request of the
+    /// elected replica is being stored, it is not silent.
     fn fail_over(&mut self, replica: &str, arrival: Arrival) -> bool {
         let Arrival { now, now_ms, failover } = arrival;
         let silence = now.saturating_duration_since(self.heard);
-        if silence < failover {
+        if self.requests > 0 || silence < failover {
             return false;
         }
         // `after_ms` is no later than the start of the silence. Otherwise, a sample from the future, or a
@@ -130,6 +187,7 @@ impl Election {
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;
         (self.replica, self.since, self.heard) = (replica.into(), now, now);
+        (self.requests, self.is_stored) = (1, false);
         self.failovers += 1;
         true
     }

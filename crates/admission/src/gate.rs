@@ -6,9 +6,11 @@
 
 use model::TenantId;
 use std::collections::HashMap;
+use std::hash::Hash;
 
+/// A gate of tenants, or of other parties that are told apart by a key.
 #[derive(Debug)]
-pub struct Gate {
+pub struct Gate<K = TenantId> {
     limit: usize,
     bytes_limit: u64,
     /// A tenant of weight 1 may hold this many times the free capacity.
@@ -18,7 +20,7 @@ pub struct Gate {
     bytes: u64,
     /// The requests that each tenant has in the gate. Tenants without any are removed, so there are at most
     /// `limit` entries.
-    tenants: HashMap<TenantId, Inside>,
+    tenants: HashMap<K, Inside>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -34,15 +36,24 @@ pub enum Full {
     Limit(usize),
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Entrant<'a> {
-    pub tenant: &'a TenantId,
+#[derive(Debug)]
+pub struct Entrant<'a, K = TenantId> {
+    pub tenant: &'a K,
     /// Weight of the tenant's share, compared with the weights of other tenants. At least 1.
     pub weight: u64,
     /// The limit that an operator has set on the tenant's concurrent requests, if any.
     pub limit: Option<usize>,
     pub bytes: u64,
 }
+
+// not derived, because that would only work for keys that can be copied
+impl<K> Clone for Entrant<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Entrant<'_, K> {}
 
 /// For a gate with a large limit: a single tenant can take 8/9 of it, and two tenants 8/17 each.
 pub const MULTIPLE: u64 = 8;
@@ -51,7 +62,7 @@ pub const MULTIPLE: u64 = 8;
 /// tenants a third each.
 pub const MULTIPLE_OF_FEW: u64 = 1;
 
-impl Gate {
+impl<K: Clone + Eq + Hash> Gate<K> {
     pub fn new(limit: usize, multiple: u64) -> Self {
         Self::with_bytes(limit, u64::MAX, multiple)
     }
@@ -63,7 +74,7 @@ impl Gate {
     }
 
     /// Admits a request, unless the gate is full or the tenant has used up its share or limit.
-    pub fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
+    pub fn enter(&mut self, entrant: Entrant<'_, K>) -> Result<(), Full> {
         let Entrant { tenant, bytes, .. } = entrant;
         let own = self.of(tenant);
         if let Some(limit) = entrant.limit.filter(|limit| own.requests >= *limit) {
@@ -86,7 +97,7 @@ impl Gate {
         Ok(())
     }
 
-    fn exceeds_share(&self, own: Inside, entrant: Entrant<'_>) -> bool {
+    fn exceeds_share(&self, own: Inside, entrant: Entrant<'_, K>) -> bool {
         let multiple = self.multiple.saturating_mul(entrant.weight);
         let free = (self.limit - self.inside) as u64;
         let free_bytes = self.bytes_limit - self.bytes.saturating_add(entrant.bytes);
@@ -94,7 +105,7 @@ impl Gate {
             || own.bytes > free_bytes.saturating_mul(multiple)
     }
 
-    pub fn leave(&mut self, tenant: &TenantId, bytes: u64) {
+    pub fn leave(&mut self, tenant: &K, bytes: u64) {
         self.inside -= 1;
         self.bytes -= bytes;
         let own = self.tenants.get_mut(tenant).expect("BUG: a request that was not inside left the gate");
@@ -105,7 +116,7 @@ impl Gate {
         }
     }
 
-    pub fn of(&self, tenant: &TenantId) -> Inside {
+    pub fn of(&self, tenant: &K) -> Inside {
         self.tenants.get(tenant).copied().unwrap_or_default()
     }
 
@@ -115,6 +126,10 @@ impl Gate {
 
     pub const fn inside(&self) -> usize {
         self.inside
+    }
+
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub const fn peak(&self) -> usize {

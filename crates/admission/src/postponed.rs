@@ -15,6 +15,8 @@ pub enum Postponed {
     Clock,
     /// Out-of-order samples have used up their share of the head. Sealing will make room.
     LateSamples,
+    /// The elected replica's samples are not stored at present, so this one may have to take over.
+    Replica,
     /// The tenant creates series too fast. It may create more after this time.
     NewSeriesRate(Duration),
     NewSeries,
@@ -22,7 +24,10 @@ pub enum Postponed {
     ProcessMemory,
     ActiveSeries,
     SeriesPerMetric,
-    Clusters,
+    Clusters {
+        /// True if an operator has set the limit. Otherwise, it is the default.
+        is_configured: bool,
+    },
 }
 
 impl Postponed {
@@ -30,20 +35,24 @@ impl Postponed {
         match self {
             Self::Clock => "clock",
             Self::LateSamples => "late_samples",
+            Self::Replica => "ha_failover",
             Self::NewSeriesRate(_) => "new_series_rate",
             Self::NewSeries => "no_room_for_series",
             Self::TenantShare => "tenant_share",
             Self::ProcessMemory => process::REASON,
             Self::ActiveSeries => "active_series",
             Self::SeriesPerMetric => "series_per_metric",
-            Self::Clusters => "ha_clusters",
+            Self::Clusters { .. } => "ha_clusters",
         }
     }
 
-    /// Limits on the number of series and clusters are set by an operator, so a retry does not help.
+    /// Limits that an operator has set are [`ErrorKind::Limited`]. There is no other limit on the number of a
+    /// tenant's series, but `ha_clusters` has a default.
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters => ErrorKind::Limited,
+            Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters { is_configured: true } => {
+                ErrorKind::Limited
+            }
             _ => ErrorKind::Unavailable,
         }
     }
@@ -62,8 +71,8 @@ pub const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 
-/// A shortage begins anew after a minute in which at least one request was stored for so many that were
-/// refused. Then retries do succeed: a flood is being taken in as fast as sealing makes room for it.
+/// A shortage ends after a minute in which at least one request was stored for every ten refused: sealing
+/// then keeps up, and retries succeed.
 const REFUSED_FOR_EACH_STORED: u64 = 10;
 
 /// Keeps track of a tenant's shortage of memory for new series, to know how long it has lasted.

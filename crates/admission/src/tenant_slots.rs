@@ -23,8 +23,7 @@ pub trait Facts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence {
     pub is_in_memory: bool,
-    /// True if the tenant would have to be added to a partition that already has the maximum number of
-    /// tenants.
+    /// True if adding the tenant would exceed the maximum number of tenants of a partition.
     pub is_any_full: bool,
 }
 

@@ -82,7 +82,7 @@ fn table(rows: &Value) -> Table {
 }
 
 fn is_size(name: &str) -> bool {
-    name.starts_with("memory of ") || name == "inflight_bytes"
+    name.starts_with("memory of ") || name.ends_with("_bytes")
 }
 
 fn shown(value: &Value, is_size: bool) -> String {
@@ -112,6 +112,8 @@ mod tests {
     fn sizes_have_units_and_unknown_values_are_empty() {
         let rows = json!([
             { "name": "memory of head", "value": 1 << 20, "origin": "derived", "from": "memory", "used": 512, "peak": 1024 },
+            { "name": "disk_bytes", "value": "90GiB", "origin": "derived", "used": 5u64 << 30 },
+            { "name": "bytes_per_second", "value": 7340032, "origin": "flag" },
             { "name": "active_series", "value": "none", "origin": "default", "reason": "Limit on active series" },
         ]);
         let text = table(&rows).to_string();
@@ -123,5 +125,7 @@ mod tests {
             "{text}"
         );
         assert!(line("active_series").contains("none"), "{text}");
+        assert!(line("disk_bytes").contains("5.0 GiB") && line("disk_bytes").contains("90GiB"), "{text}");
+        assert!(line("bytes_per_second").contains("7340032"), "{text}");
     }
 }

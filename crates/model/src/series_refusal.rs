@@ -104,6 +104,11 @@ pub enum SeriesRefusal {
     #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]
     TooManyClusters { limit: usize },
     #[error(
+        "samples of the elected replica of this cluster are not stored at present, so those of other replicas may be needed \
+         (setting ha_failover)"
+    )]
+    ElectedNotStored,
+    #[error(
         "no memory for another cluster of replicas: the clusters of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
     )]
     NoRoomForClusters { limit_kib: u64 },

@@ -24,6 +24,12 @@ impl TenantId {
         Self("anonymous".into())
     }
 
+    /// Stands for all tenants without data where requests are counted by tenant. This is not a valid name, so no tenant
+    /// has it. It is never stored.
+    pub fn without_data() -> Self {
+        Self("?".into())
+    }
+
     pub fn parse(text: &str) -> Result<Self, TenantError> {
         if text.is_empty() {
             return Err(TenantError::Empty);
@@ -72,6 +78,7 @@ mod tests {
         assert_eq!(TenantId::parse("a/b"), Err(TenantError::Character('/')));
         assert_eq!(TenantId::parse("a|b"), Err(TenantError::Character('|')));
         assert_eq!(TenantId::parse("é"), Err(TenantError::Character('é')));
+        assert!(TenantId::parse(TenantId::without_data().as_str()).is_err());
         assert_eq!(TenantId::parse(&"x".repeat(151)), Err(TenantError::TooLong(151)));
     }
 }

@@ -9,8 +9,14 @@ impl TenantPatterns {
         Self(patterns)
     }
 
+    /// Memory of the patterns. The allocator rounds up short texts to 16 bytes.
     pub fn bytes(&self) -> usize {
-        self.0.iter().map(|pattern| size_of::<String>() + pattern.capacity()).sum()
+        let texts = self.0.iter().map(|pattern| pattern.capacity().next_multiple_of(16));
+        self.0.capacity() * size_of::<String>() + texts.sum::<usize>()
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn matches(&self, tenant: &TenantId) -> bool {

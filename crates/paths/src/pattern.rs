@@ -17,9 +17,9 @@ const BRANCHES_MAX: usize = 8;
 pub enum PatternError {
     #[error("it has {bytes} bytes, the limit is {max}")]
     Length { bytes: usize, max: usize },
-    #[error("it has {parts} levels, the limit is {max}")]
+    #[error("it has {parts} nodes, the limit is {max}")]
     Levels { parts: usize, max: usize },
-    #[error("it has {count} levels `**`, the limit is {max}")]
+    #[error("it has {count} nodes `**`, the limit is {max}")]
     Branches { count: usize, max: usize },
     #[error("its braces stand for more than {max} alternatives, or for too long ones")]
     Alternatives { max: usize },

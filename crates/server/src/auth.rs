@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   Authorization: Bearer, Basic ─▶ credentials (auth_file) ─┐
-//!   Authorization: Bearer ─▶ tokens of other services (jwt) ─┤
+//!   Authorization: Bearer ─▶ JSON Web Tokens (jwt) ──────────┤
 //!   or else a client certificate ─▶ credentials (auth_file) ─┤
-//!   anything else ─▶ a service that decides (forward) ───────┤
+//!   anything else ─▶ external service (forward) ─────────────┤
 //!   X-Scope-OrgID from a trusted proxy ──────────────────────┼─▶ Caller: name, principal
 //!   any request, no auth_file ─▶ anyone ─────────────────────┘
 //! ```
@@ -27,6 +27,7 @@ mod tests;
 
 pub(crate) use file::AuthFile;
 pub(crate) use forward::service::Original;
+pub(crate) use grant::Reach;
 pub(crate) use networks::Networks;
 
 use crate::refusal::Refusal;
@@ -82,7 +83,7 @@ pub(crate) enum Credential<'a> {
     Certificate(&'a ClientNames),
 }
 
-/// What a request tells about its sender. None of it is verified yet.
+/// What a request claims about its sender. None of it is verified yet.
 pub(crate) struct Presented<'a> {
     pub(crate) original: Original<'a>,
     pub(crate) address: IpAddr,
@@ -97,12 +98,14 @@ pub(crate) struct Caller {
     /// The first of `tenants`, with the caller's rights. `None` on routes without a tenant.
     pub(crate) principal: Option<Principal>,
     pub(crate) tenants: Option<TenantSet>,
+    pub(crate) reach: Reach,
 }
 
 impl Caller {
     fn with_all_rights(name: &Arc<str>, tenants: TenantSet) -> Self {
         let principal = Principal::of(tenants.first().clone());
-        Self { name: Arc::clone(name), principal: Some(principal), tenants: Some(tenants) }
+        let reach = Reach::everything(name);
+        Self { name: Arc::clone(name), principal: Some(principal), tenants: Some(tenants), reach }
     }
 }
 

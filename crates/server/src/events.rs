@@ -239,7 +239,12 @@ pub(crate) fn expired_before_ms(
     wall: &WallClock,
     clock: &dyn Clock,
 ) -> i64 {
-    match own.samples_kept_ms(rules.schemas.rules()) {
+    before_ms(own.samples_kept_ms(rules.schemas.rules()), wall, clock)
+}
+
+/// Like [`expired_before_ms`], for events that are kept for `kept_ms`, or forever.
+pub(crate) fn before_ms(kept_ms: Option<i64>, wall: &WallClock, clock: &dyn Clock) -> i64 {
+    match kept_ms {
         Some(kept_ms) if wall.doubt(clock).is_none() => clock.now_ms().saturating_sub(kept_ms),
         _ => i64::MIN,
     }

@@ -26,6 +26,7 @@
 mod admin;
 mod body;
 mod browser_guard;
+mod deleting;
 mod error;
 mod graphite;
 mod ingest;
@@ -78,6 +79,7 @@ pub(crate) struct App {
     pub(crate) handshakes: PendingHandshakes,
     pub(crate) waiting: Gate,
     pub(crate) exporting: Gate,
+    pub(crate) deleting: Gate,
     pub(crate) rendering: Arc<tokio::sync::Mutex<()>>,
     pub(crate) metrics: Arc<HttpMetrics>,
     pub(crate) decoders: Arc<WarmDecoders>,
@@ -172,6 +174,7 @@ impl App {
             handshakes: PendingHandshakes::among(settings.connections_max),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::of_few(settings.budget.exports_max(concurrency)),
+            deleting: Gate::of_few(deleting::DELETES_MAX),
             rendering: Arc::default(),
             metrics: Arc::new(metrics),
             decoders: Arc::new(WarmDecoders::of(node.writes())),

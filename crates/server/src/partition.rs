@@ -73,6 +73,9 @@ const SUBMISSION_COST_MIN: usize = 100;
 /// Number of series that are created between two groups, which takes about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
+/// Refusing a series takes less time than creating one, so this many refused series count as one that was created.
+const REFUSED_FOR_EACH_CREATED: usize = 8;
+
 /// At most this many series of a submission are created at a time. In each round of the queue, a tenant of weight 1
 /// gets about this many.
 const CREATE_SHARE: usize = 32;
@@ -331,13 +334,16 @@ impl Owner {
         self.create_at = now + pause;
     }
 
+    /// Creates up to `most` series, or refuses [`REFUSED_FOR_EACH_CREATED`] times as many.
     fn create_up_to(&mut self, most: usize) {
-        let mut left = most;
+        let mut left = most * REFUSED_FOR_EACH_CREATED; // in units of a refused series
         while left > 0
             && let Some(mut submission) = self.creating.pop()
         {
-            let wanted = left.min(CREATE_SHARE).min(submission.new.len() - submission.created);
-            let wanted = self.refuse_beyond_metric_limit(&mut submission, wanted);
+            let before = submission.new.len();
+            let wanted =
+                left.div_ceil(REFUSED_FOR_EACH_CREATED).min(CREATE_SHARE).min(before - submission.created);
+            let wanted = self.refuse_beyond_metric_limit(&mut submission, wanted, left);
             let mut created = 0;
             if wanted > 0 {
                 match self.context.room_for_series(&submission.state, wanted) {
@@ -346,11 +352,12 @@ impl Owner {
                         submission.note_created();
                     }
                     // the submission's samples of existing series are still stored
-                    Err(error) => submission.refuse_new(&error, self.context.clock.instant()),
+                    Err(error) => submission.refuse_new(&error, left, self.context.clock.instant()),
                 }
             }
-            left -= created;
-            self.creating.charge(&submission.tenant, created.max(1));
+            let cost = created * REFUSED_FOR_EACH_CREATED + (before - submission.new.len());
+            left = left.saturating_sub(cost);
+            self.creating.charge(&submission.tenant, cost.div_ceil(REFUSED_FOR_EACH_CREATED).max(1));
             if submission.is_resolved() {
                 self.admit(submission);
             } else {
@@ -361,15 +368,20 @@ impl Owner {
         self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
     }
 
-    /// Refuses new series whose metric has reached the tenant's limit on series per metric. Returns how many of the
-    /// next `wanted` series may be created.
-    fn refuse_beyond_metric_limit(&self, submission: &mut Submission, wanted: usize) -> usize {
+    /// Refuses new series whose metric has reached the tenant's limit on series per metric, at most `refused_max`.
+    /// Returns how many of the next `wanted` series may be created.
+    fn refuse_beyond_metric_limit(
+        &self,
+        submission: &mut Submission,
+        wanted: usize,
+        refused_max: usize,
+    ) -> usize {
         let Some(limit) = self.context.overrides.current().of(&submission.tenant).limits.series_per_metric
         else {
             return wanted;
         };
         let (partitions, tenant) = (&self.context.partitions, submission.tenant.clone());
-        submission.refuse_beyond_metric_limit(wanted, limit as u64, |metric| {
+        submission.refuse_beyond_metric_limit(wanted, refused_max, limit as u64, |metric| {
             let series_in = |partition: &Arc<PartitionShared>| {
                 let head = partition.head.read();
                 head.tenant(&tenant).map_or(0, |head| head.series_with(model::labels::METRIC_NAME, metric))

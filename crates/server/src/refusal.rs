@@ -36,6 +36,7 @@ pub(crate) const REASONS: &[&str] = &[
     "execution",
     "flushing",
     "ha_clusters",
+    "ha_failover",
     "head_full",
     "host",
     "inflight_requests",

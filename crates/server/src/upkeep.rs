@@ -5,13 +5,16 @@
 //! and updates metrics and the log. Merges use at most half of the account `flush`, because sealing uses the other
 //! half.
 //!
-//! - [`turns`]: order of tenants
-//! - [`policy`]: limits and intervals from the settings; [`step_control`]: periodic checks of a long step
+//! - [`turns`]: order of tenants; [`slow_jobs`]: jobs that were interrupted
+//! - [`policy`]: limits and intervals from the settings; [`retention`]: delays a shorter retention
+//! - [`step_control`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
 
 mod context;
 mod policy;
+mod retention;
 mod rollups;
+mod slow_jobs;
 mod step_control;
 #[cfg(test)]
 mod tests;
@@ -26,7 +29,9 @@ use crate::seal::tenant_tables::TenantTable;
 use crate::telemetry::tables::TableMetrics;
 use admission::Turns;
 use model::TenantId;
+use retention::Retentions;
 use rollups::RolledDays;
+use slow_jobs::SlowJobs;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -115,6 +120,7 @@ pub(crate) struct Upkeep {
     /// Tables that have further jobs to do when it is their tenant's turn.
     waiting: BTreeSet<Key>,
     turn_bytes: u64,
+    retentions: Retentions,
     /// When the tables of all tenants were last visited, including tables that are not open.
     visited: Option<Instant>,
 }
@@ -127,6 +133,8 @@ struct TableState {
     /// When upkeep of this table began to fail; `None` if the latest attempt succeeded.
     failing: Option<Instant>,
     rolled: RolledDays,
+    /// Merges that were interrupted.
+    slow: SlowJobs,
     /// Number of deletes that are not yet applied to all files.
     tombstones: usize,
     /// True if this table is needed but cannot be created, because the tenant has as many tables as it may have.
@@ -142,6 +150,7 @@ impl Upkeep {
             turns: Turns::default(),
             waiting: BTreeSet::new(),
             turn_bytes: turns::TURN_BYTES,
+            retentions: Retentions::default(),
             visited: None,
         }
     }
@@ -198,10 +207,13 @@ impl Upkeep {
         }
     }
 
-    fn discover(&self) {
-        if let Err(error) = self.lake().tables.discover() {
+    /// Lists the tenants that have tables. Returns false if this failed.
+    fn discover(&self) -> bool {
+        let listed = self.lake().tables.discover();
+        if let Err(error) = &listed {
             tracing::warn!(%error, "cannot list the tenants that have tables");
         }
+        listed.is_ok()
     }
 
     pub(crate) fn check_all(&mut self) {
@@ -222,10 +234,10 @@ impl Upkeep {
             self.control.refreshed = self.control.instant(); // tables are refreshed one by one below
         }
         let visits = all || self.visited.is_none_or(|at| self.control.since(at) >= SWEEP_EVERY);
-        if visits {
+        if visits && self.discover() {
             self.visited = Some(self.control.instant());
-            self.discover();
         }
+        self.note_retentions();
         if visits {
             self.expire_events();
         }
@@ -234,6 +246,8 @@ impl Upkeep {
         if visits {
             self.states.retain(|(tenant, _), _| tenants.contains(tenant));
             self.turns.retain(|tenant| tenants.contains(tenant));
+            let with_events: BTreeSet<_> = self.control.context.events.tenants().into_iter().collect();
+            self.retentions.retain(|tenant| tenants.contains(tenant) || with_events.contains(tenant));
         }
         let began = self.control.instant();
         self.visit(&tenants, all, &mut compacted);
@@ -268,8 +282,13 @@ impl Upkeep {
             failed.note(passed.failed.map_or(Ok(()), |error| Err(error.into())))?;
         }
         for _ in 0..PASSES_MAX {
-            let steps = state.upkeep.plan(&table, self.control.now(), &policy)?;
-            let is_merge = |step: &Step| matches!(step, Step::Compact(_) | Step::Purge(_));
+            let mut steps = state.upkeep.plan(&table, self.control.now(), &policy)?;
+            let is_merge = |step: &Step| job_of(step).is_some();
+            let is_planned = |slow: &str| steps.iter().any(|s| job_of(s).is_some_and(|(job, _)| job == slow));
+            state.slow.retain(is_planned);
+            let now = self.control.instant();
+            steps.retain(|step| !job_of(step).is_some_and(|(job, _)| state.slow.rests(job, now)));
+            steps.sort_by_key(|step| job_of(step).map_or(0, |(job, _)| state.slow.interruptions(job)));
             let mut merges = steps.iter().filter(|step| is_merge(step)).count();
             let mut is_last = merges == 0;
             for step in &steps {
@@ -318,6 +337,8 @@ impl Upkeep {
         };
         let (now, began) = (self.control.now(), self.control.instant());
         let (mut logged_at, mut samples) = (began, 0);
+        let ends = job_of(step).and_then(|(job, bytes)| turn.end_of(&state.slow, job, bytes, began));
+        state.upkeep.stop_when(self.control.stop_at(ends));
         let go_on = |progress: &Progress| {
             metrics.merged_samples.add(progress.samples - samples);
             samples = progress.samples;
@@ -326,12 +347,18 @@ impl Upkeep {
                 let read_bytes = progress.bytes;
                 tracing::info!(%tenant, table = kind.folder(), read_bytes, samples, "compaction is in progress");
             }
-            self.control.go_on()
+            self.control.go_on() && !self.control.is_past(ends)
         };
         let stem = FileStem::rewritten(context.lake.random.fresh());
         let done = state.upkeep.run(table, step, &stem, now, policy, go_on);
-        if let Step::Compact(job) | Step::Purge(job) = step {
-            turn.count(job.bytes(), !matches!(done, Err(_) | Ok(Done::Abandoned)));
+        if let Some((job, bytes)) = job_of(step) {
+            let is_success = !matches!(done, Err(_) | Ok(Done::Abandoned));
+            turn.count(bytes, self.control.since(began), is_success);
+            if matches!(done, Ok(Done::Abandoned)) && self.control.is_past(ends) {
+                self.interrupted(key, &mut state.slow, job, bytes, turn);
+            } else {
+                state.slow.ended(job);
+            }
         }
         let done = done?;
         context.lake.tables.measure(tenant, *kind, table);
@@ -358,6 +385,26 @@ impl Upkeep {
         }
         count(metrics, key, &done);
         Ok(())
+    }
+
+    /// Notes that a job took too long, so that it gets more time later. If it has got all the time it can get, it rests.
+    fn interrupted(
+        &self,
+        (tenant, kind): &Key,
+        slow: &mut SlowJobs,
+        job: &str,
+        bytes: u64,
+        turn: &mut Turn<'_>,
+    ) {
+        let (table, seconds) = (kind.folder(), slow.allowed(job, bytes).as_secs());
+        self.lake().metrics.interrupted_jobs.inc();
+        if slow.interrupted(job, self.control.instant()) {
+            turn.compacted.failures += 1;
+            tracing::warn!(%tenant, table, job, bytes, seconds, "a merge or rollup takes too long, and is tried again in an hour: perhaps patterns of deletes are slow");
+        } else {
+            turn.has_more = true;
+            tracing::debug!(%tenant, table, job, bytes, seconds, "a merge or rollup was interrupted because other tenants wait");
+        }
     }
 
     /// Records whether upkeep of a table has succeeded. The log gets a message only when this changes.
@@ -394,6 +441,12 @@ impl Upkeep {
         metrics.open_tables.set(tables as f64);
         metrics.open_tables_bytes.set(bytes as f64);
     }
+}
+
+/// Name and size of a merge. Other steps are no jobs.
+fn job_of(step: &Step) -> Option<(&str, u64)> {
+    let (Step::Compact(job) | Step::Purge(job)) = step else { return None };
+    Some((job.files.first()?.path.as_str(), job.bytes()))
 }
 
 fn count(metrics: &TableMetrics, (tenant, kind): &Key, done: &Done) {

@@ -22,6 +22,7 @@ pub(crate) mod tests;
 
 pub(crate) use context::Context;
 pub(crate) use decoder_pool::{Decoders, Encoded, Origin};
+pub(crate) use replicas::ElectedReplicas;
 
 use crate::limits::fair_permits::Permit;
 use crate::limits::gate::Pass;
@@ -243,6 +244,10 @@ async fn settle(
     began: Instant,
 ) -> Result<Outcome, Unwritten> {
     let Submitted { answers, mut refused } = submitted;
+    let mut elected = outcome.elected.take();
+    if let Some(elected) = &mut elected {
+        elected.submitted();
+    }
     for answer in answers {
         match answer.await {
             Ok(Ok(share)) => outcome.add(share),
@@ -252,10 +257,14 @@ async fn settle(
             }
         }
     }
+    let is_share_refused = refused.is_some();
     if !outcome.postponed.is_empty()
         && let Some(what) = tenant.shortage.lock().worth_a_retry(&outcome.postponed, context.clock.instant())
     {
         refused.get_or_insert_with(|| WriteRefusal::Postponed { what, report: outcome.report() }.into());
+    }
+    if let Some(elected) = elected {
+        elected.answered(&outcome, refused.as_ref(), is_share_refused);
     }
     if let Some(refusal) = refused {
         let refusal = refusal.with_series(outcome.first_refused());

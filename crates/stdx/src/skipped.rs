@@ -7,7 +7,7 @@ use std::io::Write;
 /// Environment variable with the path of the file that lists skipped tests.
 pub const VARIABLE: &str = "FLOODMARK_SKIPPED";
 
-/// Environment variable with the path of the file that lists scores.
+/// Environment variable with the path of the file that lists the scores of public test suites.
 pub const SCORES: &str = "FLOODMARK_SCORES";
 
 /// Reports that a test, or a section of it, is skipped because `missing` is not installed.

@@ -27,7 +27,7 @@ use crate::delta::{Files, StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::merge::Merge;
-use crate::read::{Cursor, DECODER_BYTES, Footer, Select};
+use crate::read::{Cursor, DECODER_BYTES, Footer, Select, Stop};
 use crate::store::FileStem;
 use crate::store::{StoredFile, Upload};
 use crate::write::FileWriter;
@@ -122,7 +122,18 @@ impl Compaction {
         stem: &FileStem,
         limits: CompactLimits,
     ) -> Result<Self, TableError> {
-        let select = Arc::new(Select::ALL);
+        Self::open_until(table, job, stem, limits, Stop::NEVER)
+    }
+
+    /// Like [`Self::open`]. This and all steps fail with [`TableError::Canceled`] once `stop` is set.
+    fn open_until(
+        table: &Arc<Table>,
+        job: &Job,
+        stem: &FileStem,
+        limits: CompactLimits,
+        stop: Stop,
+    ) -> Result<Self, TableError> {
+        let select = Arc::new(Select { stop, ..Select::ALL });
         let mut cursors = Vec::with_capacity(job.files.len());
         let (live, mut deletes) = (table.files()?, false);
         for file in &job.files {
@@ -268,9 +279,35 @@ pub fn run(
     job: &Job,
     stem: &FileStem,
     limits: CompactLimits,
+    go_on: impl FnMut(&Progress) -> bool,
+) -> Result<Option<Progress>, TableError> {
+    run_until(table, job, stem, limits, &Stop::NEVER, go_on)
+}
+
+/// Like [`run`]. Returns `None` also once `stop` is set. This is noticed while deleted rows are skipped, too.
+pub(crate) fn run_until(
+    table: &Arc<Table>,
+    job: &Job,
+    stem: &FileStem,
+    limits: CompactLimits,
+    stop: &Stop,
+    go_on: impl FnMut(&Progress) -> bool,
+) -> Result<Option<Progress>, TableError> {
+    match merge(table, job, stem, limits, stop, go_on) {
+        Err(TableError::Canceled) => Ok(None),
+        done => done,
+    }
+}
+
+fn merge(
+    table: &Arc<Table>,
+    job: &Job,
+    stem: &FileStem,
+    limits: CompactLimits,
+    stop: &Stop,
     mut go_on: impl FnMut(&Progress) -> bool,
 ) -> Result<Option<Progress>, TableError> {
-    let mut compaction = Compaction::open(table, job, stem, limits)?;
+    let mut compaction = Compaction::open_until(table, job, stem, limits, stop.clone())?;
     fault::point("compaction_opened")?;
     loop {
         let progress = compaction.step(STEP_SAMPLES)?;

@@ -45,6 +45,7 @@ pub use select::{Matcher, Select, ValueTest};
 pub(crate) use source::guarded;
 pub use source::{CacheSlot, Cached, Ranges};
 use source::{Uncached, fetch};
+pub(crate) use stop::Pace;
 pub use stop::Stop;
 pub(crate) use streamed_rows::DECODER_BYTES;
 

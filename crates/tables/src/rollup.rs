@@ -45,7 +45,7 @@ use model::{Labels, LabelsBuilder, LabelsRef, Statistic};
 use std::collections::BTreeMap;
 
 pub use deletes::{applied_deletes, apply_deletes};
-pub use run::{Rolled, RollupLimits, run};
+pub use run::{Rolled, RollupLimits, run, run_until};
 
 /// Version of the format of rollups. Rollups that do not state a version have version 0.
 const FORMAT: u64 = 3;
@@ -135,7 +135,8 @@ pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
 
 /// Days before `today` whose rollup is missing or older than their samples.
 ///
-/// Days before `whole_from_ms` may have lost samples to retention: their rollups are kept as they are.
+/// Days before `whole_from_ms`, or before the time of [`Table::expired_before_ms`], may have lost samples to retention:
+/// their rollups are kept as they are. The table's own time matters if retention was raised.
 pub fn due(
     metrics: &Table,
     rollup: &Table,
@@ -143,6 +144,7 @@ pub fn due(
     whole_from_ms: i64,
 ) -> Result<Vec<Date>, TableError> {
     let files = metrics.files()?;
+    let whole_from_ms = metrics.expired_before_ms()?.map_or(whole_from_ms, |ms| ms.max(whole_from_ms));
     let mut due = Vec::new();
     for day in files.all().chunk_by(|a, b| a.date == b.date).filter(|day| day[0].date < today) {
         let date = day[0].date;

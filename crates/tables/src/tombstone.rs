@@ -21,6 +21,8 @@ use std::sync::Arc;
 /// queries slower.
 pub const TOMBSTONES_MAX: usize = 64;
 
+const _: () = assert!(TOMBSTONES_MAX <= u64::BITS as usize, "a mask has a bit for each tombstone");
+
 /// Maximum size of one delete's selectors. The selectors of a table's 64 tombstones take at most 1 MiB together.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
@@ -161,9 +163,10 @@ pub struct Tombstones {
 
 impl Tombstones {
     /// Mask of a file's hidden samples; `None` if there are none.
-    pub(crate) fn mask(&self, file: &LiveFile, is_rollup: bool) -> Option<Arc<Mask>> {
-        let tombstones: Vec<_> = self.list.iter().filter(|t| t.concerns(file)).cloned().collect();
-        (!tombstones.is_empty()).then(|| Arc::new(Mask { tombstones, is_rollup }))
+    pub(crate) fn mask(self: &Arc<Self>, file: &LiveFile, is_rollup: bool) -> Option<Arc<Mask>> {
+        let concerning = self.list.iter().enumerate().filter(|(_, t)| t.concerns(file));
+        let which = concerning.fold(0_u64, |which, (n, _)| which | 1_u64 << n);
+        (which != 0).then(|| Arc::new(Mask { all: Arc::clone(self), which, is_rollup }))
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -201,6 +204,9 @@ impl Tombstones {
             None => return Err("it has no format".into()),
         }
         let list = value["tombstones"].as_array().ok_or("it has no list of tombstones")?;
+        if list.len() > TOMBSTONES_MAX {
+            return Err(format!("it has {} tombstones, the limit is {TOMBSTONES_MAX}", list.len()));
+        }
         let list = list.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { last, list })
     }
@@ -231,13 +237,23 @@ fn matcher(value: &Value) -> Result<Matcher, String> {
     Matcher::new(text("name")?, op, text("value")?).map_err(|e| e.to_string())
 }
 
-/// Tombstones that may hide samples of a file, and so must be applied when it is read.
+/// Tombstones that may hide samples of a file, and so must be applied when it is read. All files share the tombstones,
+/// because their patterns may take 16 MiB, and a scan may open thousands of files.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mask {
-    tombstones: Vec<Tombstone>,
+    all: Arc<Tombstones>,
+    /// Bit `n` is set if the tombstone at position `n` applies to the file.
+    which: u64,
     /// True for files of a rollup table, whose series have the label [`LABEL`]. The label has no meaning in other
     /// tables.
     is_rollup: bool,
+}
+
+impl Mask {
+    fn deletes(&self) -> impl Iterator<Item = &Delete> {
+        let which = self.which;
+        self.all.list.iter().enumerate().filter(move |(n, _)| which >> n & 1 == 1).map(|(_, t)| &t.delete)
+    }
 }
 
 /// Applies a mask while a file is read, and keeps the hidden time ranges of the current series.
@@ -266,11 +282,11 @@ impl Masking {
         }
         self.labels.clear();
         self.hidden.clear();
-        let Mask { tombstones, is_rollup } = &*self.mask;
+        let is_rollup = self.mask.is_rollup;
         if !is_rollup || labels.get(LABEL) != Some(OMITTED) {
-            for Tombstone { delete, .. } in tombstones {
+            for delete in self.mask.deletes() {
                 check(labels.as_bytes().len())?;
-                if if *is_rollup { delete.selects_statistic_of(labels) } else { delete.selects(labels) } {
+                if if is_rollup { delete.selects_statistic_of(labels) } else { delete.selects(labels) } {
                     self.hidden.push(delete.range);
                 }
             }
@@ -366,11 +382,13 @@ mod tests {
                 sequence: n as i64,
                 delete: delete(MatchOp::Equal, if n == 3 { "other" } else { "m" }, *range),
             };
-            let mask = Mask { tombstones: ranges.iter().enumerate().map(of).collect(), is_rollup: false };
-            let mut masking = Masking::new(Arc::new(mask));
+            let all = Arc::new(Tombstones { last: 9, list: ranges.iter().enumerate().map(of).collect() });
+            let which = rng.below(1 << 5);
+            let mut masking = Masking::new(Arc::new(Mask { all, which, is_rollup: false }));
             let labels = Labels::from_pairs(&[("__name__", "m"), ("a", "y")]);
             masking.enter(labels.as_ref(), |_| Ok(())).unwrap();
-            let is_hidden = |t: i64| ranges.iter().enumerate().any(|(n, r)| n != 3 && r.contains(t));
+            let applies = |n: usize| n != 3 && which >> n & 1 == 1;
+            let is_hidden = |t: i64| ranges.iter().enumerate().any(|(n, r)| applies(n) && r.contains(t));
             let mut samples = Samples::default();
             (0..40).for_each(|t| samples.push(t, t as f64));
             let from = rng.below(40) as usize;
@@ -387,9 +405,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn files_outside_the_name_range_are_excluded() {
-        let file = |names: Option<(&str, &str)>| LiveFile {
+    fn file(names: Option<(&str, &str)>) -> LiveFile {
+        LiveFile {
             path: String::new(),
             date: crate::Date(0),
             bytes: 1,
@@ -399,7 +416,27 @@ mod tests {
             applied: 0,
             is_early: false,
             range: TimeRange::new(10, 20),
+        }
+    }
+
+    #[test]
+    fn files_share_the_tombstones_of_their_masks() {
+        let tombstone = |n: usize| {
+            let range = if n.is_multiple_of(2) { TimeRange::ALL } else { TimeRange::new(21, 30) };
+            Tombstone { sequence: 5 + n as i64, delete: delete(MatchOp::Regex, ".+", range) }
         };
+        let all = Arc::new(Tombstones { last: 99, list: (0..TOMBSTONES_MAX).map(tombstone).collect() });
+        let masks: Vec<_> = (0..3).map(|_| all.mask(&file(None), false).unwrap()).collect();
+        assert!(masks.iter().all(|mask| Arc::ptr_eq(&mask.all, &all) && mask.deletes().count() == 32));
+        assert_eq!(all.mask(&LiveFile { applied: 99, ..file(None) }, false), None);
+        let last = LiveFile { applied: 4 + TOMBSTONES_MAX as i64 - 1, ..file(None) };
+        assert_eq!(all.mask(&last, false), None, "the last tombstone is of other times");
+        let too_many = Tombstones { last: 99, list: (0..=TOMBSTONES_MAX).map(tombstone).collect() };
+        assert!(Tombstones::parse(too_many.to_text(1).as_bytes(), 99).is_err());
+    }
+
+    #[test]
+    fn files_outside_the_name_range_are_excluded() {
         let check = |names, op, value: &str, range, expected| {
             let delete =
                 Delete { selectors: vec![vec![Matcher::new("__name__", op, value).unwrap()]], range };

@@ -9,6 +9,7 @@ use crate::delta::{Cleaned, Files, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::live_file::LiveFile;
+use crate::read::Stop;
 use crate::store::FileStem;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -111,11 +112,18 @@ pub struct Upkeep {
     damaged: BTreeMap<String, String>,
     /// Live files without deleted rows, each with the sequence of the last tombstone that it was compared with.
     clean: HashMap<String, i64>,
+    stop: Stop,
 }
 
 impl Upkeep {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Makes [`Self::run`] give up a compaction or purge once `stop` is set, even while it compares labels with the
+    /// patterns of deletes. `go_on` is asked only now and then.
+    pub fn stop_when(&mut self, stop: Stop) {
+        self.stop = stop;
     }
 
     /// Returns the steps that are due, in the order in which to run them.
@@ -196,7 +204,8 @@ impl Upkeep {
                 }
             }
             Step::Compact(job) => {
-                let done = compact::run(table, job, stem, policy.compact.unwrap_or_default(), go_on);
+                let limits = policy.compact.unwrap_or_default();
+                let done = compact::run_until(table, job, stem, limits, &self.stop, go_on);
                 self.or_damaged(table, done.map(|done| done.map_or(Done::Abandoned, Done::Compacted)))
             }
             Step::Purge(job) => {
@@ -252,14 +261,15 @@ impl Upkeep {
         let files = table.files()?;
         let Some(last) = files.tombstones().list.last() else { return Ok(Done::Abandoned) };
         let file = &job.files[0];
-        match compact::has_deleted_rows(table, &files, file, &limits, || go_on(&Progress::default()))? {
+        let go_on_checking = || go_on(&Progress::default());
+        match compact::has_deleted_rows(table, &files, file, &limits, &self.stop, go_on_checking)? {
             None => Ok(Done::Abandoned),
             Some(false) => {
                 self.clean.insert(file.path.clone(), last.sequence);
                 Ok(Done::Clean)
             }
             Some(true) => {
-                let done = compact::run(table, job, stem, limits, go_on)?;
+                let done = compact::run_until(table, job, stem, limits, &self.stop, go_on)?;
                 Ok(done.map_or(Done::Abandoned, Done::Compacted))
             }
         }

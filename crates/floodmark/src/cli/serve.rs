@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 const SOURCES: &str = "\
 Each setting is also an environment variable and a key of the file: --seal-after is FLOODMARK_SEAL_AFTER and seal_after. \
-Flags take precedence over the environment, the environment over the file. Only the file has settings of single tenants.";
+Flags take precedence over the environment, the environment over the file. Settings of single tenants are in the file or \
+in the file of --overrides.";
 
 /// `floodmark serve`
 #[derive(Clone)]

@@ -214,7 +214,7 @@ fn short_help_of_serve() {
 
         Each setting is also an environment variable and a key of the file: --seal-after is
         FLOODMARK_SEAL_AFTER and seal_after. Flags take precedence over the environment, the environment
-        over the file. Only the file has settings of single tenants.
+        over the file. Settings of single tenants are in the file or in the file of --overrides.
     "#]]
     .assert_eq(&help.to_string());
 }

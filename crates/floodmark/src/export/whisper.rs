@@ -17,7 +17,7 @@ use stdx::clock::{Clock, SystemClock};
 /// Samples of a series are held in memory, at 16 bytes each.
 const SERIES_SAMPLES_MAX: usize = 32 << 20;
 
-/// Files that were written, and series that were left out.
+/// Numbers of files written and of series left out.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) files: u64,

@@ -70,6 +70,46 @@ fn metrics(server: &Server) -> String {
     server.send(&with(Request::get("/metrics"), "Bearer secret-scrape")).text()
 }
 
+/// Operations of administration show and change only the tenants of a credential, unless it names none.
+#[test]
+fn an_operator_of_some_tenants_reaches_no_other_tenant() {
+    let credentials = Credentials::new();
+    let lead = format!(
+        "[token.lead]\nsha256 = \"{}\"\ntenants = [\"b-*\"]\nroles = [\"admin\", \"read\", \"write\"]\n",
+        sha256("secret-lead")
+    );
+    credentials.write(&(credentials.usual() + &lead));
+    let server = Server::start(credentials.options("[]"));
+    let ask = |request: Request, token: &str| server.send(&with(request, &format!("Bearer {token}")));
+    server.send(&with(line("m").tenant("a"), BASIC)).expect(204, &[]);
+    ask(line("m").tenant("b-1"), "secret-lead").expect(204, &[]);
+    let wrong = |tenant: &str| Request::get("/api/v1/query?query=(").tenant(tenant);
+    ask(wrong("a"), "secret-read").expect(400, &[]);
+    ask(wrong("b-1"), "secret-lead").expect(400, &[]);
+    server.send(&wrong("a")).expect(401, &[]);
+    for (path, of_nobody) in [("/api/v1/admin/tenants", false), ("/api/v1/admin/refusals", true)] {
+        let shown = |token: &str| ask(Request::get(path), token).expect(200, &[]).text();
+        let (all, some) = (shown("secret-operate"), shown("secret-lead"));
+        let has = |text: &str, tenant: &str| text.contains(&format!("\"tenant\":\"{tenant}\""));
+        assert!(has(&all, "a") && has(&all, "b-1"), "{path}: {all}");
+        assert!(!has(&some, "a") && has(&some, "b-1"), "{path}: {some}");
+        assert!(
+            !of_nobody || (all.contains("unauthenticated") && !some.contains("unauthenticated")),
+            "{some}"
+        );
+    }
+    let limits = |tenant: &str| Request::get(format!("/api/v1/admin/limits?tenant={tenant}"));
+    ask(limits("a"), "secret-lead").expect(403, &["token lead has no access to tenant a"]);
+    ask(limits("b-1"), "secret-lead").expect(200, &[]);
+    ask(limits("a"), "secret-operate").expect(200, &[]);
+    let delete = |tenant: &str| Request::form("/api/v1/admin/delete_tenant", &[("tenant", tenant)]);
+    ask(delete("a"), "secret-lead").expect(403, &["token lead has no access to tenant a"]);
+    ask(delete("b-1"), "secret-lead").expect(200, &["files"]);
+    ask(delete("a"), "secret-operate").expect(200, &["files"]);
+    let series = Request::form("/api/v1/admin/tsdb/delete_series", &[("match[]", "m")]);
+    ask(series, "secret-operate").expect(403, &["token operator has no access to any tenant (auth_file)"]);
+}
+
 #[test]
 fn roles_and_tenants_of_a_credential_decide() {
     let credentials = Credentials::new();

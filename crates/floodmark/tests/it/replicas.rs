@@ -30,7 +30,7 @@ fn replicas_are_deduplicated_once_the_overrides_enable_it() {
     let tracker = |tenant: &str| data(&server.send(&Request::get("/api/v1/ha_tracker").tenant(tenant)));
     send("a", "c", "one").expect(204, &[]);
     assert!(labels("a"), "replicas are de-duplicated although ha_dedup is not set");
-    assert_eq!(tracker("a"), json!({"enabled": false, "clusters": []}));
+    assert_eq!(tracker("a"), json!({"enabled": false, "truncated": false, "clusters": []}));
     send("b", "c", "one").expect(204, &[]);
     send("b", "c", "two").expect(204, &[]);
     assert!(!labels("b"));

@@ -50,7 +50,7 @@ const COUNTER_TICKS: u64 = 1 << 20;
 
 const RARE_TICKS: u64 = 200;
 
-/// Number of noise functions that are added up for a walk. With 9, it wanders within 2^8 ticks and keeps its level
+/// Number of octaves of noise that a walk sums. With 9, it wanders within 2^8 ticks and keeps its level
 /// over longer times.
 const WALK_OCTAVES: u32 = 9;
 

@@ -26,7 +26,7 @@ pub(super) struct Call<'c> {
     order: Order,
 }
 
-/// Maximum nesting of calls that evaluate an argument twice: what is innermost is evaluated 32 times.
+/// Maximum nesting of calls that evaluate an argument twice. At this depth, the innermost call is evaluated 2^5 = 32 times.
 const TWICE_MAX: usize = 5;
 
 /// A call that evaluates an argument twice.

@@ -2,21 +2,23 @@
 //!
 //! | bound | purpose |
 //! | --- | --- |
-//! | checks at once, and waiting requests | a flood takes few processors and little memory |
+//! | checks at once, waiting requests, and their bytes | a flood takes few processors and little memory |
+//! | a share of these for each network | a network that floods leaves room for others |
 //! | checks a second from one network | a sender that guesses leaves room for others |
 //! | checks a second from all unknown networks | many guessing senders leave room for known networks |
 //!
 //! Known credentials cause no such work. A request beyond a bound gets 503, not 401: its token may be valid.
 
 use super::recent::Recent;
+use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::refusal::Refusal;
+use admission::gate::{Entrant, Full, Gate, MULTIPLE};
 use admission::rate::{Rate, TokenBucket};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// A network is trusted for this long after a request from it presented a valid credential.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
@@ -27,6 +29,8 @@ pub(super) struct Bounds {
     pub(super) at_once: usize,
     /// Limit on the requests waiting for a check. Known and unknown networks each have this limit.
     pub(super) waiting: usize,
+    /// Limit on the memory of the requests that are checked or wait. Known and unknown networks each have this limit.
+    pub(super) bytes: u64,
     pub(super) per_network: Rate,
     pub(super) from_unknown: Rate,
 }
@@ -48,24 +52,40 @@ impl Network {
 pub(super) struct Checks {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    /// Networks that presented a valid credential, with the time of the last one.
+    /// Networks that presented a valid credential, with the time of the last valid credential.
     known: Recent<Network, Instant>,
     buckets: Recent<Network, TokenBucket>,
     unknown_networks: Mutex<TokenBucket>,
-    known_queue: CheckQueue,
-    unknown_queue: CheckQueue,
+    known_queue: Arc<CheckQueue>,
+    unknown_queue: Arc<CheckQueue>,
 }
 
+/// Networks take turns. Each may hold a share of the places and of their bytes.
 #[derive(Debug)]
 struct CheckQueue {
-    inside: Semaphore,
-    running: Semaphore,
+    inside: Mutex<Gate<Network>>,
+    running: FairPermits<Network>,
 }
 
 impl CheckQueue {
-    fn new(bounds: &Bounds) -> Self {
-        let Bounds { at_once, waiting, .. } = *bounds;
-        Self { inside: Semaphore::new(at_once + waiting), running: Semaphore::new(at_once) }
+    fn new(bounds: &Bounds) -> Arc<Self> {
+        let Bounds { at_once, waiting, bytes, .. } = *bounds;
+        let inside = Gate::with_bytes(at_once + waiting, bytes, MULTIPLE);
+        Arc::new(Self { inside: Mutex::new(inside), running: FairPermits::new(at_once) })
+    }
+}
+
+/// A request's place among those that wait or are checked.
+#[derive(Debug)]
+pub(super) struct Place {
+    queue: Arc<CheckQueue>,
+    network: Network,
+    bytes: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.inside.lock().leave(&self.network, self.bytes);
     }
 }
 
@@ -73,14 +93,13 @@ impl CheckQueue {
 #[derive(Debug)]
 pub(super) struct Check<'a> {
     checks: &'a Checks,
-    network: Network,
-    _running: SemaphorePermit<'a>,
-    _inside: SemaphorePermit<'a>,
+    _running: Permit<Network>,
+    place: Place,
 }
 
 impl Check<'_> {
     pub(super) fn accept(self) {
-        self.checks.known.put(self.network, self.checks.clock.instant(), 0);
+        self.checks.known.put(self.place.network, self.checks.clock.instant(), 0);
     }
 }
 
@@ -99,22 +118,41 @@ impl Checks {
     }
 
     pub(super) async fn begin(&self, address: IpAddr) -> Result<Check<'_>, Refusal> {
+        let place = self.enter(address, 0)?;
+        Ok(self.turn(place).await)
+    }
+
+    /// Takes a place for a request that needs `bytes` until it was checked. The rates are checked first, so that a sender
+    /// above its rate takes no place.
+    pub(super) fn enter(&self, address: IpAddr, bytes: u64) -> Result<Place, Refusal> {
         let network = Network::of(address);
         let now = self.clock.instant();
         let is_fresh = |seen: &Instant| now.saturating_duration_since(*seen) < KNOWN_FOR;
         let is_known = self.known.get(&network, is_fresh).is_some();
         self.take_tokens(network, is_known, now)?;
         let queue = if is_known { &self.known_queue } else { &self.unknown_queue };
-        let Bounds { at_once, waiting, .. } = self.bounds;
-        let is_full =
-            || busy(format!("{} credentials are already being checked or waiting", at_once + waiting), None);
-        let inside = queue.inside.try_acquire().map_err(|_| is_full())?;
-        let running = queue.running.acquire().await.expect("BUG: the semaphore is closed");
-        Ok(Check { checks: self, network, _running: running, _inside: inside })
+        let mut gate = queue.inside.lock();
+        gate.enter(Entrant { tenant: &network, weight: 1, limit: None, bytes }).map_err(|full| {
+            let why = match full {
+                Full::Share(own) => format!("{} credentials from {}", own.requests, network.0),
+                Full::Gate | Full::Limit(_) => format!("{} credentials", gate.inside()),
+            };
+            busy(format!("{why} are already being checked or waiting"), None)
+        })?;
+        drop(gate);
+        Ok(Place { queue: Arc::clone(queue), network, bytes })
+    }
+
+    /// Waits until the credential may be checked.
+    pub(super) async fn turn(&self, place: Place) -> Check<'_> {
+        let running = place.queue.running.acquire(&place.network).await;
+        Check { checks: self, _running: running, place }
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
-        self.known.held_bytes() + self.buckets.held_bytes()
+        let of_places = |queue: &CheckQueue| queue.inside.lock().bytes();
+        let places = of_places(&self.known_queue) + of_places(&self.unknown_queue);
+        self.known.held_bytes() + self.buckets.held_bytes() + places
     }
 
     fn take_tokens(&self, network: Network, is_known: bool, now: Instant) -> Result<(), Refusal> {
@@ -155,6 +193,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds {
         at_once: 1,
         waiting: 2,
+        bytes: 100,
         per_network: Rate { per_s: 10, burst: SECOND },
         from_unknown: Rate { per_s: 50, burst: SECOND },
     };
@@ -221,6 +260,47 @@ mod tests {
         assert_eq!((refusal.reason, refusal.kind), ("auth_busy", model::ErrorKind::Unavailable));
         drop(running);
         assert!(futures_poll(&mut waiting[0]).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_flood_from_one_known_network_leaves_places_to_others() {
+        let clock = Arc::new(ManualClock::at(0));
+        let per_network = Rate { per_s: 10_000, burst: SECOND };
+        let bounds = Bounds { at_once: 1, waiting: 17, per_network, ..BOUNDS };
+        let checks = Checks::new(clock, bounds, 1 << 20);
+        for number in 1..=2 {
+            checks.begin(address(number)).await.unwrap().accept();
+        }
+        let running = checks.begin(address(1)).await.unwrap();
+        let entered = |number, bytes| checks.enter(address(number), bytes);
+        let mut flood: Vec<_> = std::iter::from_fn(|| entered(1, 0).ok()).collect();
+        assert_eq!(flood.len(), 15, "with the check that runs, 8/9 of 18 places");
+        let [mut first, mut second] =
+            [flood.remove(0), flood.remove(0)].map(|place| Box::pin(checks.turn(place)));
+        assert!(futures_poll(&mut first).is_none() && futures_poll(&mut second).is_none());
+        let mut other = Box::pin(checks.begin(address(2)));
+        assert!(futures_poll(&mut other).is_none(), "it has a place");
+        drop(running);
+        drop(futures_poll(&mut first).expect("its network waited first"));
+        assert!(futures_poll(&mut second).is_none());
+        assert!(futures_poll(&mut other).is_some_and(|check| check.is_ok()), "networks take turns");
+    }
+
+    /// A sender above its rate holds no memory, and unknown networks hold none of that for known networks.
+    #[tokio::test]
+    async fn memory_for_known_networks_is_left_to_them() {
+        let (_clock, checks) = start();
+        checks.begin(address(1)).await.unwrap().accept();
+        let of_unknown: Vec<_> =
+            (1000..1100).filter_map(|number| checks.enter(address(number), 50).ok()).collect();
+        assert_eq!(of_unknown.len(), 2, "100 bytes");
+        let known = checks.enter(address(1), 90).expect("known networks have bytes of their own");
+        assert!(checks.enter(address(1), 10).is_err(), "beyond its share");
+        drop((known, of_unknown));
+        let places: Vec<_> = std::iter::from_fn(|| checks.enter(address(1), 1).ok()).take(50).collect();
+        drop(places);
+        while checks.enter(address(1), 1).is_ok() {}
+        assert_eq!(checks.unknown_queue.inside.lock().bytes() + checks.known_queue.inside.lock().bytes(), 0);
     }
 
     fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {

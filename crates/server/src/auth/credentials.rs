@@ -26,7 +26,7 @@ impl std::fmt::Debug for Entry {
 type Prefix = [u8; 8];
 
 fn prefix(digest: &Digest) -> Prefix {
-    *digest.first_chunk().expect("BUG: a digest has less than 8 bytes")
+    *digest.first_chunk().expect("BUG: a digest has fewer than 8 bytes")
 }
 
 #[derive(Debug, Default)]

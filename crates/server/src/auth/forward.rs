@@ -7,7 +7,7 @@
 //!                                         same question pending? ─▶ wait for its answer
 //!                                                    │ no
 //!                                                    ▼
-//!                                         permit for a check ─▶ request to the service
+//!                                         rate of the network ─▶ place ─▶ permit for a check ─▶ request to the service
 //! ```
 //!
 //! A cached answer is valid for the same question under the same version of `auth_file`. Without an answer, the request
@@ -17,7 +17,7 @@ pub(super) mod service;
 #[cfg(test)]
 mod tests;
 
-use super::checks::{Bounds, Checks};
+use super::checks::{Bounds, Checks, Place};
 use super::credentials::Credentials;
 use super::digest::{Digest, sha256};
 use super::grant::Grant;
@@ -35,7 +35,6 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::watch;
@@ -52,10 +51,11 @@ const ASKED_BYTES: usize = 2 * HEAD_BYTES_MAX + (8 << 10);
 /// Memory of a question until it is answered, in addition to its headers.
 const QUESTION_BYTES: u64 = 2 << 10;
 
-fn bounds(asked_bytes: usize) -> Bounds {
+fn bounds(memory: &Memory) -> Bounds {
     Bounds {
-        at_once: (asked_bytes / 2 / ASKED_BYTES).clamp(1, AT_ONCE_MAX),
+        at_once: (memory.asked_bytes / 2 / ASKED_BYTES).clamp(1, AT_ONCE_MAX),
         waiting: 256,
+        bytes: memory.questions_bytes as u64 / 2,
         per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
         from_unknown: Rate { per_s: 1000, burst: Duration::from_secs(1) },
     }
@@ -94,7 +94,6 @@ pub(super) struct Forward {
     answers: Recent<Question, CachedAnswer>,
     pending: Mutex<HashMap<Question, Pending>>,
     checks: Checks,
-    memory: Account,
     asked_now: AtomicUsize,
     metrics: Metrics,
 }
@@ -117,8 +116,7 @@ impl Forward {
             client: OnceLock::new(),
             answers: Recent::within(memory.answers_bytes),
             pending: Mutex::default(),
-            checks: Checks::new(Arc::clone(&clock), bounds(memory.asked_bytes), memory.networks_bytes),
-            memory: memory.questions.clone(),
+            checks: Checks::new(Arc::clone(&clock), bounds(memory), memory.networks_bytes),
             asked_now: AtomicUsize::new(0),
             metrics: Metrics {
                 cached: counter("cached"),
@@ -132,7 +130,7 @@ impl Forward {
 
     pub(super) fn held_bytes(&self) -> u64 {
         let asked_bytes = self.asked_now.load(Ordering::Relaxed) * ASKED_BYTES;
-        self.answers.held_bytes() + self.checks.held_bytes() + self.memory.used_bytes() + asked_bytes as u64
+        self.answers.held_bytes() + self.checks.held_bytes() + asked_bytes as u64
     }
 
     /// Returns the rights that the service grants. `auth_file` may change meanwhile, so the caller must check that
@@ -171,29 +169,24 @@ impl Forward {
             return Ok(same.clone());
         }
         let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
-        let memory = self.memory.reserve(bytes as u64 + QUESTION_BYTES).map_err(|error| {
-            Refusal::busy("auth_busy", format!("the credentials were not checked: {error}"))
-        })?;
+        let place = self.checks.enter(address, bytes as u64 + QUESTION_BYTES);
+        let place = place.inspect_err(|_| self.metrics.failed.inc())?;
         let (answer, pending) = watch::channel(None);
         all.insert(question, pending.clone());
         let (this, credentials) = (Arc::clone(self), Arc::clone(credentials));
         // a task, because other requests may wait for the answer after this client disconnects
         tokio::spawn(async move {
-            let found = this.asked(&credentials, headers, address).await;
+            let found = this.asked(&credentials, headers, place).await;
             this.note(&credentials, question, &found);
             this.pending.lock().remove(&question);
             answer.send_replace(Some(found));
-            drop(memory);
         });
         Ok(pending)
     }
 
-    async fn asked(&self, credentials: &Credentials, headers: HeaderMap, address: IpAddr) -> Answer {
+    async fn asked(&self, credentials: &Credentials, headers: HeaderMap, place: Place) -> Answer {
         let service = credentials.service.as_ref().expect("BUG: auth_file has no [forward]");
-        let check = match self.checks.begin(address).await {
-            Ok(check) => check,
-            Err(refusal) => return Answer::None(refusal),
-        };
+        let check = self.checks.turn(place).await;
         let client = self.client.get_or_init(Outgoing::new);
         self.asked_now.fetch_add(1, Ordering::Relaxed);
         let answer = client.get_head(&service.uri, headers, BODY_BYTES_MAX, service.timeout).await;

@@ -69,14 +69,51 @@ impl Tenants {
         Self { patterns: Arc::new(patterns), within: Some(Arc::clone(within)) }
     }
 
-    /// Memory of the patterns, without those in `within`, which are shared by all tokens of an issuer.
+    /// Memory of the patterns, without those of `auth_file`, which are shared by all tokens of an issuer.
     pub(super) fn bytes(&self) -> usize {
-        self.patterns.bytes()
+        if self.within.is_some() { self.patterns.bytes() } else { 0 }
+    }
+
+    /// True if `auth_file` names no tenants at all, as for an operator of the whole node. A claim or header that names none
+    /// grants nothing.
+    fn are_not_given(&self) -> bool {
+        self.within.is_none() && self.patterns.is_empty()
     }
 
     fn matches(&self, tenant: &TenantId) -> bool {
         self.patterns.matches(tenant) && self.within.as_ref().is_none_or(|within| within.matches(tenant))
     }
+}
+
+/// The tenants that operations of administration may show and change: those of the credential, or all if `auth_file` names
+/// none for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Reach {
+    name: Arc<str>,
+    /// `None`: all tenants.
+    tenants: Option<Tenants>,
+}
+
+impl Reach {
+    pub(super) fn everything(name: &Arc<str>) -> Self {
+        Self { name: Arc::clone(name), tenants: None }
+    }
+
+    pub(crate) const fn is_everything(&self) -> bool {
+        self.tenants.is_none()
+    }
+
+    pub(crate) fn includes(&self, tenant: &TenantId) -> bool {
+        self.tenants.as_ref().is_none_or(|tenants| tenants.matches(tenant))
+    }
+
+    pub(crate) fn check(&self, tenant: &TenantId) -> Result<(), Refusal> {
+        if self.includes(tenant) { Ok(()) } else { Err(no_access(&self.name, tenant)) }
+    }
+}
+
+fn no_access(name: &str, tenant: &TenantId) -> Refusal {
+    Refusal::forbidden(format!("{name} has no access to tenant {tenant} (auth_file)"))
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +136,9 @@ impl Grant {
         };
         let rights = Rights { read: self.roles.read, write: self.roles.write };
         let principal = tenants.as_ref().map(|tenants| Principal { tenant: tenants.first().clone(), rights });
-        Ok(Caller { name: Arc::clone(&self.name), principal, tenants })
+        let own = Some(&self.tenants).filter(|tenants| !tenants.are_not_given());
+        let reach = Reach { name: Arc::clone(&self.name), tenants: own.cloned() };
+        Ok(Caller { name: Arc::clone(&self.name), principal, tenants, reach })
     }
 
     /// Returns the tenants that the request names if the credential allows all of them. A request without a tenant gets
@@ -107,13 +146,16 @@ impl Grant {
     fn opened(&self, tenants: Option<TenantSet>) -> Result<TenantSet, Refusal> {
         let only = || self.tenants.patterns.only().map(TenantSet::from);
         let Some(tenants) = tenants.or_else(only) else {
+            if self.tenants.patterns.is_empty() {
+                let message = format!("{} has no access to any tenant (auth_file)", self.name);
+                return Err(Refusal::forbidden(message));
+            }
             let message =
                 format!("{} has access to several tenants: name one in the header X-Scope-OrgID", self.name);
             return Err(Refusal::invalid("tenant", message));
         };
         if let Some(tenant) = tenants.iter().find(|tenant| !self.tenants.matches(tenant)) {
-            let message = format!("{} has no access to tenant {tenant} (auth_file)", self.name);
-            return Err(Refusal::forbidden(message));
+            return Err(no_access(&self.name, tenant));
         }
         Ok(tenants)
     }

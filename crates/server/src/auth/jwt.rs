@@ -1,10 +1,10 @@
-//! JSON Web Tokens of other services.
+//! JSON Web Tokens, which other services issue.
 //!
 //! ```text
 //!   token ─▶ verified recently? ─▶ grant
 //!              │ no
 //!              ▼
-//!            parse ─▶ issuers that it may be from ─▶ their keys of its algorithm ─▶ a right to check ─▶ signature ─▶ claims
+//!            parse ─▶ issuers that it may be from ─▶ their keys of its algorithm ─▶ permit for a check ─▶ signature ─▶ claims
 //! ```
 //!
 //! The cheap checks come first: expired tokens and tokens of unknown issuers cost no signature check.
@@ -50,6 +50,7 @@ const GRANT_BYTES: usize = 256;
 const BOUNDS: Bounds = Bounds {
     at_once: 1,
     waiting: 256,
+    bytes: u64::MAX, // the memory of a waiting token is that of its connection
     per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
     from_unknown: Rate { per_s: 1000, burst: Duration::from_secs(1) },
 };
@@ -92,7 +93,7 @@ pub(super) enum Proof {
 impl Jwt {
     pub(super) fn new(clock: Arc<dyn Clock>, memory: &Memory, r: &Registry) -> Self {
         let counter = |result| {
-            let help = "Tokens of other services (JWT) by result; cached tokens were verified before.";
+            let help = "JSON Web Tokens by result; cached tokens were verified before.";
             r.counter_with("floodmark_auth_tokens_total", help, &[("result", result)])
         };
         Self {
@@ -165,8 +166,9 @@ impl Jwt {
             let grant = Arc::new(claims::grant(issuer, &claims));
             let (credentials, key) = (Arc::downgrade(credentials), Arc::downgrade(&key));
             let leeway_ms = issuer.leeway_ms;
+            let bytes = grant.name.len() + grant.tenants.bytes() + GRANT_BYTES;
             let verified = Verified { credentials, key, times, leeway_ms, grant: Arc::clone(&grant) };
-            self.verified.put(digest, verified, token.signed.len() + GRANT_BYTES);
+            self.verified.put(digest, verified, bytes);
             return Ok(Proof::Of(grant));
         }
         match fault {

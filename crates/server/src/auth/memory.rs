@@ -4,7 +4,7 @@
 //! | ---: | --- |
 //! | 5/16 | verified tokens |
 //! | 3/16 | cached answers of the forward service |
-//! | 3/16 | requests to the forward service: 1/16 for their headers, 2/16 for those that it is answering |
+//! | 3/16 | requests to the forward service: 1/16 for their headers, 2/16 for those that it is answering; half of each for known networks, half for others |
 //! | 2/16 | keys from URLs |
 //! | 2/16 | networks: known ones and their rates, for tokens and for the forward service |
 //! | 1/16 | tokens with a wrong signature |
@@ -20,7 +20,7 @@ pub(super) struct Memory {
     pub(super) answers_bytes: usize,
     /// Limit on each of the four maps of networks: known networks and rates, for tokens and for the forward service.
     pub(super) networks_bytes: usize,
-    pub(super) questions: Account,
+    pub(super) questions_bytes: usize,
     pub(super) asked_bytes: usize,
     pub(super) keys: Account,
 }
@@ -33,7 +33,7 @@ impl Memory {
             wrong_bytes: share(1) as usize,
             answers_bytes: share(3) as usize,
             networks_bytes: (share(2) / 4) as usize,
-            questions: Account::new("auth questions", share(1)),
+            questions_bytes: share(1) as usize,
             asked_bytes: share(2) as usize,
             keys: Account::new("auth keys", share(2)),
         }
@@ -59,8 +59,8 @@ mod tests {
             let memory = Memory::shared_out(bytes);
             let caches =
                 memory.verified_bytes + memory.wrong_bytes + memory.answers_bytes + 4 * memory.networks_bytes;
-            let accounts = memory.questions.limit_bytes() + memory.keys.limit_bytes();
-            let sum = caches as u64 + memory.asked_bytes as u64 + accounts;
+            let questions = memory.questions_bytes + memory.asked_bytes;
+            let sum = (caches + questions) as u64 + memory.keys.limit_bytes();
             assert!((bytes - 32..=bytes).contains(&sum), "{sum} of {bytes} in {total}");
         }
     }

@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | POST `/api/v1/admin/flush` | seal everything now |
 //! | POST `/api/v1/admin/compact` | compact until nothing is left to do |
-//! | GET `/api/v1/admin/queries` | queries that run or wait, of all tenants |
+//! | GET `/api/v1/admin/queries` | queries that run or wait, of all tenants that the credential reaches |
 //! | POST `/api/v1/admin/queries/<id>/cancel` | cancel a query or an export |
-//! | GET `/api/v1/admin/refusals` | recently refused requests, of all tenants |
+//! | GET `/api/v1/admin/refusals` | recently refused requests, of all tenants that the credential reaches |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, with their series and memory |
 //! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, with their use |
 //! | POST `/api/v1/admin/delete_tenant` | delete all data of a tenant |

@@ -110,6 +110,7 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
         ("query_concurrency", settings.query_concurrency, app.queries.waiting_and_running().1, None),
         ("waiting and running queries", app.waiting.limit(), app.waiting.inside(), Some(app.waiting.peak())),
         ("exports", app.exporting.limit(), app.exporting.inside(), Some(app.exporting.peak())),
+        ("deletes", app.deleting.limit(), app.deleting.inside(), Some(app.deleting.peak())),
         (HANDSHAKES, app.handshakes.limit(), app.handshakes.count(), Some(app.handshakes.peak())),
         ("tenants", settings.tenants_max, app.node.writes().tenants.all().len(), None),
     ];
@@ -132,7 +133,21 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
 }
 
 fn sentences(about: &str, why: &str) -> String {
+    let why = without_links(why);
     if why.is_empty() { about.to_owned() } else { format!("{about}. {why}") }
+}
+
+/// Replaces Markdown's links by their texts. Their targets only exist beside the reference.
+fn without_links(text: &str) -> String {
+    let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(middle) = rest.find("](") {
+        let (before, target) = rest.split_at(middle);
+        let (Some(start), Some(end)) = (before.rfind('['), target.find(')')) else { break };
+        plain += &before[..start];
+        plain += &before[start + 1..];
+        rest = &target[end + 1..];
+    }
+    plain + rest
 }
 
 fn reason_of(name: &str) -> &'static str {
@@ -159,6 +174,9 @@ fn reason_of(name: &str) -> &'static str {
         }
         "exports" => {
             "An export holds memory and a thread for as long as its client reads. A tenant gets half of the places"
+        }
+        "deletes" => {
+            "A delete of samples or of a tenant holds memory, and waits until samples are sealed. A tenant gets half of the places"
         }
         _ => "",
     }
@@ -189,4 +207,21 @@ pub(super) fn write(json: &mut Json, rows: &[Row]) {
         json.raw("}");
     }
     json.raw("]");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_no_links() {
+        let check = |text: &str, expected: &str| assert_eq!(without_links(text), expected);
+        check("a ([b.md](../b.md#c)). D [e f](#g)", "a (b.md). D e f");
+        check("match[] of [a](b", "match[] of [a](b");
+        check("", "");
+        for setting in SETTINGS.iter().filter(|setting| setting.is_per_tenant) {
+            let reason = sentences(setting.about, setting.why);
+            assert!(!reason.contains("]("), "{reason}");
+        }
+    }
 }

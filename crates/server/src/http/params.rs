@@ -4,6 +4,7 @@ use super::App;
 use super::body::{BodyError, BodyReader};
 use super::error::ApiError;
 use super::principal::RequestPrincipal;
+use super::queries::admission::answers_of;
 use crate::listen::patience::Patience;
 use crate::refusal::{Refusal, grow};
 use axum::extract::{FromRequest, Request};
@@ -45,12 +46,9 @@ impl FromRequest<App> for Params {
             .get(header::CONTENT_TYPE)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-        let account = match parts.extensions.get() {
-            Some(RequestPrincipal(principal)) => {
-                let settings = app.node.overrides().current();
-                &app.node.writes().tenant(&principal.tenant).answers(settings.of(&principal.tenant)).clone()
-            }
-            None => &app.node.reads().answers,
+        let account = &match parts.extensions.get() {
+            Some(RequestPrincipal(principal)) => answers_of(app, &principal.tenant),
+            None => app.node.reads().answers.clone(),
         };
         let (form, mut memory) = match is_form {
             true => {

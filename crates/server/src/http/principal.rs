@@ -2,7 +2,9 @@
 
 use super::App;
 use super::error::{ApiError, WriteError};
-use crate::auth::{Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, unauthenticated};
+use crate::auth::{
+    Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, Reach, unauthenticated,
+};
 use crate::listen::{Connection, Peer};
 use crate::refusal::Refusal;
 use crate::tls::ClientNames;
@@ -47,10 +49,11 @@ pub(super) async fn identify(
             };
         }
     };
-    let Caller { name, principal, tenants } = caller;
+    let Caller { name, principal, tenants, reach } = caller;
     if let (Some(connection), Some(principal)) = (request.extensions().get::<Connection>(), &principal) {
         connection.serves(share_of(&app, &principal.tenant));
     }
+    request.extensions_mut().insert(AdminReach(reach));
     let principal = principal.map(RequestPrincipal);
     if let Some(tenants) = tenants {
         request.extensions_mut().insert(RequestTenants(tenants));
@@ -178,6 +181,21 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
         RequestPrincipal::from_request_parts(parts, state)
             .await
             .map(|RequestPrincipal(principal)| Self(principal.tenant))
+    }
+}
+
+/// The tenants that an operation may show and change, on routes without a tenant of their own.
+#[derive(Debug, Clone)]
+pub(super) struct AdminReach(pub(super) Reach);
+
+impl<S: Sync> FromRequestParts<S> for AdminReach {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts.extensions.get().cloned().ok_or_else(|| {
+            let message = "BUG: an operator's route does not identify its callers";
+            Refusal::new(ErrorKind::Internal, "bug", message).into()
+        })
     }
 }
 

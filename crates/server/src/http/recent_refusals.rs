@@ -6,7 +6,7 @@
 use super::App;
 use super::error::ApiError;
 use super::json::Json;
-use super::principal::ReadTenant;
+use super::principal::{AdminReach, ReadTenant};
 use axum::extract::State;
 use model::TenantId;
 use parking_lot::Mutex;
@@ -16,9 +16,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on the tenants whose refusals are remembered. Beyond it, the tenant whose last refusal was longest
+/// Limit on the tenants with data whose refusals are remembered. Beyond it, the tenant whose last refusal was longest
 /// ago is forgotten.
 const TENANTS_MAX: usize = 64;
+
+/// The same limit for tenants without data. It is separate, because anybody can invent their names.
+const WITHOUT_DATA_MAX: usize = 16;
 
 /// Limit on the groups of a tenant. Beyond it, the group whose last refusal was longest ago is forgotten.
 const GROUPS_MAX: usize = 8;
@@ -27,7 +30,8 @@ const TEXT_BYTES_MAX: usize = 256;
 
 /// Maximum memory of all groups. It is part of
 /// [`Budget::spare_bytes`](crate::limits::budget::Budget::spare_bytes).
-const BYTES_MAX: usize = TENANTS_MAX * GROUPS_MAX * (size_of::<Group>() + 4 * TEXT_BYTES_MAX);
+const BYTES_MAX: usize =
+    (TENANTS_MAX + WITHOUT_DATA_MAX) * GROUPS_MAX * (size_of::<Group>() + 4 * TEXT_BYTES_MAX);
 
 const _: () = assert!(BYTES_MAX < 1 << 20);
 
@@ -114,9 +118,28 @@ impl Group {
 }
 
 #[derive(Debug)]
+struct OfTenant {
+    has_data: bool,
+    asked_at: Instant,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
 pub(crate) struct RecentRefusals {
     clock: Arc<dyn Clock>,
-    of_tenants: Mutex<HashMap<Option<TenantId>, Vec<Group>>>,
+    of_tenants: Mutex<HashMap<Option<TenantId>, OfTenant>>,
+}
+
+/// Forgets the tenant whose last refusal was longest ago, if there is no room for another one.
+fn make_room(of_tenants: &mut HashMap<Option<TenantId>, OfTenant>, has_data: bool) {
+    let max = if has_data { TENANTS_MAX } else { WITHOUT_DATA_MAX };
+    let rivals = || of_tenants.iter().filter(move |(_, own)| own.has_data == has_data);
+    if rivals().count() < max {
+        return;
+    }
+    let last = |own: &OfTenant| own.groups.iter().map(|group| group.last).max();
+    let oldest = rivals().min_by_key(|(_, own)| last(own)).map(|(id, _)| id.clone());
+    oldest.map(|id| of_tenants.remove(&id));
 }
 
 impl RecentRefusals {
@@ -124,16 +147,22 @@ impl RecentRefusals {
         Self { clock, of_tenants: Mutex::default() }
     }
 
-    pub(crate) fn add(&self, refused: &Refused<'_>) {
+    /// `has_data` tells whether the tenant has data. This is asked at most once a second for a tenant without data, because
+    /// it may have to wait for writes.
+    pub(crate) fn add(&self, refused: &Refused<'_>, has_data: impl FnOnce() -> bool) {
         let (now, now_ms) = (self.clock.instant(), self.clock.now_ms());
         let metric = cut(refused.series.split('{').next().unwrap_or_default());
+        let is_certain =
+            |own: &OfTenant| own.has_data || now.saturating_duration_since(own.asked_at) < EXAMPLE_EVERY;
+        let is_known = self.of_tenants.lock().get(&refused.tenant).is_some_and(is_certain);
+        let asked = (!is_known).then(has_data); // without the lock
         let mut of_tenants = self.of_tenants.lock();
-        if of_tenants.len() >= TENANTS_MAX && !of_tenants.contains_key(&refused.tenant) {
-            let last = |groups: &Vec<Group>| groups.iter().map(|group| group.last).max();
-            let oldest = of_tenants.iter().min_by_key(|(_, groups)| last(groups)).map(|(id, _)| id.clone());
-            oldest.map(|id| of_tenants.remove(&id));
+        if let Some(has_data) = asked {
+            let groups = of_tenants.remove(&refused.tenant).map_or_else(Vec::new, |own| own.groups);
+            make_room(&mut of_tenants, has_data);
+            of_tenants.insert(refused.tenant.clone(), OfTenant { has_data, asked_at: now, groups });
         }
-        let groups = of_tenants.entry(refused.tenant.clone()).or_default();
+        let Some(OfTenant { groups, .. }) = of_tenants.get_mut(&refused.tenant) else { return };
         let is_same = |group: &&mut Group| group.reason == refused.reason && &*group.metric == metric;
         if let Some(group) = groups.iter_mut().find(is_same) {
             (group.count, group.last, group.last_ms) = (group.count + 1, now, now_ms);
@@ -158,18 +187,18 @@ impl RecentRefusals {
         });
     }
 
-    /// Writes the groups of the tenant `of`, or the groups of all tenants with their names. The group with
-    /// the most recent refusal comes first.
-    fn write(&self, json: &mut Json, of: Option<&TenantId>) {
+    /// Writes the groups of the tenants that are `wanted`, with their names if `is_named`. `None` stands for refusals that
+    /// could not be attributed to a tenant. The group with the most recent refusal comes first.
+    fn write(&self, json: &mut Json, is_named: bool, wanted: impl Fn(Option<&TenantId>) -> bool) {
         let of_tenants = self.of_tenants.lock();
-        let wanted = of_tenants.iter().filter(|(id, _)| of.is_none() || id.as_ref() == of);
+        let wanted = of_tenants.iter().filter(|(id, _)| wanted(id.as_ref()));
         let mut groups: Vec<_> =
-            wanted.flat_map(|(id, groups)| groups.iter().map(move |group| (group, id))).collect();
+            wanted.flat_map(|(id, own)| own.groups.iter().map(move |group| (group, id))).collect();
         groups.sort_by_key(|(group, _)| std::cmp::Reverse(group.last));
         json.raw("[");
         for (i, (group, id)) in groups.into_iter().enumerate() {
             json.comma(i);
-            group.write(json, if of.is_none() { id.as_ref() } else { None });
+            group.write(json, id.as_ref().filter(|_| is_named));
         }
         json.raw("]");
     }
@@ -187,18 +216,19 @@ pub(super) async fn of_tenant(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,
 ) -> Result<Json, ApiError> {
-    list(&app, Some(&tenant))
+    list(&app, false, |id| id == Some(&tenant))
 }
 
-/// Lists refused requests of all tenants, including those that could not be attributed to a tenant.
-pub(super) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
-    list(&app, None)
+/// Lists refused requests of all tenants that the operator may see. An operator of the whole node also sees those that
+/// could not be attributed to a tenant.
+pub(super) async fn of_all(State(app): State<App>, AdminReach(reach): AdminReach) -> Result<Json, ApiError> {
+    list(&app, true, |id| id.map_or_else(|| reach.is_everything(), |tenant| reach.includes(tenant)))
 }
 
-fn list(app: &App, of: Option<&TenantId>) -> Result<Json, ApiError> {
+fn list(app: &App, is_named: bool, wanted: impl Fn(Option<&TenantId>) -> bool) -> Result<Json, ApiError> {
     let mut json = Json::within(&app.node.reads().answers);
     json.raw(r#"{"status":"success","data":"#);
-    app.recent_refusals.write(&mut json, of);
+    app.recent_refusals.write(&mut json, is_named, wanted);
     json.raw("}");
     Ok(json.finish()?)
 }
@@ -221,7 +251,7 @@ mod tests {
 
     fn listed(recent: &RecentRefusals, of: Option<&TenantId>) -> serde_json::Value {
         let mut json = Json::new();
-        recent.write(&mut json, of);
+        recent.write(&mut json, of.is_none(), |id| of.is_none() || id == of);
         serde_json::from_slice(&json.into_bytes()).unwrap()
     }
 
@@ -229,12 +259,12 @@ mod tests {
     fn refusals_are_counted_by_reason_and_metric_with_an_example() {
         let clock = Arc::new(ManualClock::at(1_000));
         let recent = RecentRefusals::new(Arc::<ManualClock>::clone(&clock));
-        recent.add(&refused(tenant(1), r#"up{job="a"}"#));
-        recent.add(&refused(tenant(1), r#"up{job="b"}"#));
+        recent.add(&refused(tenant(1), r#"up{job="a"}"#), || true);
+        recent.add(&refused(tenant(1), r#"up{job="b"}"#), || true);
         clock.advance(2_000);
-        recent.add(&refused(tenant(1), r#"up{job="c"}"#));
-        recent.add(&refused(tenant(1), ""));
-        recent.add(&refused(tenant(2), r#"secret{job="a"}"#));
+        recent.add(&refused(tenant(1), r#"up{job="c"}"#), || true);
+        recent.add(&refused(tenant(1), ""), || true);
+        recent.add(&refused(tenant(2), r#"secret{job="a"}"#), || true);
         let all = listed(&recent, tenant(1).as_ref());
         assert_eq!(all.as_array().unwrap().len(), 2, "nothing of other tenants: {all}");
         let up = all.as_array().unwrap().iter().find(|group| group["metric"] == "up").unwrap();
@@ -254,7 +284,7 @@ mod tests {
         let long = "é".repeat(10_000);
         for number in 0..1_000 {
             clock.advance(1);
-            recent.add(&refused(tenant(number / 10), &format!("m{number}{long}")));
+            recent.add(&refused(tenant(number / 10), &format!("m{number}{long}")), || true);
         }
         let all = listed(&recent, None);
         assert_eq!(all.as_array().unwrap().len(), TENANTS_MAX * GROUPS_MAX);
@@ -262,5 +292,17 @@ mod tests {
         let latest = all[0]["metric"].as_str().unwrap();
         assert!(latest.starts_with("m999") && latest.len() <= TEXT_BYTES_MAX, "{latest}");
         assert!(listed(&recent, tenant(0).as_ref()).as_array().unwrap().is_empty(), "forgotten");
+        // invented names displace only each other
+        let before = listed(&recent, tenant(99).as_ref());
+        for number in 100..1_000 {
+            clock.advance(1);
+            recent.add(&refused(tenant(number), ""), || false);
+        }
+        let all = listed(&recent, None);
+        assert_eq!(all.as_array().unwrap().len(), TENANTS_MAX * GROUPS_MAX + WITHOUT_DATA_MAX);
+        assert_eq!(listed(&recent, tenant(99).as_ref()), before);
+        clock.advance(1_000);
+        recent.add(&refused(tenant(999), ""), || true);
+        assert_eq!(listed(&recent, tenant(999).as_ref())[0]["count"], 2, "kept when it gets data");
     }
 }

@@ -11,20 +11,24 @@ use super::error::ApiError;
 use super::json::Json;
 use super::limit_rows;
 use super::principal::ReadTenant;
+use super::queries::admission::answers_of;
 use admission::Waiting;
 use axum::extract::State;
 use std::time::Instant;
 
 /// Lists the settings in effect for the tenant, with current and peak use where it is counted.
 pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {
-    let mut json = Json::new();
+    let mut json = Json::within(&answers_of(&app, &tenant));
     json.raw(r#"{"status":"success","data":{"tenant":"#);
     json.string(tenant.as_str());
     json.raw(r#","limits":"#);
     limit_rows::write(&mut json, &limit_rows::of_tenant(&app, &tenant));
     json.raw("}}");
-    Ok(json)
+    Ok(json.finish()?)
 }
+
+/// Limit on the clusters in an answer. They are copied under a lock that the tenant's writes take.
+const CLUSTERS_MAX: usize = 1000;
 
 pub(super) async fn ha_tracker(
     State(app): State<App>,
@@ -32,10 +36,17 @@ pub(super) async fn ha_tracker(
 ) -> Result<Json, ApiError> {
     let writes = app.node.writes();
     let now = writes.clock.instant();
-    let clusters = writes.tenants.get(&tenant).map_or_else(Vec::new, |state| state.replicas.lock().all());
-    let mut json = Json::new();
+    let state = writes.tenants.get(&tenant);
+    let (mut clusters, is_cut) = state.map_or_else(Default::default, |state| {
+        let replicas = state.replicas.lock();
+        (replicas.copied(CLUSTERS_MAX), replicas.clusters() > CLUSTERS_MAX)
+    });
+    clusters.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let mut json = Json::within(&answers_of(&app, &tenant));
     let enabled = app.node.overrides().current().of(&tenant).ha_dedup;
-    json.raw(&format!(r#"{{"status":"success","data":{{"enabled":{enabled},"clusters":["#));
+    json.raw(&format!(
+        r#"{{"status":"success","data":{{"enabled":{enabled},"truncated":{is_cut},"clusters":["#
+    ));
     for (i, (cluster, election)) in clusters.iter().enumerate() {
         json.comma(i);
         json.raw(r#"{"cluster":"#);
@@ -50,7 +61,7 @@ pub(super) async fn ha_tracker(
         ));
     }
     json.raw("]}}");
-    Ok(json)
+    Ok(json.finish()?)
 }
 
 pub(super) async fn stats(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {

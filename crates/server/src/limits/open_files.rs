@@ -5,8 +5,8 @@ use super::budget::Budget;
 /// With fewer connections, a node is not useful and does not start.
 const CONNECTIONS_MIN: usize = 16;
 
-/// The default is at least this, regardless of memory. A budget of 64 MiB would only give 39 connections,
-/// which a few hundred slow senders can occupy.
+/// Minimum of the default of `connections`, regardless of memory. A budget of 64 MiB would only give 39
+/// connections, which a few hundred slow senders can occupy.
 const DEFAULT_MIN: u64 = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

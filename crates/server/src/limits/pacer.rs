@@ -86,8 +86,8 @@ impl Pacer {
         Self { clock, traffic, heads, balance }
     }
 
-    /// Lets requests have the processor if the thread has worked long enough. The thread calls this often,
-    /// and holds no lock.
+    /// Lets requests have the processor if the thread has worked long enough. Call this often, and never while
+    /// holding a lock.
     pub(crate) fn yield_to_requests(&mut self) {
         let now = self.clock.instant();
         let passed = now.saturating_duration_since(self.balance.since);

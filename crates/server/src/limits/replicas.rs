@@ -1,6 +1,6 @@
 //! The replicas that were elected in a tenant's clusters of senders, and the memory reserved for them.
 
-use admission::election::{Arrival, CLUSTER_BYTES, Election, Elections, Vote};
+use admission::election::{Arrival, CLUSTER_BYTES, Election, Elections, End, Vote};
 use model::SeriesRefusal;
 use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
@@ -18,7 +18,8 @@ pub(super) const TIDY_EVERY: Duration = Duration::from_secs(60);
 
 impl Replicas {
     /// Decides whether samples of `replica` are stored. A new cluster is refused if there are `clusters_max`
-    /// already, or if `account` has no memory for it.
+    /// already, or if `account` has no memory for it. If the replica is elected, the caller must call
+    /// [`Self::ended`] once for this vote.
     pub(crate) fn vote(
         &mut self,
         (cluster, replica): (&str, &str),
@@ -32,19 +33,18 @@ impl Replicas {
         Ok(self.elections.vote(cluster, replica, arrival))
     }
 
-    pub(crate) fn accepted(&mut self, cluster: &str, newest_ms: i64) {
-        self.elections.accepted(cluster, newest_ms);
+    pub(crate) fn ended(&mut self, cluster: &str, replica: &str, end: End, now: Instant) {
+        self.elections.ended(cluster, replica, end, now);
     }
 
     pub(crate) fn clusters(&self) -> usize {
         self.elections.len()
     }
 
-    pub(crate) fn all(&self) -> Vec<(Box<str>, Election)> {
+    /// Copies of at most `max` elections, in no order.
+    pub(crate) fn copied(&self, max: usize) -> Vec<(Box<str>, Election)> {
         let copy = |(cluster, election): (&str, &Election)| (Box::from(cluster), election.clone());
-        let mut all: Vec<(Box<str>, Election)> = self.elections.iter().map(copy).collect();
-        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        all
+        self.elections.iter().take(max).map(copy).collect()
     }
 
     /// Removes clusters from which no samples have arrived for some time. Does nothing if the last call was
@@ -97,7 +97,9 @@ mod tests {
         };
         let (mut one, mut other) = (Replicas::default(), Replicas::default());
         let vote = |replicas: &mut Replicas, cluster, seconds| {
-            replicas.vote((cluster, "a"), after(seconds), 2, &account).err()
+            let refused = replicas.vote((cluster, "a"), after(seconds), 2, &account).err();
+            replicas.ended(cluster, "a", End::Stored(0), after(seconds).now);
+            refused
         };
         assert_eq!((vote(&mut one, "x", 0), vote(&mut one, "y", 10)), (None, None));
         assert_eq!(vote(&mut one, "z", 10), Some(SeriesRefusal::TooManyClusters { limit: 2 }));
@@ -111,8 +113,9 @@ mod tests {
         assert_eq!(vote(&mut one, "z", 3610), None);
         assert_eq!((one.clusters(), account.used_bytes()), (1, 2 * CLUSTER_BYTES));
         assert_eq!(vote(&mut other, "y", 3610), None);
-        let names: Vec<_> = other.all().into_iter().map(|(cluster, _)| cluster).collect();
-        assert_eq!(names, ["x".into(), "y".into()]);
+        let mut names: Vec<_> = other.copied(3).into_iter().map(|(cluster, _)| cluster).collect();
+        names.sort_unstable();
+        assert_eq!((names, other.copied(1).len()), (vec!["x".into(), "y".into()], 1));
         drop((one, other));
         assert_eq!(account.used_bytes(), 0);
     }

@@ -262,6 +262,7 @@ struct Division {
 #[derive(Debug)]
 pub(crate) struct TenantStates {
     memory: Memory,
+    answers_without_data: Account,
     all: RwLock<HashMap<TenantId, Arc<TenantState>>>,
     /// When there are this many tenants, idle ones are dropped.
     tidy_at: AtomicUsize,
@@ -288,14 +289,23 @@ const DIVIDE_EVERY: Duration = Duration::from_secs(1);
 
 impl TenantStates {
     pub(crate) fn new(memory: Memory) -> Self {
+        let answers_without_data = memory.answers.part();
+        answers_without_data.share(MULTIPLE, u64::MAX);
         Self {
             memory,
+            answers_without_data,
             all: RwLock::default(),
             tidy_at: AtomicUsize::new(TIDY_MIN),
             division: Mutex::default(),
             new_below: Mutex::default(),
             clusters_tidied: Mutex::default(),
         }
+    }
+
+    /// Returns the account for the parameters and answers of queries of tenants without data. They have one share together,
+    /// because anybody can invent their names.
+    pub(crate) const fn answers_without_data(&self) -> &Account {
+        &self.answers_without_data
     }
 
     pub(crate) fn get(&self, id: &TenantId) -> Option<Arc<TenantState>> {
@@ -362,7 +372,7 @@ impl TenantStates {
     }
 
     /// Age below which a tenant counts as new: half the age of the oldest tenant, or [`NEW_FOR_MAX`]. On a
-    /// fresh server, this tells the first tenants from a later flood of invented names.
+    /// fresh server, this distinguishes the first tenants from a later flood of invented names.
     fn new_below(&self, now: Instant) -> Duration {
         let mut computed = self.new_below.lock();
         if let Some((at, new_below)) = *computed

@@ -38,9 +38,10 @@ pub(super) const NEWEST: Duration = Duration::from_millis(100);
 /// another tenant. Most answers take less time.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
-/// So many candidates are compared before one is closed, and once there is a candidate, so many connections are visited. To
-/// visit all would cost more than to serve a request.
+/// Maximum number of candidates compared before one is closed.
 const COMPARED: usize = 256;
+
+/// Maximum number of connections visited once a candidate is found. Visiting all would cost more than serving a request.
 const VISITED: usize = 1024;
 
 #[derive(Debug, Clone)]

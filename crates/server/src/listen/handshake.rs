@@ -147,7 +147,7 @@ impl Handshakes {
         }
     }
 
-    /// Does the handshake. Returns the encrypted connection, and the names in the client's certificate if it
+    /// Performs the handshake. Returns the encrypted connection, and the names in the client's certificate if it
     /// showed one. `None` if the handshake fails.
     pub(super) async fn accept(
         &self,

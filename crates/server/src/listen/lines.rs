@@ -58,8 +58,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upper bound on the memory of an idle connection: its task. A buffer for bytes is reserved when bytes arrive.
 const CONNECTION_BYTES: u64 = 4 << 10;
 
-/// Encrypted connections may take this part of the memory for bytes that are not durable yet. At this limit, a new one
-/// replaces an idle one.
+/// Encrypted connections may take 1/`ENCRYPTED_PART` of the memory for bytes that are not durable yet. At this limit, a new
+/// one replaces an idle one.
 const ENCRYPTED_PART: u64 = 2;
 
 const ENCRYPTED_CONNECTION_BYTES: u64 = CONNECTION_BYTES + (TLS_BYTES + stream::ENCRYPTED_BYTES) as u64;
@@ -72,12 +72,13 @@ const MEMORY_ATTEMPTS: usize = 10;
 /// Sockets of Graphite's protocols, of those that are served.
 #[derive(Debug, Default)]
 pub struct GraphiteSockets {
+    /// Receives plaintext lines.
     pub plaintext: Option<TcpListener>,
-    /// For the plaintext protocol too.
+    /// Receives plaintext lines over UDP.
     pub datagrams: Option<UdpSocket>,
     pub pickle: Option<TcpListener>,
     pub protobuf: Option<TcpListener>,
-    /// For the plaintext protocol over TLS.
+    /// Receives plaintext lines over TLS.
     pub encrypted: Option<TcpListener>,
 }
 
@@ -98,8 +99,8 @@ impl Lines {
         let (context, registry) = (Arc::clone(app.node.writes()), app.node.registry());
         let settings = &context.settings.graphite;
         let metrics = Arc::new(Metrics::new(registry));
-        let clock = Arc::clone(&context.clock);
-        let drops = Arc::new(Drops::new(clock, Arc::clone(&app.recent_refusals), registry));
+        let (reads, recent) = (Arc::clone(app.node.reads()), Arc::clone(&app.recent_refusals));
+        let drops = Arc::new(Drops::new(reads, recent, registry));
         let parts = (Arc::clone(&context), Arc::clone(&app.new_series_queue));
         let creation = Arc::new(Creation::new(parts.0, parts.1, Arc::clone(&drops), Arc::clone(&metrics)));
         let intake = Intake::new(Arc::clone(&context), Arc::clone(&creation), Arc::clone(&drops), metrics);

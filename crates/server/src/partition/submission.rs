@@ -2,6 +2,7 @@
 
 use crate::limits::tenant_state::TenantState;
 use crate::refusal::Refusal;
+use crate::write_path::ElectedReplicas;
 use crate::write_path::aggregator::Contributions;
 use admission::Postponed;
 use head::Columns;
@@ -36,6 +37,8 @@ pub(crate) struct Submission {
     pub(crate) new_timestamps: Vec<i64>,
     pub(crate) new_values: Values,
     pub(crate) created: usize,
+    /// Whether the series that were not created are in the tenant's backlog.
+    is_left_out: bool,
     /// `None` if the sender waits for the answer before it sends a value that must win over this one.
     pub(crate) stream: Option<StreamId>,
     /// Whether it waits, or has waited, to be stored in slices.
@@ -93,6 +96,8 @@ pub struct Outcome {
     pub errors: Vec<(SeriesRefusal, String)>,
     /// Points that count in computed series once the request is durable. Boxed, because most requests have none.
     pub(crate) contributions: Option<Box<Contributions>>,
+    /// The elected replicas whose samples the request contains, until it is answered.
+    pub(crate) elected: Option<Box<ElectedReplicas>>,
 }
 
 impl Outcome {
@@ -165,6 +170,7 @@ impl Submission {
             new_timestamps: Vec::new(),
             new_values: Values::new(kind),
             created: 0,
+            is_left_out: false,
             stream: None,
             is_sliced: false,
             slice: 0..0,
@@ -206,11 +212,15 @@ impl Submission {
         self.slice.end == self.refs.len()
     }
 
-    pub(crate) fn refuse_new(&mut self, error: &SeriesRefusal, now: Instant) {
-        if postponed(error).kind() == ErrorKind::Unavailable {
+    /// Refuses new series, at most `most`.
+    pub(crate) fn refuse_new(&mut self, error: &SeriesRefusal, most: usize, now: Instant) {
+        // the backlog identifies the request by its last series, which is the first to be refused
+        if postponed(error).kind() == ErrorKind::Unavailable && !self.is_left_out {
             self.note_left_out(now);
+            self.is_left_out = true;
         }
-        while self.new.len() > self.created {
+        let kept = self.created.max(self.new.len().saturating_sub(most));
+        while self.new.len() > kept {
             self.refuse_one(self.new.len() - 1, error);
         }
         self.postpone(error);
@@ -230,18 +240,21 @@ impl Submission {
         }
     }
 
-    /// Checks new series until `most` of them may be created, and refuses those whose metric already has `limit`
-    /// series. `count` returns the number of series of a metric. Returns how many of the next series may be created.
+    /// Checks new series until `most` of them may be created or `refused_max` are refused: those whose metric already
+    /// has `limit` series. `count` returns the number of series of a metric. Returns how many of the next series may be
+    /// created.
     pub(crate) fn refuse_beyond_metric_limit(
         &mut self,
         most: usize,
+        refused_max: usize,
         limit: u64,
         count: impl Fn(&str) -> usize,
     ) -> usize {
         let error = SeriesRefusal::SeriesPerMetric { limit };
         let mut counts: HashMap<Box<str>, u64> = HashMap::new();
+        let least = self.new.len().saturating_sub(refused_max);
         let mut next = self.created;
-        while next < self.new.len().min(self.created + most) {
+        while next < self.new.len().min(self.created + most) && self.new.len() > least {
             let metric = self.new[next].labels.as_ref().get(model::labels::METRIC_NAME).unwrap_or_default();
             let before = match counts.get(metric) {
                 Some(before) => *before,

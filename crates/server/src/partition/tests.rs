@@ -3,7 +3,7 @@ use crate::limits::tenant_state::{TenantState, TenantStates};
 use crate::node::Node;
 use crate::partition::submission::NewSeries;
 use crate::partition::submission::{Outcome, StreamId};
-use crate::settings::Settings;
+use crate::settings::{Settings, TenantLimits};
 use crate::world::World;
 use crate::write_path::tests::{small_node, small_settings};
 use admission::Postponed;
@@ -79,6 +79,36 @@ fn a_few_new_series_do_not_wait_for_many() {
     assert_eq!((owner.group.len(), owner.creating.len()), (1, 1));
     assert_eq!(owner.group[0].new.len(), 3);
     node.stop();
+}
+
+/// Refusing series must not hold up groups of known series for longer than creating them does.
+#[test]
+fn a_slice_refuses_a_limited_number_of_series() {
+    let check = |limit: fn(&mut TenantLimits)| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = small_settings(dir.path());
+        limit(&mut settings.tenants.general.limits);
+        let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+        let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
+        for _ in 0..3 {
+            send.send(Command::Write(Box::new(new_series("m", 10_000)))).unwrap();
+        }
+        owner.gather(None);
+        let mut slices = 0;
+        while !owner.creating.is_empty() {
+            owner.create_up_to(CREATE_SLICE);
+            slices += 1;
+        }
+        let refused: Vec<_> = owner.group.iter().map(|s| s.outcome.refused_series as usize).collect();
+        let created: Vec<_> = owner.group.iter().map(|s| s.created).collect();
+        assert!(refused.iter().zip(&created).all(|(refused, created)| refused + created == 10_000));
+        let slices_min = refused.iter().sum::<usize>() / (CREATE_SLICE * REFUSED_FOR_EACH_CREATED);
+        assert!(refused.len() == 3 && slices_min > 10, "{refused:?} refused");
+        assert!(slices >= slices_min, "{slices} slices");
+        node.stop();
+    };
+    check(|limits| limits.active_series = Some(2));
+    check(|limits| limits.series_per_metric = Some(2));
 }
 
 #[test]
@@ -320,7 +350,8 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     let budget = node.budget().clone();
     for i in 0..TENANTS {
         let (reply, mut answer) = oneshot::channel();
-        let mut submission = Submission { reply, ..new_series("m", 1) };
+        let mut submission = new_series("m", 1);
+        submission.reply = reply;
         submission.tenant = TenantId::parse(&format!("t{i}")).unwrap();
         let exemplar = |i: usize| {
             let labels = Labels::from_pairs(&[("trace_id", &format!("{i:0120}"))]);

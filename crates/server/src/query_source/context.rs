@@ -6,6 +6,7 @@ use crate::limits::pacer::Traffic;
 use crate::partition::shared::Partitions;
 use crate::partition::steady_s;
 use crate::seal::Lake;
+use model::TenantId;
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::Account;
@@ -29,6 +30,13 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// True if the tenant has data: tables, according to their last listing, series in memory, or events.
+    pub(crate) fn has_data(&self, tenant: &TenantId) -> bool {
+        self.lake.tables.is_known(tenant)
+            || self.partitions.iter().any(|partition| partition.head.read().tenant(tenant).is_some())
+            || self.events.file_bytes(tenant) > 0
+    }
+
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

@@ -113,7 +113,7 @@ impl Readings {
         let dropped_creates = overflow + increase(DROPPED, "new_series_limit");
         let (queued, denied) = (self.get(QUEUED, ""), increase_of_all(DENIED));
         let late = overflow + increase(DROPPED, "new_series_limit") + increase(DROPPED, "stopping");
-        // what waited before and neither waits nor was dropped now is durable
+        // points that waited at the last reading became durable, unless they still wait or were dropped
         let committed = (taken + before.get(QUEUED, "") - queued - late).max(0.0);
         let updates = increase("floodmark_graphite_commit_seconds_count", "");
         let update_seconds = increase("floodmark_graphite_commit_seconds_sum", "");

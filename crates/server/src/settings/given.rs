@@ -101,7 +101,7 @@ fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Optio
     let rest = name.strip_prefix("FLOODMARK_").filter(|_| !OTHERS.contains(&name))?;
     if rest.starts_with("TENANT_") {
         return Some(format!(
-            "{name} has no effect: settings of single tenants can only be given in the configuration file"
+            "{name} has no effect: settings of single tenants can only be given in the configuration file or the overrides file"
         ));
     }
     if ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|of_kubernetes| rest.starts_with(of_kubernetes)) {

@@ -46,6 +46,8 @@ pub enum Takes {
     Names,
     /// Durations separated by commas. In the file, they are an array.
     Durations,
+    /// Addresses and networks, separated by commas. In the file, they are an array.
+    Networks,
     /// One of these words. The second text explains the word.
     Word(&'static [(&'static str, &'static str)]),
 }
@@ -64,6 +66,7 @@ impl Takes {
             Self::Tenant => "TENANT",
             Self::Names => "NAMES",
             Self::Durations => "DURATIONS",
+            Self::Networks => "NETWORKS",
             Self::Word(_) => "WORD",
         }
     }

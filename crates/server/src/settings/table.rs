@@ -47,9 +47,10 @@ settings! {
                 second, or at once on SIGHUP")
             .or("none").common();
         TRUSTED_PROXIES: Networks = setting("trusted_proxies", "127.0.0.0/8,::1/128",
-            "Addresses from which a request needs no credentials if the request names a tenant")
+            "Addresses and networks, such as `10.0.0.0/8`, from which a request needs no credentials if it names a tenant")
             .why("Applies only with `auth_file`. A proxy at such an address must authenticate its callers and set \
-                `X-Scope-OrgID` itself. `[]`: no such address");
+                `X-Scope-OrgID` itself. `[]`: no such address \
+                ([authentication.md](../authentication.md#trusted-proxies))");
         TLS_CERT: Option<PathBuf> = setting("tls_cert", "none",
             "Certificate of the server, as PEM; connections to `http` are then encrypted")
             .why("The file also contains the intermediate certificates. Changes of this file, `tls_key` and \
@@ -128,7 +129,8 @@ settings! {
             .or("never").per_tenant().common();
         RETENTION_WAIT: Millis = setting("retention_wait", "10m", "Time after a start before samples can expire")
             .why("A clock that is wrong when the machine starts can be corrected in this time \
-                ([operating.md](../operating.md#the-clock))");
+                ([operating.md](../operating.md#the-clock)). A shorter retention also applies only after this time, \
+                because a file of overrides or schemas may be read before it is completely written");
         ROLLUPS: Vec<Resolution> = setting("rollups", "none",
             "Bucket widths of the rollups to create for past days: `5m`, `1h`, or both")
             .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket \
@@ -230,8 +232,10 @@ settings! {
             .or("anonymous");
         GRAPHITE_TENANT_FROM_PATH: bool = setting("graphite_tenant_from_path", "false",
             "Whether the first part of each path is the tenant, and not part of the metric name")
-            .why("Only for lines. Then, points of a tenant above one of its limits are dropped, so that they do not stop \
-                other tenants");
+            .why("Only for lines: excludes `graphite_pickle` and `graphite_protobuf`, and does not apply to `graphite_tls` \
+                with `auth_file`. If `true`, senders can write to any tenant. Points of a tenant above one of its \
+                limits are then dropped, so that they do not stop other tenants \
+                ([graphite.md](../graphite.md#access-and-limits))");
         GRAPHITE_COMMIT_INTERVAL: Millis = setting("graphite_commit_interval", "100ms",
             "Time in which points of known series become durable after they were read")
             .why("Points are gathered for half of this time. The rest is for the commit \
@@ -243,8 +247,10 @@ settings! {
             .within(1, MANY);
         GRAPHITE_ALLOW_UNAUTHENTICATED: bool = setting("graphite_allow_unauthenticated", "false",
             "Whether other machines may send to the Graphite addresses")
-            .why("The Graphite protocols have no credentials. If `true`, everyone who can connect can write to the tenant. \
-                Without `auth_file`, `allow_unauthenticated` has the same effect");
+            .why("The Graphite protocols have no credentials. If `true`, everyone who can connect can write to the tenant \
+                `graphite_tenant`, or to any tenant with `graphite_tenant_from_path`, also if there is an `auth_file`. \
+                Not needed for `graphite_tls` with `auth_file`. Without `auth_file`, `allow_unauthenticated` has the \
+                same effect");
     }
 
     "Graphite's rules" {
@@ -330,9 +336,9 @@ settings! {
             .why("A tenant has a table of samples, and one for each of its `rollups`. A rollup whose table would \
                 exceed the limit is not made")
             .within(1, 3).per_tenant();
-        EVENTS_BYTES: Bytes = setting("events_bytes", "4MiB", "Limit on the bytes of a tenant's [events](../graphite.md#events)")
+        EVENTS_BYTES: Bytes = setting("events_bytes", "4MiB", "Limit on the bytes of a tenant's events")
             .why("At the limit, the events that arrived first are removed, so that a quarter becomes free. A query of events \
-                reads all of them")
+                reads all of them ([graphite.md](../graphite.md#events))")
             .within(FILE_BYTES_MIN, 1 << 30).per_tenant();
         CONCURRENT_WRITES: Option<Count> = setting("concurrent_writes", "none",
             "Limit on a tenant's write requests in progress")
@@ -376,12 +382,13 @@ settings! {
             .why("The label is not stored")
             .per_tenant();
         HA_FAILOVER: Millis = setting("ha_failover", "30s",
-            "Time without a sample from the elected replica after which another replica is elected")
+            "Time after which another replica is elected, if the elected one sends nothing that can be stored")
             .why("Should be longer than the longest interval between two requests of a Prometheus: the scrape \
                 interval plus its `batch_send_deadline`")
             .per_tenant();
         HA_CLUSTERS: Count = setting("ha_clusters", "100", "Limit on a tenant's clusters of replicas")
-            .why("Series of further clusters are refused. A cluster that sends nothing for an hour no longer counts")
+            .why("Series of further clusters are refused: with 429 if the limit was set, with 503 if it is the default. A \
+                cluster that has sent nothing for an hour (or for `ha_failover`, if longer) makes room for others")
             .within(1, 10_000).per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Limit on tenants in memory")
             .why("At the limit, new tenants are refused with 503. A tenant with tables is not new")

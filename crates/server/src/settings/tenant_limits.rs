@@ -39,6 +39,8 @@ pub struct TenantLimits {
     /// Limit on the samples that a query holds at a time. `None` if only its memory limits them.
     pub query_samples: Option<usize>,
     pub ha_clusters: usize,
+    /// False if `ha_clusters` is the default.
+    pub ha_clusters_is_given: bool,
 }
 
 impl TenantLimits {
@@ -81,6 +83,7 @@ impl TenantLimits {
             query_memory_bytes: reader.read(&table::QUERY_MEMORY)?,
             query_samples: reader.read(&table::QUERY_SAMPLES)?,
             ha_clusters: reader.read(&table::HA_CLUSTERS)?,
+            ha_clusters_is_given: reader.is_given(&table::HA_CLUSTERS),
         };
         reader.explain(&table::DISK_BYTES, &disk.how);
         Ok(general)
@@ -106,6 +109,7 @@ impl TenantLimits {
             query_memory_bytes: reader.inherit(&table::QUERY_MEMORY, &general.query_memory_bytes)?,
             query_samples: reader.inherit(&table::QUERY_SAMPLES, &general.query_samples)?,
             ha_clusters: reader.inherit(&table::HA_CLUSTERS, &general.ha_clusters)?,
+            ha_clusters_is_given: reader.is_given(&table::HA_CLUSTERS) || general.ha_clusters_is_given,
         })
     }
 }

@@ -13,6 +13,7 @@ use crate::query_source::detail::Detail;
 use model::{TenantId, TenantPatterns};
 use rules::Schemas;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 use tables::rollup::Resolution;
 
@@ -54,6 +55,10 @@ pub struct Tenants {
     /// Values in effect with their keys: all of `general`, then those that classes and tenants set
     /// differently.
     rows: Vec<EffectiveSetting>,
+    /// Where in `rows` the settings of each tenant in `own` are, because an overrides file may have very many.
+    own_rows: BTreeMap<TenantId, Range<usize>>,
+    /// Number of general settings, which come first in `rows`.
+    general_rows: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +66,8 @@ pub struct Class {
     name: String,
     patterns: TenantPatterns,
     settings: TenantSettings,
+    /// Where in [`Tenants::rows`] the settings of the class are.
+    rows: Range<usize>,
 }
 
 impl Tenants {
@@ -75,12 +82,14 @@ impl Tenants {
 
     /// Lists the settings of `tenant`, each with where its value comes from. Keys have no prefix.
     pub fn explain(&self, tenant: &TenantId) -> impl Iterator<Item = EffectiveSetting> {
-        let mut prefixes = vec![prefix("tenant", tenant.as_str())];
-        prefixes.extend(self.class_of(tenant).map(|class| prefix("class", &class.name)));
-        prefixes.push(String::new());
+        let own = self.own_rows.get(tenant).map(|rows| (prefix("tenant", tenant.as_str()), rows.clone()));
+        let class = self.class_of(tenant).map(|class| (prefix("class", &class.name), class.rows.clone()));
+        let general = (String::new(), 0..self.general_rows);
+        let parts: Vec<_> = own.into_iter().chain(class).chain([general]).collect();
         per_tenant().map(move |setting| {
-            let mut found = prefixes.iter().filter_map(|prefix| {
-                self.rows.iter().find(|row| row.key.strip_prefix(prefix.as_str()) == Some(setting.key))
+            let mut found = parts.iter().filter_map(|(prefix, rows)| {
+                let mut rows = self.rows[rows.clone()].iter();
+                rows.find(|row| row.key.strip_prefix(prefix.as_str()) == Some(setting.key))
             });
             let EffectiveSetting { value, origin, .. } =
                 found.next().cloned().expect("BUG: a general setting is missing");
@@ -99,13 +108,20 @@ impl Tenants {
     pub(super) fn resolve(given: &Given, disk: &DiskDefault) -> Result<Self, SettingsError> {
         let mut reader = Reader::new(&given.general, String::new());
         let general = TenantSettings::general(&mut reader, disk)?;
-        let mut tenants =
-            Self { general, classes: Vec::new(), own: BTreeMap::new(), rows: reader.into_rows() };
+        let rows = reader.into_rows();
+        let mut tenants = Self {
+            general,
+            classes: Vec::new(),
+            own: BTreeMap::new(),
+            general_rows: rows.len(),
+            rows,
+            own_rows: BTreeMap::new(),
+        };
         for GivenClass { name, patterns, entries } in &given.classes {
             let mut reader = Reader::new(entries, prefix("class", name));
             let settings = TenantSettings::own(&mut reader, &tenants.general)?;
-            tenants.rows.extend(reader.into_rows());
-            tenants.classes.push(Class { name: name.clone(), patterns: patterns.clone(), settings });
+            let rows = tenants.add_rows(reader.into_rows());
+            tenants.classes.push(Class { name: name.clone(), patterns: patterns.clone(), settings, rows });
         }
         let mut given_own = given.tenants.clone();
         let system = SelfMonitoring::read(&mut Reader::new(&given.general, String::new()))?;
@@ -113,10 +129,17 @@ impl Tenants {
         for (tenant, entries) in &given_own {
             let mut reader = Reader::new(entries, prefix("tenant", tenant.as_str()));
             let settings = TenantSettings::own(&mut reader, tenants.of(tenant))?;
-            tenants.rows.extend(reader.into_rows());
+            let rows = tenants.add_rows(reader.into_rows());
+            tenants.own_rows.insert(tenant.clone(), rows);
             tenants.own.insert(tenant.clone(), settings);
         }
         Ok(tenants)
+    }
+
+    fn add_rows(&mut self, rows: Vec<EffectiveSetting>) -> Range<usize> {
+        let start = self.rows.len();
+        self.rows.extend(rows);
+        start..self.rows.len()
     }
 }
 

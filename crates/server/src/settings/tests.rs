@@ -76,7 +76,7 @@ fn variables_that_look_like_settings_are_warned_about_without_their_values() {
     let warnings: String = settings.warnings.iter().map(|warning| format!("{warning}\n")).collect();
     expect![[r#"
         FLOODMARK_MEMROY has no effect: there is no such setting; did you mean FLOODMARK_MEMORY?
-        FLOODMARK_TENANT_A_RETENTION has no effect: settings of single tenants can only be given in the configuration file
+        FLOODMARK_TENANT_A_RETENTION has no effect: settings of single tenants can only be given in the configuration file or the overrides file
     "#]]
     .assert_eq(&warnings);
 }
@@ -197,6 +197,13 @@ fn names_of_settings_are_distinct() {
     let variables: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.variable()).collect();
     assert_eq!(variables.len(), SETTINGS.len());
     assert!(SETTINGS.iter().all(|setting| !["config", "json"].contains(&setting.key)));
+}
+
+/// The help of the command line shows descriptions as they are.
+#[test]
+fn descriptions_of_settings_have_no_links() {
+    let linked: Vec<_> = SETTINGS.iter().filter(|setting| setting.about.contains("](")).collect();
+    assert!(linked.is_empty(), "{linked:?}");
 }
 
 fn check_error(given: Result<Given, SettingsError>, expected: Expect) {
@@ -343,6 +350,7 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
             query_samples: None,
             active_series: None,
             ha_clusters: 100,
+            ha_clusters_is_given: false,
         },
         share_weight: 1,
         limit_status: LimitStatus::TooManyRequests,
@@ -402,6 +410,45 @@ fn a_limit_of_disk_bytes_is_derived_until_it_is_given() {
     let given = format!("disk_bytes = \"2GiB\"\n{own}");
     check(&given, [(Some(2 << 30), true), (Some(1 << 30), true), (None, true)]);
     check("tables = \"s3://bucket/tables\"\ndisk_bytes = \"2GiB\"", [(Some(2 << 30), true); 3]);
+}
+
+/// Each tenant has its own rows, however many tenants there are and whatever their names look like.
+#[test]
+fn settings_of_a_tenant_are_found_among_those_of_many() {
+    let mut text =
+        "samples_per_second = 1\n[class.c]\ntenants = [\"c-*\"]\nsamples_per_second = 2\n".to_owned();
+    let names: Vec<_> = (0..300).map(|i| format!("c-{i}.retention")).collect();
+    for (i, name) in names.iter().enumerate() {
+        text += &format!("[tenant.{name:?}]\nactive_series = {}\n", i + 10);
+    }
+    let (settings, _) = resolve(&toml(&text).unwrap()).unwrap();
+    let explained = |name: &str, key: &str| {
+        let tenant = TenantId::parse(name).unwrap();
+        let rows: Vec<_> = settings.tenants.explain(&tenant).filter(|row| row.key == key).collect();
+        let [row] = rows.as_slice() else { panic!("{key} of {name} occurs {} times", rows.len()) };
+        row.value.to_string()
+    };
+    for (i, name) in names.iter().enumerate() {
+        assert_eq!(explained(name, "active_series"), (i + 10).to_string());
+        assert_eq!(explained(name, "samples_per_second"), "2", "from the class");
+    }
+    assert_eq!(explained("c-300.retention", "active_series"), "\"none\"");
+    assert_eq!(explained("other", "samples_per_second"), "1");
+}
+
+#[test]
+fn a_limit_on_clusters_is_a_default_until_it_is_given() {
+    let check = |text: &str, expected: [(usize, bool); 2]| {
+        let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
+        let of = |name: &str| {
+            let own = settings.tenants.of(&TenantId::parse(name).unwrap());
+            (own.limits.ha_clusters, own.limits.ha_clusters_is_given)
+        };
+        assert_eq!(["any", "one"].map(of), expected, "{text}");
+    };
+    check("", [(100, false); 2]);
+    check("[tenant.one]\nha_clusters = 100", [(100, false), (100, true)]);
+    check("ha_clusters = 7\n[tenant.one]\nha_dedup = true", [(7, true); 2]);
 }
 
 #[test]

@@ -416,7 +416,7 @@ impl Value for Vec<String> {
 }
 
 impl Value for Networks {
-    const TAKES: Takes = Takes::Names;
+    const TAKES: Takes = Takes::Networks;
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
         let networks = items(text)?.into_iter().map(Self::parse_one).collect::<Option<_>>();

@@ -17,6 +17,7 @@ pub(crate) struct TableMetrics {
     pub(crate) rollup_samples: Counter,
     pub(crate) rollup_days_waiting: Gauge,
     pub(crate) upkeep_failures: Counter,
+    pub(crate) interrupted_jobs: Counter,
     pub(crate) failing_tables: Gauge,
     pub(crate) damaged_files: Gauge,
     pub(crate) open_tables: Gauge,
@@ -79,6 +80,10 @@ impl TableMetrics {
             upkeep_failures: r.counter(
                 "floodmark_upkeep_failures_total",
                 "Failed jobs of upkeep. Each is retried.",
+            ),
+            interrupted_jobs: r.counter(
+                "floodmark_upkeep_interrupted_jobs_total",
+                "Merges and rollups interrupted because they took too long while other tenants waited. Each is retried.",
             ),
             expired_files: r.counter("floodmark_retention_files_total", "Files dropped because they are older than the retention."),
             vacuumed_files: r

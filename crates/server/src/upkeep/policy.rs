@@ -1,11 +1,13 @@
 //! Determines what upkeep may do to a table, from the settings and the memory budget.
 
+use super::retention::Kept;
 use super::rollups::SPARED_MS;
 use super::{FirstError, SWEEP_EVERY, Upkeep, UpkeepError};
-use crate::events::expired_before_ms;
+use crate::events;
 use crate::seal::Lake;
 use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
+use std::time::Duration;
 use tables::compact::CompactLimits;
 use tables::upkeep::Policy;
 
@@ -15,16 +17,33 @@ const CHECKPOINT_VERSIONS: u64 = 20;
 const LOG_KEPT_MS: i64 = 86_400_000;
 
 impl Upkeep {
-    /// Removes the events of all tenants that are older than the retention of their tenant.
-    pub(super) fn expire_events(&self) {
+    /// The retention of a tenant that applies now. A shorter one that was configured applies later.
+    pub(super) fn kept(&mut self, tenant: &TenantId) -> Kept {
         let context = &self.control.context;
-        for tenant in context.events.tenants() {
+        let (tenants, rules) = (context.overrides.current(), context.rules.current());
+        let (own, schemas) = (tenants.of(tenant), rules.schemas.rules());
+        let (samples_ms, rollups_ms) = (own.samples_kept_ms(schemas), own.rollups_kept_ms(schemas));
+        let wait_ms = u64::try_from(context.settings.lake.retention_wait_ms).unwrap_or(0);
+        let (wait, now) = (Duration::from_millis(wait_ms), self.control.instant());
+        self.retentions.applied(tenant, Kept { samples_ms, rollups_ms }, wait, now)
+    }
+
+    /// Notices whether shorter retentions are still configured, also for tables that are not checked now.
+    pub(super) fn note_retentions(&mut self) {
+        for tenant in self.retentions.waiting() {
+            self.kept(&tenant);
+        }
+    }
+
+    /// Removes the events of all tenants that are older than the retention of their tenant.
+    pub(super) fn expire_events(&mut self) {
+        for tenant in self.control.context.events.tenants() {
             if self.control.is_stopping() {
                 return;
             }
-            let (tenants, rules) = (context.overrides.current(), context.rules.current());
-            let own = tenants.of(&tenant);
-            let before_ms = expired_before_ms(own, &rules, &context.wall, &*context.clock);
+            let kept_ms = self.kept(&tenant).samples_ms;
+            let context = &self.control.context;
+            let before_ms = events::before_ms(kept_ms, &context.wall, &*context.clock);
             if let Err(error) = context.events.expire(&tenant, before_ms) {
                 tracing::warn!(%tenant, %error, "cannot remove the events that are older than the retention");
             }
@@ -38,19 +57,19 @@ impl Upkeep {
         all: bool,
         failed: &mut FirstError,
     ) -> Result<Policy, UpkeepError> {
+        let kept = self.kept(tenant);
         let context = &self.control.context;
-        let (settings, tenants) = (&context.settings.lake, context.overrides.current());
-        let (own, rules) = (tenants.of(tenant), context.rules.current());
+        let settings = &context.settings.lake;
         // nothing expires while the clock is in doubt
         let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.control.now().wall_ms);
         let keep_ms = match kind {
-            TenantTable::Samples => own.samples_kept_ms(rules.schemas.rules()),
-            TenantTable::Rollup(_) => own.rollups_kept_ms(rules.schemas.rules()),
+            TenantTable::Samples => kept.samples_ms,
+            TenantTable::Rollup(_) => kept.rollups_ms,
         };
         let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
         let expire_before_ms = match before_ms {
             Some(before_ms) if kind == TenantTable::Samples => {
-                let spared_ms = failed.note(self.spare_for_rollups(tenant, before_ms))?;
+                let spared_ms = failed.note(self.spare_for_rollups(tenant, before_ms, kept.samples_ms))?;
                 // the rollup cannot be read, so it is unknown which days it still needs
                 Some(spared_ms.unwrap_or(before_ms.saturating_sub(SPARED_MS)))
             }

@@ -3,6 +3,7 @@
 //! A day is rolled up when it is over, its samples are sealed, and most late samples have arrived. Later samples make
 //! the day due again, at most once an hour.
 
+use super::slow_jobs::SlowJobs;
 use super::turns::Turn;
 use super::{LOG_EVERY, TableState, Upkeep, UpkeepError};
 use crate::seal::tenant_tables::TenantTable;
@@ -27,6 +28,8 @@ pub(super) const SPARED_MS: i64 = 2 * DAY_MS;
 #[derive(Debug, Default)]
 pub(super) struct RolledDays {
     tried: BTreeMap<Date, Instant>,
+    /// Days whose rollup was interrupted.
+    slow: SlowJobs,
 }
 
 impl RolledDays {
@@ -54,9 +57,12 @@ impl Upkeep {
             tracing::warn!(%tenant, table, "a rollup is not made: the tenant has as many tables as tenant_tables allows");
         }
         state.lacks_room = lacks_room;
-        let mut days = self.days_due(tenant, resolution, turn.all)?;
+        let kept_ms = self.kept(tenant).samples_ms;
+        let mut days = self.days_due(tenant, resolution, turn.all, kept_ms)?;
         let now = self.control.instant();
         days.retain(|date| turn.all || !state.rolled.is_resting(*date, now));
+        days.retain(|date| !state.rolled.slow.rests(&date.to_string(), now));
+        days.sort_by_key(|date| state.rolled.slow.interruptions(&date.to_string()));
         if days.is_empty() {
             return Ok(());
         }
@@ -71,8 +77,17 @@ impl Upkeep {
             }
             self.lake().metrics.rollup_days_waiting.set((days.len() - done) as f64);
             let bytes = samples.files()?.all().iter().filter(|f| f.date == *date).map(|f| f.bytes).sum();
-            let rolled = self.roll_up_day(tenant, resolution, &samples, &table, *date);
-            turn.count(bytes, rolled.as_ref().is_ok_and(|rolled| rolled.committed));
+            let (job, began) = (date.to_string(), self.control.instant());
+            let ends = turn.end_of(&state.rolled.slow, &job, bytes, began);
+            let rolled = self.roll_up_day(tenant, resolution, &samples, &table, *date, ends);
+            let is_success = rolled.as_ref().is_ok_and(|rolled| rolled.committed);
+            turn.count(bytes, self.control.since(began), is_success);
+            if rolled.is_ok() && !is_success && self.control.is_past(ends) {
+                let key = (tenant.clone(), TenantTable::Rollup(resolution));
+                self.interrupted(&key, &mut state.rolled.slow, &job, bytes, turn);
+                continue;
+            }
+            state.rolled.slow.ended(&job);
             match rolled {
                 Ok(rolled) => turn.compacted.rollups += u64::from(rolled.committed),
                 Err(UpkeepError::Table(
@@ -90,15 +105,15 @@ impl Upkeep {
         Ok(())
     }
 
+    /// The days that must be rolled up. Samples are kept for `kept_ms`, or forever.
     fn days_due(
         &self,
         tenant: &TenantId,
         resolution: Resolution,
         all: bool,
+        kept_ms: Option<i64>,
     ) -> Result<Vec<Date>, UpkeepError> {
-        let (settings, tenants) = (&self.control.context.settings, self.control.context.overrides.current());
-        let kept_ms =
-            tenants.of(tenant).samples_kept_ms(self.control.context.rules.current().schemas.rules());
+        let settings = &self.control.context.settings;
         if !self.is_wanted(tenant, resolution) {
             return Ok(Vec::new());
         }
@@ -133,11 +148,16 @@ impl Upkeep {
     }
 
     /// Samples before the returned time may expire. This is `before_ms`, or up to [`SPARED_MS`] earlier if days must
-    /// still be rolled up.
-    pub(super) fn spare_for_rollups(&self, tenant: &TenantId, before_ms: i64) -> Result<i64, UpkeepError> {
+    /// still be rolled up. Samples are kept for `kept_ms`, or forever.
+    pub(super) fn spare_for_rollups(
+        &self,
+        tenant: &TenantId,
+        before_ms: i64,
+        kept_ms: Option<i64>,
+    ) -> Result<i64, UpkeepError> {
         let mut spared_ms = before_ms;
         for resolution in Resolution::ALL {
-            if let Some(first) = self.days_due(tenant, resolution, true)?.first() {
+            if let Some(first) = self.days_due(tenant, resolution, true, kept_ms)?.first() {
                 spared_ms = spared_ms.min(first.start_ms());
             }
         }
@@ -151,12 +171,14 @@ impl Upkeep {
         samples: &Table,
         table: &Arc<Table>,
         date: Date,
+        ends: Option<Instant>,
     ) -> Result<Rolled, UpkeepError> {
         let context = Arc::clone(&self.control.context);
         let half = context.lake.flush.limit_bytes() / 2;
         let _memory = context.lake.flush.reserve(half)?;
         let (began, now_ms) = (self.control.instant(), self.control.now().wall_ms);
         let (mut logged_at, mut counted) = (began, 0);
+        let (limits, stop) = (limits(half as usize), self.control.stop_at(ends));
         let go_on = |rolled: &Rolled| {
             context.lake.metrics.rollup_samples.add(rolled.samples - counted);
             counted = rolled.samples;
@@ -164,15 +186,15 @@ impl Upkeep {
                 logged_at = self.control.instant();
                 tracing::info!(%tenant, %date, series = rolled.series, samples = rolled.samples, "a rollup is in progress");
             }
-            self.control.go_on()
+            self.control.go_on() && !self.control.is_past(ends)
         };
         let stem = FileStem::rewritten(context.lake.random.fresh());
-        let limits = limits(half as usize);
-        let rolled = rollup::run(samples, table, date, resolution, &stem, &limits, now_ms, go_on)?;
+        let rolled =
+            rollup::run_until(samples, table, date, resolution, &stem, &limits, now_ms, &stop, go_on)?;
         if self.control.is_stopping() && !rolled.committed {
             return Err(UpkeepError::Stopping);
         }
-        context.lake.metrics.rollup_samples.add(rolled.samples - counted);
+        context.lake.metrics.rollup_samples.add(rolled.samples.saturating_sub(counted));
         if rolled.committed {
             context.lake.metrics.rollup_days(resolution).inc();
             let Rolled { series, samples, omitted, .. } = rolled;

@@ -5,6 +5,7 @@ use crate::limits::pacer::Pacer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tables::Stop;
 use tables::upkeep::Now;
 
 #[derive(Debug)]
@@ -48,6 +49,16 @@ impl StepControl {
         }
         self.pacer.yield_to_requests();
         !self.is_stopping()
+    }
+
+    pub(super) fn is_past(&self, end: Option<Instant>) -> bool {
+        end.is_some_and(|end| self.instant() >= end)
+    }
+
+    /// Cancels reads when the node stops, and at `end`.
+    pub(super) fn stop_at(&self, end: Option<Instant>) -> Stop {
+        let (clock, stopping) = (Arc::clone(&self.context.clock), Arc::clone(&self.stopping));
+        Stop::when(move || stopping.load(Ordering::Relaxed) || end.is_some_and(|end| clock.instant() >= end))
     }
 
     pub(super) fn refresh_all(&mut self) {

@@ -5,13 +5,15 @@ use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tenant_tables::TenantTable;
 use crate::seal::tests::{Content, node_with, read_of, write_of};
-use crate::settings::{Settings, TenantSettings};
+use crate::settings::{Given, Settings, TenantSettings};
 use crate::world::World;
 use crate::write_path::tests::small_settings;
 use model::{TenantId, TimeRange};
 use query::{MatchOp, Matcher};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use tables::DAY_MS;
 use tables::Date;
@@ -148,12 +150,64 @@ async fn tenants_take_turns_by_weight() {
         let Compacted { merges, rollups, failures, .. } = compacted;
         assert_eq!((merges, rollups, failures), (4, 0, 0));
         assert_eq!(upkeep.waiting.len(), 5, "samples of two tenants, and the rollups of all");
-        upkeep.take_turns(std::time::Duration::ZERO, true, &mut compacted);
+        upkeep.take_turns(Duration::ZERO, true, &mut compacted);
         assert_eq!(days_to_merge(), [0, 0, 0]);
         let Compacted { rollups, failures, .. } = compacted;
         assert_eq!((rollups, failures, upkeep.waiting.len()), (9, 0, 0));
     };
     tokio::task::spawn_blocking(turns).await.unwrap();
+}
+
+/// A clock on which time passes whenever somebody looks at it.
+#[derive(Debug)]
+struct TickingClock {
+    began: Instant,
+    tick: Duration,
+    ticks: AtomicU32,
+}
+
+impl Clock for TickingClock {
+    fn now_ms(&self) -> i64 {
+        SystemClock.now_ms()
+    }
+
+    fn instant(&self) -> Instant {
+        self.began + self.tick * self.ticks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn sleep(&self, _: Duration) {}
+}
+
+/// Merges the files of these tenants on a ticking clock. Returns the result, and how many jobs were interrupted.
+async fn merge_ticking(names: &[&str], tick_s: u64) -> (Compacted, f64) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| {}).await;
+    for name in names {
+        fill(&node, name).await;
+    }
+    stop(node).await;
+    let tick = Duration::from_secs(tick_s);
+    let clock = Arc::new(TickingClock { began: Instant::now(), tick, ticks: AtomicU32::new(0) });
+    let settings = small_settings(dir.path());
+    let work = move || {
+        let parts = Node::assemble(settings, World::real(clock)).unwrap();
+        let (node, mut upkeep) = (parts.node, parts.upkeep);
+        let compacted = upkeep.compact_all();
+        (compacted, metric(&node, "floodmark_upkeep_interrupted_jobs_total"))
+    };
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_takes_too_long_is_interrupted_while_others_wait() {
+    let (alone, interrupted) = merge_ticking(&["one"], 60).await;
+    assert_eq!((alone.merges, alone.failures, interrupted), (1, 0, 0.0), "nobody waits");
+    let (slow, interrupted) = merge_ticking(&["one", "two"], 6).await;
+    assert_eq!((slow.merges, slow.failures), (2, 0), "each gets more time until it has enough");
+    assert!(interrupted >= 2.0, "{interrupted}");
+    let (endless, interrupted) = merge_ticking(&["one", "two"], 60).await;
+    let expected = (0, 2, 10.0);
+    assert_eq!((endless.merges, endless.failures, interrupted), expected, "each rests after five attempts");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -279,6 +333,50 @@ async fn events_expire_with_the_samples_of_their_tenant() {
         assert_eq!((1..=2).filter(is_left).collect::<Vec<_>>(), expected, "{text}");
     }
     stop(node).await;
+}
+
+/// The overrides file is read while it is being written, so that it seems to end after its first line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shorter_retention_applies_after_a_while() {
+    const HOUR_MS: u64 = 3_600_000;
+    let (dir, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = files.path().join("overrides.toml");
+    let given = Given::default().flag("data_dir", dir.path()).flag("memory", "64MiB");
+    let given = given.flag("durability", "os").flag("overrides", &path);
+    let settings = || {
+        let mut settings = small_settings(dir.path());
+        settings.overrides = Settings::resolve(&given).unwrap().overrides;
+        settings
+    };
+    let (short, long) = ("retention = '1d'\n", "retention = '1d'\n[tenant.one]\nretention = '30d'\n");
+    std::fs::write(&path, long).unwrap();
+    let node = Node::start(settings(), Arc::new(SystemClock)).unwrap();
+    node.readiness().wait_for_replay().await;
+    fill(&node, "one").await;
+    stop(node).await;
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let parts = Node::assemble(settings(), World::real(Arc::clone(&clock) as Arc<dyn Clock>)).unwrap();
+    let work = move || {
+        let (node, mut upkeep) = (parts.node, parts.upkeep);
+        let wait_ms = node.settings().lake.retention_wait_ms as u64;
+        let mut files_after = |text: &str, by_ms: u64| {
+            std::fs::write(&path, text).unwrap();
+            node.overrides().reload();
+            clock.advance(by_ms);
+            upkeep.visited = None;
+            upkeep.check_all();
+            let table = node.reads().lake.existing(&tenant("one")).unwrap().unwrap();
+            table.refresh().unwrap();
+            table.files().unwrap().all().len()
+        };
+        assert_eq!(files_after(long, 0), 1);
+        assert_eq!(files_after(long, 25 * HOUR_MS), 1, "the clock is trusted from now on");
+        for (text, by_ms) in [(short, 0), (short, wait_ms - 1), (long, 0), (short, 0), (short, wait_ms - 1)] {
+            assert_eq!(files_after(text, by_ms), 1, "{text} after {by_ms} ms");
+        }
+        assert_eq!(files_after(short, 1), 0);
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
 }
 
 /// When the node starts, its clock is a year ahead. In some cases, the clock is corrected later.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   series ─▶ labels of cluster and replica ─▶ election ─┬─▶ elected: accepted, without the replica label
-//!                                                        └─▶ not elected: left out, but acknowledged as stored
+//!                                               ▲        └─▶ not elected: left out, but acknowledged as stored
+//!                                               └── what became of the elected replica's samples, when the request ends
 //! ```
 //!
 //! This is decided for each series by its labels. A series without both labels is accepted as it is.
@@ -10,47 +11,170 @@
 use super::Context;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::Outcome;
+use crate::refusal::Refusal;
 use crate::settings::TenantSettings;
 use admission::Postponed;
-use admission::election::{Arrival, REPLICA_NAME_BYTES_MAX, Vote};
-use model::{Batch, BatchSeries, Exemplar, SeriesBatch, SeriesHasher, SeriesRefusal, Value};
+use admission::age::Window;
+use admission::election::{Arrival, End, REPLICA_NAME_BYTES_MAX, Vote};
+use model::{Batch, BatchSeries, ErrorKind, Exemplar, SeriesBatch, SeriesHasher, SeriesRefusal, Value};
 use protocol::labels::{describe_labels, find_labels};
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
+/// The elected replicas whose samples a request contains. When this is dropped, their elections learn what became of the
+/// samples.
+#[derive(Debug)]
+pub(crate) struct ElectedReplicas {
+    context: Arc<Context>,
+    state: Arc<TenantState>,
+    of_clusters: HashMap<Box<str>, Sent>,
+    /// Memory is reserved for this number of clusters.
+    clusters_max: usize,
+    fate: Fate,
+}
+
+/// What a request contains of the elected replica of a cluster.
+#[derive(Debug)]
+struct Sent {
+    replica: Box<str>,
+    after_ms: i64,
+    has_samples: bool,
+    /// Timestamp of the newest sample that may be stored. `None` if there is none: all are duplicates, or have an impossible
+    /// time.
+    newest_ms: Option<i64>,
+}
+
+/// What became of a request. Samples of different replicas in a request are not told apart, except that those with an
+/// impossible time are not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Nothing was stored, and nothing will be.
+    Refused,
+    /// It was submitted, but has not been answered.
+    Unknown,
+    /// Nothing was stored, or not in each partition, and the sender sends the request again. This also counts for requests
+    /// that end before they are submitted.
+    Repeated,
+    /// Some samples were stored, or there is nothing left to store.
+    Stored,
+}
+
+/// A map allocates at least four entries, and grows to at most twice as many as it needs.
+const SENT_BYTES: usize = 4 * size_of::<(Box<str>, Sent)>() + 2 * REPLICA_NAME_BYTES_MAX;
+
+impl ElectedReplicas {
+    /// Memory that this takes until it is dropped.
+    pub(super) const fn bytes(&self) -> u64 {
+        (self.clusters_max * SENT_BYTES) as u64
+    }
+
+    /// Must be called when the request is submitted. If this is then dropped without an answer, because the sender has gone,
+    /// the request may still be stored.
+    pub(super) fn submitted(&mut self) {
+        self.fate = Fate::Unknown;
+    }
+
+    /// Must be called with the answer to the request. `is_share_refused` tells that a partition refused its whole share.
+    pub(super) fn answered(mut self, outcome: &Outcome, refused: Option<&Refusal>, is_share_refused: bool) {
+        // if only the clocks differ, the sender's may be wrong, and then nothing of it will be stored
+        let is_repeated = |refusal: &Refusal| {
+            refusal.kind == ErrorKind::Unavailable && refusal.reason != Postponed::Clock.reason()
+        };
+        self.fate = match refused {
+            // the samples of other partitions are stored, but those of this share may only exist in other replicas
+            Some(refusal) if is_share_refused && is_repeated(refusal) => Fate::Repeated,
+            _ if outcome.samples > 0 => Fate::Stored,
+            None if outcome.refused_samples == 0 => Fate::Stored,
+            Some(refusal) if is_repeated(refusal) => Fate::Repeated,
+            _ => Fate::Refused,
+        };
+    }
+}
+
+impl Drop for ElectedReplicas {
+    fn drop(&mut self) {
+        if self.of_clusters.is_empty() {
+            return;
+        }
+        let now = self.context.clock.instant();
+        let mut replicas = self.state.replicas.lock();
+        for (cluster, sent) in &self.of_clusters {
+            replicas.ended(cluster, &sent.replica, sent.end(self.fate), now);
+        }
+    }
+}
+
+impl Sent {
+    fn end(&self, fate: Fate) -> End {
+        match (fate, self.newest_ms) {
+            (_, None) if self.has_samples => End::Refused,
+            (_, None) => End::Nothing,
+            (Fate::Refused, Some(_)) => End::Refused,
+            (Fate::Unknown, Some(newest_ms)) => End::Unknown(newest_ms),
+            (Fate::Repeated, Some(_)) => End::Repeated,
+            (Fate::Stored, Some(newest_ms)) => End::Stored(newest_ms),
+        }
+    }
+}
+
 /// Removes samples of replicas that are not elected, and counts them in `outcome`. Memory that this takes is reserved
-/// in `memory`.
+/// in `memory`. Returns how many samples are refused only because it is uncertain whether they are duplicates.
 pub(super) fn deduplicate(
-    context: &Context,
-    state: &TenantState,
+    context: &Arc<Context>,
+    state: &Arc<TenantState>,
     own: &TenantSettings,
     arrived_ms: i64,
     batch: &mut Batch,
     outcome: &mut Outcome,
     memory: &mut Reservation,
-) -> Result<(), Exhausted> {
+) -> Result<u64, Exhausted> {
     let arrival = Arrival { now: context.clock.instant(), now_ms: arrived_ms, failover: own.ha_failover() };
     let Batch { bytes, floats, histograms, .. } = batch;
-    let hasher = SeriesHasher::new(context.seed);
-    let (mut reservation, run) = (IncrementalReservation::new(memory), None);
-    let mut deduplicator = Deduplicator { context, state, own, arrival, hasher, bytes, run, outcome };
+    let mut reservation = IncrementalReservation::new(memory);
+    let mut deduplicator = Deduplicator {
+        context,
+        state,
+        own,
+        arrival,
+        window: Window::at(arrived_ms, context.settings.past_ms, context.settings.future_ms),
+        hasher: SeriesHasher::new(context.seed),
+        bytes,
+        run: None,
+        elected: ElectedReplicas {
+            context: Arc::clone(context),
+            state: Arc::clone(state),
+            of_clusters: HashMap::new(),
+            clusters_max: 0,
+            fate: Fate::Repeated,
+        },
+        uncertain_samples: 0,
+        outcome,
+    };
     deduplicator.pass(floats, &mut reservation)?;
     deduplicator.pass(histograms, &mut reservation)?;
     deduplicator.end_run();
+    let Deduplicator { elected, uncertain_samples, outcome, .. } = deduplicator;
     context.metrics.deduplicated_samples.add(outcome.deduplicated_samples);
-    Ok(())
+    outcome.elected = (!elected.of_clusters.is_empty()).then(|| Box::new(elected));
+    Ok(uncertain_samples)
 }
 
 struct Deduplicator<'a> {
-    context: &'a Context,
-    state: &'a TenantState,
+    context: &'a Arc<Context>,
+    state: &'a Arc<TenantState>,
     own: &'a TenantSettings,
     arrival: Arrival,
+    /// Samples outside of this window will be refused.
+    window: Window,
     hasher: SeriesHasher,
     /// The bytes in which the labels of all series are stored.
     bytes: &'a mut Vec<u8>,
     /// The run to which the last series with both labels belongs.
     run: Option<Run>,
+    elected: ElectedReplicas,
+    uncertain_samples: u64,
     outcome: &'a mut Outcome,
 }
 
@@ -59,7 +183,8 @@ struct Run {
     cluster: String,
     replica: String,
     decision: Result<Vote, SeriesRefusal>,
-    newest_ms: i64,
+    has_samples: bool,
+    newest_ms: Option<i64>,
 }
 
 enum Decision {
@@ -89,14 +214,17 @@ impl Deduplicator<'_> {
     ) -> Result<(), Exhausted> {
         let (mut kept, mut samples_kept) = (0, 0);
         let mut exemplars = Exemplars::default();
+        let window = self.window;
         for position in 0..batch.series.len() {
             let mut series = batch.series[position].clone();
             let decision = self.decide(&mut series, reservation)?;
             let sent = series.samples.len();
             series.samples = keep_samples(batch, &series, &decision, &mut samples_kept);
-            let newest_ms = batch.timestamps[range(&series.samples)].iter().max();
-            if let (Decision::After(_), Some(run), Some(newest_ms)) = (&decision, &mut self.run, newest_ms) {
-                run.newest_ms = run.newest_ms.max(*newest_ms);
+            if let (Decision::After(_), Some(run)) = (&decision, &mut self.run) {
+                let times = &batch.timestamps[range(&series.samples)];
+                let newest_ms = times.iter().copied().filter(|time_ms| window.contains(*time_ms)).max();
+                run.has_samples |= !times.is_empty();
+                run.newest_ms = run.newest_ms.max(newest_ms);
             }
             let lost_exemplars =
                 exemplars.keep(&mut batch.exemplars, position as u32, kept as u32, &decision);
@@ -131,7 +259,7 @@ impl Deduplicator<'_> {
             let (Some(cluster), Some(replica)) = (name(cluster.value), name(replica.value)) else {
                 return Ok(Decision::Untouched);
             };
-            self.begin_run(cluster, replica);
+            self.begin_run(cluster, replica, reservation)?;
         }
         let run = self.run.as_ref().expect("BUG: no run has begun");
         Ok(match &run.decision {
@@ -141,16 +269,43 @@ impl Deduplicator<'_> {
                 Decision::After(after_ms)
             }
             Ok(Vote::Duplicate) => Decision::Duplicate,
+            Ok(Vote::Undecided) => Decision::Refused(SeriesRefusal::ElectedNotStored),
             Err(error) => Decision::Refused(error.clone()),
         })
     }
 
-    fn begin_run(&mut self, cluster: String, replica: String) {
+    fn begin_run(
+        &mut self,
+        cluster: String,
+        replica: String,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
         self.end_run();
+        let decision = match self.elected.of_clusters.get(cluster.as_str()) {
+            Some(sent) if *sent.replica == *replica => Ok(Vote::After(sent.after_ms)),
+            // if the samples of the elected replica in this request are refused, the sender sends both again
+            Some(sent) if sent.newest_ms.is_some() => Ok(Vote::Duplicate),
+            _ => self.vote(&cluster, &replica, reservation)?,
+        };
+        self.run = Some(Run { cluster, replica, decision, has_samples: false, newest_ms: None });
+        Ok(())
+    }
+
+    /// Lets the election of the cluster decide. If the request has impossible samples of its elected replica, these do not
+    /// count as a sign of life.
+    fn vote(
+        &mut self,
+        cluster: &str,
+        replica: &str,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<Result<Vote, SeriesRefusal>, Exhausted> {
         let Self { context, state, own, arrival, .. } = *self;
+        if let Some(sent) = self.elected.of_clusters.remove(cluster) {
+            state.replicas.lock().ended(cluster, &sent.replica, sent.end(Fate::Refused), arrival.now);
+        }
         let vote = || {
             let account = &context.heads.replicas;
-            state.replicas.lock().vote((&cluster, &replica), arrival, own.limits.ha_clusters, account)
+            state.replicas.lock().vote((cluster, replica), arrival, own.limits.ha_clusters, account)
         };
         let mut decision = vote();
         if matches!(decision, Err(SeriesRefusal::NoRoomForClusters { .. })) {
@@ -160,15 +315,27 @@ impl Deduplicator<'_> {
         if matches!(decision, Ok(Vote::Elected(_))) {
             context.metrics.replicas_elected.inc();
         }
-        self.run = Some(Run { cluster, replica, decision, newest_ms: i64::MIN });
+        if let Ok(Vote::Elected(after_ms) | Vote::After(after_ms)) = decision {
+            if self.elected.of_clusters.len() == self.elected.clusters_max {
+                if let Err(full) = reservation.reserve(SENT_BYTES) {
+                    state.replicas.lock().ended(cluster, replica, End::Refused, arrival.now);
+                    return Err(full);
+                }
+                self.elected.clusters_max += 1;
+            }
+            let sent = Sent { replica: replica.into(), after_ms, has_samples: false, newest_ms: None };
+            self.elected.of_clusters.insert(cluster.into(), sent);
+        }
+        Ok(decision)
     }
 
-    /// Ends the run, and tells the election the time of the newest sample that was accepted in it.
     fn end_run(&mut self) {
-        if let Some(Run { cluster, newest_ms, .. }) = self.run.take()
-            && newest_ms > i64::MIN
+        if let Some(Run { cluster, replica, has_samples, newest_ms, .. }) = self.run.take()
+            && let Some(sent) = self.elected.of_clusters.get_mut(cluster.as_str())
+            && *sent.replica == *replica
         {
-            self.state.replicas.lock().accepted(&cluster, newest_ms);
+            sent.has_samples |= has_samples;
+            sent.newest_ms = sent.newest_ms.max(newest_ms);
         }
     }
 
@@ -201,7 +368,13 @@ impl Deduplicator<'_> {
         outcome.refuse(error.clone(), samples, || describe_labels(&bytes[range(&series.labels)]));
         outcome.refused_exemplars += exemplars;
         outcome.postpone(match error {
-            SeriesRefusal::TooManyClusters { .. } => Postponed::Clusters,
+            SeriesRefusal::TooManyClusters { .. } => {
+                Postponed::Clusters { is_configured: self.own.limits.ha_clusters_is_given }
+            }
+            SeriesRefusal::ElectedNotStored => {
+                self.uncertain_samples += samples;
+                Postponed::Replica
+            }
             _ => Postponed::NewSeries,
         });
     }

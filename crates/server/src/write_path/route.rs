@@ -102,12 +102,14 @@ pub(super) fn route(
     let (settings, state) = (context.overrides.current(), context.tenant(tenant));
     let own = settings.of(tenant);
     let mut outcome = refused_by_decoder(batch);
-    if own.ha_dedup {
-        deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?;
-    }
+    // samples of a replica that is not elected do not count against the rate limit, as long as they are not stored
+    let uncertain_samples = match own.ha_dedup {
+        true => deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?,
+        false => 0,
+    };
     if !is_counted {
         let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
-        let sent = samples as u64 + outcome.refused_samples;
+        let sent = samples as u64 + outcome.refused_samples - uncertain_samples;
         state.take_samples(own, sent, context.clock.instant());
     }
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
@@ -138,7 +140,8 @@ pub(super) fn route(
     }
     let Routing { outcome, creates, .. } = routing;
     route_metadata(context, tenant, batch, &mut parts[0], &mut reservation)?;
-    let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64;
+    let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
+    let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
     Ok(Routed { parts, outcome, creates, bytes })
 }
 

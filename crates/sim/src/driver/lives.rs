@@ -45,7 +45,7 @@ impl Driver {
                 Ok(())
             }
             _ => {
-                // the power fails when a partition writes next, or in the middle of sealing
+                // with few changes left, the power fails at the next writes of a partition; with more, also during sealing
                 let most = [6, 40][self.below(2) as usize];
                 let changes = self.below(most);
                 self.trace(format!("power fails after {changes} changes"));

@@ -4,7 +4,7 @@ use super::{CompactLimits, Job};
 use crate::delta::{Files, Table};
 use crate::error::TableError;
 use crate::live_file::LiveFile;
-use crate::read::{Cursor, Footer, Select};
+use crate::read::{Cursor, Footer, Pace, Select, Stop};
 use crate::tombstone::{Masking, Tombstone};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,24 +28,39 @@ pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i
     files.all().iter().filter(is_due).map(job).collect()
 }
 
-/// True if tombstones may delete rows of the file, as far as the rows' labels and times tell. `None` if `go_on` ended
-/// the check.
+/// True if tombstones may delete rows of the file, as far as the rows' labels and times tell. `None` if `go_on` or
+/// `stop` ended the check.
 pub(crate) fn has_deleted_rows(
     table: &Table,
     files: &Files,
     file: &LiveFile,
     limits: &CompactLimits,
+    stop: &Stop,
+    go_on: impl FnMut() -> bool,
+) -> Result<Option<bool>, TableError> {
+    match find_deleted_row(table, files, file, limits, stop, go_on) {
+        Err(TableError::Canceled) => Ok(None),
+        found => found,
+    }
+}
+
+fn find_deleted_row(
+    table: &Table,
+    files: &Files,
+    file: &LiveFile,
+    limits: &CompactLimits,
+    stop: &Stop,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<Option<bool>, TableError> {
     let Some(mask) = files.mask(file) else { return Ok(Some(false)) };
-    let mut masking = Masking::new(mask);
+    let (mut masking, mut pace) = (Masking::new(mask), Pace::default());
     let stored = table.file(file)?;
     let footer = Arc::new(Footer::read(table.kind(), &stored)?);
-    let select = Arc::new(Select { samples: false, ..Select::ALL });
+    let select = Arc::new(Select { samples: false, stop: stop.clone(), ..Select::ALL });
     let mut cursor = Cursor::new(stored, footer, select, limits.window_bytes);
     let mut rows = 0_u64;
     while cursor.advance()? {
-        masking.enter(cursor.labels(), |_| Ok(()))?;
+        masking.enter(cursor.labels(), |bytes| pace.check(stop, bytes))?;
         if masking.touches(cursor.span()) {
             return Ok(Some(true));
         }

@@ -25,6 +25,9 @@ const ATTEMPTS_MAX: usize = 100;
 /// A commit gives up after this many answers that do not say whether the entry was put.
 const UNCLEAR_MAX: usize = 3;
 
+/// Name under which the log stores the time before which samples may have expired, as if it were a source's floodmark.
+const EXPIRED: &str = "floodmark/expired";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// This call committed the block.
@@ -291,8 +294,9 @@ impl Table {
         self.change(change, Some(block.after))
     }
 
-    /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all older than `before_ms`. Returns their number;
-    /// call again until it is 0. Returns 0 also if another process has removed one of these files meanwhile.
+    /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all older than `before_ms`, and notes this time
+    /// ([`Self::expired_before_ms`]). Returns the number of files; call again until it is 0. Returns 0 also if another
+    /// process has removed one of these files meanwhile.
     pub fn expire(&self, before_ms: i64) -> Result<usize, TableError> {
         let files = self.files()?;
         let old = files.all().iter().filter(|f| f.is_before(before_ms));
@@ -300,7 +304,18 @@ impl Table {
         if old.is_empty() {
             return Ok(0);
         }
-        Ok(if self.change(Change::of_removal(&old), None)? { old.len() } else { 0 })
+        let known = self.floodmark(&self.snapshot(), EXPIRED)?;
+        let expired = u64::try_from(before_ms).unwrap_or(0).max(known.unwrap_or(0));
+        let floodmarks = BTreeMap::from([(EXPIRED.into(), expired)]);
+        let change = Change { floodmarks, ..Change::of_removal(&old) };
+        Ok(if self.change(change, Some(known))? { old.len() } else { 0 })
+    }
+
+    /// Samples before this time may have expired, in the latest version seen. It never decreases, even if a longer
+    /// retention applies later. `None` if none have expired.
+    pub fn expired_before_ms(&self) -> Result<Option<i64>, TableError> {
+        let expired = self.floodmark(&self.snapshot(), EXPIRED)?;
+        Ok(expired.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 
     /// Puts an empty log entry, so that late commits of dead processes fail and floodmarks read afterwards are final.

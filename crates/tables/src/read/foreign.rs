@@ -38,7 +38,7 @@ const WINDOW_ROWS: u64 = 4096;
 /// Maximum number of rows decoded together, whose labels are held in memory.
 const BATCH_ROWS: usize = 512;
 
-/// A pass may use at least this much memory for rows.
+/// Minimum memory of a pass for rows, even if its share is smaller.
 const PASS_BYTES_MIN: usize = 1 << 20;
 
 const SERIES_BYTES: usize = 128;

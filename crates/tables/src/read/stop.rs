@@ -38,7 +38,7 @@ impl std::fmt::Debug for Stop {
 
 /// Checks a [`Stop`] after a number of rows or short values, and before each long value, which may be slow to match.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     done: usize,
 }
 
@@ -50,7 +50,7 @@ impl Pace {
     const ONE: usize = 16;
 
     /// Call this before each row, with 0 as `bytes`, or before each value, with its length.
-    pub(super) fn check(&mut self, stop: &Stop, bytes: usize) -> Result<(), TableError> {
+    pub(crate) fn check(&mut self, stop: &Stop, bytes: usize) -> Result<(), TableError> {
         self.done += Self::ONE + bytes;
         if self.done < Self::BYTES {
             return Ok(());

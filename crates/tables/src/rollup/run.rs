@@ -9,7 +9,7 @@ use crate::delta::{StagedBlock, Table};
 use crate::error::TableError;
 use crate::live_file::LiveFile;
 use crate::read::Cache;
-use crate::read::Select;
+use crate::read::{Select, Stop};
 use crate::scan::{Scan, ScanLimits};
 use crate::store::FileStem;
 use crate::write::WriteLimits;
@@ -51,6 +51,40 @@ pub fn run(
     stem: &FileStem,
     limits: &RollupLimits,
     now_ms: i64,
+    go_on: impl FnMut(&Rolled) -> bool,
+) -> Result<Rolled, TableError> {
+    run_until(metrics, rollup, date, resolution, stem, limits, now_ms, &Stop::NEVER, go_on)
+}
+
+/// Like [`run`]. Stops without a commit also once `stop` is set. This is noticed while deleted rows are skipped, too.
+#[expect(clippy::too_many_arguments, reason = "independent arguments, and only one caller")]
+pub fn run_until(
+    metrics: &Table,
+    rollup: &Table,
+    date: Date,
+    resolution: Resolution,
+    stem: &FileStem,
+    limits: &RollupLimits,
+    now_ms: i64,
+    stop: &Stop,
+    go_on: impl FnMut(&Rolled) -> bool,
+) -> Result<Rolled, TableError> {
+    match roll_up(metrics, rollup, date, resolution, stem, limits, now_ms, stop, go_on) {
+        Err(TableError::Canceled) => Ok(Rolled::default()),
+        done => done,
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "independent arguments, and only one caller")]
+fn roll_up(
+    metrics: &Table,
+    rollup: &Table,
+    date: Date,
+    resolution: Resolution,
+    stem: &FileStem,
+    limits: &RollupLimits,
+    now_ms: i64,
+    stop: &Stop,
     mut go_on: impl FnMut(&Rolled) -> bool,
 ) -> Result<Rolled, TableError> {
     // The files are read after the floodmark: a delete from now on moves the floodmark, so that the commit fails.
@@ -62,7 +96,8 @@ pub fn run(
     if day.is_empty() || before.sequence_in(FORMAT).is_some_and(|made| made >= upto) {
         return Ok(Rolled::default());
     }
-    let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
+    let range = TimeRange::new(date.start_ms(), date.end_ms());
+    let select = Select { range, stop: stop.clone(), ..Select::ALL };
     let scanned = ScanLimits { bytes: limits.window_bytes, ..ScanLimits::default() };
     let mut scan = Scan::open_files(metrics, &files, &Arc::new(Cache::new(0)), &select, &scanned)?;
     let mut writer = Writer::new(rollup, date, stem, limits.write);

@@ -6,14 +6,15 @@ use model::{Labels, LabelsRef, Samples, TimeRange};
 use query::{MatchOp, Matcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stdx::rng::Rng;
 use tables::compact::CompactLimits;
 use tables::read::{Cursor, Footer, WINDOW_BYTES};
 use tables::tombstone::TOMBSTONES_MAX;
 use tables::upkeep::{Done, Now, Policy, Step, Upkeep};
 use tables::{
-    Cache, DAY_MS, Delete, LabelScan, METRICS, Scan, ScanLimits, Select, StagedBlock, Table, TableError,
-    labels,
+    Cache, DAY_MS, Delete, LabelScan, METRICS, Scan, ScanLimits, Select, StagedBlock, Stop, Table,
+    TableError, labels,
 };
 use tempfile::TempDir;
 
@@ -336,6 +337,37 @@ fn upkeep_drops_covered_files_once_the_delete_is_needed_nowhere_else() {
     let (mut rng, mut n) = (Rng::announced(), 0);
     while keep(&table, &mut upkeep, &mut rng, usize::MAX, &mut n) > 0 {}
     assert_eq!(in_files(&table).len(), 12 * 4);
+}
+
+/// While rows are compared with the patterns of deletes, no samples are merged, so `go_on` is not asked.
+#[test]
+fn a_merge_or_rewrite_can_be_stopped_between_rows() {
+    let (now, policy) = policy(true);
+    for files_min in [2, 100] {
+        let folder = TempDir::new().unwrap();
+        let table = open(&folder);
+        fill(&table);
+        apply(&table, &delete(&[&[("pod", MatchOp::Regex, "p[0-9]")]], TimeRange::new(DAY, DAY + 12)), DAY)
+            .unwrap();
+        let limits = CompactLimits { files_min, ..CompactLimits::default() };
+        let now = Now { wall_ms: if files_min == 2 { now.wall_ms } else { DAY }, ..now };
+        let policy = Policy { compact: Some(limits), ..policy };
+        let mut upkeep = Upkeep::new();
+        let steps = upkeep.plan(&table, now, &policy).unwrap();
+        let jobs: Vec<_> = steps.iter().filter(|s| matches!(s, Step::Compact(_) | Step::Purge(_))).collect();
+        assert!(!jobs.is_empty());
+        let before = table.files().unwrap().all().to_vec();
+        for checks in 0..4 {
+            let asked = AtomicUsize::new(0);
+            upkeep.stop_when(Stop::when(move || asked.fetch_add(1, Ordering::Relaxed) >= checks));
+            let name = stem(&format!("stopped-{files_min}-{checks}"));
+            let done = upkeep.run(&table, jobs[0], &name, now, &policy, |_| true).unwrap();
+            assert_eq!((done, table.files().unwrap().all()), (Done::Abandoned, &before[..]), "{checks}");
+        }
+        upkeep.stop_when(Stop::NEVER);
+        let done = upkeep.run(&table, jobs[0], &stem(&format!("all-{files_min}")), now, &policy, |_| true);
+        assert!(matches!(done.unwrap(), Done::Compacted(_)));
+    }
 }
 
 #[test]

@@ -97,6 +97,38 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     assert!(due(tomorrow).is_empty());
 }
 
+/// The retention is raised after samples have expired: the caller regards all days as whole.
+#[test]
+fn a_late_sample_of_an_expired_day_does_not_replace_its_rollup() {
+    let folders = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (metrics, rollup, width) = (open(&folders.0), rollup_table(&folders.1), Resolution::Hour);
+    let due = |metrics: &Table| rollup::due(metrics, &rollup, Date(date().0 + 1), i64::MIN).unwrap();
+    let one = |pod: &str, t: i64| [Series::new(&[("__name__", "m"), ("pod", pod)], &[(t, 1.0)])];
+    commit(&metrics, 0, &one("early", DAY));
+    commit(&metrics, 1, &one("late", DAY + 100));
+    assert_eq!(metrics.expired_before_ms().unwrap(), None);
+    assert_eq!(due(&metrics), [date()]);
+    rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits(), DAY, |_| true).unwrap();
+    let count = || column(&rollup, Statistic::Count).iter().sum::<f64>();
+    assert_eq!(count(), 2.0);
+
+    // a part of the day expires, and samples of the rest are deleted
+    assert_eq!(metrics.expire(DAY + 50).unwrap(), 1);
+    let gone = Delete { selectors: vec![vec![Matcher::equal("pod", "none")]], range: TimeRange::ALL };
+    metrics.delete(&gone, &BTreeMap::new(), true, DAY).unwrap().unwrap();
+    rollup::apply_deletes(&metrics.files().unwrap(), &rollup, width, DAY).unwrap();
+    for metrics in [&metrics, &open(&folders.0)] {
+        assert_eq!((due(metrics), count()), (vec![], 2.0));
+        assert_eq!(metrics.expired_before_ms().unwrap(), Some(DAY + 50));
+    }
+
+    assert_eq!(metrics.expire(DAY + tables::DAY_MS).unwrap(), 1);
+    commit(&metrics, 2, &one("straggler", DAY + 10));
+    assert_eq!((due(&metrics), count()), (vec![], 2.0));
+    assert_eq!(metrics.expire(DAY + 50).unwrap(), 1, "a longer retention");
+    assert_eq!(metrics.expired_before_ms().unwrap(), Some(DAY + tables::DAY_MS));
+}
+
 /// In another format, the same numbers may have another meaning, so such a rollup must not be read.
 #[test]
 fn a_rolled_up_day_in_another_format_is_ignored_and_rebuilt() {

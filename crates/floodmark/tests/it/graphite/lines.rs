@@ -101,6 +101,35 @@ fn wrong_lines_are_counted_and_the_others_stored() {
     assert!(server.log_lines("points were dropped").iter().any(|line| line.contains("malformed")));
 }
 
+/// A web page can send such requests through the browser of its visitor.
+#[test]
+fn lines_in_an_http_request_are_not_stored() {
+    let server = Server::start(options());
+    let line = format!("from.page 1 {}\n", now_ms() / 1000);
+    let post = |path: &str| {
+        format!("POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n{line}", line.len())
+    };
+    let malformed =
+        || server.metric(r#"floodmark_graphite_dropped_points_total{reason="malformed"}"#) as usize;
+    let mut stream = connect(&server);
+    stream.write_all(post("/").as_bytes()).unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    assert_eq!(malformed(), 1, "the connection is closed before its other lines are read");
+    // a path that is longer than a line can be
+    let mut stream = connect(&server);
+    let _ = stream.write_all(post(&format!("/{}", "x".repeat(300_000))).as_bytes()); // it may be reset earlier
+    wait_for("the second request", || (malformed() == 2).then_some(()));
+    let _ = stream.read(&mut [0; 1]); // until the connection is closed
+    assert_eq!(series(&server), 0);
+    let refusals = server.send(&Request::get("/api/v1/refusals")).text();
+    assert!(refusals.contains("HTTP request"), "{refusals}");
+    // a name may look like a method
+    let stream = connect(&server);
+    (&stream).write_all(format!("POST 1 {}\n", now_ms() / 1000).as_bytes()).unwrap();
+    assert!(all_durable(&stream));
+    assert_eq!(series(&server), 1);
+}
+
 /// Sends points of known series until the server is killed. Points that were sent longer ago than the commit interval
 /// are all there.
 #[test]

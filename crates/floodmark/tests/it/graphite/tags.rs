@@ -146,6 +146,24 @@ fn series_are_deleted_by_their_names() {
     assert_eq!(names(&server), "cpu disk;dc=a disk;dc=a;host=x");
 }
 
+/// Each path gets a matcher for each label of the selected series, so few paths can mean many matchers.
+#[test]
+fn a_delete_of_series_with_many_labels_has_few_paths() {
+    let tags: String = (0..30).map(|i| format!(";l{i:02}=x")).collect();
+    let server = server_with(&[&format!("wide{tags}"), "narrow"]);
+    let delete = |paths: &[String]| {
+        let params: Vec<_> = paths.iter().map(|path| ("path", path.as_str())).collect();
+        server.send(&Request::form("/tags/delSeries", &params))
+    };
+    let others = (0..60).map(|i| format!("p{i}"));
+    let many: Vec<_> = others.chain(["wide".to_owned()]).collect();
+    delete(&many).expect(413, &["one for each path and each label", "name fewer paths"]);
+    assert_eq!(delete(&many[..60]).expect(200, &[]).text(), "true", "no series passes");
+    // a path that is repeated counts once
+    let repeated: Vec<_> = (0..900).map(|i| ["wide", "narrow"][i % 2].to_owned()).collect();
+    assert_eq!(delete(&repeated).expect(200, &[]).text(), "true");
+}
+
 #[test]
 fn functions_are_described() {
     let server = Server::new();

@@ -260,6 +260,11 @@ fn only_operators_delete_tenants_and_they_name_one() {
     with(maybe, "operator").expect(400, &["dry_run"]);
     with(Request::get(PATH), "operator").expect(405, &[]);
     with(request("a"), "operator").expect(200, &["\"files\":0"]);
+    // an operator of some tenants deletes no others
+    with(request("b"), "owner").expect(403, &["token owner has no access to tenant b"]);
+    let dry = Request::form(PATH, &[("tenant", "b"), ("dry_run", "true")]);
+    with(dry, "owner").expect(403, &["token owner has no access to tenant b"]);
+    with(request("a"), "owner").expect(200, &["\"files\":0"]);
     let own = |tenant: &str| Request::form("/compactor/delete_tenant", &[]).tenant(tenant);
     server.send(&own("a")).expect(401, &[]);
     with(own("a"), "writer").expect(403, &["role admin"]);

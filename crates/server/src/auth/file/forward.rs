@@ -1,4 +1,4 @@
-//! Section `[forward]` of `auth_file`: a service that decides about callers.
+//! Section `[forward]` of `auth_file`: an external authentication service.
 
 use super::jwt::text_of;
 use super::{Fault, fault, patterns_of, roles_of, tenants_for, words};

@@ -119,13 +119,18 @@ impl Service {
             }
             None => self.roles,
         };
-        Grant { name: "forward".into(), tenants: Tenants::within(tenants, &self.tenants), roles }
+        // without tenants in `auth_file`, the service can only grant the role of an operator of the whole node
+        let tenants = match self.tenants.is_empty() {
+            true => Tenants::of(Arc::clone(&self.tenants)),
+            false => Tenants::within(tenants, &self.tenants),
+        };
+        Grant { name: "forward".into(), tenants, roles }
     }
 }
 
 pub(super) fn unavailable(why: &str) -> Refusal {
     Refusal::busy(
         "auth_unavailable",
-        format!("the service that decides about credentials is not available: {why}"),
+        format!("the authentication service is not available (auth_file, [forward]): {why}"),
     )
 }

@@ -1,9 +1,9 @@
 //! Keys that another service publishes. A task fetches them in the background. A failed fetch changes nothing.
 //!
 //! ```text
-//!   fetch ─▶ rest (no fetch, even for an unknown key) ─▶ wait for the interval's end, or a token with an unknown key
-//!     ▲                                                                  │
-//!     └──────────────────────────────────────────────────────────────────┘
+//!   fetch ─▶ cooldown (no fetch, even for an unknown key) ─▶ wait for the interval's end, or a token with an unknown key
+//!     ▲                                                                      │
+//!     └──────────────────────────────────────────────────────────────────────┘
 //! ```
 
 use super::key::{KEY_SET_BYTES_MAX, KeySet, Origin};
@@ -16,7 +16,8 @@ use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::{Notify, Semaphore, watch};
 
-pub(super) const REST: Duration = Duration::from_secs(10);
+/// Minimum pause between fetches, so that forged key names cannot flood the issuer.
+pub(super) const COOLDOWN: Duration = Duration::from_secs(10);
 
 /// Interval between fetches while all keys are known.
 const REFRESH_EVERY: Duration = Duration::from_secs(300);
@@ -34,7 +35,7 @@ const WAITING_MAX: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Fetching,
-    /// The last fetch succeeded less than [`REST`] ago.
+    /// The last fetch succeeded less than [`COOLDOWN`] ago.
     Fresh,
     Failed,
     Waiting,
@@ -121,9 +122,9 @@ impl KeyUrl {
                 true => REFRESH_EVERY,
                 false => RETRY_EVERY,
             };
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(COOLDOWN).await;
             self.state.send_replace(State::Waiting);
-            let _ = tokio::time::timeout(pause.saturating_sub(REST), self.wanted.notified()).await;
+            let _ = tokio::time::timeout(pause.saturating_sub(COOLDOWN), self.wanted.notified()).await;
         }
     }
 

@@ -305,6 +305,21 @@ fn a_verified_token_costs_no_check_until_it_ends() {
     );
 }
 
+/// Short names of tenants take more memory than their text in the token.
+#[test]
+fn the_memory_of_a_verified_token_includes_its_tenants() {
+    let service = Service::new();
+    let setup = Setup::new(&[service.elliptic("1")]);
+    let held = |claims: &Value| {
+        let before = setup.jwt.verified.held_bytes();
+        setup.prove(&service.token(&es256(), claims)).unwrap().unwrap();
+        setup.jwt.verified.held_bytes() - before
+    };
+    let names: Vec<_> = (0..50).map(|i| format!("t{i}")).collect();
+    let (few, many) = (held(&with("tenants", json!([]))), held(&with("tenants", json!(names))));
+    assert!(many >= few + 50 * (size_of::<String>() as u64 + 16), "{many} and {few} bytes");
+}
+
 #[tokio::test]
 async fn a_key_that_is_taken_back_opens_nothing() {
     let (service, other) = (Service::new(), Service::new());

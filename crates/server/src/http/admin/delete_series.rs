@@ -1,6 +1,7 @@
 use super::counts;
 use crate::deletes;
 use crate::http::App;
+use crate::http::deleting::{Place, panicked, until_ended};
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
@@ -43,12 +44,12 @@ pub(super) async fn delete_series(
         });
         return Ok(answer.await?.into_response());
     }
-    let settings = app.node.settings();
-    let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
+    let place = Place::of(&app, &tenant)?.with_memory(&app)?;
     // on another thread, because compiling the patterns of selectors may take long
-    let parsed = tokio::task::spawn_blocking(move || selectors.parse(&mut Allowance::new(share_bytes)));
-    let selectors = parsed.await.unwrap_or_else(|_| Err(ApiError::bad_data("cannot parse match[]")))?;
-    deletes::delete(&app.node, tenant, Delete { selectors, range }).await?;
+    let parse = move || (selectors.parse(&mut Allowance::new(place.bytes())), place);
+    let (selectors, place) = tokio::task::spawn_blocking(parse).await.map_err(panicked)?;
+    let (node, delete) = (app.node.clone(), Delete { selectors: selectors?, range });
+    until_ended(place, async move { deletes::delete(&node, tenant, delete).await }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -2,16 +2,18 @@ use super::counts;
 use super::delete_series::{count_samples, is_dry_run};
 use crate::deletes::tenant::{Removed, delete_tenant as delete, files};
 use crate::http::App;
+use crate::http::deleting::{Place, panicked, until_ended};
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::principal::AdminTenant;
+use crate::http::principal::{AdminReach, AdminTenant};
 use crate::http::queries::admission::{on_query_thread, wait_for_series_of};
 use crate::http::queries::description::{Description, Times};
 use crate::listen::Peer;
 use axum::extract::State;
 use model::TenantId;
 use tables::{Delete, TableError};
+use tokio::task::JoinError;
 
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
@@ -20,10 +22,12 @@ const PATH: &str = "/api/v1/admin/delete_tenant";
 pub(super) async fn delete_tenant(
     State(app): State<App>,
     peer: Peer,
+    AdminReach(reach): AdminReach,
     params: Params,
 ) -> Result<Json, ApiError> {
     let name = params.get("tenant").ok_or_else(|| ApiError::bad_data("no tenant parameter provided"))?;
     let tenant = TenantId::parse(name).map_err(|error| ApiError::bad_param("tenant", error))?;
+    reach.check(&tenant)?;
     delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
 }
 
@@ -44,9 +48,14 @@ pub(super) async fn status(
     AdminTenant(tenant): AdminTenant,
 ) -> Result<Json, ApiError> {
     let (node, of) = (app.node.clone(), tenant.clone());
-    let found = tokio::task::spawn_blocking(move || files(&node.reads().lake, &of)).await;
-    let found = found.unwrap_or_else(|_| Ok(Removed::default()));
-    let Removed { files, .. } = found.map_err(unreadable)?;
+    status_of(&tenant, tokio::task::spawn_blocking(move || files(&node.reads().lake, &of)).await)
+}
+
+fn status_of(
+    tenant: &TenantId,
+    found: Result<Result<Removed, TableError>, JoinError>,
+) -> Result<Json, ApiError> {
+    let Removed { files, .. } = found.map_err(panicked)?.map_err(unreadable)?;
     let mut json = Json::new();
     json.raw(r#"{"tenant_id":"#);
     json.string(tenant.as_str());
@@ -58,7 +67,9 @@ pub(super) async fn status(
 async fn delete_or_count(app: &App, peer: Peer, tenant: TenantId, is_dry: bool) -> Result<Json, ApiError> {
     wait_for_series_of(app, &tenant).await?;
     if !is_dry {
-        let Removed { files, bytes } = delete(&app.node, &tenant).await?;
+        let (place, node) = (Place::of(app, &tenant)?, app.node.clone());
+        let Removed { files, bytes } =
+            until_ended(place, async move { delete(&node, &tenant).await }).await?;
         return Ok(counts(&[("files", files), ("bytes", bytes)]));
     }
     let delete = Delete::everything();
@@ -76,4 +87,21 @@ async fn delete_or_count(app: &App, peer: Peer, tenant: TenantId, is_dry: bool) 
 
 fn unreadable(error: TableError) -> ApiError {
     ApiError::unavailable(format!("tables cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_not_reported_as_a_complete_deletion() {
+        let of = TenantId::anonymous();
+        let files = tokio::task::spawn_blocking(|| Ok(Removed { files: 1, bytes: 1 })).await;
+        assert!(status_of(&of, files).unwrap().text().contains(r#""blocks_deleted":false"#));
+        let none = tokio::task::spawn_blocking(|| Ok(Removed::default())).await;
+        assert!(status_of(&of, none).unwrap().text().contains(r#""blocks_deleted":true"#));
+        let panicked = tokio::task::spawn_blocking(|| panic!("on purpose")).await;
+        let error = format!("{:?}", status_of(&of, panicked).unwrap_err());
+        assert!(error.contains("500"), "{error}");
+    }
 }

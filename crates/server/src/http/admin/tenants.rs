@@ -1,15 +1,17 @@
 use crate::http::App;
+use crate::http::error::ApiError;
 use crate::http::json::Json;
+use crate::http::principal::AdminReach;
 use axum::extract::State;
 
 /// Lists the tenants in memory, those with the most memory first.
-pub(super) async fn list(State(app): State<App>) -> Json {
+pub(super) async fn list(State(app): State<App>, AdminReach(reach): AdminReach) -> Result<Json, ApiError> {
     let writes = app.node.writes();
     let now = writes.clock.instant();
-    let mut tenants: Vec<_> =
-        writes.tenants.all().into_iter().map(|tenant| (tenant.bytes(), tenant)).collect();
+    let shown = writes.tenants.all().into_iter().filter(|tenant| reach.includes(&tenant.id));
+    let mut tenants: Vec<_> = shown.map(|tenant| (tenant.bytes(), tenant)).collect();
     tenants.sort_by(|(a_bytes, a), (b_bytes, b)| b_bytes.cmp(a_bytes).then_with(|| a.id.cmp(&b.id)));
-    let mut json = Json::new();
+    let mut json = Json::within(&app.node.reads().answers);
     json.raw(r#"{"status":"success","data":["#);
     for (i, (bytes, tenant)) in tenants.iter().enumerate() {
         json.comma(i);
@@ -24,5 +26,5 @@ pub(super) async fn list(State(app): State<App>) -> Json {
         ));
     }
     json.raw("]}");
-    json
+    Ok(json.finish()?)
 }

@@ -32,15 +32,18 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     app.metrics.refusals.count(why.reason);
     if !is_probe {
         let user_agent = user_agent.as_ref().and_then(|agent| agent.to_str().ok());
-        app.recent_refusals.add(&Refused {
-            tenant: response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant),
+        let tenant = response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant);
+        let refused = Refused {
+            tenant: tenant.clone(),
             reason: why.reason,
             status: Some(status.as_u16()),
             message: &why.message,
             series: why.series.as_deref().unwrap_or_default(),
             address: Some(peer.0.ip()),
             user_agent: user_agent.unwrap_or_default(),
-        });
+        };
+        let has_data = || tenant.is_none_or(|tenant| app.node.reads().has_data(&tenant));
+        app.recent_refusals.add(&refused, has_data);
     }
     if status == StatusCode::UNAUTHORIZED {
         for scheme in SCHEMES {

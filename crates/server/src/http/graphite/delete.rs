@@ -9,23 +9,30 @@ use super::ask::Ask;
 use super::tags::Named;
 use crate::deletes;
 use crate::http::App;
+use crate::http::deleting::{Place, until_ended};
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::AdminTenant;
 use crate::listen::Peer;
 use crate::query_source::label_queries::LabelRequest;
+use crate::refusal::Refusal;
 use axum::extract::State;
 use axum::response::Response;
 use model::TimeRange;
 use model::labels::METRIC_NAME;
 use parking_lot::Mutex;
 use query::Matcher;
+use query::allowance::MATCHERS_MAX;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tables::Delete;
+use tables::tombstone::SELECTOR_BYTES_MAX;
+use tables::{Delete, TableError};
 
 const PATH: &str = "/tags/delSeries";
+
+/// What [`Delete::check`] counts for a matcher in addition to its name and value.
+const MATCHER_BYTES: usize = 4;
 
 /// Deletes all samples of each `path`, and answers `true`.
 pub(super) async fn delete_series(
@@ -39,32 +46,89 @@ pub(super) async fn delete_series(
     if paths.is_empty() {
         return Err(ApiError::bad_data("no path specified").into());
     }
-    let selectors = paths.iter().map(|path| Ok(selector(&Named::parse(path)?)));
-    let selectors = selectors.collect::<Result<Vec<_>, ApiError>>()?;
+    let (mut names, mut size, mut selectors) = (BTreeSet::new(), Size::default(), Vec::new());
+    for path in &paths {
+        // a path is parsed into a list of tags, which takes much more memory than its text
+        Size { bytes: path.len(), ..Size::default() }.check()?;
+        let named = Named::parse(path)?;
+        if names.insert(named.canonical()) {
+            // before the matchers are made, and before the labels are looked up, because both cost something for each
+            size.add_all(matchers_of(&named))?;
+            selectors.push(matchers_of(&named).map(|(name, value)| Matcher::equal(name, value)).collect());
+        }
+    }
     let mut delete = Delete { selectors, range: TimeRange::ALL };
-    // before the labels are looked up, because that takes time for each selector
     deletes::check(&delete)?;
-    let ask = Ask { tenant: tenant.clone(), path: PATH, text: paths.join(", ").into(), peer };
-    let labels = labels(ask, &app, delete.selectors.clone()).await?;
+    let text = names.into_iter().collect::<Vec<_>>().join(", ").into();
+    let ask = Ask { tenant: tenant.clone(), path: PATH, text, peer };
+    let labels = labels(ask, &app, delete.selectors.clone(), size).await?;
     if !labels.is_empty() {
         for selector in &mut delete.selectors {
-            let own: BTreeSet<_> = selector.iter().map(|matcher| matcher.name.to_string()).collect();
-            selector.extend(labels.difference(&own).map(|label| Matcher::equal(label, "")));
+            let empty: Vec<_> = others(selector, labels.iter().map(String::as_str)).collect();
+            selector.extend(empty.into_iter().map(|label| Matcher::equal(label, "")));
         }
-        deletes::delete(&app.node, tenant, delete).await?;
+        let (place, node) = (Place::of(&app, &tenant)?, app.node.clone());
+        until_ended(place, async move { deletes::delete(&node, tenant, delete).await }).await?;
     }
     let mut json = Json::new();
     json.raw("true");
     Ok(respond(json, "application/json"))
 }
 
-fn selector(named: &Named<'_>) -> Vec<Matcher> {
-    let tags = named.tags.iter().map(|(tag, value)| Matcher::equal(tag, value));
-    std::iter::once(Matcher::equal(METRIC_NAME, named.name)).chain(tags).collect()
+/// Names and values of the labels of a series.
+fn matchers_of<'a>(named: &'a Named<'_>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let tags = named.tags.iter().map(|(tag, value)| (*tag, *value));
+    std::iter::once((METRIC_NAME, named.name)).chain(tags)
 }
 
-/// The labels of all series that pass a selector. Empty if there are no such series.
-async fn labels(ask: Ask, app: &App, selectors: Vec<Vec<Matcher>>) -> Result<BTreeSet<String>, ApiError> {
+/// The labels that the selector does not name, and that must be empty.
+fn others<'a>(selector: &[Matcher], labels: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
+    labels.filter(move |label| !selector.iter().any(|matcher| matcher.name == *label))
+}
+
+/// Size of all selectors of a request. It is checked before the matchers are made, because each path gets a matcher for
+/// each label of the selected series.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    matchers: usize,
+    bytes: usize,
+}
+
+impl Size {
+    fn add_all<'a>(&mut self, mut matchers: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), Refusal> {
+        matchers.try_for_each(|(name, value)| {
+            self.matchers += 1;
+            self.bytes += name.len() + value.len() + MATCHER_BYTES;
+            self.check()
+        })
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let limit_bytes = SELECTOR_BYTES_MAX;
+        let message = match (self.matchers > MATCHERS_MAX, self.bytes > limit_bytes) {
+            (_, true) => TableError::TooLarge { what: "the selectors of a delete", limit_bytes }.to_string(),
+            (true, _) => format!(
+                "the selectors of a delete may have {MATCHERS_MAX} matchers, one for each path and each label of the \
+                 selected series: name fewer paths"
+            ),
+            (false, false) => return Ok(()),
+        };
+        Err(Refusal::too_large("deletes", message))
+    }
+}
+
+fn text(name: &[u8]) -> &str {
+    std::str::from_utf8(name).expect("BUG: a label name is not UTF-8")
+}
+
+/// The labels of all series that pass a selector. Empty if there are no such series. Fails if the selectors, of `size`,
+/// would become too large with these labels.
+async fn labels(
+    ask: Ask,
+    app: &App,
+    selectors: Vec<Vec<Matcher>>,
+    size: Size,
+) -> Result<BTreeSet<String>, ApiError> {
     let found = Arc::new(Mutex::new(BTreeSet::new()));
     let labels = Arc::clone(&found);
     let asked = ask.json(app, move |asked, _| {
@@ -75,8 +139,11 @@ async fn labels(ask: Ask, app: &App, selectors: Vec<Vec<Matcher>>) -> Result<BTr
             // series in it may have labels that the delete must know
             return Err(ApiError::unavailable(left_out.clone()));
         }
-        let text = |name| std::str::from_utf8(name).expect("BUG: a label name is not UTF-8").to_owned();
-        *labels.lock() = names.all.iter().map(text).collect();
+        let mut extended = size;
+        for selector in &selectors {
+            extended.add_all(others(selector, names.all.iter().map(text)).map(|label| (label, "")))?;
+        }
+        *labels.lock() = names.all.iter().map(|name| text(name).to_owned()).collect();
         Ok(())
     });
     asked.await?;

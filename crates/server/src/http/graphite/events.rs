@@ -65,8 +65,8 @@ pub(super) async fn store(
     }
     grow(&mut memory, bytes.len() as u64 * PARSE_COST)?;
     let event = event_of(&bytes, writes.clock.now_ms()).map_err(|why| Refusal::invalid("decode", why))?;
-    let expired_before_ms = expired_before_ms(own, &writes.rules.current(), &writes.wall, &*writes.clock);
-    let limits = Limits { file_bytes: own.limits.events_bytes, expired_before_ms };
+    // upkeep removes expired events, after it has waited to see whether a shorter retention is meant
+    let limits = Limits { file_bytes: own.limits.events_bytes, expired_before_ms: i64::MIN };
     app.node.reads().events.append(&principal.tenant, event, limits).await?;
     Ok(StatusCode::OK)
 }
@@ -177,7 +177,7 @@ impl ListRequest {
     }
 }
 
-/// The time before which events of a tenant have expired.
+/// Returns the time, in milliseconds since the epoch, before which the tenant's events have expired.
 pub(super) fn expired(app: &App, tenant: &TenantId) -> i64 {
     let (writes, tenants) = (app.node.writes(), app.node.overrides().current());
     expired_before_ms(tenants.of(tenant), &writes.rules.current(), &writes.wall, &*writes.clock)
@@ -255,7 +255,7 @@ pub(super) async fn details(
 }
 
 fn iso_time(ms: i64) -> String {
-    // the last `Timestamp` is 26 hours before the end of the year 9999
+    // `DateTime` is used because `Timestamp` ends 26 hours before the year 9999 does
     let time = DateTime::constant(1970, 1, 1, 0, 0, 0, 0).checked_add(SignedDuration::from_millis(ms));
     let time = time.expect("BUG: an event is after the year 9999");
     let text = time.strftime("%Y-%m-%dT%H:%M:%S").to_string();

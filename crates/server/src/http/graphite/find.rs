@@ -31,7 +31,7 @@ enum Format {
     MsgPack,
 }
 
-/// Nodes that are written between two checks whether the query was canceled.
+/// Number of nodes written between two checks for cancellation.
 const CHECK_NODES: usize = 1_000;
 
 #[derive(Debug, Clone)]

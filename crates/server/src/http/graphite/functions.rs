@@ -1,10 +1,11 @@
 //! `/functions`: what functions there are, for function pickers.
 
 use super::answer::respond;
+use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use query::graphite::functions::table::Default;
@@ -15,7 +16,10 @@ use std::collections::BTreeMap;
 const MODULE: &str = "graphite.render.functions";
 
 /// Lists all functions, or those of one group; with `grouped`, by their groups.
-pub(super) async fn list(params: Result<Params, ApiError>) -> Result<Response, TextError> {
+pub(super) async fn list(
+    State(app): State<App>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
     let params = params?;
     let is_grouped = params.get("grouped").is_some_and(|text| ["1", "true"].contains(&&*text.to_lowercase()));
     let group = params.get("group");
@@ -30,7 +34,7 @@ pub(super) async fn list(params: Result<Params, ApiError>) -> Result<Response, T
             all.extend(names.map(|name| (name, function)));
         }
     }
-    let mut json = Json::new();
+    let mut json = Json::within(&app.node.reads().answers);
     if !is_grouped {
         object(&mut json, groups.remove("").unwrap_or_default(), describe);
     } else {
@@ -38,16 +42,16 @@ pub(super) async fn list(params: Result<Params, ApiError>) -> Result<Response, T
             object(json, all, describe);
         });
     }
-    Ok(respond(json, "application/json"))
+    Ok(respond(json.finish()?, "application/json"))
 }
 
-pub(super) async fn details(Path(name): Path<String>) -> Result<Response, TextError> {
+pub(super) async fn details(State(app): State<App>, Path(name): Path<String>) -> Result<Response, TextError> {
     let function = functions::find(&name).ok_or_else(|| {
         ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("Function not found: {name}"))
     })?;
-    let mut json = Json::new();
+    let mut json = Json::within(&app.node.reads().answers);
     describe(&mut json, &name, function);
-    Ok(respond(json, "application/json"))
+    Ok(respond(json.finish()?, "application/json"))
 }
 
 fn object<V>(json: &mut Json, all: BTreeMap<&str, V>, mut write: impl FnMut(&mut Json, &str, V)) {

@@ -96,7 +96,7 @@ fn series_of(
     }
 }
 
-/// The error of a target, in which the message says what is wrong.
+/// Maps an evaluation error. Unlike `ApiError::from`, a 400 does not blame the parameter `query`, which this path lacks.
 fn refused(error: QueryError) -> ApiError {
     match error.kind() {
         QueryErrorKind::BadData => ApiError::bad_data(error.to_string()),

@@ -218,23 +218,29 @@ pub(super) async fn complete_values(
 }
 
 /// Answers with the name under which a tagged series is stored. Series need not be registered.
-pub(super) async fn tag_series(params: Result<Params, ApiError>) -> Result<Response, TextError> {
+pub(super) async fn tag_series(
+    State(app): State<App>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
     let params = params?;
     let path = params.get("path").ok_or_else(|| ApiError::bad_data("no path specified"))?;
-    let mut json = Json::new();
+    let mut json = Json::within(&app.node.reads().answers);
     json.string(&canonical(path)?);
-    Ok(respond(json, "application/json"))
+    Ok(respond(json.finish()?, "application/json"))
 }
 
-pub(super) async fn tag_multi_series(params: Result<Params, ApiError>) -> Result<Response, TextError> {
+pub(super) async fn tag_multi_series(
+    State(app): State<App>,
+    params: Result<Params, ApiError>,
+) -> Result<Response, TextError> {
     let paths = paths_of(&params?);
     if paths.is_empty() {
         return Err(ApiError::bad_data("no paths specified").into());
     }
     let names = paths.iter().map(|path| canonical(path)).collect::<Result<Vec<_>, _>>()?;
-    let mut json = Json::new();
+    let mut json = Json::within(&app.node.reads().answers);
     json.strings(&names);
-    Ok(respond(json, "application/json"))
+    Ok(respond(json.finish()?, "application/json"))
 }
 
 /// The tags of the tagged series that pass all matchers, sorted.
@@ -275,7 +281,7 @@ fn suggestions(params: &Params) -> Result<usize, ApiError> {
     Ok(if params.get("limit").is_some() { limit(params)? } else { SUGGESTIONS })
 }
 
-/// A test for texts that begin with a match of the regular expression.
+/// Returns a predicate: true for text whose beginning matches the regular expression.
 fn filter_of(
     filter: Option<&str>,
     allowance: &mut Allowance,
@@ -299,10 +305,7 @@ fn escaped(text: &str) -> String {
 
 /// The name of a series with its tags in order.
 fn canonical(path: &str) -> Result<String, ApiError> {
-    let Named { name, tags } = Named::parse(path)?;
-    let mut full = String::with_capacity(path.len());
-    write_full_name(&mut full, name, tags.iter().map(|(tag, value)| (*tag, *value)));
-    Ok(full)
+    Ok(Named::parse(path)?.canonical())
 }
 
 /// The name of a series, and its tags in order.
@@ -329,6 +332,13 @@ impl<'a> Named<'a> {
             }
         }
         Ok(Self { name, tags })
+    }
+
+    /// The name with its tags in order.
+    pub(super) fn canonical(&self) -> String {
+        let mut full = String::new();
+        write_full_name(&mut full, self.name, self.tags.iter().map(|(tag, value)| (*tag, *value)));
+        full
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::description::Description;
 use super::running_queries::{QueryId, RunningQueries};
+use crate::auth::Reach;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
-use crate::http::principal::ReadTenant;
+use crate::http::principal::{AdminReach, ReadTenant};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use stdx::budget::Account;
@@ -19,8 +20,13 @@ pub(crate) async fn of_tenant(
     list(&app.running, &app.node.reads().answers, |description| description.tenants.only() == Some(&tenant))
 }
 
-pub(crate) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
-    list(&app.running, &app.node.reads().answers, |_| true)
+/// Lists the queries of all tenants that the operator may see.
+pub(crate) async fn of_all(State(app): State<App>, AdminReach(reach): AdminReach) -> Result<Json, ApiError> {
+    list(&app.running, &app.node.reads().answers, |description| is_within(&reach, description))
+}
+
+fn is_within(reach: &Reach, description: &Description) -> bool {
+    description.tenants.iter().all(|tenant| reach.includes(tenant))
 }
 
 fn list(
@@ -36,8 +42,14 @@ fn list(
 }
 
 /// Cancels a query or an export. The client of a query gets a 503; the connection of an export is aborted.
-pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json, ApiError> {
-    let Some(query) = QueryId::parse(&id).and_then(|id| app.running.cancel(id)) else {
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    AdminReach(reach): AdminReach,
+    Path(id): Path<String>,
+) -> Result<Json, ApiError> {
+    let query = QueryId::parse(&id).and_then(|id| app.running.find(id));
+    let query = query.filter(|query| is_within(&reach, &query.description));
+    let Some(query) = query.and_then(|query| app.running.cancel(query.id)) else {
         let message = format!("no running or waiting query has the id {id:?}");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
     };

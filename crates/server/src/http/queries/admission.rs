@@ -16,6 +16,7 @@ use query::{Allowance, Interrupt, Options, QueryError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use stdx::budget::Account;
 use tokio::sync::oneshot;
 
 /// A read starts again if samples were sealed while it ran. After this many attempts it fails.
@@ -122,13 +123,9 @@ async fn bounded(
     let timeout = allowed.unwrap_or(most).min(most);
     let settings = app.node.overrides().current();
     let tenants = &query.description.tenants;
-    // A query over several tenants counts for the one with the most queries, and the narrowest limits of all
-    // of them apply, so that a client gains nothing by naming more tenants.
-    let load = |tenant: &&TenantId| app.waiting.inside_of(tenant).requests;
-    let tenant = tenants.iter().max_by_key(load).unwrap_or(tenants.first());
-    let own = settings.of(tenant);
+    let payer = Payer::of(app, &app.waiting, tenants);
     let pass =
-        app.waiting.enter(entrant(tenant, own)).map_err(|full| crowded("queries", &app.waiting, full))?;
+        app.waiting.enter(payer.entrant()).map_err(|full| payer.crowded("queries", &app.waiting, full))?;
     let limits = QueryLimits {
         memory_bytes: tenants.iter().map(|tenant| share_bytes(app, settings.of(tenant))).min().unwrap_or(0),
         samples: tenants
@@ -136,11 +133,11 @@ async fn bounded(
             .filter_map(|tenant| settings.of(tenant).limits.query_samples)
             .min()
             .unwrap_or(usize::MAX) as u64,
-        answers: app.node.writes().tenant(tenant).answers(own).clone(),
+        answers: payer.answers,
     };
     let query_tenant = QueryTenant {
-        tenant: tenant.clone(),
-        weight: tenants.iter().map(|tenant| settings.of(tenant).share_weight).min().unwrap_or(1),
+        tenant: payer.tenant,
+        weight: payer.weight,
         limit: tenants.iter().filter_map(|tenant| settings.of(tenant).limits.concurrent_queries).min(),
     };
     let _cancel = CancelOnDrop(Arc::clone(query));
@@ -195,22 +192,73 @@ async fn bounded(
     }
 }
 
-pub(crate) const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings) -> Entrant<'a> {
-    Entrant { tenant, weight: own.share_weight as u64, limit: None, bytes: 0 }
+/// The tenant that a request counts for, at gates and in turns.
+///
+/// A query over several tenants counts for the one with the most queries, with the lowest weight of all of them, so that
+/// a client gains nothing by naming more tenants. All tenants without data count as one: anybody can invent their names,
+/// and a tenant that has no query always gets a place at the gate and comes next.
+#[derive(Debug)]
+pub(crate) struct Payer {
+    pub(crate) tenant: TenantId,
+    pub(crate) weight: usize,
+    pub(crate) answers: Account,
+    has_data: bool,
 }
 
-/// Error for a request that was refused because too many other queries or exports (named by `what`) run or
-/// wait.
-pub(crate) fn crowded(what: &str, gate: &Gate, full: Full) -> ApiError {
-    ApiError::unavailable(match full {
-        Full::Share(Inside { requests, .. }) => {
-            format!(
-                "too many {what}: the tenant has {requests} running or waiting, which is its share of {}",
-                gate.limit()
-            )
+impl Payer {
+    pub(crate) fn of(app: &App, gate: &Gate, tenants: &TenantSet) -> Self {
+        let load = |tenant: &&TenantId| gate.inside_of(tenant).requests;
+        let with_data = tenants.iter().filter(|tenant| has_data_or_settings(app, tenant));
+        let Some(tenant) = with_data.max_by_key(load) else {
+            let answers = app.node.writes().tenants.answers_without_data().clone();
+            return Self { tenant: TenantId::without_data(), weight: 1, answers, has_data: false };
+        };
+        let settings = app.node.overrides().current();
+        let weight = tenants.iter().map(|tenant| settings.of(tenant).share_weight).min().unwrap_or(1);
+        let answers = app.node.writes().tenant(tenant).answers(settings.of(tenant)).clone();
+        Self { tenant: tenant.clone(), weight, answers, has_data: true }
+    }
+
+    pub(crate) const fn entrant(&self) -> Entrant<'_> {
+        Entrant { tenant: &self.tenant, weight: self.weight as u64, limit: None, bytes: 0 }
+    }
+
+    /// Error for a request that was refused because too many other queries or exports (named by `what`) run or
+    /// wait.
+    pub(crate) fn crowded(&self, what: &str, gate: &Gate, full: Full) -> ApiError {
+        let limit = gate.limit();
+        ApiError::unavailable(match full {
+            Full::Share(Inside { requests, .. }) if self.has_data => {
+                format!(
+                    "too many {what}: the tenant has {requests} running or waiting, which is its share of {limit}"
+                )
+            }
+            Full::Share(Inside { requests, .. }) => {
+                format!(
+                    "too many {what}: tenants without data have {requests} running or waiting, which is their share \
+                     of {limit}"
+                )
+            }
+            Full::Gate | Full::Limit(_) => format!("too many {what}: {limit} are running or waiting"),
+        })
+    }
+}
+
+/// False for a tenant whose name may have been invented. The tables of a tenant with data may not be listed yet, but nobody
+/// can invent a name that has settings of its own.
+fn has_data_or_settings(app: &App, tenant: &TenantId) -> bool {
+    app.node.overrides().current().own.contains_key(tenant) || app.node.reads().has_data(tenant)
+}
+
+/// Returns the account for the parameters and answers of a tenant's queries.
+pub(crate) fn answers_of(app: &App, tenant: &TenantId) -> Account {
+    match has_data_or_settings(app, tenant) {
+        true => {
+            let settings = app.node.overrides().current();
+            app.node.writes().tenant(tenant).answers(settings.of(tenant)).clone()
         }
-        Full::Gate | Full::Limit(_) => format!("too many {what}: {} are running or waiting", gate.limit()),
-    })
+        false => app.node.writes().tenants.answers_without_data().clone(),
+    }
 }
 
 fn canceled(query: &RunningQuery) -> ApiError {
@@ -223,12 +271,12 @@ mod tests {
     use super::*;
     use crate::http::queries::running_queries::QueryId;
     use crate::limits::headroom::tests::FixedResident;
-    use crate::seal::tests::node_with;
+    use crate::seal::tests::{node_with, write_of};
     use crate::world::World;
     use crate::write_path::tests::small_settings;
     use ::admission::process::REASON;
     use query::Interrupt;
-    use stdx::clock::SystemClock;
+    use stdx::clock::{Clock, SystemClock};
 
     async fn occupy(
         app: &App,
@@ -237,7 +285,7 @@ mod tests {
         for _ in 0..=app.node.settings().query_concurrency {
             let (end, ends) = std::sync::mpsc::channel();
             let place = app.queries.submit(
-                QueryTenant { tenant: TenantId::anonymous(), weight: 1, limit: None },
+                QueryTenant { tenant: TenantId::without_data(), weight: 1, limit: None },
                 None,
                 Box::new(move |_| {
                     let _ = ends.recv();
@@ -298,6 +346,37 @@ mod tests {
             }
         }
         until_idle(&app).await;
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// Whoever invents names of tenants gets one share for all of them, also beside a tenant with data.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tenants_without_data_count_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let app = App::new(node.clone());
+        let set = |text: &str| TenantSet::parse(text).unwrap();
+        let payer = |text: &str| Payer::of(&app, &app.waiting, &set(text));
+        let mut inside = Vec::new();
+        let refused = loop {
+            let of_one = payer(&format!("invented-{}|other-{0}", inside.len()));
+            match app.waiting.enter(of_one.entrant()) {
+                Ok(pass) => inside.push(pass),
+                Err(full) => break of_one.crowded("queries", &app.waiting, full).to_string(),
+            }
+        };
+        assert!(inside.len() < app.waiting.limit(), "{} of {}", inside.len(), app.waiting.limit());
+        assert!(refused.contains("tenants without data"), "{refused}");
+        write_of(&node, &TenantId::parse("known").unwrap(), SystemClock.now_ms()).await;
+        for text in ["known", "invented-0|known"] {
+            let of_known = payer(text);
+            assert_eq!(of_known.tenant.as_str(), "known");
+            assert!(app.waiting.enter(of_known.entrant()).is_ok(), "places are left for tenants with data");
+        }
+        let answers = [answers_of(&app, set("x").first()), answers_of(&app, set("y").first())];
+        let _held = answers[0].reserve(1000).unwrap();
+        assert_eq!(answers[1].used_bytes(), 1000, "they share one account");
+        drop(inside);
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 

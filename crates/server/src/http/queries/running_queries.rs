@@ -177,8 +177,12 @@ impl RunningQueries {
         json.raw("]");
     }
 
+    pub(crate) fn find(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
+        self.all.lock().get(&id).cloned()
+    }
+
     pub(crate) fn cancel(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
-        let query = self.all.lock().get(&id).cloned()?;
+        let query = self.find(id)?;
         query.is_canceled.store(true, Ordering::Relaxed);
         query.canceled.notify_one();
         Some(query)

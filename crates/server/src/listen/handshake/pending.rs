@@ -59,7 +59,7 @@ struct State {
 #[derive(Debug)]
 struct Handshake {
     network: Network,
-    /// Since when the server has been waiting for the client. `None` while the server has to compute.
+    /// When the server began to wait for the client. `None` while the server computes its answer.
     waits_since: Option<Instant>,
     displaced: Arc<Notify>,
 }

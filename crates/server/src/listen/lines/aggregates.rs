@@ -21,13 +21,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-/// Interval between looks for outputs that are due.
+/// Interval between checks for outputs that are due.
 const POLL: Duration = Duration::from_millis(500);
 
 /// Upper bound on the bytes of a pickled point besides its name, and of the pickle itself.
 const POINT_BYTES: usize = 32;
 
-/// A body may have at least this many bytes, or those of its first point, however little memory there is.
+/// Lower bound on the size limit of a body. Even with little memory, a body holds one point.
 const BODY_BYTES_MIN: usize = 1 << 10;
 
 /// Memory of gathered and encoded points, as a multiple of the length of a body.
@@ -44,7 +44,7 @@ impl Aggregates {
         Self { context, intake }
     }
 
-    /// Writes computed points until the server stops, and then until those on their way are durable.
+    /// Writes computed points until the server stops, then waits until points in flight are durable.
     pub(super) async fn serve(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut rounds = JoinSet::new();
         let mut busy = HashMap::new();

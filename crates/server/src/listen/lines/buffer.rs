@@ -34,9 +34,9 @@ pub(super) struct Buffer {
     framing: Framing,
     bytes: Vec<u8>,
     memory: Option<Reservation>,
-    /// When the first byte was read that may be passed on with the next body.
+    /// Arrival of the first byte that was read since the last [`Self::take`].
     since: Option<Instant>,
-    /// When the first byte of an unfinished message was read.
+    /// Arrival of the first byte of an unfinished message.
     unfinished_since: Option<Instant>,
     /// Capacity of the next buffer.
     next_bytes: usize,
@@ -137,7 +137,7 @@ impl Buffer {
         self.bytes.is_empty()
     }
 
-    /// When the first byte was read that was not yet looked at by [`Self::take`].
+    /// Arrival of the first byte that was read since the last [`Self::take`].
     pub(super) const fn since(&self) -> Option<Instant> {
         self.since
     }

@@ -4,8 +4,7 @@
 //!   socket ─▶ buffer ─ full, or gathered long enough ─▶ body ─▶ intake
 //! ```
 //!
-//! A few bodies may be on their way at a time. While there are no more allowed, nothing is read. An idle connection has
-//! no buffer.
+//! A few bodies may be in flight at a time. At the limit, nothing is read. An idle connection has no buffer.
 
 use super::buffer::{Buffer, Taken};
 use super::drops::{Drop, Reason};
@@ -103,7 +102,7 @@ impl Connection {
         let mut busy = None;
         loop {
             let deadline = self.deadline();
-            // while bodies are on their way, it may be the server that makes the rest of the message wait
+            // while bodies are in flight, it may be the server that makes the rest of the message wait
             self.unfinished.set(self.buffer.unfinished_since().filter(|_| self.writer.is_idle()));
             tokio::select! {
                 () = self.unfinished.closed() => {
@@ -199,11 +198,11 @@ impl Connection {
 
     /// Called at [`Self::deadline`]. Returns false if the connection must be closed.
     async fn due(&mut self) -> bool {
-        // without new bytes, the sender does not finish its message
+        // if no complete message is waiting, this is the timeout of the unfinished one
         self.buffer.since().is_some() && self.pass_on().await
     }
 
-    /// Passes on all complete messages. Waits while too many bodies are on their way, or while points of known series
+    /// Passes on all complete messages. Waits while too many bodies are in flight, or while points of known series
     /// cannot be stored. Returns false if what follows cannot be read.
     async fn pass_on(&mut self) -> bool {
         self.unfinished.set(None);
@@ -220,6 +219,14 @@ impl Connection {
                 self.drop_one(
                     Reason::TooLong,
                     "a frame is longer than 1 MiB, or this is not a frame; the connection is closed",
+                );
+                self.writer.source.ticket.lost();
+                false
+            }
+            Some(FramingFault::Http) => {
+                self.drop_one(
+                    Reason::Malformed,
+                    "this is an HTTP request, and not lines of Graphite; the connection is closed",
                 );
                 self.writer.source.ticket.lost();
                 false

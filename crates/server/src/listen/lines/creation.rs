@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Wait after a refusal that names no time.
+/// Pause after a refusal without `retry_after`.
 const RETRY_WAIT: Duration = Duration::from_secs(3);
 
 /// After a refusal, only this many series are tried at a time, until one attempt succeeds. Points of series that
@@ -26,8 +26,8 @@ const CAUTIOUS_SERIES_MAX: usize = 64;
 /// when.
 const FINAL: [&str; 5] = ["active_series", "clock", "ha_clusters", "series_per_metric", "stopping"];
 
-/// A chunk takes at most this part of the memory of the tenant's requests, because it takes several times as much while
-/// it is written.
+/// A chunk takes at most 1/`CHUNK_PART` of the memory of the tenant's requests, because it takes several times as much
+/// while it is written.
 const CHUNK_PART: u64 = 16;
 
 /// How long a sender waits for points of known series that wait for earlier points. A commit takes less, unless the points

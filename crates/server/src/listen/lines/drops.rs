@@ -2,12 +2,12 @@
 //! `/api/v1/refusals`.
 
 use crate::http::recent_refusals::{RecentRefusals, Refused};
+use crate::query_source;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 
 /// For each reason, at most one line is logged in this time.
@@ -79,7 +79,7 @@ pub(super) struct Drop<'a> {
 
 #[derive(Debug)]
 pub(super) struct Drops {
-    clock: Arc<dyn Clock>,
+    reads: Arc<query_source::Context>,
     recent: Arc<RecentRefusals>,
     points: [Counter; Reason::ALL.len()],
     logged: Mutex<[Logged; Reason::ALL.len()]>,
@@ -93,19 +93,19 @@ struct Logged {
 }
 
 impl Drops {
-    pub(super) fn new(clock: Arc<dyn Clock>, recent: Arc<RecentRefusals>, r: &Registry) -> Self {
+    pub(super) fn new(reads: Arc<query_source::Context>, recent: Arc<RecentRefusals>, r: &Registry) -> Self {
         let counter = |reason: Reason| {
             let help = "Points received by Graphite's protocols that were not stored, by reason.";
             r.counter_with("floodmark_graphite_dropped_points_total", help, &[("reason", reason.name())])
         };
-        Self { clock, recent, points: Reason::ALL.map(counter), logged: Mutex::default() }
+        Self { reads, recent, points: Reason::ALL.map(counter), logged: Mutex::default() }
     }
 
     pub(super) fn add(&self, drop: &Drop<'_>) {
         let Drop { reason, tenant, points, message, series, sender } = *drop;
         let number = reason as usize;
         self.points[number].add(points);
-        self.recent.add(&Refused {
+        let refused = Refused {
             tenant: Some(tenant.clone()),
             reason: reason.name(),
             status: None,
@@ -113,8 +113,9 @@ impl Drops {
             series,
             address: sender,
             user_agent: "",
-        });
-        let now = self.clock.instant();
+        };
+        self.recent.add(&refused, || self.reads.has_data(tenant));
+        let now = self.reads.clock.instant();
         let since_last = {
             let logged = &mut self.logged.lock()[number];
             logged.points += points;

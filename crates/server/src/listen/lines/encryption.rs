@@ -44,7 +44,7 @@ impl Encryption {
         self.handshakes.admit(peer)
     }
 
-    /// Does the handshake. Returns the decrypted stream, with `shared` for the sender's tenant. `None` if the handshake
+    /// Performs the handshake. Returns the decrypted stream, with `shared` for the sender's tenant. `None` if the handshake
     /// fails or the sender may not write.
     pub(super) async fn accept(
         &self,
@@ -72,7 +72,7 @@ impl Encryption {
         }
     }
 
-    /// The tenant of the sender's certificate. The address alone never proves who the sender is.
+    /// Returns the tenant of the sender's certificate. `trusted_proxies` does not apply, because lines cannot name a tenant.
     async fn principal(&self, peer: Peer, names: Option<&ClientNames>) -> Result<Principal, Refusal> {
         let Some(names) = names else { return Err(crate::auth::unauthenticated("no client certificate")) };
         let headers = HeaderMap::new();

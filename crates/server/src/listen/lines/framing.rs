@@ -6,6 +6,8 @@ use protocol::graphite::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, LINE_BYTES_MAX};
 #[derive(Debug)]
 pub(super) enum Framing {
     Lines {
+        /// True until the first line of the connection is complete.
+        is_first: bool,
         /// True while the rest of a line is skipped because it is too long.
         skips: bool,
     },
@@ -32,6 +34,9 @@ pub(super) enum FramingFault {
     LongLine,
     /// The frame is too long, or it is not a frame. Nothing that follows can be read.
     LongFrame,
+    /// The connection begins like an HTTP request. A web page in a browser can send one to any address that its machine can
+    /// reach, so the lines in its body must not be stored.
+    Http,
 }
 
 impl Framing {
@@ -39,18 +44,21 @@ impl Framing {
     pub(super) const UNFINISHED_BYTES_MAX: usize = super::buffer::BODY_BYTES;
 
     pub(super) const fn lines() -> Self {
-        Self::Lines { skips: false }
+        Self::Lines { is_first: true, skips: false }
     }
 
     pub(super) fn find(&mut self, bytes: &[u8]) -> Found {
         match self {
-            Self::Lines { skips } => lines(skips, bytes),
+            Self::Lines { is_first, skips } => lines(is_first, skips, bytes),
             Self::Frames => frames(bytes),
         }
     }
 }
 
-fn lines(skips: &mut bool, bytes: &[u8]) -> Found {
+fn lines(is_first: &mut bool, skips: &mut bool, bytes: &[u8]) -> Found {
+    if *is_first && is_http(bytes) {
+        return Found { fault: Some(FramingFault::Http), ..Found::default() };
+    }
     let is_newline = |byte: &u8| *byte == b'\n';
     let mut skip = 0;
     if *skips {
@@ -61,7 +69,15 @@ fn lines(skips: &mut bool, bytes: &[u8]) -> Found {
     }
     let end = bytes[skip..].iter().rposition(is_newline).map_or(skip, |at| skip + at + 1);
     *skips = bytes.len() - end > LINE_BYTES_MAX;
+    *is_first &= end == 0 && !*skips;
     Found { skip, end, needs: 0, fault: skips.then_some(FramingFault::LongLine) }
+}
+
+/// True if the bytes begin with the method and path of an HTTP request, such as `POST /`. A line never does, because its
+/// second word is a number.
+fn is_http(bytes: &[u8]) -> bool {
+    let method = bytes.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
+    method > 0 && bytes[method..].starts_with(b" /")
 }
 
 fn frames(bytes: &[u8]) -> Found {
@@ -87,7 +103,7 @@ mod tests {
     #[test]
     fn the_last_line_may_be_unfinished() {
         let check = |bytes: &[u8], skips: bool, expected: (usize, usize)| {
-            let Found { skip, end, fault, .. } = Framing::Lines { skips }.find(bytes);
+            let Found { skip, end, fault, .. } = Framing::Lines { is_first: !skips, skips }.find(bytes);
             assert_eq!((skip, end, fault), (expected.0, expected.1, None), "{bytes:?}");
         };
         check(b"", false, (0, 0));
@@ -111,6 +127,31 @@ mod tests {
         assert_eq!(found(b"xxx"), (3, 3, false));
         assert_eq!(found(b"x\nb 1 1\n"), (2, 8, false));
         assert_eq!(found(b"c 1 1\n"), (0, 6, false));
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_connection_may_be_http() {
+        let check = |parts: &[&str], expected: bool| {
+            let mut framing = Framing::lines();
+            let faults = parts.iter().map(|part| framing.find(part.as_bytes()).fault);
+            let is_http = faults.last().flatten() == Some(FramingFault::Http);
+            assert_eq!(is_http, expected, "{parts:?}");
+        };
+        check(&["POST / HTTP/1.1\r\n"], true);
+        check(&["OPTIONS /a"], true);
+        // an unfinished line is found again, with what follows
+        check(&["PO", "POST", "POST /"], true);
+        check(&["POST 1 1\n"], false);
+        check(&["POST/ 1 1\n"], false);
+        check(&["post / 1\n"], false);
+        check(&["/ 1 1\n"], false);
+        check(&[""], false);
+        check(&["a 1 1\n", "POST / HTTP/1.1\r\n"], false);
+        check(&["\n", "POST / HTTP/1.1\r\n"], false);
+        let long = format!("GET /{}", "x".repeat(LINE_BYTES_MAX));
+        check(&[&long], true);
+        check(&[&long[1..]], true);
+        check(&[&long[4..], "GET /"], false);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Passes bodies to the write path, again and again until their points of known series are durable.
+//! Passes bodies to the write path, and retries until their points of known series are durable.
 //!
 //! ```text
 //!   body ─▶ send ─┬─ new series ───▶ queue ─▶ creation
@@ -27,16 +27,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::{Account, Reservation};
 
-/// Wait after a refusal that names no time.
+/// Pause after a refusal without `retry_after`.
 const RETRY_WAIT: Duration = Duration::from_secs(3);
 
-/// Bodies of lines may take this part of the write requests that may be in progress.
+/// Bodies of lines may take 1/`PERMITS_PART` of the write requests that may be in progress.
 const PERMITS_PART: usize = 2;
 
 #[derive(Debug)]
 pub(super) struct Intake {
     context: Arc<write_path::Context>,
-    /// For bytes that were read, until they are durable.
+    /// Account of bytes that were read and are not durable yet.
     pub(super) unwritten: Account,
     pub(super) unfinished: Arc<Unfinished>,
     lines: Arc<Decoders<graphite::Decoder>>,
@@ -88,10 +88,11 @@ pub(super) struct Source {
 }
 
 /// Reasons of refusals that say nothing about other tenants.
-const OF_ONE_TENANT: [&str; 11] = [
+const OF_ONE_TENANT: [&str; 12] = [
     "bytes_rate",
     "concurrent_writes",
     "disk_bytes",
+    "ha_failover",
     "new_tenants",
     "requests_rate",
     "rights",
@@ -198,8 +199,8 @@ impl Intake {
         sent.settle(&self.context).await.map_err(|unwritten| unwritten.refusal)
     }
 
-    /// Writes a body that was refused, again and again until its points are durable or can never be stored. Returns true if
-    /// some of them may have been stored by this.
+    /// Retries a body after a refusal, until its points are durable or can never be stored. Returns true if some of them
+    /// may have been stored by this.
     pub(super) async fn retry(
         &self,
         source: &Source,
@@ -230,7 +231,7 @@ impl Intake {
         }
     }
 
-    /// Writes a body that was written before, and waits until its points of known series are durable.
+    /// Writes a body again, and waits until its points of known series are durable.
     pub(super) async fn write_again(
         &self,
         source: &Source,

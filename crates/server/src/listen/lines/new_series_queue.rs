@@ -50,14 +50,14 @@ pub(crate) struct NewSeriesQueue {
 #[derive(Debug)]
 struct Queue {
     account: Account,
-    /// For all entries, and for the chunk that is in creation, or the next one.
+    /// Memory reserved for all entries, and for the chunk that is in creation, or the next one.
     memory: Reservation,
     began: Instant,
     slots: Slots,
     /// Series to be created, in the order in which their first points arrived.
     order: Lane,
-    /// Series with points that arrived while earlier points were in creation. These series exist soon, so they wait for
-    /// no others.
+    /// Series with points that arrived while earlier points were in creation. These series are about to exist, so their
+    /// points do not wait for other new series.
     known: Lane,
     /// True while a chunk of `known` is being stored.
     stores_known: bool,

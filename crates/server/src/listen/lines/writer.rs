@@ -1,4 +1,4 @@
-//! Passes the bodies of one sender to the write path, in order, of which a few may be on their way at a time.
+//! Passes the bodies of one sender to the write path, in order. A few of them may be in flight at a time.
 //!
 //! Of two values for the same time, the later must win. So when a body is refused, nothing else of the sender is accepted
 //! until this body is stored, and the bodies after it, which may be stored already, are stored again, in order.
@@ -30,7 +30,7 @@ pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct Writer {
     pub(super) intake: Arc<Intake>,
     pub(super) source: Source,
-    /// Bodies on their way, in the order in which they were sent.
+    /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
 }
 
@@ -62,7 +62,7 @@ impl Writer {
     /// Waits until the oldest body is stored or refused. The result must be passed to [`Self::finish`]. There must be a
     /// body. Nothing is lost if the future is dropped.
     pub(super) async fn oldest_settled(&mut self) -> Settled {
-        let oldest = self.bodies.front_mut().expect("BUG: no body is on its way");
+        let oldest = self.bodies.front_mut().expect("BUG: no body is in flight");
         (&mut oldest.settled).await.unwrap_or_else(|e| Err(internal(format!("writing failed: {e}"))))
     }
 
@@ -79,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Writes the bodies on their way again, because points of a body before them may have been stored only now.
+    /// Writes the bodies in flight again, because points of a body before them may have been stored only now.
     async fn write_all_again(&mut self) {
         while let Some(Sending { source, body, mut queued, settled }) = self.bodies.pop_front() {
             let _ = settled.await; // otherwise, the first attempt could end after the second one
@@ -97,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// Submits a body. Waits while too many bodies are on their way, or while points of known series cannot be stored.
+    /// Submits a body. Waits while too many bodies are in flight, or while points of known series cannot be stored.
     pub(super) async fn write(&mut self, body: Body) {
         if !self.source.has_many_tenants {
             return self.write_for(self.source.clone(), body).await;

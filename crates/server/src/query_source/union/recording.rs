@@ -20,8 +20,7 @@ struct Notes<'a> {
 impl<'a> Notes<'a> {
     fn of(source: &'a Source<'_>) -> Self {
         let (context, tenant) = (source.context, &source.tenant);
-        let is_in_memory = || context.partitions.iter().any(|p| p.head.read().tenant(tenant).is_some());
-        let is_present = context.lake.tables.is_known(tenant) || is_in_memory();
+        let is_present = context.has_data(tenant);
         Self { queried: &context.queried, tenant, now_s: context.steady_s(), is_present }
     }
 

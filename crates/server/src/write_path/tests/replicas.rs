@@ -3,9 +3,13 @@ use super::histograms::histogram;
 use super::*;
 use crate::query_source::Source;
 use admission::election::CLUSTER_BYTES;
+use journal::Disk;
+use journal::disk::{Access, DiskFile, Listed, Mode, Os};
 use model::{Batch, BatchSeries, Exemplar, SeriesBatch, SeriesHasher, SeriesKey, SeriesSamples, TimeRange};
 use query::{Select, SeriesSource};
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -15,13 +19,22 @@ fn tenant() -> TenantId {
 }
 
 /// Starts a node that removes duplicates for one tenant. Also returns the node's clock.
-fn start(dir: &std::path::Path, adjust: impl FnOnce(&mut TenantSettings)) -> (Node, Arc<ManualClock>) {
+fn start(dir: &Path, adjust: impl FnOnce(&mut TenantSettings)) -> (Node, Arc<ManualClock>) {
+    start_on(Arc::new(Os), dir, adjust)
+}
+
+fn start_on(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    adjust: impl FnOnce(&mut TenantSettings),
+) -> (Node, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms() / 1000 * 1000));
     let mut settings = small_settings(dir);
     let mut own = TenantSettings { ha_dedup: true, ..settings.tenants.general.clone() };
     adjust(&mut own);
     settings.tenants.own.insert(tenant(), own);
-    (Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap(), clock)
+    let world = World { disk, ..World::real(Arc::clone(&clock) as Arc<dyn Clock>) };
+    (Node::start_in(settings, world).unwrap(), clock)
 }
 
 async fn stop(node: Node) {
@@ -36,6 +49,24 @@ async fn send(node: &Node, to: &TenantId, series: &[Pairs<'_>], times: &[i64]) -
     let body = encoder.finish().to_vec();
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     write(node, to.clone(), Version::V1, body, memory).await
+}
+
+/// Sends a sample of each of these replicas in one request, as a proxy may do.
+async fn send_of_replicas(node: &Node, samples: &[(&str, i64)]) -> Result<Outcome, Unwritten> {
+    let mut encoder = V1Encoder::new();
+    for &(replica, time_ms) in samples {
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("__replica__", replica), ("cluster", "c")]);
+        encoder.series(labels.as_ref(), &[time_ms], &[1.0]);
+    }
+    let body = encoder.finish().to_vec();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
+    write(node, tenant(), Version::V1, body, memory).await
+}
+
+/// Checks that nothing was stored, for this reason, and that the sender is asked for a retry.
+fn check_kept(outcome: Result<Outcome, Unwritten>, reason: &str) {
+    let Unwritten { refusal, samples, .. } = outcome.unwrap_err();
+    assert_eq!((refusal.kind, refusal.reason, samples), (ErrorKind::Unavailable, reason, 0), "{refusal}");
 }
 
 /// Returns how many samples were stored, and how many were left out because another replica is elected.
@@ -100,6 +131,158 @@ async fn one_replica_is_stored_until_another_takes_over() {
     stop(node).await;
 }
 
+/// The clock of the elected replica is too far ahead, so all its samples are refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_cannot_be_stored_does_not_keep_another_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, clock) = start(dir.path(), |_| ());
+    let began_ms = clock.now_ms();
+    let ahead_ms = began_ms + 3_600_000;
+    for second in 0..30 {
+        let ahead = send_of_replicas(&node, &[("a", ahead_ms)]).await.unwrap();
+        assert_eq!((ahead.samples, ahead.refused_samples), (0, 1), "{}", ahead.report());
+        check_kept(send_of_replicas(&node, &[("b", clock.now_ms())]).await, "ha_failover");
+        let both = [("a", ahead_ms), ("b", clock.now_ms())];
+        check_kept(send_of_replicas(&node, &both).await, "ha_failover");
+        clock.advance(1000);
+        assert_eq!(node.writes().metrics.replicas_elected.get(), 1, "after {second} s");
+    }
+    // b takes over with the samples that it had to keep
+    let times: Vec<_> = (0..=30).map(|second| began_ms + second * 1000).collect();
+    let of_b: Pairs<'_> = &[("__name__", "m"), ("__replica__", "b"), ("cluster", "c")];
+    assert_eq!(counts(send(&node, &tenant(), &[of_b], &times).await), (31, 0));
+    assert_eq!(counts(send_of_replicas(&node, &[("a", ahead_ms)]).await), (0, 1));
+    assert_eq!(content(&node, &tenant()), BTreeMap::from([("m{cluster=\"c\"}".to_owned(), times)]));
+    assert_eq!(node.writes().metrics.replicas_elected.get(), 2);
+    stop(node).await;
+}
+
+/// A proxy mixes the replicas in each of its requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_takes_over_from_one_that_cannot_be_stored_in_the_same_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, clock) = start(dir.path(), |_| ());
+    let both = |ms| [("a", ms + 3_600_000), ("b", ms)];
+    check_kept(send_of_replicas(&node, &both(clock.now_ms())).await, "ha_failover");
+    clock.advance(30_000);
+    for stored in 1..=3 {
+        let outcome = send_of_replicas(&node, &both(clock.now_ms())).await.unwrap();
+        assert_eq!(outcome.samples, 1, "{}", outcome.report());
+        assert_eq!(node.writes().metrics.replicas_elected.get(), 2);
+        assert_eq!(content(&node, &tenant())["m{cluster=\"c\"}"].len(), stored);
+        clock.advance(10_000);
+    }
+    stop(node).await;
+}
+
+/// A disk that may be full.
+#[derive(Debug, Clone, Default)]
+struct SmallDisk {
+    is_full: Arc<AtomicBool>,
+}
+
+impl SmallDisk {
+    fn check(&self) -> io::Result<()> {
+        if self.is_full.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Disk for SmallDisk {
+    fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()> {
+        Os.create_dir(dir, access)
+    }
+
+    fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {
+        Os.list(dir, most)
+    }
+
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
+        if mode == Mode::Create {
+            self.check()?;
+        }
+        Ok(Box::new(SmallFile { disk: self.clone(), file: Os.open(path, mode)? }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Os.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Os.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        Os.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Os.lock(path)
+    }
+}
+
+#[derive(Debug)]
+struct SmallFile {
+    disk: SmallDisk,
+    file: Box<dyn DiskFile>,
+}
+
+impl DiskFile for SmallFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.disk.check()?;
+        self.file.write_at(bytes, at)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.disk.check()?;
+        self.file.allocate(at, bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// Both replicas keep their samples. If the elected replica dies before the disk has room, the other one's samples are
+/// stored, without a gap.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_costs_a_pair_no_samples() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), SmallDisk::default());
+    let (node, clock) = start_on(Arc::new(disk.clone()), dir.path(), |_| ());
+    let began_ms = clock.now_ms();
+    assert_eq!(counts(send_of_replicas(&node, &[("a", began_ms)]).await), (1, 0));
+    assert_eq!(counts(send_of_replicas(&node, &[("b", began_ms)]).await), (0, 1));
+    disk.is_full.store(true, Ordering::Relaxed);
+    for _ in 0..20 {
+        clock.advance(5000);
+        let of_a = send_of_replicas(&node, &[("a", clock.now_ms())]).await.unwrap_err();
+        assert_eq!((of_a.refusal.kind, of_a.samples), (ErrorKind::Unavailable, 0), "{}", of_a.refusal);
+        check_kept(send_of_replicas(&node, &[("b", clock.now_ms())]).await, "ha_failover");
+    }
+    assert_eq!(node.writes().metrics.replicas_elected.get(), 1, "a is elected while it sends");
+    disk.is_full.store(false, Ordering::Relaxed);
+    clock.advance(29_999);
+    check_kept(send_of_replicas(&node, &[("b", clock.now_ms())]).await, "ha_failover");
+    clock.advance(1);
+    let times: Vec<_> = (1..=26).map(|number| began_ms + number * 5000).collect();
+    let of_b: Pairs<'_> = &[("__name__", "m"), ("__replica__", "b"), ("cluster", "c")];
+    assert_eq!(counts(send(&node, &tenant(), &[of_b], &times).await), (26, 0));
+    let stored = content(&node, &tenant()).remove("m{cluster=\"c\"}").unwrap();
+    assert_eq!(stored, (0..=26).map(|number| began_ms + number * 5000).collect::<Vec<_>>());
+    stop(node).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn series_without_replica_labels_are_stored_unchanged() {
     let dir = tempfile::tempdir().unwrap();
@@ -133,7 +316,10 @@ async fn series_without_replica_labels_are_stored_unchanged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_beyond_the_limit_are_refused_and_the_rest_is_stored() {
     let dir = tempfile::tempdir().unwrap();
-    let (node, clock) = start(dir.path(), |own| own.limits.ha_clusters = 2);
+    let two = |own: &mut TenantSettings| {
+        (own.limits.ha_clusters, own.limits.ha_clusters_is_given) = (2, true);
+    };
+    let (node, clock) = start(dir.path(), two);
     let of = |cluster| [("__name__", "m"), ("__replica__", "a"), ("cluster", cluster)];
     let series = ["c", "d", "e", "c"].map(of);
     let series: Vec<Pairs<'_>> = series.iter().map(<[_; 3]>::as_slice).collect();
@@ -147,6 +333,12 @@ async fn clusters_beyond_the_limit_are_refused_and_the_rest_is_stored() {
     clock.advance(3_600_000);
     assert_eq!(counts(send(&node, &tenant(), &series[2..3], &[clock.now_ms()]).await), (1, 0));
     assert_eq!(node.writes().heads.replicas.used_bytes(), CLUSTER_BYTES);
+    stop(node).await;
+    // a limit that nobody has set is answered with an error that every sender retries
+    let dir = tempfile::tempdir().unwrap();
+    let (node, clock) = start(dir.path(), |own| own.limits.ha_clusters = 2);
+    let Unwritten { refusal, .. } = send(&node, &tenant(), &series, &[clock.now_ms()]).await.unwrap_err();
+    assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "ha_clusters"));
     stop(node).await;
 }
 
@@ -252,6 +444,9 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
         let mut memory = writes.inflight.reserve(0).unwrap();
         let now_ms = clock.now_ms();
         deduplicate(writes, &state, &own, now_ms, &mut batch, &mut outcome, &mut memory).unwrap();
+        if let Some(elected) = outcome.elected.take() {
+            elected.answered(&Outcome { samples: 1, ..Outcome::default() }, None, false);
+        }
         let (floats, histograms) =
             (listed(&batch.bytes, &batch.floats), listed(&batch.bytes, &batch.histograms));
         assert_eq!(floats, histograms);

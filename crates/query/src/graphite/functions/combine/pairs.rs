@@ -119,7 +119,7 @@ fn unequal(call: &Call<'_>, first: usize, second: usize) -> QueryError {
 }
 
 fn divide(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    // what the dividends set for the rest of the request must also hold for the divisor
+    // evaluating the dividends may change settings of the request, such as xFilesFactor, so this comes before the divisor
     let must_wait = !call.nodes_of("dividendSeriesList").all(Node::is_in_order_of_storage);
     let dividends = if must_wait { Some(call.all("dividendSeriesList")?) } else { None };
     let divisors = call.all("divisorSeries")?;

@@ -90,7 +90,7 @@ fn time_zone_of(params: &Params) -> Result<TimeZone, ApiError> {
     })
 }
 
-/// Reads `maxDataPoints`. As in graphite-web, a text that is no number has no effect.
+/// Reads `maxDataPoints`. As in graphite-web, a value that is not a number is ignored.
 fn max_data_points_of(params: &Params) -> Result<Option<u64>, ApiError> {
     match params.get("maxDataPoints").and_then(|text| text.parse().ok()) {
         Some(0) => Err(ApiError::bad_param("maxDataPoints", "must be at least 1")),

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// After two tenants have sent queries in turn, the last free thread stays reserved for this long.
 const SHARED_FOR: Duration = Duration::from_secs(600);
 
+/// Limit on the tenants without queries whose last turns are remembered.
+const IDLE_MAX: usize = 256;
+
 /// The tenant that a query counts for, with the weight and the limit that decide how many threads it may use.
 #[derive(Debug, Clone)]
 pub(crate) struct QueryTenant {
@@ -24,6 +27,11 @@ pub(crate) struct QueryTenant {
 /// All waiting queries, and how many queries run. The gate `App::waiting` limits the sum.
 pub(super) struct Queue {
     tenants: HashMap<TenantId, OfTenant>,
+    /// The last turns of tenants without queries. A tenant does not come before others because it had no query for a
+    /// moment.
+    idle: HashMap<TenantId, u64>,
+    /// The latest of the turns in `idle` that were forgotten. A tenant that is not remembered counts as served then.
+    forgotten: u64,
     threads: usize,
     /// Number of running queries, not counting a query on the small-query thread.
     running: usize,
@@ -39,7 +47,7 @@ struct OfTenant {
     /// Waiting queries by number. Numbers are in the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     running: usize,
-    /// Number of the turn in which the tenant last got a thread; 0 if it never did.
+    /// Number of the turn in which the tenant last got a thread, or at least [`Queue::forgotten`].
     served: u64,
     weight: usize,
     limit: Option<usize>,
@@ -69,6 +77,8 @@ impl Queue {
     pub(super) fn new(threads: usize) -> Self {
         Self {
             tenants: HashMap::new(),
+            idle: HashMap::new(),
+            forgotten: 0,
             threads,
             running: 0,
             next: 0,
@@ -92,10 +102,18 @@ impl Queue {
             self.shared_at = Some(now);
         }
         let is_large = fingerprint.is_some_and(|fingerprint| self.known_large.contains(fingerprint));
-        let own = self.tenants.entry(query_tenant.tenant).or_default();
+        let own = self.entry(query_tenant.tenant);
         (own.weight, own.limit) = (query_tenant.weight, query_tenant.limit);
         own.waiting.insert(number, Waiting { query, fingerprint, is_large });
         number
+    }
+
+    fn entry(&mut self, tenant: TenantId) -> &mut OfTenant {
+        let Self { tenants, idle, forgotten, .. } = self;
+        tenants.entry(tenant).or_insert_with_key(|tenant| {
+            let served = idle.remove(tenant).unwrap_or(*forgotten);
+            OfTenant { served, ..OfTenant::default() }
+        })
     }
 
     pub(super) fn remove(&mut self, tenant: &TenantId, number: u64) -> Option<Waiting> {
@@ -165,7 +183,7 @@ impl Queue {
         if let Some(fingerprint) = waiting.fingerprint {
             self.known_large.insert(fingerprint);
         }
-        let own = self.tenants.entry(tenant).or_default();
+        let own = self.entry(tenant);
         own.waiting.insert(number, Waiting { is_large: true, ..waiting });
     }
 
@@ -187,9 +205,21 @@ impl Queue {
     }
 
     fn forget_if_idle(&mut self, tenant: &TenantId) {
-        if self.tenants.get(tenant).is_some_and(|own| own.waiting.is_empty() && own.running == 0) {
-            self.tenants.remove(tenant);
+        if self.tenants.get(tenant).is_none_or(|own| !own.waiting.is_empty() || own.running > 0) {
+            return;
         }
+        let Some((tenant, own)) = self.tenants.remove_entry(tenant) else { return };
+        if own.served <= self.forgotten {
+            return;
+        }
+        if self.idle.len() >= IDLE_MAX {
+            let earliest = self.idle.iter().min_by_key(|(_, served)| **served);
+            if let Some((tenant, served)) = earliest.map(|(tenant, served)| (tenant.clone(), *served)) {
+                self.idle.remove(&tenant);
+                self.forgotten = self.forgotten.max(served);
+            }
+        }
+        self.idle.insert(tenant, own.served);
     }
 }
 
@@ -265,6 +295,41 @@ mod tests {
             (8, 3, 1),
             "the last thread stays free"
         );
+    }
+
+    /// Otherwise, a client with two tenants that send one query at a time would come before all others.
+    #[test]
+    fn a_tenant_without_queries_for_a_moment_keeps_its_turn() {
+        let (mut queue, now) = (Queue::new(1), Instant::now());
+        (0..10).for_each(|_| push(&mut queue, query_tenant("steady"), now));
+        push(&mut queue, query_tenant("x0"), now);
+        let mut of_steady = 0;
+        for _ in 0..10 {
+            let taken = take(&mut queue, now).unwrap();
+            // the client sends its next query for the other tenant, before the thread is free
+            match taken.as_str() {
+                "x0" => push(&mut queue, query_tenant("x1"), now),
+                "x1" => push(&mut queue, query_tenant("x0"), now),
+                _ => of_steady += 1,
+            }
+            queue.done(&TenantId::parse(&taken).unwrap());
+        }
+        assert!((3..=4).contains(&of_steady), "{of_steady} of 10 turns, for one tenant of three");
+    }
+
+    #[test]
+    fn turns_of_few_idle_tenants_are_remembered() {
+        let (mut queue, now) = (Queue::new(1), Instant::now());
+        push(&mut queue, query_tenant("early"), now);
+        for number in 0..=2 * IDLE_MAX {
+            push(&mut queue, query_tenant(&format!("t{number}")), now);
+            let taken = take(&mut queue, now).unwrap();
+            queue.done(&TenantId::parse(&taken).unwrap());
+        }
+        assert_eq!(queue.idle.len(), IDLE_MAX);
+        assert!(queue.idle.values().all(|served| *served > queue.forgotten) && queue.forgotten > 0);
+        let served = queue.entry(TenantId::parse("new").unwrap()).served;
+        assert_eq!(served, queue.forgotten, "a tenant that is not remembered gains nothing");
     }
 
     #[test]

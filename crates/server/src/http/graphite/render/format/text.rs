@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use query::graphite::Series;
 
-/// Writes a number as Python does, always with a point or an exponent. A missing value is written as `none`.
+/// Writes a number as Python does, always with a point or an exponent. NaN, a missing value, is written as the text in
+/// `none`.
 fn number(out: &mut Json, value: f64, none: &str) {
     if value.is_nan() {
         return out.raw(none);

@@ -1,0 +1,121 @@
+//! Delays a shorter retention.
+//!
+//! A file of overrides or storage schemas that is not replaced at once may be read while it is incomplete, and an
+//! incomplete file is often valid. What expires then is lost. So a shorter retention applies only after it was
+//! configured for `retention_wait` without a break. A longer retention applies at once.
+
+use model::TenantId;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Ages at which data of a tenant expire, in milliseconds. `None` keeps everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) samples_ms: Option<i64>,
+    pub(super) rollups_ms: Option<i64>,
+}
+
+/// Retention of the tenants that upkeep knows: those with tables or events.
+#[derive(Debug, Default)]
+pub(super) struct Retentions(HashMap<TenantId, [Delayed; 2]>);
+
+#[derive(Debug, Clone, Copy)]
+struct Delayed {
+    /// The age that applies. [`FOREVER`] keeps everything.
+    applied_ms: i64,
+    /// If a shorter retention is configured: since when, and the longest that was configured since then.
+    shorter: Option<(Instant, i64)>,
+}
+
+const FOREVER: i64 = i64::MAX;
+
+impl Retentions {
+    /// Returns the retention that applies. Call this more often than once in `wait`. The first call for a tenant has no
+    /// earlier retention to keep to, but nothing expires for `wait` after a start.
+    pub(super) fn applied(
+        &mut self,
+        tenant: &TenantId,
+        configured: Kept,
+        wait: Duration,
+        now: Instant,
+    ) -> Kept {
+        let new = [configured.samples_ms, configured.rollups_ms].map(|ms| ms.unwrap_or(FOREVER));
+        let known = match self.0.get_mut(tenant) {
+            Some(known) => known,
+            None => self.0.entry(tenant.clone()).or_insert(new.map(Delayed::new)),
+        };
+        known.iter_mut().zip(new).for_each(|(known, new_ms)| known.note(new_ms, wait, now));
+        let [samples_ms, rollups_ms] = known.map(|known| Some(known.applied_ms).filter(|ms| *ms != FOREVER));
+        Kept { samples_ms, rollups_ms }
+    }
+
+    /// Tenants for which a shorter retention is configured than applies.
+    pub(super) fn waiting(&self) -> Vec<TenantId> {
+        let waits = |known: &[Delayed; 2]| known.iter().any(|known| known.shorter.is_some());
+        self.0.iter().filter(|(_, known)| waits(known)).map(|(tenant, _)| tenant.clone()).collect()
+    }
+
+    pub(super) fn retain(&mut self, exists: impl Fn(&TenantId) -> bool) {
+        self.0.retain(|tenant, _| exists(tenant));
+    }
+}
+
+impl Delayed {
+    const fn new(applied_ms: i64) -> Self {
+        Self { applied_ms, shorter: None }
+    }
+
+    fn note(&mut self, configured_ms: i64, wait: Duration, now: Instant) {
+        if configured_ms >= self.applied_ms {
+            *self = Self::new(configured_ms);
+            return;
+        }
+        let (since, longest_ms) = self.shorter.unwrap_or((now, configured_ms));
+        let longest_ms = longest_ms.max(configured_ms);
+        self.shorter = Some((since, longest_ms));
+        if now.saturating_duration_since(since) >= wait {
+            self.applied_ms = longest_ms;
+            self.shorter = (configured_ms < longest_ms).then_some((now, configured_ms));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use stdx::rng::Rng;
+
+    /// Compares with the longest retention of all that were configured within the wait.
+    #[test]
+    fn a_retention_is_never_shorter_than_any_within_the_wait() {
+        const WAIT: u64 = 10;
+        let (mut rng, tenant, began) = (Rng::announced(), TenantId::anonymous(), Instant::now());
+        let (mut retentions, mut recent) = (Retentions::default(), VecDeque::new());
+        let mut same_since = (None, 0);
+        for at in 0..2000_u64 {
+            if at == 0 || rng.chance(0.1) {
+                let samples_ms = Some(rng.below(6) as i64).filter(|ms| *ms > 0);
+                if samples_ms != same_since.0 || at == 0 {
+                    same_since = (samples_ms, at);
+                }
+            }
+            let configured = Kept { samples_ms: same_since.0, rollups_ms: None };
+            recent.push_back(configured.samples_ms.unwrap_or(FOREVER));
+            if recent.len() > WAIT as usize {
+                recent.pop_front();
+            }
+            let now = began + Duration::from_secs(at);
+            let applied = retentions.applied(&tenant, configured, Duration::from_secs(WAIT), now);
+            assert_eq!(applied.rollups_ms, None);
+            let applied_ms = applied.samples_ms.unwrap_or(FOREVER);
+            assert!(applied_ms >= *recent.iter().max().unwrap(), "at {at}: {applied:?}, {recent:?}");
+            if at - same_since.1 >= 2 * WAIT {
+                assert_eq!(applied, configured, "at {at}");
+            }
+            assert_eq!(retentions.waiting().is_empty(), applied == configured, "at {at}");
+        }
+        retentions.retain(|_| false);
+        assert!(retentions.0.is_empty());
+    }
+}
