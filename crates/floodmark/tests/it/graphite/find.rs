@@ -208,7 +208,7 @@ fn requests_that_make_no_sense_are_refused_as_plain_text() {
     check("/metrics/find", &[("query", "a"), ("jsonp", "alert(1)")], &["jsonp"]);
     let braces = "{a,b}".repeat(40);
     check("/metrics/find", &[("query", &braces)], &["10000 alternatives"]);
-    check("/metrics/find", &[("query", &"a.".repeat(2000))], &["2001 levels"]);
+    check("/metrics/find", &[("query", &"a.".repeat(2000))], &["2001 nodes"]);
     check("/metrics/expand", &[("query", "a"), ("query", &braces)], &["10000 alternatives"]);
     let several = Request::ask("/metrics/find", &[("query", "*")]).tenant("a|b");
     server.send(&several).expect(400, &["only one"]);

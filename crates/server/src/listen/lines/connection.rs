@@ -233,6 +233,7 @@ impl Connection {
             }
         };
         if let Some(body) = body {
+            self.unfinished.prove();
             self.writer.write(body).await;
         }
         goes_on

@@ -2,6 +2,9 @@
 //!
 //! An unfinished message takes memory until it is complete or its time is over. Without this, a few senders that never
 //! finish their messages would keep everybody else from sending for that long, and again and again.
+//!
+//! Connections that have never sent a complete message are closed first. A sender of complete messages may have an
+//! unfinished one for long only because the server lacks the memory to read the rest of it.
 
 use model::TenantId;
 use parking_lot::Mutex;
@@ -15,6 +18,9 @@ use tokio::time::Instant;
 /// A connection is not closed before its message has been unfinished for this long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The same for a connection that has sent a complete message.
+const PATIENCE_IF_PROVEN: Duration = Duration::from_secs(10);
+
 /// At most one entry for each open connection.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished(Mutex<Waiting>);
@@ -23,10 +29,11 @@ pub(super) struct Unfinished(Mutex<Waiting>);
 struct Waiting {
     next: u64,
     connections: BTreeMap<Key, (TenantId, Arc<Notify>)>,
+    /// The keys of each tenant's connections.
     of_tenants: HashMap<TenantId, BTreeSet<Key>>,
 }
 
-/// When a connection's message began, and the connection's number. Connections are closed in this order.
+/// When a connection may be closed, and the connection's number. Connections are closed in this order.
 type Key = (Instant, u64);
 
 /// A connection, which may have an unfinished message. Dropping it removes the connection.
@@ -35,7 +42,8 @@ pub(super) struct Holder {
     all: Arc<Unfinished>,
     tenant: TenantId,
     number: u64,
-    since: Option<Instant>,
+    is_proven: bool,
+    key: Option<Key>,
     closed: Arc<Notify>,
 }
 
@@ -44,7 +52,7 @@ impl Unfinished {
         let mut waiting = self.0.lock();
         waiting.next += 1;
         let (all, closed) = (Arc::clone(self), Arc::default());
-        Holder { all, tenant, number: waiting.next, since: None, closed }
+        Holder { all, tenant, number: waiting.next, is_proven: false, key: None, closed }
     }
 
     /// Closes the connection whose message began first, of all tenants. False if no message has been unfinished for long
@@ -71,7 +79,7 @@ impl Unfinished {
 
 impl Waiting {
     fn close(&mut self, key: Option<Key>, now: Instant) -> bool {
-        let Some(key) = key.filter(|(since, _)| *since + PATIENCE <= now) else { return false };
+        let Some(key) = key.filter(|(from, _)| *from <= now) else { return false };
         self.remove(key).inspect(|closed| closed.notify_one()).is_some()
     }
 
@@ -91,20 +99,27 @@ impl Holder {
     /// Records when the connection's unfinished message began. `None` if it has none, or if it is the server that makes it
     /// wait.
     pub(super) fn set(&mut self, since: Option<Instant>) {
-        if since == self.since {
+        let patience = if self.is_proven { PATIENCE_IF_PROVEN } else { PATIENCE };
+        let key = since.map(|since| (since + patience, self.number));
+        if key == self.key {
             return;
         }
         let mut waiting = self.all.0.lock();
-        if let Some(before) = self.since {
-            waiting.remove((before, self.number));
+        if let Some(before) = self.key {
+            waiting.remove(before);
         }
-        if let Some(since) = since {
-            let (key, tenant) = ((since, self.number), self.tenant.clone());
+        if let Some(key) = key {
+            let tenant = self.tenant.clone();
             waiting.of_tenants.entry(tenant.clone()).or_default().insert(key);
             waiting.connections.insert(key, (tenant, Arc::clone(&self.closed)));
         }
         drop(waiting);
-        self.since = since;
+        self.key = key;
+    }
+
+    /// Records that the connection has sent a complete message.
+    pub(super) fn prove(&mut self) {
+        self.is_proven = true;
     }
 
     /// Returns when the connection has to be closed.
@@ -149,6 +164,25 @@ mod tests {
         third.set(Some(at(0)));
         drop(third);
         assert!(!all.close_longest(at(9999)) && is_empty(&all));
+    }
+
+    #[test]
+    fn senders_of_complete_messages_are_closed_last() {
+        let all = Arc::new(Unfinished::default());
+        let [mut known, mut attacker] = [(); 2].map(|()| all.holder(TenantId::anonymous()));
+        known.prove();
+        let now = Instant::now();
+        known.set(Some(now));
+        for round in 0..9 {
+            let began = now + Duration::from_secs(round);
+            attacker = all.holder(TenantId::anonymous());
+            attacker.set(Some(began));
+            assert!(!all.close_longest(began + Duration::from_millis(999)), "round {round}");
+            assert!(all.close_longest(began + PATIENCE), "round {round}");
+            assert!(!is_empty(&all), "the attacker is closed, and not the sender of complete messages");
+        }
+        drop(attacker);
+        assert!(all.close_longest(now + PATIENCE_IF_PROVEN) && is_empty(&all));
     }
 
     #[test]
