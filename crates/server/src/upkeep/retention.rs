@@ -3,6 +3,9 @@
 //! A file of overrides or storage schemas that is not replaced at once may be read while it is incomplete, and an
 //! incomplete file is often valid. What expires then is lost. So a shorter retention applies only after it was
 //! configured for `retention_wait` without a break. A longer retention applies at once.
+//!
+//! Only tenants whose tables are open or listed are remembered. If a node has more tenants than upkeep lists at a time, a
+//! shorter retention may apply to some of them at once.
 
 use model::TenantId;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! Jobs that were interrupted because they took too long.
 //!
 //! An interrupted job leaves no result. So it gets twice as much time at the next attempt, and its table's other jobs
-//! come first. After the last attempt it rests, so that a job that cannot end takes little time. Only patterns of
-//! deletes make jobs this slow, and queries hide the deleted samples meanwhile.
+//! come first. After its fifth attempt it rests for an hour after each, so that it leaves time to others. Patterns of
+//! deletes can make jobs this slow; queries hide the deleted samples meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,8 +17,9 @@ const BYTES_PER_SECOND: u64 = 4 << 20;
 /// first: 160 s for a small job, and 37 minutes for one of 512 MiB.
 const INTERRUPTIONS_MAX: u32 = 5;
 
-/// The time of an attempt is at most 2^10 times that of the first, so that every job ends at last.
-const DOUBLINGS_MAX: u32 = 10;
+/// The time of an attempt is at most 2^7 times that of the first. So a small job keeps others waiting for 21 minutes at
+/// most, and a large one ends even if it reads only 32 KiB a second.
+const DOUBLINGS_MAX: u32 = 7;
 
 const REST: Duration = Duration::from_secs(3600);
 

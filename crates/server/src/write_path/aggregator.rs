@@ -42,7 +42,7 @@ const SLICE: usize = 256;
 /// So many values of an output count as another output.
 const VALUES_AS_OUTPUT: u64 = 64;
 
-/// Decisions by which outputs were refused take this part of the account `decoders`.
+/// Decisions by which outputs were refused take 1/`REFUSED_PART` of the account `decoders`.
 const REFUSED_PART: u64 = 8;
 
 /// If a body has more points in outputs, they are counted on a thread without async code.

@@ -22,7 +22,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use std::sync::Arc;
 
-/// Metrics that are written between two checks whether the query was canceled.
+/// Number of metrics written between two checks for cancellation.
 const CHECK_METRICS: usize = 1_000;
 
 const PROTOBUF_V3: &str = "application/x-carbonapi-v3-pb";

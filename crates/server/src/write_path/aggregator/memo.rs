@@ -14,7 +14,7 @@ use stdx::budget::{Account, Reservation};
 /// The table of names without outputs takes at most this part of the account.
 const UNMATCHED_PART: u64 = 4;
 
-/// All names with outputs together usually take at most this part of the account.
+/// All names with outputs together usually take at most 1/`MATCHED_PART` of the account.
 pub(super) const MATCHED_PART: u64 = 4;
 
 const SETS_MIN: u64 = 256;
