@@ -9,11 +9,17 @@ use std::path::{Path, PathBuf};
 /// When this many bytes are buffered, they are written without waiting for the sync.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
+const PAGE_BYTES: u64 = 4096;
+
 /// This file keeps some disk space free for the case that the disk becomes full.
 const RESERVE: &str = "reserve";
 /// The reserve is larger than a segment's headroom by this much: a new dictionary starts with metadata and
 /// exemplars.
 const RESERVE_BYTES: u64 = 1 << 20;
+
+/// When this many bytes are durable, they leave the page cache. Journals are read only after a restart, and in a memory
+/// control group that is full, each page that is written would make the owner look for a page to drop.
+const CACHED_BYTES_MAX: u64 = 1 << 20;
 
 /// When the disk is nearly full, space is allocated in steps of this size.
 const ALLOCATE_BYTES_MIN: u64 = 64 << 10;
@@ -28,6 +34,8 @@ pub(super) struct Writer {
     durable: u64,
     written: u64,
     allocated: u64,
+    /// The bytes before this position have left the page cache.
+    uncached: u64,
 }
 
 impl Writer {
@@ -71,6 +79,7 @@ impl Writer {
             durable: 0,
             written: 0,
             allocated,
+            uncached: 0,
         };
         let made = writer.fill_in(header, options).and_then(|()| {
             disk.rename(&writer.path, &path).map_err(|e| JournalError::io("rename", &path, e))?;
@@ -165,6 +174,12 @@ impl Writer {
         self.write()?;
         if options.durability == Durability::Fsync {
             self.file.sync_data().map_err(|e| JournalError::io("fdatasync", &self.path, e))?;
+            if self.written - self.uncached >= CACHED_BYTES_MAX {
+                // the last page will be written again
+                let end = self.written & !(PAGE_BYTES - 1);
+                self.file.uncache(self.uncached, end - self.uncached);
+                self.uncached = end;
+            }
         }
         self.durable = self.written;
         Ok(())
