@@ -22,8 +22,8 @@ use tables::METRICS;
 use tables::compact::{self, CompactLimits};
 use tables::rollup::{self, Resolution, RollupLimits};
 use tables::{
-    BlockStager, Cache, Date, FileStem, Location, Scan, ScanLimits, Select, StagedBlock, Stretch, Table,
-    WriteLimits,
+    BlockStager, Cache, Date, FileStem, Location, Scan, ScanLimits, Select, StagedBlock, Stop, Stretch,
+    Table, WriteLimits,
 };
 
 struct Size {
@@ -86,8 +86,18 @@ fn roll_up(values: &str, size: &Size) {
         let rollup = open(resolution.folder());
         let limits = RollupLimits { window_bytes: 32 << 20, write: WriteLimits::default() };
         let date = Date::of(START_MS);
-        rollup::run(&table, &rollup, date, resolution, &FileStem::rewritten(1), &limits, START_MS, |_| true)
-            .expect("a rollup");
+        rollup::run(
+            &table,
+            &rollup,
+            date,
+            resolution,
+            &FileStem::rewritten(1),
+            &limits,
+            START_MS,
+            &Stop::NEVER,
+            |_| true,
+        )
+        .expect("a rollup");
         merge(&rollup);
         let bytes = live_bytes(&rollup) as f64;
         print!(" {:>15.3} {:>8.1}", bytes / samples, bytes / whole * 100.0);
@@ -100,7 +110,7 @@ fn merge(table: &Arc<Table>) {
     let tomorrow = Date(Date::of(START_MS).0 + 1);
     for job in compact::plan(&METRICS, table.files().expect("files").all(), tomorrow, &limits, |_| false) {
         assert!(
-            compact::run(table, &job, &FileStem::rewritten(2), limits, |_| true)
+            compact::run(table, &job, &FileStem::rewritten(2), limits, &Stop::NEVER, |_| true)
                 .expect("whole files")
                 .is_some()
         );

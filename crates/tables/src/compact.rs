@@ -272,20 +272,9 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
 /// Runs a whole job on this thread and replaces its files with the result. Every [`STEP_SAMPLES`] samples, it asks
 /// `go_on` whether to continue.
 ///
-/// Returns `None` without a change if `go_on` returns `false`, or if a file was removed meanwhile. A sweep deletes the
-/// new files then.
+/// Returns `None` without a change once `stop` is set, which is noticed while deleted rows are skipped, too; if `go_on`
+/// returns `false`; or if a file was removed meanwhile. A sweep deletes the new files then.
 pub fn run(
-    table: &Arc<Table>,
-    job: &Job,
-    stem: &FileStem,
-    limits: CompactLimits,
-    go_on: impl FnMut(&Progress) -> bool,
-) -> Result<Option<Progress>, TableError> {
-    run_until(table, job, stem, limits, &Stop::NEVER, go_on)
-}
-
-/// Like [`run`]. Returns `None` also once `stop` is set. This is noticed while deleted rows are skipped, too.
-pub(crate) fn run_until(
     table: &Arc<Table>,
     job: &Job,
     stem: &FileStem,

@@ -45,7 +45,7 @@ use model::{Labels, LabelsBuilder, LabelsRef, Statistic};
 use std::collections::BTreeMap;
 
 pub use deletes::{applied_deletes, apply_deletes};
-pub use run::{Rolled, RollupLimits, run, run_until};
+pub use run::{Rolled, RollupLimits, run};
 
 /// Version of the format of rollups. Rollups that do not state a version have version 0.
 const FORMAT: u64 = 3;

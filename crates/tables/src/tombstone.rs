@@ -26,6 +26,9 @@ const _: () = assert!(TOMBSTONES_MAX <= u64::BITS as usize, "a mask has a bit fo
 /// Maximum size of one delete's selectors. The selectors of a table's 64 tombstones take at most 1 MiB together.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
+/// What a matcher counts in addition to its name and value.
+pub const MATCHER_BYTES: usize = 4;
+
 /// Maximum size of one delete's compiled patterns. A regular expression may need a few hundred KiB.
 pub const PATTERN_BYTES_MAX: usize = 2 << 20;
 pub const PATTERN_BYTES_OF_TABLE_MAX: usize = 16 << 20;
@@ -67,7 +70,7 @@ impl Delete {
     }
 
     fn selector_bytes(&self) -> usize {
-        let of = |m: &Matcher| m.name.len() + m.value.len() + 4;
+        let of = |m: &Matcher| m.name.len() + m.value.len() + MATCHER_BYTES;
         self.selectors.iter().flatten().map(of).sum()
     }
 

@@ -205,7 +205,7 @@ impl Upkeep {
             }
             Step::Compact(job) => {
                 let limits = policy.compact.unwrap_or_default();
-                let done = compact::run_until(table, job, stem, limits, &self.stop, go_on);
+                let done = compact::run(table, job, stem, limits, &self.stop, go_on);
                 self.or_damaged(table, done.map(|done| done.map_or(Done::Abandoned, Done::Compacted)))
             }
             Step::Purge(job) => {
@@ -269,7 +269,7 @@ impl Upkeep {
                 Ok(Done::Clean)
             }
             Some(true) => {
-                let done = compact::run_until(table, job, stem, limits, &self.stop, go_on)?;
+                let done = compact::run(table, job, stem, limits, &self.stop, go_on)?;
                 Ok(done.map_or(Done::Abandoned, Done::Compacted))
             }
         }

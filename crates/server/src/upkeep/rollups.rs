@@ -189,8 +189,7 @@ impl Upkeep {
             self.control.go_on() && !self.control.is_past(ends)
         };
         let stem = FileStem::rewritten(context.lake.random.fresh());
-        let rolled =
-            rollup::run_until(samples, table, date, resolution, &stem, &limits, now_ms, &stop, go_on)?;
+        let rolled = rollup::run(samples, table, date, resolution, &stem, &limits, now_ms, &stop, go_on)?;
         if self.control.is_stopping() && !rolled.committed {
             return Err(UpkeepError::Stopping);
         }

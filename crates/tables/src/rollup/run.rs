@@ -39,26 +39,12 @@ pub struct RollupLimits {
 }
 
 /// Makes the rollup of a day. `stem` must be new. In memory, it holds the day's samples of one series, a scan, and an
-/// open file for each statistic. `go_on` may return `false` to stop without a commit.
+/// open file for each statistic. It stops without a commit once `go_on` returns `false` or `stop` is set, which is noticed
+/// while deleted rows are skipped, too.
 ///
 /// Fails on a damaged file, because a rollup must not have less data than its day.
 #[expect(clippy::too_many_arguments, reason = "independent arguments, and only one caller")]
 pub fn run(
-    metrics: &Table,
-    rollup: &Table,
-    date: Date,
-    resolution: Resolution,
-    stem: &FileStem,
-    limits: &RollupLimits,
-    now_ms: i64,
-    go_on: impl FnMut(&Rolled) -> bool,
-) -> Result<Rolled, TableError> {
-    run_until(metrics, rollup, date, resolution, stem, limits, now_ms, &Stop::NEVER, go_on)
-}
-
-/// Like [`run`]. Stops without a commit also once `stop` is set. This is noticed while deleted rows are skipped, too.
-#[expect(clippy::too_many_arguments, reason = "independent arguments, and only one caller")]
-pub fn run_until(
     metrics: &Table,
     rollup: &Table,
     date: Date,

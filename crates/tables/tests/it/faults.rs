@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tables::METRICS;
 use tables::delta::StagedBlock;
-use tables::{Location, Outcome, Table, TableError};
+use tables::{Location, Outcome, Stop, Table, TableError};
 use tempfile::TempDir;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -198,8 +198,14 @@ fn a_merge_that_fails_leaves_the_table_as_it_was_or_is_done() {
                 for job in
                     tables::compact::plan(&METRICS, files.all(), crate::fleet::date(), &limits, |_| false)
                 {
-                    let done =
-                        tables::compact::run(&merging, &job, &stem(&format!("m{attempt}")), limits, |_| true);
+                    let done = tables::compact::run(
+                        &merging,
+                        &job,
+                        &stem(&format!("m{attempt}")),
+                        limits,
+                        &Stop::NEVER,
+                        |_| true,
+                    );
                     println!("{fate:?} {turn} {attempt}: {done:?}");
                 }
             }

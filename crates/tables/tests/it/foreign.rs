@@ -11,7 +11,7 @@ use stdx::telemetry::Counter;
 use tables::METRICS;
 use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
-use tables::{Cache, Date, Scan, ScanLimits, Select, Table};
+use tables::{Cache, Date, Scan, ScanLimits, Select, Stop, Table};
 use tempfile::TempDir;
 
 /// Script that prints each sample of a table as `name|labels|ms|bits`, read with deltalake or with DuckDB.
@@ -248,6 +248,8 @@ fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
     let limits = CompactLimits::default();
     let jobs =
         compact::plan(&METRICS, table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);
-    assert!(compact::run(&table, &jobs[0], &stem("merged"), limits, |_| true).unwrap().is_some());
+    assert!(
+        compact::run(&table, &jobs[0], &stem("merged"), limits, &Stop::NEVER, |_| true).unwrap().is_some()
+    );
     assert_eq!(read(), (3.0, 5, false));
 }

@@ -18,7 +18,7 @@ use tables::kind::{Coding, Column, FIRST_VERSION, Kind, MergePolicy, Type};
 use tables::live_file::LiveFile;
 use tables::rollup::{self, Resolution, RollupLimits};
 use tables::write::FileWriter;
-use tables::{Cache, Date, Location, METRICS, ROLLUP, Scan, ScanLimits, Select, Table, WriteLimits};
+use tables::{Cache, Date, Location, METRICS, ROLLUP, Scan, ScanLimits, Select, Stop, Table, WriteLimits};
 use tempfile::TempDir;
 
 const NOTE: Column = Column {
@@ -103,7 +103,9 @@ fn rolled_up(metrics: &Table) -> BTreeMap<(String, i64), u64> {
     let rollup = Table::open_or_create(&ROLLUP, place).unwrap();
     let limits = RollupLimits { window_bytes: 1 << 20, write: WriteLimits::default() };
     let width = Resolution::FiveMinutes;
-    let rolled = rollup::run(metrics, &rollup, date(), width, &stem("r"), &limits, DAY, |_| true).unwrap();
+    let rolled =
+        rollup::run(metrics, &rollup, date(), width, &stem("r"), &limits, DAY, &Stop::NEVER, |_| true)
+            .unwrap();
     assert!(rolled.committed);
     contents(&rollup).unwrap()
 }
@@ -112,7 +114,11 @@ fn compact(table: &Arc<Table>) -> usize {
     let (tomorrow, limits) = (Date(date().0 + 1), CompactLimits::default());
     let jobs = compact::plan(table.kind(), table.files().unwrap().all(), tomorrow, &limits, |_| false);
     for (n, job) in jobs.iter().enumerate() {
-        assert!(compact::run(table, job, &stem(&format!("c{n}")), limits, |_| true).unwrap().is_some());
+        assert!(
+            compact::run(table, job, &stem(&format!("c{n}")), limits, &Stop::NEVER, |_| true)
+                .unwrap()
+                .is_some()
+        );
     }
     jobs.len()
 }
@@ -182,7 +188,7 @@ fn an_earlier_version_neither_misreads_nor_merges_files_of_a_later_one() {
     commit(&earlier, 1, stage(&earlier, "f1", &shifted(10)));
     let (tomorrow, limits) = (Date(date().0 + 1), CompactLimits::default());
     for job in compact::plan(&METRICS, earlier.files().unwrap().all(), tomorrow, &limits, |_| false) {
-        let error = compact::run(&earlier, &job, &stem("c"), limits, |_| true).unwrap_err();
+        let error = compact::run(&earlier, &job, &stem("c"), limits, &Stop::NEVER, |_| true).unwrap_err();
         assert!(error.to_string().contains("its format version is 3"), "{error}");
     }
     table.refresh().unwrap();

@@ -12,7 +12,7 @@ use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
 use tables::rollup::label::LABEL;
 use tables::rollup::{self, Resolution, RollupLimits};
-use tables::{Cache, Date, Delete, Location, Scan, ScanLimits, Select, Table, WriteLimits};
+use tables::{Cache, Date, Delete, Location, Scan, ScanLimits, Select, Stop, Table, WriteLimits};
 use tempfile::TempDir;
 
 fn rollup_table(folder: &TempDir) -> Table {
@@ -52,7 +52,8 @@ fn a_day_is_rolled_up_again_only_after_late_samples() {
     let (metrics, rollup) = (open(&folder), rollup_table(&folder));
     let run = |name: &str| {
         let (width, limits) = (Resolution::FiveMinutes, limits());
-        rollup::run(&metrics, &rollup, date(), width, &stem(name), &limits, DAY, |_| true).unwrap()
+        rollup::run(&metrics, &rollup, date(), width, &stem(name), &limits, DAY, &Stop::NEVER, |_| true)
+            .unwrap()
     };
     let due = |today| rollup::due(&metrics, &rollup, today, i64::MIN).unwrap();
     let mut series = fleet(2, 3, 40);
@@ -108,7 +109,8 @@ fn a_late_sample_of_an_expired_day_does_not_replace_its_rollup() {
     commit(&metrics, 1, &one("late", DAY + 100));
     assert_eq!(metrics.expired_before_ms().unwrap(), None);
     assert_eq!(due(&metrics), [date()]);
-    rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits(), DAY, |_| true).unwrap();
+    rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits(), DAY, &Stop::NEVER, |_| true)
+        .unwrap();
     let count = || column(&rollup, Statistic::Count).iter().sum::<f64>();
     assert_eq!(count(), 2.0);
 
@@ -147,7 +149,8 @@ fn a_rolled_up_day_in_another_format_is_ignored_and_rebuilt() {
         assert_eq!(rollup::due(&metrics, &rollup, Date(date().0 + 1), i64::MIN).unwrap(), [date()]);
         let run = |name: &str| {
             let (width, limits) = (Resolution::FiveMinutes, limits());
-            rollup::run(&metrics, &rollup, date(), width, &stem(name), &limits, DAY, |_| true).unwrap()
+            rollup::run(&metrics, &rollup, date(), width, &stem(name), &limits, DAY, &Stop::NEVER, |_| true)
+                .unwrap()
         };
         assert!(run("new").committed && !run("again").committed);
         assert_eq!(complete(), [date()]);
@@ -161,8 +164,18 @@ fn a_rollup_works_in_little_memory_and_commits_nothing_if_stopped() {
     let (metrics, rollup) = (open(&folder), rollup_table(&folder));
     commit(&metrics, 0, &fleet(40, 100, 60));
     let run = |name: &str, limits: &RollupLimits, go_on: &dyn Fn() -> bool| {
-        rollup::run(&metrics, &rollup, date(), Resolution::Hour, &stem(name), limits, DAY, |_| go_on())
-            .unwrap()
+        rollup::run(
+            &metrics,
+            &rollup,
+            date(),
+            Resolution::Hour,
+            &stem(name),
+            limits,
+            DAY,
+            &Stop::NEVER,
+            |_| go_on(),
+        )
+        .unwrap()
     };
     let cut = run("cut", &limits(), &|| false);
     assert!(!cut.committed && cut.samples < 40 * 100 * 60, "{cut:?}");
@@ -182,9 +195,16 @@ fn a_rollup_works_in_little_memory_and_commits_nothing_if_stopped() {
     for n in 0..10 {
         let Some(job) = jobs().pop() else { break };
         assert!(
-            compact::run(&rollup, &job, &stem(&format!("merged-{n}")), CompactLimits::default(), |_| true)
-                .unwrap()
-                .is_some()
+            compact::run(
+                &rollup,
+                &job,
+                &stem(&format!("merged-{n}")),
+                CompactLimits::default(),
+                &Stop::NEVER,
+                |_| true
+            )
+            .unwrap()
+            .is_some()
         );
     }
     assert_eq!((jobs(), rollup.files().unwrap().all().len()), (Vec::new(), 1));
@@ -223,7 +243,9 @@ fn a_rollup_says_what_it_leaves_out() {
     series.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
     commit(&metrics, 0, &series);
     let (width, limits) = (Resolution::Hour, limits());
-    let rolled = rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits, DAY, |_| true).unwrap();
+    let rolled =
+        rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits, DAY, &Stop::NEVER, |_| true)
+            .unwrap();
     assert_eq!((rolled.series, rolled.omitted, rolled.committed), (5, 3, true));
     let select = Select { matchers: vec![rollup::left_out_matcher()], ..Select::ALL };
     let cache = Arc::new(Cache::new(0));
@@ -255,7 +277,9 @@ fn a_day_rolled_up_after_a_delete_has_none_of_it() {
     let delete = Delete { selectors: gone, range: TimeRange::ALL };
     other.delete(&delete, &BTreeMap::new(), true, DAY).unwrap().unwrap();
     rollup::apply_deletes(&other.files().unwrap(), &rollup, width, DAY).unwrap();
-    let rolled = rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits(), DAY, |_| true).unwrap();
+    let rolled =
+        rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits(), DAY, &Stop::NEVER, |_| true)
+            .unwrap();
     assert!(rolled.committed);
     assert_eq!(column(&rollup, Statistic::Max), [2.0]);
 }

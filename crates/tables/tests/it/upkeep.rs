@@ -12,7 +12,7 @@ use tables::compact::{self, CompactLimits, Compaction, Job};
 use tables::delta::{Cleaned, StagedBlock, Sweeper, Swept, Table};
 use tables::live_file::LiveFile;
 use tables::upkeep::{Done, Now, Policy, Upkeep};
-use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
+use tables::{Cache, Date, Scan, ScanLimits, Select, Stop, TableError};
 use tempfile::TempDir;
 
 pub(crate) fn contents(table: &Table) -> Result<BTreeMap<(String, i64), u64>, TableError> {
@@ -37,7 +37,7 @@ fn jobs(table: &Table, today: Date) -> Vec<Job> {
 
 /// Runs a compaction job. Returns false if one of its files is gone.
 fn merge(table: &Arc<Table>, job: &Job, name: &str) -> bool {
-    compact::run(table, job, &stem(name), CompactLimits::default(), |_| true).unwrap().is_some()
+    compact::run(table, job, &stem(name), CompactLimits::default(), &Stop::NEVER, |_| true).unwrap().is_some()
 }
 
 /// Commits the samples of all series in `blocks` blocks, each of which has a slice of every series.
