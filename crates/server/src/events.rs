@@ -26,7 +26,7 @@ mod tenants;
 mod tests;
 
 pub(crate) use file::{Place, Record, WHEN_MS_MAX};
-pub(crate) use log::{Event, Limits};
+pub(crate) use log::Event;
 pub(crate) use select::{EventQuery, TAGS_BYTES_MAX, TAGS_MAX, TagSet};
 pub(crate) use source::EventSource;
 
@@ -154,10 +154,10 @@ impl Events {
         &self,
         tenant: &TenantId,
         event: Event,
-        limits: Limits,
+        file_bytes_max: u64,
     ) -> Result<u64, Refusal> {
         let user = self.tenants.log(tenant, || self.new_log(tenant, None))?;
-        with_log(user, move |log| log.append(&event, limits)).await
+        with_log(user, move |log| log.append(&event, file_bytes_max)).await
     }
 
     /// Passes the events that `query` asks for to `each`, in the order in which they arrived. Returns the file, from which

@@ -16,10 +16,10 @@ pub(crate) fn sha256(secret: &str) -> String {
 }
 
 /// A credentials file in a temporary directory. It is always replaced atomically.
-struct Credentials(TempDir);
+pub(crate) struct Credentials(TempDir);
 
 impl Credentials {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let credentials = Self(tempfile::tempdir().unwrap());
         credentials.write(&credentials.usual());
         credentials
@@ -38,7 +38,7 @@ impl Credentials {
         .concat()
     }
 
-    fn write(&self, text: &str) {
+    pub(crate) fn write(&self, text: &str) {
         let new = self.0.path().join("new");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.path()).unwrap();
@@ -50,7 +50,7 @@ impl Credentials {
 
     /// Options for a server with the credentials file. `trusted_proxies` replaces the default, which would
     /// trust the loopback addresses that tests connect from.
-    fn options(&self, trusted_proxies: &str) -> Options {
+    pub(crate) fn options(&self, trusted_proxies: &str) -> Options {
         let options = Options::default().arg("--auth-file").arg(self.path().to_str().unwrap());
         options.arg("--trusted-proxies").arg(trusted_proxies).allow("requests refused")
     }

@@ -1,5 +1,6 @@
 //! Operators can list, log and cancel queries.
 
+use crate::authentication::{Credentials, sha256};
 use crate::harness::read::data;
 use crate::harness::wire::{self, Series};
 use crate::harness::{Options, Reply, Request, Server, now_ms, wait_for};
@@ -54,6 +55,43 @@ fn a_running_query_is_listed_and_can_be_canceled() {
         }
     });
     server.wait_until_zero("floodmark_queries_running");
+}
+
+/// An operator of some tenants neither sees nor cancels queries of others, nor queries over several tenants of which one
+/// is another's.
+#[test]
+fn an_operator_of_some_tenants_cancels_only_their_queries() {
+    let credentials = Credentials::new();
+    let entry = |name: &str, rest: &str| format!("[token.{name}]\nsha256 = \"{}\"\n{rest}\n", sha256(name));
+    credentials.write(
+        &[
+            entry("reader", "tenants = [\"a\", \"b-1\"]\nroles = [\"read\"]"),
+            entry("lead", "tenants = [\"b-*\"]\nroles = [\"admin\"]"),
+            entry("operator", "roles = [\"admin\"]"),
+        ]
+        .concat(),
+    );
+    let server = Server::start(credentials.options("[]"));
+    let ask = |request: Request, token: &str| {
+        server.send(&request.header("Authorization", &format!("Bearer {token}")))
+    };
+    let list = |token: &str| data(&ask(Request::get(LIST), token)).as_array().expect("a list").clone();
+    let cancel = |id: &str, token: &str| ask(Request::post(format!("{LIST}/{id}/cancel"), Vec::new()), token);
+    std::thread::scope(|threads| {
+        for (tenants, shown) in [("a", false), ("a|b-1", false), ("b-1", true)] {
+            let asked = threads.spawn(move || ask(endless(tenants, now_ms() / 1000, "1h"), "reader"));
+            let query = wait_for("the query", || list("operator").into_iter().next());
+            let id = query["id"].as_str().unwrap();
+            assert_eq!(list("lead").len(), usize::from(shown), "{tenants}: {query}");
+            if !shown {
+                cancel(id, "lead").expect(404, &["not_found"]);
+                assert_ne!(list("operator")[0]["state"], "canceled", "{tenants}");
+            }
+            cancel(id, if shown { "lead" } else { "operator" }).expect(200, &["canceled"]);
+            asked.join().unwrap().expect(503, &["by an operator"]);
+            wait_for("the end of the query", || list("operator").is_empty().then_some(()));
+        }
+    });
 }
 
 #[test]

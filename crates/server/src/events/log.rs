@@ -41,14 +41,6 @@ pub(crate) struct Event {
     pub(crate) data: String,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Limit on the file.
-    pub(crate) file_bytes: u64,
-    /// Events before this time may be removed.
-    pub(crate) expired_before_ms: i64,
-}
-
 #[derive(Debug)]
 pub(super) struct Log {
     disk: Arc<dyn Disk>,
@@ -87,9 +79,9 @@ impl Log {
         self.has_file
     }
 
-    /// Stores an event. Returns its id once it is durable. If the file is full, the events that arrived first are removed,
-    /// so that a quarter of the file becomes free.
-    pub(super) fn append(&mut self, event: &Event, limits: Limits) -> Result<u64, EventsError> {
+    /// Stores an event. Returns its id once it is durable. If the file would exceed `file_bytes_max`, the events that
+    /// arrived first are removed, so that a quarter of the file becomes free.
+    pub(super) fn append(&mut self, event: &Event, file_bytes_max: u64) -> Result<u64, EventsError> {
         let mut contents = self.contents()?;
         let Event { when_ms, what, tags, data } = event;
         let (id, when_ms) = (contents.next_id, *when_ms);
@@ -99,9 +91,9 @@ impl Log {
             return Err(EventsError::TooLarge { bytes: line.len() });
         }
         let line_bytes = line.len() as u64;
-        if contents.end_bytes + line_bytes > limits.file_bytes {
-            let kept_bytes = (limits.file_bytes / 4 * 3).saturating_sub(line_bytes);
-            contents = self.replace(kept_bytes, limits.expired_before_ms)?;
+        if contents.end_bytes + line_bytes > file_bytes_max {
+            let kept_bytes = (file_bytes_max / 4 * 3).saturating_sub(line_bytes);
+            contents = self.replace(kept_bytes, i64::MIN)?;
         }
         let at = contents.end_bytes;
         let bytes = if at == 0 { [file::header(id), line].concat() } else { line };

@@ -12,8 +12,6 @@ use std::time::Duration;
 use stdx::rng::Rng;
 use tenants::TENANT_BYTES;
 
-const LIMITS: Limits = Limits { file_bytes: FILE_BYTES_MIN, expired_before_ms: i64::MIN };
-
 /// An event as [`found`] returns it.
 type Found = (u64, i64, String, String, String);
 
@@ -62,8 +60,8 @@ fn found(events: &Events, tenant: &TenantId) -> Vec<Found> {
 async fn the_bytes_of_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let (events, of) = (open(dir.path()), tenant("(team-a)*"));
-    events.append(&of, event(1_795_284_000_500, "deploy \"42\"\n", "web eu"), LIMITS).await.unwrap();
-    events.append(&of, event(0, "é", ""), LIMITS).await.unwrap();
+    events.append(&of, event(1_795_284_000_500, "deploy \"42\"\n", "web eu"), FILE_BYTES_MIN).await.unwrap();
+    events.append(&of, event(0, "é", ""), FILE_BYTES_MIN).await.unwrap();
     let bytes = fs::read(file_of(dir.path(), &of)).unwrap();
     expect![[r#"
         ed622f4d {"version":1,"next_id":1}
@@ -79,7 +77,7 @@ async fn the_bytes_of_a_file() {
         format!("{:08x} {}\n", crc32c::crc32c(json), String::from_utf8_lossy(json)),
     )
     .unwrap();
-    let refused = open(dir.path()).append(&of, event(1, "a", ""), LIMITS).await.unwrap_err();
+    let refused = open(dir.path()).append(&of, event(1, "a", ""), FILE_BYTES_MIN).await.unwrap_err();
     assert_eq!((refused.kind, refused.reason), (ErrorKind::Data, "events"), "{refused}");
 }
 
@@ -88,7 +86,7 @@ async fn events_are_found_by_time_and_tags() {
     let dir = tempfile::tempdir().unwrap();
     let (events, of) = (open(dir.path()), tenant("a"));
     for (when_ms, tags) in [(30, "web"), (10, "web eu"), (20, "eu"), (40, "")] {
-        events.append(&of, event(when_ms, "x", tags), LIMITS).await.unwrap();
+        events.append(&of, event(when_ms, "x", tags), FILE_BYTES_MIN).await.unwrap();
     }
     let check = |range: std::ops::RangeInclusive<i64>, tags: &str, set, expected: &[i64]| {
         let tags: Vec<_> = tags.split_ascii_whitespace().collect();
@@ -120,7 +118,7 @@ async fn tags_are_compared_as_sets() {
     let mut stored = Vec::new();
     for when_ms in 0..60 {
         let tags = some(&mut rng);
-        events.append(&of, event(when_ms, "x", &tags.join(" ")), LIMITS).await.unwrap();
+        events.append(&of, event(when_ms, "x", &tags.join(" ")), FILE_BYTES_MIN).await.unwrap();
         stored.push((when_ms, tags));
     }
     for _ in 0..200 {
@@ -217,7 +215,7 @@ async fn acknowledged_events_survive_restarts() {
             }
             _ => {
                 let new = event(rng.below(1000) as i64, &format!("step {step}"), "a b");
-                let id = events.append(of, new.clone(), LIMITS).await.unwrap();
+                let id = events.append(of, new.clone(), FILE_BYTES_MIN).await.unwrap();
                 assert!(expected.last().is_none_or(|(last, ..)| *last + 1 == id), "{id}");
                 expected.push((id, new.when_ms, new.what, new.tags, new.data));
             }
@@ -234,20 +232,20 @@ async fn the_oldest_events_leave_a_full_file() {
     let events = open(dir.path());
     for number in 1..=600_u64 {
         let what = "x".repeat(rng.below(3000) as usize);
-        let id = events.append(&of, event(rng.below(9) as i64, &what, ""), LIMITS).await.unwrap();
+        let id = events.append(&of, event(rng.below(9) as i64, &what, ""), FILE_BYTES_MIN).await.unwrap();
         assert_eq!(id, number, "ids of removed events are not used again");
         let bytes = fs::metadata(file_of(dir.path(), &of)).unwrap().len();
-        assert!(bytes <= LIMITS.file_bytes && events.file_bytes(&of) == bytes, "{bytes} bytes");
+        assert!(bytes <= FILE_BYTES_MIN && events.file_bytes(&of) == bytes, "{bytes} bytes");
         if number % 50 == 0 {
             let ids: Vec<_> = found(&events, &of).into_iter().map(|(id, ..)| id).collect();
             assert_eq!(ids, (number + 1 - ids.len() as u64..=number).collect::<Vec<_>>());
-            assert!(ids.len() == number as usize || ids.len() as u64 * 1500 > LIMITS.file_bytes / 2);
+            assert!(ids.len() == number as usize || ids.len() as u64 * 1500 > FILE_BYTES_MIN / 2);
         }
     }
     let large = Event { data: "\u{1}".repeat(30_000), ..event(1, "x", "") };
-    let refused = events.append(&of, large, LIMITS).await.unwrap_err();
+    let refused = events.append(&of, large, FILE_BYTES_MIN).await.unwrap_err();
     assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "body_size"), "{refused}");
-    let last = events.append(&of, event(2, "last", ""), LIMITS).await.unwrap();
+    let last = events.append(&of, event(2, "last", ""), FILE_BYTES_MIN).await.unwrap();
     assert_eq!(found(&events, &of).last().unwrap().0, last);
 }
 
@@ -256,7 +254,7 @@ async fn expired_events_are_removed_and_their_ids_are_not_used_again() {
     let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
     let events = open(dir.path());
     for when_ms in [10, 30, 20] {
-        events.append(&of, event(when_ms, "x", ""), LIMITS).await.unwrap();
+        events.append(&of, event(when_ms, "x", ""), FILE_BYTES_MIN).await.unwrap();
     }
     let ids = |events: &Events| found(events, &of).into_iter().map(|(id, ..)| id).collect::<Vec<_>>();
     events.expire(&of, 20).unwrap();
@@ -268,7 +266,7 @@ async fn expired_events_are_removed_and_their_ids_are_not_used_again() {
     events.expire(&of, 31).unwrap();
     assert_eq!(ids(&events), Vec::<u64>::new());
     let events = open(dir.path());
-    assert_eq!(events.append(&of, event(5, "x", ""), LIMITS).await.unwrap(), 4);
+    assert_eq!(events.append(&of, event(5, "x", ""), FILE_BYTES_MIN).await.unwrap(), 4);
 }
 
 /// Otherwise, each event that is older than the retention would have the whole file rewritten.
@@ -280,11 +278,11 @@ async fn expired_events_are_removed_once_an_hour() {
     let ids = || found(&events, &of).into_iter().map(|(id, ..)| id).collect::<Vec<_>>();
     let first_ms = 100 * HOUR_MS;
     for when_ms in [first_ms - 1, 200 * HOUR_MS] {
-        events.append(&of, event(when_ms, "x", ""), LIMITS).await.unwrap();
+        events.append(&of, event(when_ms, "x", ""), FILE_BYTES_MIN).await.unwrap();
     }
     events.expire(&of, first_ms).unwrap();
     assert_eq!(ids(), [2]);
-    events.append(&of, event(5, "x", ""), LIMITS).await.unwrap();
+    events.append(&of, event(5, "x", ""), FILE_BYTES_MIN).await.unwrap();
     for (before_ms, expected) in
         [(first_ms + 1, &[2, 3][..]), (first_ms + HOUR_MS - 1, &[2, 3]), (first_ms + HOUR_MS, &[2])]
     {
@@ -292,7 +290,7 @@ async fn expired_events_are_removed_once_an_hour() {
         assert_eq!(ids(), expected, "{before_ms}");
     }
     // the retention becomes longer
-    events.append(&of, event(5, "x", ""), LIMITS).await.unwrap();
+    events.append(&of, event(5, "x", ""), FILE_BYTES_MIN).await.unwrap();
     events.expire(&of, 6).unwrap();
     assert_eq!(ids(), [2]);
 }
@@ -304,12 +302,12 @@ async fn tenants_beyond_the_memory_are_refused() {
     let account = Account::new("events", 2 * TENANT_BYTES);
     let events = Events::open(Arc::new(Os), dir.path(), account.clone(), &Registry::new());
     for name in ["a", "b"] {
-        events.append(&tenant(name), event(1, "x", ""), LIMITS).await.unwrap();
+        events.append(&tenant(name), event(1, "x", ""), FILE_BYTES_MIN).await.unwrap();
     }
-    let refused = events.append(&tenant("c"), event(1, "x", ""), LIMITS).await.unwrap_err();
+    let refused = events.append(&tenant("c"), event(1, "x", ""), FILE_BYTES_MIN).await.unwrap_err();
     assert_eq!((refused.kind, refused.reason), (ErrorKind::Unavailable, "memory"), "{refused}");
     events.delete(&tenant("a")).await.unwrap();
-    events.append(&tenant("c"), event(1, "x", ""), LIMITS).await.unwrap();
+    events.append(&tenant("c"), event(1, "x", ""), FILE_BYTES_MIN).await.unwrap();
     assert_eq!(account.used_bytes(), 2 * TENANT_BYTES);
     assert_eq!(found(&events, &tenant("a")), []);
 }
@@ -322,7 +320,8 @@ async fn a_tenant_without_a_file_takes_no_memory() {
     let events = Arc::new(Events::open(Arc::new(Os), dir.path(), account.clone(), &Registry::new()));
     let large = || Event { data: "\u{1}".repeat(30_000), ..event(1, "x", "") };
     for number in 0..5 {
-        let refused = events.append(&tenant(&format!("t{number}")), large(), LIMITS).await.unwrap_err();
+        let refused =
+            events.append(&tenant(&format!("t{number}")), large(), FILE_BYTES_MIN).await.unwrap_err();
         assert_eq!(refused.reason, "body_size", "{refused}");
         assert_eq!((account.used_bytes(), events.tenants().len()), (0, 0));
     }
@@ -331,7 +330,7 @@ async fn a_tenant_without_a_file_takes_no_memory() {
         let of = tenant(&format!("u{round}"));
         let work = (0..4).map(|_| {
             let (events, of, large) = (Arc::clone(&events), of.clone(), large());
-            tokio::spawn(async move { events.append(&of, large, LIMITS).await })
+            tokio::spawn(async move { events.append(&of, large, FILE_BYTES_MIN).await })
         });
         for work in work.collect::<Vec<_>>() {
             if rng.chance(0.5) {
@@ -347,15 +346,15 @@ async fn a_tenant_without_a_file_takes_no_memory() {
         };
         tokio::time::timeout(Duration::from_secs(60), is_free).await.expect("an entry was left");
     }
-    events.append(&tenant("a"), event(1, "x", ""), LIMITS).await.unwrap();
+    events.append(&tenant("a"), event(1, "x", ""), FILE_BYTES_MIN).await.unwrap();
     assert_eq!(account.used_bytes(), TENANT_BYTES);
     // a refused event of a tenant with a file leaves its entry
-    events.append(&tenant("a"), large(), LIMITS).await.unwrap_err();
+    events.append(&tenant("a"), large(), FILE_BYTES_MIN).await.unwrap_err();
     assert_eq!((account.used_bytes(), events.tenants()), (TENANT_BYTES, vec![tenant("a")]));
     // whether an append is before or after a delete, a tenant with a file has an entry
     for _ in 0..50 {
         let (of, name) = (Arc::clone(&events), tenant("b"));
-        let append = tokio::spawn(async move { of.append(&name, event(1, "x", ""), LIMITS).await });
+        let append = tokio::spawn(async move { of.append(&name, event(1, "x", ""), FILE_BYTES_MIN).await });
         events.delete(&tenant("b")).await.unwrap();
         append.await.unwrap().unwrap();
         assert_eq!(file_of(dir.path(), &tenant("b")).exists(), events.tenants().contains(&tenant("b")));

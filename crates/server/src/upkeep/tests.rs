@@ -1,6 +1,6 @@
 use super::{Compacted, compact};
 use crate::deletes;
-use crate::events::{Event, Limits};
+use crate::events::Event;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tenant_tables::TenantTable;
@@ -318,12 +318,11 @@ async fn events_expire_with_the_samples_of_their_tenant() {
         settings.lake.retention_wait_ms = 0;
     })
     .await;
-    let limits = Limits { file_bytes: 1 << 20, expired_before_ms: i64::MIN };
     for name in ["short", "long"] {
         for age_ms in [2 * DAY_MS, 0] {
             let when_ms = SystemClock.now_ms() - age_ms;
             let event = Event { when_ms, what: "x".into(), tags: String::new(), data: String::new() };
-            node.reads().events.append(&tenant(name), event, limits).await.unwrap();
+            node.reads().events.append(&tenant(name), event, 1 << 20).await.unwrap();
         }
     }
     compact(&node).await.unwrap();

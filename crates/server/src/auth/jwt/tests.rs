@@ -182,6 +182,31 @@ fn claims_decide_within_what_the_issuer_may_give() {
     }
 }
 
+/// A token without the claim for tenants administrates none, although the issuer names no tenants, as for an operator of
+/// the whole node.
+#[test]
+fn a_token_without_its_claim_does_not_administrate_everything() {
+    let service = Service::new();
+    let operators = ISSUER.replace("\"read\", \"write\"", "\"admin\"").replace("\"team-*\"", "\"*\"");
+    let without_claim =
+        operators.replace("tenants_claim = \"tenants\"\n", "").replace("tenants = [\"*\"]\n", "");
+    let keys = json!({ "keys": [service.elliptic("1")] }).to_string();
+    let reach = |file: &str, named: Value| {
+        let mut claims = with("tenants", named);
+        claims["roles"] = json!(["admin"]);
+        let grant = Setup::of(file, &keys).prove(&service.token(&es256(), &claims)).unwrap().unwrap();
+        grant.caller(Access::Admin, None).unwrap().reach
+    };
+    let tenant = model::TenantId::parse("team-a").unwrap();
+    for (named, includes) in
+        [(Value::Null, false), (json!([]), false), (json!("b"), false), (json!("team-*"), true)]
+    {
+        let found = reach(&operators, named.clone());
+        assert_eq!((found.is_everything(), found.includes(&tenant)), (false, includes), "{named}");
+    }
+    assert!(reach(&without_claim, Value::Null).is_everything());
+}
+
 #[test]
 fn no_wrong_token_is_accepted() {
     let (service, other) = (Service::new(), Service::new());

@@ -9,7 +9,7 @@ async fn damaged_files_lose_only_the_damaged_events() {
     let (mut rng, dir, of) = (Rng::announced(), tempfile::tempdir().unwrap(), tenant("a"));
     let events = open(dir.path());
     for number in 0..8 {
-        events.append(&of, event(number, &format!("number {number}"), "a b"), LIMITS).await.unwrap();
+        events.append(&of, event(number, &format!("number {number}"), "a b"), FILE_BYTES_MIN).await.unwrap();
     }
     let stored = found(&events, &of);
     let whole = fs::read(file_of(dir.path(), &of)).unwrap();
@@ -20,7 +20,7 @@ async fn damaged_files_lose_only_the_damaged_events() {
         let events = open(dir.path());
         let left = found(&events, &of);
         assert!(left.iter().all(|found| stored.contains(found)), "{}", String::from_utf8_lossy(&bytes));
-        let id = events.append(&of, event(9, "new", ""), LIMITS).await.unwrap();
+        let id = events.append(&of, event(9, "new", ""), FILE_BYTES_MIN).await.unwrap();
         let mut expected = left;
         expected.push((id, 9, "new".into(), String::new(), "more".into()));
         assert_eq!(found(&events, &of), expected);
@@ -42,7 +42,7 @@ async fn a_damaged_byte_loses_one_or_two_events_and_no_id_is_used_again() {
     let (mut rng, of, dir) = (Rng::announced(), tenant("a.b"), tempfile::tempdir().unwrap());
     let events = open(dir.path());
     for number in 1..=5 {
-        events.append(&of, event(number, &"x".repeat(number as usize), ""), LIMITS).await.unwrap();
+        events.append(&of, event(number, &"x".repeat(number as usize), ""), FILE_BYTES_MIN).await.unwrap();
     }
     let (stored, whole) = (found(&events, &of), fs::read(file_of(dir.path(), &of)).unwrap());
     let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
@@ -65,7 +65,7 @@ async fn a_damaged_byte_loses_one_or_two_events_and_no_id_is_used_again() {
         } else {
             events
         };
-        let id = events.append(&of, event(9, "new", ""), LIMITS).await.unwrap();
+        let id = events.append(&of, event(9, "new", ""), FILE_BYTES_MIN).await.unwrap();
         assert!(id > 5, "byte {at}: id {id} is used again");
         left.push((id, 9, "new".into(), String::new(), "more".into()));
         assert_eq!(found(&events, &of), left, "byte {at}");
@@ -85,13 +85,13 @@ async fn an_unfinished_line_is_removed_and_a_damaged_header_keeps_the_next_id() 
     let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
     let events = open(dir.path());
     for number in 1..=4 {
-        events.append(&of, event(number, "x", ""), LIMITS).await.unwrap();
+        events.append(&of, event(number, "x", ""), FILE_BYTES_MIN).await.unwrap();
     }
     let file = file_of(dir.path(), &of);
     let whole = fs::read(&file).unwrap();
     for torn in [&whole[whole.len() - 40..whole.len() - 2], &b"0"[..], &[0; 5000][..]] {
         fs::write(&file, [&whole[..], torn].concat()).unwrap();
-        assert_eq!(open(dir.path()).append(&of, event(5, "x", ""), LIMITS).await.unwrap(), 5);
+        assert_eq!(open(dir.path()).append(&of, event(5, "x", ""), FILE_BYTES_MIN).await.unwrap(), 5);
         assert_eq!(quarantine(dir.path()), Vec::<Vec<u8>>::new());
     }
     let events = open(dir.path());
@@ -101,7 +101,7 @@ async fn an_unfinished_line_is_removed_and_a_damaged_header_keeps_the_next_id() 
     fs::write(&file, &header).unwrap();
     let registry = Registry::new();
     let events = Events::open(Arc::new(Os), dir.path(), Account::new("events", 1 << 20), &registry);
-    assert!(events.append(&of, event(6, "x", ""), LIMITS).await.unwrap() >= 6);
+    assert!(events.append(&of, event(6, "x", ""), FILE_BYTES_MIN).await.unwrap() >= 6);
     assert_eq!(quarantine(dir.path()), [header]);
     let metrics = registry.render();
     assert!(metrics.contains("floodmark_graphite_damaged_event_lines_total 1"), "{metrics}");
@@ -115,7 +115,7 @@ async fn the_quarantine_is_bounded() {
     let (dir, of) = (tempfile::tempdir().unwrap(), tenant("a"));
     let events = open(dir.path());
     let (file, folder) = (file_of(dir.path(), &of), dir.path().join("events/quarantine"));
-    let mut id = events.append(&of, event(1, "x", ""), LIMITS).await.unwrap();
+    let mut id = events.append(&of, event(1, "x", ""), FILE_BYTES_MIN).await.unwrap();
     let all_bytes = || -> u64 {
         fs::read_dir(&folder).unwrap().map(|copy| copy.unwrap().metadata().unwrap().len()).sum()
     };
@@ -129,7 +129,7 @@ async fn the_quarantine_is_bounded() {
         bytes[last] ^= 1;
         fs::write(&file, &bytes).unwrap();
         let events = open(dir.path());
-        let new_id = events.append(&of, event(number, "x", ""), LIMITS).await.unwrap();
+        let new_id = events.append(&of, event(number, "x", ""), FILE_BYTES_MIN).await.unwrap();
         assert!(new_id > id, "{new_id} after {id}");
         id = new_id;
         assert_eq!(found(&events, &of).len(), 1, "the damaged event is lost, and the new one is there");

@@ -26,13 +26,10 @@ use query::Matcher;
 use query::allowance::MATCHERS_MAX;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tables::tombstone::SELECTOR_BYTES_MAX;
+use tables::tombstone::{MATCHER_BYTES, SELECTOR_BYTES_MAX};
 use tables::{Delete, TableError};
 
 const PATH: &str = "/tags/delSeries";
-
-/// What [`Delete::check`] counts for a matcher in addition to its name and value.
-const MATCHER_BYTES: usize = 4;
 
 /// Deletes all samples of each `path`, and answers `true`.
 pub(super) async fn delete_series(

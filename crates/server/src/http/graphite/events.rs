@@ -3,7 +3,7 @@
 use super::answer::{Callback, respond};
 use super::ask::{Ask, Asked};
 use crate::events::{
-    BODY_BYTES_MAX, Event, EventQuery, EventsError, Limits, Place, Record, TAGS_BYTES_MAX, TAGS_MAX, TagSet,
+    BODY_BYTES_MAX, Event, EventQuery, EventsError, Place, Record, TAGS_BYTES_MAX, TAGS_MAX, TagSet,
     WHEN_MS_MAX, expired_before_ms,
 };
 use crate::http::App;
@@ -65,9 +65,7 @@ pub(super) async fn store(
     }
     grow(&mut memory, bytes.len() as u64 * PARSE_COST)?;
     let event = event_of(&bytes, writes.clock.now_ms()).map_err(|why| Refusal::invalid("decode", why))?;
-    // upkeep removes expired events, after it has waited to see whether a shorter retention is meant
-    let limits = Limits { file_bytes: own.limits.events_bytes, expired_before_ms: i64::MIN };
-    app.node.reads().events.append(&principal.tenant, event, limits).await?;
+    app.node.reads().events.append(&principal.tenant, event, own.limits.events_bytes).await?;
     Ok(StatusCode::OK)
 }
 

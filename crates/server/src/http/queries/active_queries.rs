@@ -48,11 +48,11 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Json, ApiError> {
     let query = QueryId::parse(&id).and_then(|id| app.running.find(id));
-    let query = query.filter(|query| is_within(&reach, &query.description));
-    let Some(query) = query.and_then(|query| app.running.cancel(query.id)) else {
+    let Some(query) = query.filter(|query| is_within(&reach, &query.description)) else {
         let message = format!("no running or waiting query has the id {id:?}");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
     };
+    query.cancel();
     let Description { tenants, path, peer, .. } = &query.description;
     tracing::info!(id = %query.id, tenant = %tenants, path, client = %peer.0, "operator canceled a query");
     let mut json = Json::within(&app.node.reads().answers);

@@ -436,13 +436,13 @@ mod tests {
                 }
             };
             let id = QueryId::parse(&id).unwrap();
-            assert!(app.running.cancel(id).is_some(), "{state}");
+            app.running.find(id).expect(&state).cancel();
             let text = format!("{:?}", request.await.unwrap().expect_err("it was canceled"));
             assert!(text.contains("503") && text.contains("by an operator"), "{text}");
             drop(held);
             until_idle(&app).await;
             assert_eq!(app.waiting.inside(), 0);
-            assert!(app.running.cancel(id).is_none(), "a query that ended is not listed");
+            assert!(app.running.find(id).is_none(), "a query that ended is not listed");
         }
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }

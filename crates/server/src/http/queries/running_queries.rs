@@ -69,6 +69,11 @@ impl RunningQuery {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
 
+    pub(crate) fn cancel(&self) {
+        self.is_canceled.store(true, Ordering::Relaxed);
+        self.canceled.notify_one();
+    }
+
     pub(crate) async fn canceled(&self) {
         self.canceled.notified().await;
     }
@@ -179,12 +184,5 @@ impl RunningQueries {
 
     pub(crate) fn find(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
         self.all.lock().get(&id).cloned()
-    }
-
-    pub(crate) fn cancel(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
-        let query = self.find(id)?;
-        query.is_canceled.store(true, Ordering::Relaxed);
-        query.canceled.notify_one();
-        Some(query)
     }
 }

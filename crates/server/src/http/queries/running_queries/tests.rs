@@ -32,12 +32,12 @@ fn a_query_is_listed_until_its_entry_is_dropped() {
     let (first, second) = (expected(&mine, "anonymous", "waiting", 0), expected(&other, "b", "running", 7));
     assert_eq!(texts(&list, None), serde_json::json!([first, second]));
     assert_eq!(texts(&list, Some("b")), serde_json::json!([second]));
-    assert!(list.cancel(other.id).is_some());
+    list.find(other.id).unwrap().cancel();
     assert_eq!(texts(&list, Some("b"))[0]["state"], "canceled");
     assert!(other.is_set() && !mine.is_set());
     drop(entries);
     assert_eq!(texts(&list, None), serde_json::json!([]));
-    assert!(list.cancel(other.id).is_none());
+    assert!(list.find(other.id).is_none());
 }
 
 #[test]
