@@ -100,7 +100,8 @@ fi
 # version list of the module is not asked for, because some proxies do not have it.
 build_command() {
     name=$1 module=$2 version=$3 package=$4 tags=$5
-    [ -x "$bin/$name" ] && return 0
+    # other tags are another program
+    [ -x "$bin/$name" ] && [ "$tags" = "$(cat "$bin/$name.tags" 2>/dev/null)" ] && return 0
     have go || { missing "$name" "the Go toolchain is missing"; return 1; }
     echo "test-servers: building $name $version into $bin"
     work=$(mktemp -d) || return 1
@@ -109,7 +110,7 @@ build_command() {
             go mod init floodmark/build &&
             go mod edit "-require=$module@$version" &&
             nice -n 10 go build -mod=mod -tags "$tags" -o "$bin/$name.new" "$package" &&
-            mv "$bin/$name.new" "$bin/$name"
+            mv "$bin/$name.new" "$bin/$name" && printf %s "$tags" >"$bin/$name.tags"
     ) >"$cache/$name-build.log" 2>&1 || missing "$name" "the build failed, see $cache/$name-build.log"
     rm -rf "$work"
 }
@@ -118,10 +119,10 @@ build_command() {
 carbonapi_module=github.com/go-graphite/carbonapi
 build_command carbonapi "$carbonapi_module" v0.18.2 "$carbonapi_module/cmd/carbonapi" ""
 
-# A collector that sends to Graphite, with the only plug-ins that the tests use.
+# A collector that sends to Graphite and to InfluxDB, with the only plug-ins that the tests use.
 telegraf_module=github.com/influxdata/telegraf
 build_command telegraf "$telegraf_module" v1.37.2 "$telegraf_module/cmd/telegraf" \
-    custom,inputs.mem,outputs.graphite,serializers.graphite,parsers.influx
+    custom,inputs.mem,inputs.exec,outputs.graphite,outputs.influxdb,outputs.influxdb_v2,serializers.graphite,serializers.influx,parsers.influx
 
 # An emulator of Azure's blob storage; it runs on Node.
 azurite_version=3.37.0
@@ -164,6 +165,15 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/d
             "$py/bin/python" -m pip install -q --disable-pip-version-check $readers >"$cache/py-install.log" 2>&1 ||
             missing "$readers" "pip failed (Debian: apt-get install -y python3-venv), see $cache/py-install.log"
     fi
+fi
+
+# Clients of InfluxDB 1 and 2.
+clients="influxdb influxdb-client"
+if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client' 2>/dev/null; then
+    echo "test-servers: installing $clients into $py"
+    # shellcheck disable=SC2086 # a list of words
+    "$py/bin/python" -m pip install -q --disable-pip-version-check $clients >"$cache/clients-install.log" 2>&1 ||
+        missing "$clients" "pip failed, see $cache/clients-install.log"
 fi
 
 # Graphite's own web application, as a reference for the Graphite functions, and carbon, for aggregation rules. They need a

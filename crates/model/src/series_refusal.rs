@@ -49,6 +49,9 @@ pub enum SeriesRefusal {
         what: String,
     },
 
+    /// The text is the tag of a line.
+    #[error("tag {0:?} is not of the form name=value")]
+    Tag(String),
     /// A rule of the server rewrites the name of the series to one that cannot be stored.
     #[error("the name is rewritten by a rule (setting graphite_rewrite), but {reason}")]
     Rewritten { reason: String },

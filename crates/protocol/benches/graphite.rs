@@ -38,7 +38,7 @@ fn run<D: Decoder>(name: &str, format: D::Format, bytes: &[u8], passes: usize) {
         .map(|_| {
             let start = Instant::now();
             decoder
-                .decode(Request { format, body }, &mut batch, &mut memory)
+                .decode(Request { format: format.clone(), body }, &mut batch, &mut memory)
                 .expect("BUG: the input is invalid");
             black_box(&batch.floats.series);
             start.elapsed().as_nanos() as f64 / POINTS as f64

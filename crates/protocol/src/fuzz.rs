@@ -3,11 +3,15 @@
 //! requests.
 
 use crate::graphite::TimeOfArrival;
+use crate::influx::{self, NameRule, Names, Precision};
 use crate::labels::labels_of;
 use crate::remote_write::Version;
-use crate::{Body, Decoder, Encoding, Request, decompress_snappy, graphite, remote_write, whisper};
+use crate::{
+    Body, Decoder, Encoding, LabelForm, Request, decompress_snappy, graphite, remote_write, whisper,
+};
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
+use std::sync::Arc;
 use stdx::budget::Account;
 
 pub fn remote_write_body(version: Version, body: &[u8]) {
@@ -29,12 +33,19 @@ pub fn graphite_protobuf(has_frames: bool, body: &[u8]) {
     decode::<graphite::protobuf::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
 }
 
+/// Lines of Influx' protocol.
+pub fn influx_body(body: &[u8]) {
+    let names = Arc::new(Names::new(NameRule::MeasurementAndField, Some(("db", "telegraf"))));
+    let format = influx::Format { precision: Precision::Nanoseconds, arrival_ms: 7, names };
+    decode::<influx::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
+}
+
 fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     let mut batch = Batch::default();
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
     let mut decoder = D::new(SEED);
-    let decoded = decoder.decode(Request { format, body }, &mut batch, &mut memory);
+    let decoded = decoder.decode(Request { format: format.clone(), body }, &mut batch, &mut memory);
     let grown = batch.memory_bytes() + decoder.memory_bytes();
     let reserved_bytes = memory.bytes() + ONE_SERIES_BYTES;
     assert!(
@@ -42,7 +53,7 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
         "{grown} bytes in use, {} reserved",
         memory.bytes()
     );
-    check(&batch);
+    check(&batch, D::label_form(&format));
     if decoded.is_err() {
         assert!(
             batch.floats.series.is_empty() && batch.bytes.is_empty(),
@@ -107,14 +118,20 @@ const ONE_SERIES_BYTES: u64 = 512 << 10;
 /// memory.
 const ACCOUNT_BYTES: u64 = 4 << 20;
 
-fn check(batch: &Batch) {
+fn check(batch: &Batch, form: &dyn LabelForm) {
     assert_eq!(batch.floats.timestamps.len(), batch.floats.values.len());
     let mut next_sample = 0;
     for series in &batch.floats.series {
         assert_eq!(series.samples.start, next_sample, "samples are not in the order of their series");
         next_sample = series.samples.end;
-        assert_eq!(series.key, SeriesKey::of(batch.label_bytes(series), SEED));
-        series_labels(batch.label_bytes(series));
+        let raw = batch.label_bytes(series);
+        if form.is_encoded() {
+            assert_eq!(series.key, SeriesKey::of(raw, SEED));
+            series_labels(raw);
+        } else if let Ok(labels) = form.labels_of(&batch.bytes, &series.labels, &mut LabelsBuilder::new()) {
+            assert!(is_canonical(labels.as_bytes()), "{labels:?} is not canonical");
+        }
+        form.describe(&batch.bytes, &series.labels);
     }
     assert_eq!(next_sample as usize, batch.floats.timestamps.len(), "a sample has no series");
     assert!(batch.floats.exemplars.iter().all(|(at, _)| (*at as usize) < batch.floats.series.len()));

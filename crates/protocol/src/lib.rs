@@ -3,6 +3,7 @@
 //!
 //! - [`remote_write`]: Prometheus remote write 1.0 and 2.0
 //! - [`graphite`]: Graphite's plaintext protocol, with tags
+//! - [`influx`]: Influx' line protocol
 //! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: the trait of all decoders
 //! - [`labels`]: the labels of unknown series
 //! - [`tsdb`]: blocks of Prometheus' database
@@ -12,23 +13,27 @@
 //! - [`fuzz`]: the code of the fuzz targets
 
 mod body;
+mod decimal;
 mod decoder;
 pub mod encode;
 mod error;
 pub mod exposition;
 pub mod fuzz;
 pub mod graphite;
+pub mod influx;
 mod json;
 pub mod jsonl;
 pub mod labels;
+mod line_fault;
 mod number;
+mod raw_keys;
 pub mod remote_write;
 pub mod tsdb;
 pub mod whisper;
 mod wire;
 
 pub use body::{Body, Encoding, decompress_snappy};
-pub use decoder::{Decoder, Request};
+pub use decoder::{Decoder, EncodedLabels, LabelForm, Request};
 pub use error::DecodeError;
 pub use json::JsonError;
 pub use wire::{Fault, WireError};

@@ -14,6 +14,7 @@
 //! | GET `/api/v1/refusals` | recently refused requests of the tenant |
 //! | GET `/api/v1/ha_tracker` | the tenant's clusters and elected replicas |
 //! | POST, see [`admin`] | operations |
+//! | GET POST `/query`, GET `/ping`, `/influx/…`, see [`ingest::influx`] | what clients of InfluxDB ask before they write |
 //! | GET POST `/render`, `/metrics/…`, `/events`, see [`graphite`] | Graphite's API for readers, and events |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
@@ -211,6 +212,7 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     let graphite = for_access(&app, Access::Read, graphite::routes());
     let routes = node_routes(&app)
         .merge(pages::routes())
+        .merge(ingest::open_routes())
         .merge(changes)
         .merge(reads.clone())
         .nest("/prometheus", reads.clone())
@@ -233,7 +235,7 @@ fn node_routes(app: &App) -> Router<App> {
     let metrics = Router::new().route("/metrics", get(status::metrics));
     for_access(app, Access::Metrics, metrics)
         .route("/-/healthy", get(status::healthy))
-        .route("/health", get(status::healthy))
+        .route("/health", get(status::health))
         .route("/-/ready", get(status::ready))
         .route("/ready", get(status::ready))
 }

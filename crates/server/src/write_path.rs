@@ -10,6 +10,7 @@
 
 mod admission_facts;
 pub(crate) mod aggregator;
+pub(crate) mod aliases;
 mod context;
 mod decoder_pool;
 pub(crate) mod gates;
@@ -33,7 +34,7 @@ use crate::refusal::Refusal;
 use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
-use protocol::Decoder;
+use protocol::{Decoder, EncodedLabels};
 use route::{Arrival, Prepared, route};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
@@ -141,7 +142,8 @@ async fn store_batch(
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
     let (at_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
-    let arrival = Arrival { at_ms, is_counted, is_aggregated: false, names: None, waiting: None };
+    let form = &EncodedLabels;
+    let arrival = Arrival { at_ms, is_counted, is_aggregated: false, names: None, waiting: None, form };
     let routed = route(context, principal, arrival, batch, labels, &mut memory)?;
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await

@@ -121,6 +121,7 @@ fn roles_and_tenants_of_a_credential_decide() {
     let query = || Request::get(format!("/api/v1/query?query=m&time={}", now_ms() / 1000));
     let found = ask(query().tenant("a"), "bearer secret-read");
     assert!(found.text().contains(r#""value""#), "{}", found.text());
+    ask(query().tenant("a"), "Token secret-read").expect(200, &[]); // as senders of InfluxDB write it
     ask(query().tenant("b-1"), "Bearer secret-read").expect(200, &["\"result\":[]"]);
     ask(query().tenant("c"), "Bearer secret-read").expect(403, &["token reader has no access to tenant c"]);
     ask(query(), "Bearer secret-read").expect(400, &["several tenants", "X-Scope-OrgID"]);
@@ -140,7 +141,12 @@ fn roles_and_tenants_of_a_credential_decide() {
     ask(Request::get("/config"), "Bearer secret-operate").expect(200, &["auth_file"]);
     ask(Request::post("/api/v1/admin/flush", Vec::new()), "Bearer secret-scrape")
         .expect(403, &["role admin"]);
-    for open in ["/", "/-/healthy", "/-/ready"] {
+    ask(Request::post("/write", b"a b=1".to_vec()), "Bearer secret-scrape").expect(403, &[r#"{"error":"#]);
+    server
+        .send(&Request::post("/api/v2/write", b"a b=1".to_vec()))
+        .expect(401, &[r#""code":"unauthorized""#]);
+    server.send(&Request::get("/ping")).expect(204, &[]);
+    for open in ["/", "/-/healthy", "/-/ready", "/influx/health"] {
         server.send(&Request::get(open)).expect(200, &[]);
     }
     wait_for("the audit log", || {

@@ -225,6 +225,8 @@ retention = "never"
         graphite_aggregator_rules              none                  default
         graphite_aggregator_intervals          5                     default
         graphite_retention                     false                 default
+        influx_names                           measurement_field     default
+        influx_db_label                        db                    default
         overrides                              none                  default
         requests_per_second                    none                  default
         samples_per_second                     none                  default

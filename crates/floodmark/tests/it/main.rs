@@ -25,6 +25,7 @@ mod golden;
 mod graphite;
 mod graphite_render;
 mod hostile_tenant;
+mod influx;
 mod lab;
 mod lab_signals;
 mod lake;

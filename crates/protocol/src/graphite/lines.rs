@@ -5,9 +5,10 @@
 //! result.
 
 use super::LINE_BYTES_MAX;
-use super::number::{short_decimal, short_seconds, time_of, value_of};
+use super::number::{short_seconds, time_of, value_of};
 use super::points::{Fault, Points, fault};
 use crate::DecodeError;
+use crate::decimal::short_decimal;
 use model::SeriesRefusal;
 
 pub(super) struct Lines<'a, 'p> {

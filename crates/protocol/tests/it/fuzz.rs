@@ -63,6 +63,15 @@ fn graphite_bodies() {
 }
 
 #[test]
+fn influx_bodies() {
+    let text = concat!(
+        "cpu,cpu=cpu0,host=web1 usage_user=1.5,usage_idle=98i,up=t 1795284000000000000\n",
+        "a\\,b\\ c,t\\=1=x\\\\ f\\ g=1e-3,s=\"x \\\" ,\n=\",u=7u -1\r\n# a comment\n\nb c=1\n",
+    );
+    each_damaged(&[text.as_bytes().to_vec(), text.repeat(9).into_bytes()], MUTATIONS, fuzz::influx_body);
+}
+
+#[test]
 fn graphite_pickles() {
     let pickles: [&[u8]; 3] = [
         b"(lp0\n(Vservers.web1.load\np1\n(I1795284000\nF0.7\ntp2\ntp3\na(S'a;b=\\x41'\np4\n(L17952840010L\nS'12'\ntp5\ntp6\na.",

@@ -119,6 +119,53 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// The forms in which the versions of InfluxDB report errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InfluxErrors {
+    /// `{"error":…}`
+    V1,
+    /// `{"code":…,"message":…}`
+    V2,
+}
+
+impl InfluxErrors {
+    /// Gives a refusal the form of this version. Other answers stay as they are.
+    pub(crate) fn convert(self, mut response: Response) -> Response {
+        let Some(RefusalDetails { message, .. }) = response.extensions().get() else { return response };
+        let mut json = Json::new();
+        match self {
+            Self::V1 => json.raw(r#"{"error":"#),
+            Self::V2 => {
+                json.raw(r#"{"code":"#);
+                json.string(influx_code(response.status()));
+                json.raw(r#","message":"#);
+            }
+        }
+        json.string(message);
+        json.raw("}");
+        let (parts, body) = json.into_response().into_parts();
+        response.headers_mut().extend(parts.headers);
+        *response.body_mut() = body;
+        response
+    }
+}
+
+/// The codes of InfluxDB 2.
+fn influx_code(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "unauthorized",
+        StatusCode::FORBIDDEN => "forbidden",
+        StatusCode::NOT_FOUND => "not found",
+        StatusCode::METHOD_NOT_ALLOWED => "method not allowed",
+        StatusCode::PAYLOAD_TOO_LARGE => "request too large",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "unsupported media type",
+        StatusCode::TOO_MANY_REQUESTS => "too many requests",
+        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        status if status.is_server_error() => "internal error",
+        _ => "invalid",
+    }
+}
+
 /// Error of a request in Graphite's API, which is answered as plain text.
 #[derive(Debug)]
 pub(crate) struct TextError(ApiError);

@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
+//! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
 //!
 //! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
 //! [`WarmDecoders`], and a route in [`routes`].
 
 mod graphite;
+pub(super) mod influx;
 mod remote_write;
 
 use super::body::{BodyError, BodyReader};
@@ -41,6 +43,7 @@ pub(crate) struct WarmDecoders {
     graphite: Arc<Decoders<protocol::graphite::Decoder>>,
     graphite_pickle: Arc<Decoders<protocol::graphite::pickle::Decoder>>,
     graphite_protobuf: Arc<Decoders<protocol::graphite::protobuf::Decoder>>,
+    influx: Arc<Decoders<protocol::influx::Decoder>>,
     remote_write: Arc<Decoders<protocol::remote_write::Decoder>>,
 }
 
@@ -51,6 +54,7 @@ impl WarmDecoders {
             graphite: Arc::new(Decoders::new(seed, account.clone())),
             graphite_pickle: Arc::new(Decoders::new(seed, account.clone())),
             graphite_protobuf: Arc::new(Decoders::new(seed, account.clone())),
+            influx: Arc::new(Decoders::new(seed, account.clone())),
             remote_write: Arc::new(Decoders::new(seed, account.clone())),
         }
     }
@@ -66,10 +70,17 @@ pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>)
         .route("/api/prom/push", post(remote_write::remote_write));
     let remote_write = identified(remote_write).route_layer(from_fn(remote_write::report_nothing_written));
     let metrics = Arc::clone(&app.metrics);
-    identified(graphite).merge(remote_write).route_layer(map_response(move |answer| {
+    let writes = identified(graphite).merge(remote_write).merge(influx::write_routes(&identified));
+    let writes = writes.route_layer(map_response(move |answer| {
         let metrics = Arc::clone(&metrics);
         async move { count(&metrics, answer) }
-    }))
+    }));
+    writes.merge(influx::query_routes(identified))
+}
+
+/// Routes that are open to everyone.
+pub(super) fn open_routes() -> Router<App> {
+    influx::open_routes()
 }
 
 async fn write<D: Decoder>(

@@ -143,11 +143,12 @@ fn credential_of<'a>(
     }
     let (scheme, rest) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ').unwrap_or(bytes.len()));
     let rest = rest.trim_ascii();
-    if scheme.eq_ignore_ascii_case(b"bearer") {
+    // senders of InfluxDB use "Token"
+    if scheme.eq_ignore_ascii_case(b"bearer") || scheme.eq_ignore_ascii_case(b"token") {
         return Ok(Some(Credential::Token(rest)));
     }
     if !scheme.eq_ignore_ascii_case(b"basic") {
-        return Err(unauthenticated("header Authorization must be Bearer or Basic"));
+        return Err(unauthenticated("header Authorization must be Bearer, Basic or Token"));
     }
     let invalid =
         || unauthenticated("header Authorization: Basic must be followed by user:password in base64");
@@ -257,6 +258,7 @@ mod tests {
         check(b"Bearer abc", Ok(Some(("", b"abc"))));
         check(b"bearer   abc ", Ok(Some(("", b"abc"))));
         check(b"Bearer", Ok(Some(("", b""))));
+        check(b"Token abc", Ok(Some(("", b"abc"))));
         check(b"Basic dXNlcjpwYTpzcw==", Ok(Some(("user", b"pa:ss"))));
         check(b"BASIC Og==", Ok(Some(("", b""))));
         check(b"Basic dXNlcg==", Err(()));

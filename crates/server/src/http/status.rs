@@ -2,9 +2,10 @@
 
 use super::App;
 use super::error::WriteError;
+use super::ingest::influx;
 use crate::refusal::Refusal;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 
 pub(super) const READY_PATHS: [&str; 2] = ["/-/ready", "/ready"];
@@ -12,6 +13,11 @@ pub(super) const READY_PATHS: [&str; 2] = ["/-/ready", "/ready"];
 /// Liveness check: succeeds as long as the process answers.
 pub(crate) async fn healthy() -> &'static str {
     "Floodmark is healthy.\n"
+}
+
+/// Like [`healthy`]. Clients of InfluxDB ask for JSON on this path.
+pub(crate) async fn health(headers: HeaderMap) -> Response {
+    if influx::wants_json(&headers) { influx::health().await } else { healthy().await.into_response() }
 }
 
 /// Readiness check: succeeds after replay has ended, until the node is stopped.

@@ -23,6 +23,7 @@ use crate::wallclock::WallClock;
 use crate::world::{Pause, World};
 use crate::write_path;
 use crate::write_path::aggregator::Aggregator;
+use crate::write_path::aliases::Aliases;
 use crate::write_path::gates::Gates;
 use crate::write_path::names::NameDecisions;
 use admission::NewTenants;
@@ -223,6 +224,7 @@ impl Assembly {
             overrides: Arc::clone(&self.overrides),
             rules: Arc::clone(&self.rules),
             names: NameDecisions::new(decoders.clone(), &self.registry),
+            aliases: Aliases::new(decoders.clone(), &self.registry),
             aggregator: Aggregator::new(
                 self.heads.aggregator.clone(),
                 decoders.clone(),

@@ -17,6 +17,7 @@ use crate::query_source::detail::Detail;
 use crate::tls::ClientAuth;
 use journal::Durability;
 use model::{TenantId, caps};
+use protocol::influx::NameRule;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
@@ -288,6 +289,16 @@ settings! {
             .why("Applies to all samples of the tenant, in addition to `retention`. Without it, older samples are kept, \
                 but Graphite queries do not show them")
             .per_tenant();
+    }
+
+    "Influx" {
+        INFLUX_NAMES: NameRule = setting("influx_names", "measurement_field",
+            "How a measurement and the name of a field become the name of a metric")
+            .per_tenant();
+        INFLUX_DB_LABEL: Option<LabelName> = setting("influx_db_label", "db",
+            "Label that has the parameter `db` of a request with Influx' lines")
+            .why("A line with a tag of this name keeps its tag. `none`: the parameter is ignored")
+            .or("none").per_tenant();
     }
 
     "Tenants" {

@@ -11,6 +11,7 @@ use super::table;
 use super::tenant_limits::TenantLimits;
 use crate::query_source::detail::Detail;
 use model::{TenantId, TenantPatterns};
+use protocol::influx::NameRule;
 use rules::Schemas;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,6 +35,10 @@ pub struct TenantSettings {
     /// When a resource is scarce, tenants get shares in proportion to their weights.
     pub share_weight: usize,
     pub limit_status: LimitStatus,
+    /// How Influx' lines are named.
+    pub influx_names: NameRule,
+    /// The label that has the database which a request with Influx' lines names.
+    pub influx_db_label: Option<LabelName>,
     pub ha_dedup: bool,
     pub ha_cluster_label: LabelName,
     /// The label that tells the replicas of a cluster apart. It is not stored.
@@ -177,6 +182,8 @@ impl TenantSettings {
             limits: TenantLimits::general(reader, disk)?,
             share_weight: reader.read(&table::SHARE_WEIGHT)?,
             limit_status: reader.read(&table::LIMIT_STATUS)?,
+            influx_names: reader.read(&table::INFLUX_NAMES)?,
+            influx_db_label: reader.read(&table::INFLUX_DB_LABEL)?,
             ha_dedup: reader.read(&table::HA_DEDUP)?,
             ha_cluster_label: reader.read(&table::HA_CLUSTER_LABEL)?,
             ha_replica_label: reader.read(&table::HA_REPLICA_LABEL)?,
@@ -196,6 +203,8 @@ impl TenantSettings {
             limits: TenantLimits::own(reader, &general.limits)?,
             share_weight: reader.inherit(&table::SHARE_WEIGHT, &general.share_weight)?,
             limit_status: reader.inherit(&table::LIMIT_STATUS, &general.limit_status)?,
+            influx_names: reader.inherit(&table::INFLUX_NAMES, &general.influx_names)?,
+            influx_db_label: reader.inherit(&table::INFLUX_DB_LABEL, &general.influx_db_label)?,
             ha_dedup: reader.inherit(&table::HA_DEDUP, &general.ha_dedup)?,
             ha_cluster_label: reader.inherit(&table::HA_CLUSTER_LABEL, &general.ha_cluster_label)?,
             ha_replica_label: reader.inherit(&table::HA_REPLICA_LABEL, &general.ha_replica_label)?,

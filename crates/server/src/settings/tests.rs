@@ -156,6 +156,8 @@ fn defaults_of_a_machine() {
         graphite_aggregator_rules = "none"
         graphite_aggregator_intervals = 5
         graphite_retention = false
+        influx_names = "measurement_field"
+        influx_db_label = "db"
         overrides = "none"
         requests_per_second = "none"
         samples_per_second = "none"
@@ -354,6 +356,8 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         },
         share_weight: 1,
         limit_status: LimitStatus::TooManyRequests,
+        influx_names: protocol::influx::NameRule::MeasurementAndField,
+        influx_db_label: Some(LabelName("db".into())),
         ha_dedup: false,
         ha_cluster_label: LabelName("cluster".into()),
         ha_replica_label: LabelName("__replica__".into()),
@@ -477,13 +481,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(

@@ -12,6 +12,7 @@ use journal::Durability;
 use model::TenantId;
 use model::caps::LABEL_NAME_BYTES_MAX;
 use model::labels::METRIC_NAME;
+use protocol::influx::NameRule;
 use serde_json::{Value as Json, json};
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -165,6 +166,44 @@ impl Value for LabelName {
 
     fn show(&self, _: &Setting) -> Json {
         json!(*self.0)
+    }
+}
+
+impl Value for Option<LabelName> {
+    const TAKES: Takes = Takes::Label;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        let none = setting.none.expect("BUG: an optional setting has no word for no value");
+        if text == none {
+            return Ok(None);
+        }
+        LabelName::parse(text, setting).map(Some).map_err(|must| format!("{must}, or {none}"))
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        self.as_ref().map_or_else(|| json!(setting.none), |label| label.show(setting))
+    }
+}
+
+impl Value for NameRule {
+    const TAKES: Takes = Takes::Word(&[
+        ("measurement_field", "`cpu_usage_user`, as in VictoriaMetrics"),
+        ("field_label", "`cpu{field=\"usage_user\"}`"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match text {
+            "measurement_field" => Ok(Self::MeasurementAndField),
+            "field_label" => Ok(Self::FieldAsLabel),
+            _ => Err("must be measurement_field or field_label".into()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(match self {
+            Self::MeasurementAndField => "measurement_field",
+            Self::FieldAsLabel => "field_label",
+        })
     }
 }
 

@@ -1,4 +1,5 @@
 use super::aggregator::Aggregator;
+use super::aliases::Aliases;
 use super::gates::Gates;
 use super::names::NameDecisions;
 use crate::graphite_rules::GraphiteRules;
@@ -27,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) rules: Arc<GraphiteRules>,
     /// Decisions of the rules on names.
     pub(crate) names: NameDecisions,
+    /// Keys of the series of text lines.
+    pub(crate) aliases: Aliases,
     pub(crate) aggregator: Aggregator,
     pub(crate) tenants: Arc<TenantStates>,
     pub(crate) clock: Arc<dyn Clock>,

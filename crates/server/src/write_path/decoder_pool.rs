@@ -153,10 +153,12 @@ impl<D: Decoder> Decoders<D> {
         let (at_ms, rules) = (context.clock.now_ms(), context.rules.current());
         let has_rules = D::HAS_GRAPHITE_NAMES && origin == Origin::Sender;
         let names = NameRules::of(&rules, &context.names).filter(|_| has_rules);
-        let decoded =
-            decoder.decode(protocol::Request { format, body }, batch, memory).map_err(Refusal::from);
+        let request = protocol::Request { format: format.clone(), body };
+        let decoded = decoder.decode(request, batch, memory).map_err(Refusal::from);
         let routed = decoded.and_then(|()| {
-            let arrival = Arrival { at_ms, is_counted: false, is_aggregated: has_rules, names, waiting };
+            let form = D::label_form(&format);
+            let arrival =
+                Arrival { at_ms, is_counted: false, is_aggregated: has_rules, names, waiting, form };
             route(context, principal, arrival, batch, labels, memory)
         });
         self.put(workspace);

@@ -1,6 +1,7 @@
 //! Divides a decoded batch among the partitions. The memory for this is reserved before it is allocated.
 
 use super::Context;
+use super::aliases::Learned;
 use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::replicas::deduplicate;
@@ -14,7 +15,7 @@ use model::{
     Batch, Exemplar, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
     TenantId, Value, ValueKind,
 };
-use protocol::labels::{describe_labels, labels_of};
+use protocol::{EncodedLabels, LabelForm};
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
@@ -85,6 +86,7 @@ pub(super) struct Arrival<'a> {
     pub(super) names: Option<NameRules<'a>>,
     /// Series that count as new.
     pub(super) waiting: Option<&'a dyn WaitingSeries>,
+    pub(super) form: &'a dyn LabelForm,
 }
 
 /// Checks the timestamps of a batch, looks up its series, and divides them among the partitions. The memory for this
@@ -97,22 +99,27 @@ pub(super) fn route(
     labels: &mut LabelsBuilder,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
-    let Arrival { at_ms: arrived_ms, is_counted, is_aggregated, names, waiting } = arrival;
+    let Arrival { at_ms: arrived_ms, is_counted, is_aggregated, names, waiting, mut form } = arrival;
     let tenant = &principal.tenant;
     let (settings, state) = (context.overrides.current(), context.tenant(tenant));
     let own = settings.of(tenant);
-    let mut outcome = refused_by_decoder(batch);
+    let mut outcome = refused_by_decoder(batch, form);
     // samples of a replica that is not elected do not count against the rate limit, as long as they are not stored
-    let uncertain_samples = match own.ha_dedup {
-        true => deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?,
-        false => 0,
+    let uncertain_samples = if own.ha_dedup {
+        if !form.is_encoded() {
+            encode_labels(context.seed, form, batch, labels, &mut outcome, memory)?;
+            form = &EncodedLabels;
+        }
+        deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?
+    } else {
+        0
     };
     if !is_counted {
         let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
         let sent = samples as u64 + outcome.refused_samples - uncertain_samples;
         state.take_samples(own, sent, context.clock.instant());
     }
-    leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
+    leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
     if is_aggregated {
         let weight = own.share_weight as u64;
         outcome.contributions =
@@ -127,10 +134,12 @@ pub(super) fn route(
         state: &state,
         bytes: &batch.bytes,
         labels,
+        form,
         names,
         waiting,
         outcome,
         creates: false,
+        learned: Vec::new(),
     };
     // exemplars are moved and not copied, so the request's reservation already includes their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
@@ -138,7 +147,8 @@ pub(super) fn route(
     if !batch.histograms.series.is_empty() {
         parts.push(routing.series(&mut batch.histograms, &mut reservation)?);
     }
-    let Routing { outcome, creates, .. } = routing;
+    let Routing { outcome, creates, learned, .. } = routing;
+    context.aliases.remember(&learned);
     route_metadata(context, tenant, batch, &mut parts[0], &mut reservation)?;
     let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
     let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
@@ -174,10 +184,10 @@ fn parts<V: Value>(
     samples.into_iter().zip(context.partitions.iter()).map(part).collect()
 }
 
-fn refused_by_decoder(batch: &Batch) -> Outcome {
+fn refused_by_decoder(batch: &Batch, form: &dyn LabelForm) -> Outcome {
     let text = |error: &SeriesRefusal, labels: &Range<u32>| match error {
         error if error.is_unreadable() => String::new(), // the error names the place
-        _ => describe_labels(&batch.bytes[labels.start as usize..labels.end as usize]),
+        _ => form.describe(&batch.bytes, labels),
     };
     Outcome {
         unreadable_samples: batch.refused_samples,
@@ -194,10 +204,41 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
     }
 }
 
+/// Writes the labels of all series in the layout of [`model::labels`]. Series with invalid labels are refused, and lose
+/// their samples.
+fn encode_labels(
+    seed: u64,
+    form: &dyn LabelForm,
+    batch: &mut Batch,
+    builder: &mut LabelsBuilder,
+    outcome: &mut Outcome,
+    memory: &mut Reservation,
+) -> Result<(), Exhausted> {
+    let Batch { bytes, floats, .. } = batch;
+    let mut reservation = IncrementalReservation::new(memory);
+    for series in &mut floats.series {
+        match form.labels_of(bytes, &series.labels, builder) {
+            Ok(labels) => {
+                let start = bytes.len() as u32;
+                reservation.extend(bytes, labels.as_bytes())?;
+                series.key = SeriesKey::of(labels.as_bytes(), seed);
+                series.labels = start..bytes.len() as u32;
+            }
+            Err(error) => {
+                outcome.refuse(error, series.samples.len() as u64, || form.describe(bytes, &series.labels));
+                series.labels = 0..0;
+                series.samples.end = series.samples.start;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn leave_out_impossible_times(
     context: &Arc<Context>,
     arrived_ms: i64,
     batch: &mut Batch,
+    form: &dyn LabelForm,
     outcome: &mut Outcome,
 ) {
     let timestamps = batch.floats.timestamps.iter().chain(&batch.histograms.timestamps);
@@ -211,7 +252,8 @@ fn leave_out_impossible_times(
         return;
     }
     let doubt = context.wall.doubt(&*context.clock);
-    let mut refuse = |timestamp_ms, labels: Option<&[u8]>| {
+    let bytes = &batch.bytes;
+    let mut refuse = |timestamp_ms, labels: Option<&Range<u32>>| {
         let (reason, is_in_doubt) = window.reason(timestamp_ms, doubt);
         if is_in_doubt {
             outcome.postpone(Postponed::Clock);
@@ -219,22 +261,21 @@ fn leave_out_impossible_times(
         match labels {
             Some(labels) => {
                 let error = SeriesRefusal::Timestamp { timestamp_ms, reason };
-                outcome.refuse(error, 1, || describe_labels(labels));
+                outcome.refuse(error, 1, || form.describe(bytes, labels));
             }
             None => outcome.refuse_more(1),
         }
     };
-    leave_out_times(&batch.bytes, &mut batch.floats, window, &mut refuse);
-    leave_out_times(&batch.bytes, &mut batch.histograms, window, &mut refuse);
+    leave_out_times(&mut batch.floats, window, &mut refuse);
+    leave_out_times(&mut batch.histograms, window, &mut refuse);
 }
 
 /// Removes samples that are outside of the window, and calls `refuse` for each of them. For the first of each series,
 /// it gets the labels of the series.
 fn leave_out_times<V: Value>(
-    bytes: &[u8],
     batch: &mut SeriesBatch<V>,
     window: Window,
-    refuse: &mut impl FnMut(i64, Option<&[u8]>),
+    refuse: &mut impl FnMut(i64, Option<&Range<u32>>),
 ) {
     let SeriesBatch { series, timestamps, values, .. } = batch;
     let mut kept = 0;
@@ -248,8 +289,7 @@ fn leave_out_times<V: Value>(
                 kept += 1;
                 continue;
             }
-            let labels = &bytes[series.labels.start as usize..series.labels.end as usize];
-            refuse(timestamp_ms, is_first.then_some(labels));
+            refuse(timestamp_ms, is_first.then_some(&series.labels));
             is_first = false;
         }
         series.samples = start as u32..kept as u32;
@@ -265,11 +305,14 @@ struct Routing<'a> {
     /// The bytes in which the labels of all series are stored.
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,
+    form: &'a dyn LabelForm,
     /// Rules that apply to series that are not known by the name that was sent.
     names: Option<NameRules<'a>>,
     waiting: Option<&'a dyn WaitingSeries>,
     outcome: Outcome,
     creates: bool,
+    /// Series whose labels were parsed because nobody knew their keys.
+    learned: Vec<Learned>,
 }
 
 impl Routing<'_> {
@@ -278,14 +321,19 @@ impl Routing<'_> {
         batch: &mut SeriesBatch<V>,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Vec<Part>, Exhausted> {
-        let mut parts = parts(self.context, self.state, batch, reservation)?;
         let (mut unknown, mut waiting) = (Vec::new(), Vec::new());
+        if !self.form.is_encoded() {
+            // keys decide about partitions, so they are needed first
+            reservation.grow(&mut waiting, batch.series.len())?;
+            self.context.aliases.translate(&mut batch.series, &mut waiting);
+        }
+        let mut parts = parts(self.context, self.state, batch, reservation)?;
         if let Some(all) = self.waiting {
+            assert!(self.form.is_encoded(), "BUG: series of text lines wait");
             all.mark(self.tenant, &batch.series, &mut waiting);
             reservation.reserve(waiting.len())?;
         }
         resolve_known(self.context, self.tenant, batch, &waiting, &mut parts, &mut unknown, reservation)?;
-        self.creates |= !unknown.is_empty();
         for position in unknown {
             self.resolve(batch, position, &mut parts, reservation)?;
         }
@@ -327,11 +375,11 @@ impl Routing<'_> {
             }
             None => {}
         }
-        let label_bytes = &bytes[series.labels.start as usize..series.labels.end as usize];
-        let named = labels_of(label_bytes, self.labels).and_then(|labels| match self.names {
-            Some(names) => names.decide(series.key, labels, self.labels, context.seed),
-            None => Ok(Ok(labels)),
-        });
+        let named =
+            self.form.labels_of(bytes, &series.labels, self.labels).and_then(|labels| match self.names {
+                Some(names) => names.decide(series.key, labels, self.labels, context.seed),
+                None => Ok(Ok(labels)),
+            });
         let labels = match named {
             Ok(Ok(labels)) => labels,
             Ok(Err(list)) => {
@@ -340,14 +388,18 @@ impl Routing<'_> {
             }
             Err(error) => {
                 self.outcome.refused_exemplars += exemplars.len() as u64;
-                self.outcome.refuse(error, points, || describe_labels(label_bytes));
+                self.outcome.refuse(error, points, || self.form.describe(bytes, &series.labels));
                 return Ok(());
             }
         };
         let key = SeriesKey::of(labels.as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
+        if !self.form.is_encoded() && key != series.key {
+            reservation.push(&mut self.learned, (series.key, key))?;
+        }
         // if its labels were not sorted or the name was rewritten, the key has changed now, and the series may be known
         let known = if key == series.key { None } else { self.known(number, key, V::KIND) };
+        self.creates |= known.is_none();
         let destination = known.map_or(Destination::New(key, labels), Destination::Known);
         place(batch, position, &mut parts[number].0, destination, reservation)
     }

@@ -80,7 +80,13 @@ impl Request {
     /// True for the paths to which samples are sent. Errors are plain text on these paths, and JSON on all
     /// others.
     pub(crate) fn is_write(&self) -> bool {
-        ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&self.path.as_str())
+        let path = self.path.split('?').next().unwrap_or_default();
+        ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&path)
+    }
+
+    /// True for paths of InfluxDB 1, whose errors are JSON of their own form.
+    pub(crate) fn is_influx(&self) -> bool {
+        self.path.starts_with("/write")
     }
 
     pub(crate) fn path(mut self, path: &str) -> Self {
@@ -105,7 +111,7 @@ impl Request {
         }
         let framed =
             |name: &str| ["content-length", "transfer-encoding"].contains(&&*name.to_ascii_lowercase());
-        if self.method == "POST" && !self.headers.iter().any(|(n, _)| framed(n)) {
+        if ["POST", "PUT"].contains(&self.method) && !self.headers.iter().any(|(n, _)| framed(n)) {
             head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
         }
         head + "\r\n"

@@ -13,7 +13,7 @@ const BAD: &[u16] = &[400, 413, 503];
 const ROOM: &[u16] = &[204, 400, 413, 503];
 
 pub(super) fn attacks(now_ms: i64) -> Vec<Attack> {
-    let all = [bombs(), broken(), large(now_ms), many(now_ms)];
+    let all = [bombs(), broken(), large(now_ms), many(now_ms), texts(now_ms)];
     all.into_iter().flatten().map(|(name, request, allowed)| Attack::new(name, request, allowed)).collect()
 }
 
@@ -148,5 +148,26 @@ fn many(now_ms: i64) -> Vec<Row> {
         ("lines", Request::post("/api/v1/graphite", lines.into_bytes()), BAD),
         ("another tenant", Request::write(&new(1, "foreign")).tenant("a"), &[403]),
         ("histograms", Request::write(&wire::v1(&[Series::named("own").histograms(100_000)])), ROOM),
+    ]
+}
+
+/// Influx' lines.
+fn texts(now_ms: i64) -> Vec<Row> {
+    let influx = |body: Vec<u8>| Request::post("/write?precision=ms", body);
+    let gzip = |request: Request| request.header("Content-Encoding", "gzip");
+    let fields: String = (0..100_000).map(|i| format!(",f{i}=1")).collect();
+    let tags: String = (0..100_000).map(|i| format!(",t{i}=v")).collect();
+    let new: String = (0..100_000).map(|i| format!("flood,i={i} f=1 {now_ms}\n")).collect();
+    vec![
+        ("gzip of 300 MiB of Influx' lines", gzip(influx(gzip_of_zeros(300 << 20))), BAD),
+        ("a million fields", influx(format!("own f=1{}", fields.repeat(10)).into_bytes()), BAD),
+        ("a hundred thousand fields", influx(format!("own f=1{fields} {now_ms}").into_bytes()), ROOM),
+        ("a hundred thousand tags", influx(format!("own{tags} f=1").into_bytes()), BAD),
+        ("a hundred thousand series of Influx", influx(new.into_bytes()), ROOM),
+        ("a string without an end", influx([&b"own f=\""[..], &vec![b'x'; 8 << 20]].concat()), BAD),
+        ("quotes that open and close", influx(b"own f=\"\n".repeat(500_000)), BAD),
+        ("backslashes", influx(vec![b'\\'; 8 << 20]), BAD),
+        ("NUL in lines", influx(b"own\0,a=\0 f\0=1\n\0\n\0=\0".repeat(1_000)), BAD),
+        ("invalid UTF-8 in lines", influx(b"own,a=\xff f=1\nown f\xfe=1\n".repeat(1_000)), BAD),
     ]
 }

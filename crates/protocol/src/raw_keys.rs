@@ -1,0 +1,37 @@
+//! Keys of series as they are sent in text, before their labels are known.
+//!
+//! A key is a hash of two parts of the text: a head, and a field within it. The upper half of the key identifies the head,
+//! so that whoever translates keys finds all fields of a head at once. The lower half identifies the field within the head.
+//! Two series have the same key only if both halves collide; the lower half depends on the other half of the head's hash,
+//! so this is as unlikely as a collision of 128 bits.
+
+use model::{SeriesHasher, SeriesKey};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawKeys<'a> {
+    pub(crate) hasher: &'a SeriesHasher,
+    /// Differs between requests that make other labels of the same text.
+    pub(crate) fingerprint: u128,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    upper: u64,
+    seed: u64,
+}
+
+impl RawKeys<'_> {
+    #[inline]
+    pub(crate) fn head(&self, bytes: &[u8]) -> Head {
+        let hash = self.hasher.key(bytes).0 ^ self.fingerprint;
+        Head { upper: (hash >> 64) as u64, seed: hash as u64 }
+    }
+}
+
+impl Head {
+    #[inline]
+    pub(crate) fn field(self, name: &[u8]) -> SeriesKey {
+        let field = SeriesKey::of(name, self.seed).0 as u64;
+        SeriesKey(u128::from(self.upper) << 64 | u128::from(field))
+    }
+}
