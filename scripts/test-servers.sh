@@ -124,6 +124,10 @@ telegraf_module=github.com/influxdata/telegraf
 build_command telegraf "$telegraf_module" v1.37.2 "$telegraf_module/cmd/telegraf" \
     custom,inputs.mem,inputs.exec,outputs.graphite,outputs.influxdb,outputs.influxdb_v2,serializers.graphite,serializers.influx,parsers.influx
 
+# A collector that sends remote write with zstd.
+vm_module=github.com/VictoriaMetrics/VictoriaMetrics
+build_command vmagent "$vm_module" v1.151.0 "$vm_module/app/vmagent" ""
+
 # An emulator of Azure's blob storage; it runs on Node.
 azurite_version=3.37.0
 if [ ! -x "$bin/azurite-blob" ]; then
@@ -193,7 +197,7 @@ if ! "$graphite/bin/python" -c 'import imp, django, graphite.version, whisper, c
     fi
 fi
 
-for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$bin/carbonapi" "$bin/telegraf" \
+for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$bin/carbonapi" "$bin/telegraf" "$bin/vmagent" \
     "$bin/azurite-blob" "$py/bin/python" "$graphite/bin/python" "$(command -v prometheus)" \
     "$(command -v prometheus-node-exporter || command -v node_exporter)" "$(command -v carbon-c-relay)" \
     "$(command -v collectd || echo /usr/sbin/collectd)" "$(command -v nc)"; do

@@ -49,6 +49,9 @@ pub enum SeriesRefusal {
         what: String,
     },
 
+    /// The labels in the text of a line cannot be read.
+    #[error("labels cannot be read: {0}")]
+    Text(String),
     /// The text is the tag of a line.
     #[error("tag {0:?} is not of the form name=value")]
     Tag(String),

@@ -1,8 +1,10 @@
 //! Decompresses request bodies.
 
 mod snappy;
+mod stream;
 
 pub use snappy::decompress as decompress_snappy;
+pub use stream::{INFLATED_BYTES_MAX, Inflater};
 
 use crate::DecodeError;
 use flate2::bufread::MultiGzDecoder;

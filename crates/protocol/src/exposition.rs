@@ -10,6 +10,10 @@
 //! Only samples are read. Comments and exemplars are skipped. These formats have a single NaN and no
 //! staleness markers.
 
+mod decode;
+
+pub use decode::{Decoder, Format, TextLabels};
+
 use crate::number::{NAN, put_finite, put_integer};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
@@ -59,14 +63,7 @@ pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Resu
         return Ok(Line::Nothing);
     }
     builder.clear();
-    let name = reader.until(|c| matches!(c, '{' | ' ' | '\t' | '#'));
-    if !name.is_empty() {
-        builder.push(METRIC_NAME, name);
-    }
-    reader.spaces();
-    if reader.is_next('{') {
-        reader.labels(builder)?;
-    }
+    reader.series(|name, value| builder.push(name, value))?;
     let value = reader.word();
     let value = parse_value(value).ok_or_else(|| reader.error("missing or invalid value"))?;
     let time = reader.word();
@@ -123,8 +120,18 @@ impl<'a> Reader<'a> {
         self.until(|c| matches!(c, ' ' | '\t' | '\r'))
     }
 
+    /// Parses a metric name and the labels after it, and passes each label to `push`.
+    fn series(&mut self, mut push: impl FnMut(&str, &str)) -> Result<(), LineError> {
+        let name = self.until(|c| matches!(c, '{' | ' ' | '\t' | '#'));
+        if !name.is_empty() {
+            push(METRIC_NAME, name);
+        }
+        self.spaces();
+        if self.is_next('{') { self.labels(push) } else { Ok(()) }
+    }
+
     /// Parses labels up to and including the closing brace. The opening brace was already read.
-    fn labels(&mut self, builder: &mut LabelsBuilder) -> Result<(), LineError> {
+    fn labels(&mut self, mut push: impl FnMut(&str, &str)) -> Result<(), LineError> {
         loop {
             self.spaces();
             if self.is_next('}') {
@@ -140,10 +147,10 @@ impl<'a> Reader<'a> {
             if self.is_next('=') {
                 self.spaces();
                 let value = self.quoted()?;
-                builder.push(&name, &value);
+                push(&name, &value);
             } else if quoted {
                 // a quoted text without a value is the metric name
-                builder.push(METRIC_NAME, &name);
+                push(METRIC_NAME, &name);
             } else {
                 return Err(self.error("a label without a value"));
             }

@@ -2,17 +2,21 @@
 //! The directory `fuzz/` calls these functions under cargo-fuzz, and the crate's tests call them with mutated
 //! requests.
 
+use crate::csv::Columns;
+use crate::exposition::{Dialect, TextLabels};
 use crate::graphite::TimeOfArrival;
 use crate::influx::{self, NameRule, Names, Precision};
 use crate::labels::labels_of;
 use crate::remote_write::Version;
 use crate::{
-    Body, Decoder, Encoding, LabelForm, Request, decompress_snappy, graphite, remote_write, whisper,
+    Body, DecodeError, Decoder, Encoding, INFLATED_BYTES_MAX, Inflater, LabelForm, Request, SharedLabels,
+    csv, decompress_snappy, exposition, graphite, jsonl, remote_write, whisper,
 };
+use model::caps::BODY_BYTES_MAX;
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use std::sync::Arc;
-use stdx::budget::Account;
+use stdx::budget::{Account, IncrementalReservation};
 
 pub fn remote_write_body(version: Version, body: &[u8]) {
     decode::<remote_write::Decoder>(version, Body::snappy(body));
@@ -38,6 +42,60 @@ pub fn influx_body(body: &[u8]) {
     let names = Arc::new(Names::new(NameRule::MeasurementAndField, Some(("db", "telegraf"))));
     let format = influx::Format { precision: Precision::Nanoseconds, arrival_ms: 7, names };
     decode::<influx::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
+}
+
+pub fn json_lines(body: &[u8]) {
+    let format = jsonl::Format { labels: Arc::new(SharedLabels::new([("job", "x")])), first_line: 1 };
+    decode::<jsonl::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
+}
+
+pub fn text_lines(dialect: Dialect, body: &[u8]) {
+    let labels = Arc::new(TextLabels(SharedLabels::new([("job", "x")])));
+    let format = exposition::Format { dialect, labels, arrival_ms: 7, first_line: 1 };
+    decode::<exposition::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
+}
+
+/// The first line is the map of columns.
+pub fn csv_rows(body: &[u8]) {
+    let (map, rows) = body.split_at(body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len()));
+    let Ok(columns) = Columns::parse(&String::from_utf8_lossy(map), SharedLabels::default()) else { return };
+    let format = csv::Format { columns: Arc::new(columns), arrival_ms: 7, first_line: 1 };
+    decode::<csv::Decoder>(format, Body { encoding: Encoding::Identity, bytes: rows });
+}
+
+/// Checks that a body that arrives in pieces is decompressed like a whole one.
+pub fn pieces_of_body(encoding: Encoding, body: &[u8]) {
+    let account = Account::new("fuzz", u64::MAX);
+    let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
+    let mut whole = Vec::new();
+    let expected =
+        Body { encoding, bytes: body }.decompress(&mut whole, &mut IncrementalReservation::new(&mut memory));
+    let pieces = inflated(encoding, body);
+    match (expected, pieces) {
+        (Ok(()), pieces) => assert_eq!(pieces.as_ref(), Ok(&whole)),
+        // a limit on the whole body, or an error in what follows the end of a frame
+        (Err(_), Ok(pieces)) => assert!(pieces.len() > BODY_BYTES_MAX || encoding != Encoding::Identity),
+        (Err(_), Err(_)) => {}
+    }
+}
+
+fn inflated(encoding: Encoding, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut inflater = Inflater::new(encoding)?;
+    let (mut out, mut total) = (Vec::new(), Vec::new());
+    let (mut rest, mut length) = (body, 1);
+    while !rest.is_empty() {
+        let taken = inflater.push(&rest[..rest.len().min(length)], &mut out)?;
+        assert!(out.len() <= INFLATED_BYTES_MAX, "{} bytes at once", out.len());
+        assert!(taken > 0 || !out.is_empty(), "no progress");
+        total.append(&mut out);
+        (rest, length) = (&rest[taken..], length % 1000 + 7);
+    }
+    while !inflater.finish(&mut out)? {
+        assert!(out.len() <= INFLATED_BYTES_MAX, "{} bytes at once", out.len());
+        total.append(&mut out);
+    }
+    total.append(&mut out);
+    Ok(total)
 }
 
 fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {

@@ -2,6 +2,7 @@
 //! limited.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Limit on the nesting of objects and lists. The formats that are read here have three levels.
 const DEPTH_MAX: usize = 64;
@@ -50,6 +51,27 @@ impl<'a> Parser<'a> {
 
     fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), JsonError> {
         if self.is_next(byte) { Ok(()) } else { Err(self.error(what)) }
+    }
+
+    /// The text from the next byte on that is not white space.
+    pub(crate) fn rest(&mut self) -> Option<&'a [u8]> {
+        self.spaces();
+        self.bytes.get(self.at..).filter(|rest| !rest.is_empty())
+    }
+
+    /// Consumes bytes that the caller has parsed.
+    pub(crate) const fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    /// Skips an object, and returns where it is.
+    pub(crate) fn skipped_object(&mut self) -> Result<Range<usize>, JsonError> {
+        if self.peek() != Some(b'{') {
+            return Err(self.error("expected an object"));
+        }
+        let start = self.at;
+        self.skip()?;
+        Ok(start..self.at)
     }
 
     pub(crate) fn end(&mut self) -> Result<(), JsonError> {

@@ -7,6 +7,10 @@
 //! Timestamps are in milliseconds. `null` is a staleness marker, `"Infinity"` and `"-Infinity"` are
 //! infinities, and `"NaN"` is any other NaN. All other values are exact.
 
+mod decode;
+
+pub use decode::{Decoder, Format};
+
 use crate::json::{JsonError, Parser, put_string};
 use crate::number::{NAN, put_finite, put_integer};
 use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesRefusal};

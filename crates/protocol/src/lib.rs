@@ -8,11 +8,12 @@
 //! - [`labels`]: the labels of unknown series
 //! - [`tsdb`]: blocks of Prometheus' database
 //! - [`whisper`]: Whisper files, Graphite's database
-//! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text
+//! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text; [`csv`]: tables of text
 //! - [`encode`]: encoders, for the lab and for tests
 //! - [`fuzz`]: the code of the fuzz targets
 
 mod body;
+pub mod csv;
 mod decimal;
 mod decoder;
 pub mod encode;
@@ -24,16 +25,19 @@ pub mod influx;
 mod json;
 pub mod jsonl;
 pub mod labels;
+mod line_batch;
 mod line_fault;
 mod number;
 mod raw_keys;
 pub mod remote_write;
+mod shared_labels;
 pub mod tsdb;
 pub mod whisper;
 mod wire;
 
-pub use body::{Body, Encoding, decompress_snappy};
+pub use body::{Body, Encoding, INFLATED_BYTES_MAX, Inflater, decompress_snappy};
 pub use decoder::{Decoder, EncodedLabels, LabelForm, Request};
 pub use error::DecodeError;
 pub use json::JsonError;
+pub use shared_labels::SharedLabels;
 pub use wire::{Fault, WireError};

@@ -34,4 +34,10 @@ impl Head {
         let field = SeriesKey::of(name, self.seed).0 as u64;
         SeriesKey(u128::from(self.upper) << 64 | u128::from(field))
     }
+
+    /// The key of the only series of a head.
+    #[inline]
+    pub(crate) fn only(self) -> SeriesKey {
+        SeriesKey(u128::from(self.upper) << 64 | u128::from(self.seed))
+    }
 }

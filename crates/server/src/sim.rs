@@ -266,8 +266,13 @@ impl Stepped {
         let principal = Principal::of(tenant.clone());
         write_path::check(self.node.writes(), &principal)?;
         let memory = self.node.writes().inflight.reserve(body.len() as u64)?;
-        let request =
-            Encoded { principal, format: Version::V1, encoding: Encoding::Snappy, bytes: body, memory };
+        let request = Encoded {
+            principal,
+            format: Version::V1,
+            encoding: Encoding::Snappy,
+            bytes: body.into(),
+            memory,
+        };
         let writes = self.node.writes();
         let decoders = Decoders::<Decoder>::new(writes.seed, writes.decoders.clone());
         let prepared = decoders.prepare(self.node.writes(), request)?;

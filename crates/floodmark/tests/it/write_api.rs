@@ -59,6 +59,13 @@ fn content_types_are_negotiated() {
         zstd::bulk::compress(&wire::v1_message(&[Series::named("m").sample(now_ms(), 1.0)]), 3).unwrap();
     check(Request::write(&zstd).header("Content-Encoding", "zstd"), 204, &[]);
     check(Request::write(&zstd), 400, &["snappy"]);
+    // vmagent takes a 400 for a refusal of zstd
+    let partly =
+        wire::v1_message(&[Series::named("m").sample(-1, 1.0), Series::named("n").sample(now_ms(), 1.0)]);
+    let vmagent = Request::write(&zstd::bulk::compress(&partly, 3).unwrap())
+        .header("Content-Encoding", "zstd")
+        .header("X-VictoriaMetrics-Remote-Write-Version", "1");
+    check(vmagent, 409, &["partial write: 1 samples stored", "before 1970"]);
     check(Request::write(&v1).without("Content-Encoding"), 204, &[]);
     assert_eq!(server.value("count(m)", now_ms()), Some(1.0));
 }

@@ -1,5 +1,10 @@
 use super::*;
+use crate::{Body, Decoder as _, Encoding, LabelForm as _, Request, SharedLabels};
+use model::Batch;
 use proptest::prelude::*;
+use std::sync::Arc;
+use stdx::budget::Account;
+use stdx::rng::Rng;
 
 fn read(line: &str, dialect: Dialect) -> Result<Line, String> {
     parse(line.as_bytes(), dialect, &mut LabelsBuilder::new()).map_err(|e| e.to_string())
@@ -88,4 +93,96 @@ proptest! {
             let _ = parse(&bytes, dialect, &mut LabelsBuilder::new());
         }
     }
+}
+
+/// The samples, each with the labels of its series, and the number of errors.
+type Decoded = (Vec<(String, i64, u64)>, usize);
+
+const ARRIVAL_MS: i64 = 77;
+
+fn decoded(text: &[u8], dialect: Dialect, labels: SharedLabels) -> Decoded {
+    let labels = Arc::new(TextLabels(labels));
+    let format = Format { dialect, labels: Arc::clone(&labels), arrival_ms: ARRIVAL_MS, first_line: 1 };
+    let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
+    let mut batch = Batch::default();
+    let body = Body { encoding: Encoding::Identity, bytes: text };
+    Decoder::new(1).decode(Request { format, body }, &mut batch, &mut memory).unwrap();
+    let mut errors = batch.refused_series as usize;
+    let mut samples = Vec::new();
+    for series in &batch.floats.series {
+        match labels.labels_of(&batch.bytes, &series.labels, &mut LabelsBuilder::new()) {
+            Ok(labels) => {
+                let at = series.samples.start as usize;
+                let bits = batch.floats.values[at].to_bits();
+                samples.push((labels.to_string(), batch.floats.timestamps[at], bits));
+            }
+            Err(_) => errors += 1,
+        }
+    }
+    (samples, errors)
+}
+
+/// A request has the samples of its lines, as they are read one by one.
+#[test]
+fn requests_are_lines() {
+    let mut lines: Vec<Vec<u8>> = [
+        "up 1",
+        "up{} 1 5",
+        "up 1 5.0019",
+        "up 1 1.5e3",
+        "up +Inf -5",
+        "  a:b { job = \"x\\\"\\\\\\ny\" , z=\"}\", } -0.5e1 7  ",
+        "a{b=\"c\"} 1 2 # {trace=\"x y\"} 3 4",
+        "a 1 # {} 3",
+        "{\"a.b\", \"c d\"=\"e\"} 1 2",
+        "# TYPE a counter",
+        "a{b=\"\u{e9}\"} NaN",
+        "a 123456789012345678901234567890 1795284000123",
+        "a{b=\"c\",b=\"d\"} 1",
+        "{b=\"c\"} 1",
+        "up# 1",
+        "a{b=\"c} 1",
+    ]
+    .map(|line| line.as_bytes().to_vec())
+    .into();
+    let mut rng = Rng::announced();
+    for _ in 0..20_000 {
+        let mut line = lines[rng.below(16) as usize].clone();
+        let with = b"{}\"\\#,= \t019.e-a\xc3";
+        for _ in 0..=rng.below(3) {
+            let (at, byte) =
+                (rng.below(line.len() as u64) as usize, with[rng.below(with.len() as u64) as usize]);
+            match rng.below(3) {
+                0 => line[at] = byte,
+                1 => line.insert(at, byte),
+                _ => drop(line.remove(at)),
+            }
+            if line.is_empty() {
+                line.push(b'a');
+            }
+        }
+        lines.push(line);
+    }
+    for dialect in [Dialect::Prometheus, Dialect::OpenMetrics] {
+        let mut good = 0;
+        for line in &lines {
+            let expected: Decoded = match parse(line, dialect, &mut LabelsBuilder::new()) {
+                Ok(Line::Nothing | Line::End) => (vec![], 0),
+                // comments are not read
+                Err(_) if line.trim_ascii_start().starts_with(b"#") => (vec![], 0),
+                Ok(Line::Sample { labels: Ok(labels), timestamp_ms, value }) => {
+                    good += 1;
+                    let time = timestamp_ms.unwrap_or(ARRIVAL_MS);
+                    (vec![(labels.to_string(), time, value.to_bits())], 0)
+                }
+                Ok(Line::Sample { labels: Err(_), .. }) | Err(_) => (vec![], 1),
+            };
+            let found = decoded(line, dialect, SharedLabels::default());
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(line));
+        }
+        assert!(good > 1000, "only {good} lines are good");
+    }
+    let shared = SharedLabels::new([("job", "new"), ("gone", "")]);
+    let (samples, errors) = decoded(b"up{job=\"old\",gone=\"x\",a=\"b\"} 1", Dialect::Prometheus, shared);
+    assert_eq!((samples[0].0.as_str(), errors), (r#"up{a="b", job="new"}"#, 0));
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::SharedLabels;
 use proptest::prelude::*;
 
 fn read(line: &str) -> Result<(Labels, Samples), String> {
@@ -71,4 +72,72 @@ proptest! {
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&bytes, &mut LabelsBuilder::new(), &mut Samples::default());
     }
+}
+
+fn decoded(text: &str, labels: SharedLabels) -> (Vec<(String, i64, u64)>, Vec<String>) {
+    use crate::{Body, Decoder as _, Encoding, LabelForm as _};
+    let labels = std::sync::Arc::new(labels);
+    let format = Format { labels: std::sync::Arc::clone(&labels), first_line: 11 };
+    let mut memory = stdx::budget::Account::new("test", 64 << 20).reserve(0).unwrap();
+    let mut batch = model::Batch::default();
+    let body = Body { encoding: Encoding::Identity, bytes: text.as_bytes() };
+    Decoder::new(1).decode(crate::Request { format, body }, &mut batch, &mut memory).unwrap();
+    let mut errors: Vec<_> = batch.refused.iter().map(|(error, _)| error.to_string()).collect();
+    let mut samples = Vec::new();
+    for series in &batch.floats.series {
+        match labels.labels_of(&batch.bytes, &series.labels, &mut LabelsBuilder::new()) {
+            Ok(labels) => {
+                for at in series.samples.start as usize..series.samples.end as usize {
+                    let bits = batch.floats.values[at].to_bits();
+                    samples.push((labels.to_string(), batch.floats.timestamps[at], bits));
+                }
+            }
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    (samples, errors)
+}
+
+/// A request has the samples of its lines, as they are read one by one.
+#[test]
+fn requests_are_lines() {
+    let lines = [
+        r#"{"metric":{"__name__":"up","job":"a\"\u00e9"},"values":[1,2.5e-3,null,"Infinity","NaN"],"timestamps":[1,2,3,4,5]}"#,
+        r#" { "timestamps" : [ 7 , 8 ] , "more" : [{}] , "values" : [ -1.50 , 7.0 ] , "metric" : { "__name__" : "x" } } "#,
+        r#"{"metric":{"__name__":"y"},"values":[],"timestamps":[]}"#,
+        r#"{"metric":{"__name__":"z"},"values":[9],"values":[1,2],"timestamps":[1,2],"timestamps":[3,4]}"#,
+        r#"{"metric":{"__name__":"z"},"values":[123456789012345678901234567890,0.1],"timestamps":[-1,9223372036854775807]}"#,
+    ];
+    let mut expected = Vec::new();
+    for line in lines {
+        let (labels, samples) = read(line).unwrap();
+        let values = samples.timestamps.iter().zip(bits(&samples));
+        expected.extend(values.map(|(time, bits)| (labels.to_string(), *time, bits)));
+    }
+    let text = lines.join("\r\n\n");
+    assert_eq!(decoded(&text, SharedLabels::default()), (expected, vec![]));
+    let (samples, errors) = decoded(lines[1], SharedLabels::new([("job", "new"), ("__name__", "name")]));
+    assert_eq!((samples[0].0.as_str(), errors), (r#"name{job="new"}"#, vec![]));
+}
+
+#[test]
+fn lines_of_requests_that_cannot_be_read_are_named() {
+    let check = |line: &str, expected: &str| {
+        let good = r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[1]}"#;
+        let (samples, errors) = decoded(&format!("{good}\n{line}\n{good}"), SharedLabels::default());
+        assert_eq!((samples.len(), errors.len()), (2, 1), "{line}: {errors:?}");
+        assert!(errors[0].contains(expected), "{line}: {}", errors[0]);
+    };
+    check(r#"{"metric":{"__name__":"x"},"values":[1,2],"timestamps":[1]}"#, "line 12: unexpected JSON");
+    check(r#"{"metric":{"__name__":"x"},"values":[1,2],"timestamps":[1]}"#, "differ");
+    check(r#"{"metric":{"__name__":"x"},"values":[1],"timestamps":[1.5]}"#, "integer");
+    check(r#"{"metric":{"__name__":"x"},"values":["x"],"timestamps":[1]}"#, "line 12");
+    check(r#"{"metric":[],"values":[1],"timestamps":[1]}"#, "object");
+    check(r#"{"values":[1],"timestamps":[1]}"#, "metric");
+    check(r#"{"metric":{"__name__":"x"},"values":[1],"timestamps":[1]} x"#, "trailing");
+    check(r#"{"metric":{"__name__":7},"values":[1],"timestamps":[1]}"#, "labels cannot be read");
+    check(r#"{"metric":{"job":"x"},"values":[1],"timestamps":[1]}"#, "no metric name");
+    check(r#"{"metric":{"__name__":"x","__name__":"y"},"values":[1],"timestamps":[1]}"#, "not unique");
+    check("{", "line 12");
+    check(&"[".repeat(1000), "line 12");
 }

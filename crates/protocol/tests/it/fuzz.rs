@@ -1,7 +1,9 @@
 //! Runs the fuzz targets on damaged requests.
 
 use model::{Exemplar, Labels, Metadata, MetricKind};
+use protocol::Encoding;
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
+use protocol::exposition::Dialect;
 use protocol::fuzz;
 use protocol::remote_write::Version;
 use stdx::damage::each_damaged;
@@ -69,6 +71,56 @@ fn influx_bodies() {
         "a\\,b\\ c,t\\=1=x\\\\ f\\ g=1e-3,s=\"x \\\" ,\n=\",u=7u -1\r\n# a comment\n\nb c=1\n",
     );
     each_damaged(&[text.as_bytes().to_vec(), text.repeat(9).into_bytes()], MUTATIONS, fuzz::influx_body);
+}
+
+#[test]
+fn json_lines() {
+    let text = concat!(
+        r#"{"metric":{"__name__":"up","job":"a\"\u00e9"},"values":[1,2.5e-3,null,"Infinity"],"timestamps":[1,2,3,4]}"#,
+        "\n\n",
+        r#"{"values":[1],"timestamps":[1795284000000],"metric":{"__name__":"x"},"more":[{}]}"#,
+    );
+    each_damaged(&[text.as_bytes().to_vec(), text.repeat(5).into_bytes()], MUTATIONS, fuzz::json_lines);
+}
+
+#[test]
+fn text_lines() {
+    let text = concat!(
+        "# HELP up Up.\nup 1\nup{job=\"a\\\"b\",le=\"+Inf\"} -2.5e3 1795284000123 # {t=\"x\"} 1\n",
+        "{\"a name\",\"a b\"=\"}\"} NaN 1.5\n# EOF\n",
+    );
+    for dialect in [Dialect::Prometheus, Dialect::OpenMetrics] {
+        each_damaged(&[text.as_bytes().to_vec()], MUTATIONS, |bytes| fuzz::text_lines(dialect, bytes));
+    }
+}
+
+#[test]
+fn csv_rows() {
+    let text = concat!(
+        "1:label:ticker,2:metric:ask,3:metric:bid,5:time:rfc3339\n",
+        "GOOG,1.5,2,x,2026-11-21T18:00:00Z\n\"A, \"\"B\"\"\",,-1e3,,2026-11-21T18:00:00.5+01:00\r\n",
+    );
+    each_damaged(&[text.as_bytes().to_vec()], MUTATIONS, fuzz::csv_rows);
+}
+
+#[test]
+fn bodies_in_pieces() {
+    use std::io::Write as _;
+    let text: Vec<u8> = (0..40_000u32).flat_map(|i| (i % 251).to_le_bytes()).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&text).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let mut stream = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    stream.write_all(&text).unwrap();
+    let zstd = [zstd::bulk::compress(&text, 1).unwrap(), stream.finish().unwrap()];
+    for (encoding, bodies) in [
+        (Encoding::Identity, vec![text]),
+        (Encoding::Gzip, vec![gzip.clone(), gzip.repeat(2)]),
+        (Encoding::Zstd, zstd.to_vec()),
+    ] {
+        bodies.iter().for_each(|body| fuzz::pieces_of_body(encoding, body));
+        each_damaged(&bodies, MUTATIONS / 20, |bytes| fuzz::pieces_of_body(encoding, bytes));
+    }
 }
 
 #[test]

@@ -208,6 +208,19 @@ impl IntoResponse for WriteError {
     }
 }
 
+/// Gives the answer to a partial write the status 409. vmagent takes a 400 for a refusal of its protocol: it would repeat the
+/// request, and never send zstd again. After a 409, it drops what was refused, and logs why.
+pub(crate) fn partial_write_for_vmagent(mut response: Response) -> Response {
+    let details: Option<&RefusalDetails> = response.extensions().get();
+    if details.is_some_and(|details| details.reason == PARTIAL_WRITE) {
+        *response.status_mut() = StatusCode::CONFLICT;
+    }
+    response
+}
+
+/// Reason of the answer to a request of which a part was stored.
+pub(crate) const PARTIAL_WRITE: &str = "partial_write";
+
 const fn status_of(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::Invalid => StatusCode::BAD_REQUEST,

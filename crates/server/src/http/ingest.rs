@@ -2,19 +2,21 @@
 //!
 //! | path | |
 //! | --- | --- |
-//! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
+//! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push`, `/api/v1/receive` | remote write 1.0 and 2.0 |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
+//! | POST `/api/v1/import` and others, see [`import`] | lines of JSON or text, and tables |
 //! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
 //!
 //! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
 //! [`WarmDecoders`], and a route in [`routes`].
 
 mod graphite;
+mod import;
 pub(super) mod influx;
 mod remote_write;
 
 use super::body::{BodyError, BodyReader};
-use super::error::WriteError;
+use super::error::{PARTIAL_WRITE, WriteError};
 use super::principal::RequestPrincipal;
 use super::{App, HttpMetrics};
 use crate::listen::patience::Patience;
@@ -44,6 +46,9 @@ pub(crate) struct WarmDecoders {
     graphite_pickle: Arc<Decoders<protocol::graphite::pickle::Decoder>>,
     graphite_protobuf: Arc<Decoders<protocol::graphite::protobuf::Decoder>>,
     influx: Arc<Decoders<protocol::influx::Decoder>>,
+    json_lines: Arc<Decoders<protocol::jsonl::Decoder>>,
+    text: Arc<Decoders<protocol::exposition::Decoder>>,
+    csv: Arc<Decoders<protocol::csv::Decoder>>,
     remote_write: Arc<Decoders<protocol::remote_write::Decoder>>,
 }
 
@@ -55,6 +60,9 @@ impl WarmDecoders {
             graphite_pickle: Arc::new(Decoders::new(seed, account.clone())),
             graphite_protobuf: Arc::new(Decoders::new(seed, account.clone())),
             influx: Arc::new(Decoders::new(seed, account.clone())),
+            json_lines: Arc::new(Decoders::new(seed, account.clone())),
+            text: Arc::new(Decoders::new(seed, account.clone())),
+            csv: Arc::new(Decoders::new(seed, account.clone())),
             remote_write: Arc::new(Decoders::new(seed, account.clone())),
         }
     }
@@ -64,13 +72,15 @@ impl WarmDecoders {
 /// through.
 pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>) -> Router<App> {
     let graphite = Router::new().route("/api/v1/graphite", post(graphite::graphite));
+    let plain = graphite.merge(import::routes());
     let remote_write = Router::new()
         .route("/api/v1/write", post(remote_write::remote_write))
         .route("/api/v1/push", post(remote_write::remote_write))
-        .route("/api/prom/push", post(remote_write::remote_write));
+        .route("/api/prom/push", post(remote_write::remote_write))
+        .route("/api/v1/receive", post(remote_write::remote_write));
     let remote_write = identified(remote_write).route_layer(from_fn(remote_write::report_nothing_written));
     let metrics = Arc::clone(&app.metrics);
-    let writes = identified(graphite).merge(remote_write).merge(influx::write_routes(&identified));
+    let writes = identified(plain).merge(remote_write).merge(influx::write_routes(&identified));
     let writes = writes.route_layer(map_response(move |answer| {
         let metrics = Arc::clone(&metrics);
         async move { count(&metrics, answer) }
@@ -101,7 +111,7 @@ async fn write<D: Decoder>(
     let (bytes, memory) = read_body(app, tenant.inflight(own), declared, body).await?;
     // the gates are entered after the body has arrived, so that slow senders do not occupy places in them
     let limit_status = own.limit_status;
-    let request = Encoded { principal, format, encoding, bytes, memory };
+    let request = Encoded { principal, format, encoding, bytes: bytes.into(), memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
     if let Err(Unwritten { refusal, .. }) = &mut answer {
         apply_limit_status(refusal, limit_status);
@@ -122,7 +132,7 @@ fn outcome_response(outcome: &Outcome) -> Response {
     if outcome.refused_series == 0 {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let refusal = Refusal::invalid("partial_write", outcome.report().trim_end());
+    let refusal = Refusal::invalid(PARTIAL_WRITE, outcome.report().trim_end());
     WriteError(refusal.with_series(outcome.first_refused())).into_response()
 }
 

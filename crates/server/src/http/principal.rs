@@ -21,6 +21,11 @@ use model::{ErrorKind, Principal, TenantId, TenantSet};
 /// Header in which the client names its tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
 
+/// Header in which clients of Thanos name their tenant, on its path only.
+const THANOS_HEADER: &str = "thanos-tenant";
+
+const THANOS_PATH: &str = "/api/v1/receive";
+
 /// A common misspelling of the header. If it were ignored, the request would go to another tenant than the
 /// client intends.
 const MISSPELT: &str = "x-scope-origid";
@@ -92,7 +97,7 @@ async fn caller(
     names: Option<&ClientNames>,
 ) -> Result<Caller, Refusal> {
     let headers = original.headers;
-    let tenants = tenants_of(headers)?;
+    let tenants = tenants_of(headers, original.path)?;
     let mut decoded = Vec::new();
     let credential = match app.node.auth().is_required() {
         true => credential_of(headers, &mut decoded)?.or(names.map(Credential::Certificate)),
@@ -101,15 +106,17 @@ async fn caller(
     app.node.auth().identify(access, Presented { original, address: peer.0.ip(), credential, tenants }).await
 }
 
-fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
+fn tenants_of(headers: &HeaderMap, path: &str) -> Result<Option<TenantSet>, Refusal> {
     if headers.contains_key(MISSPELT) {
         return Err(Refusal::invalid(
             "tenant",
             "unknown header X-Scope-OrigID: the tenant's header is X-Scope-OrgID",
         ));
     }
-    let mut given = headers.get_all(HEADER).iter();
+    let thanos = headers.get_all(THANOS_HEADER).iter().filter(|_| path == THANOS_PATH);
+    let mut given = headers.get_all(HEADER).iter().chain(thanos);
     let first = given.next();
+    // a proxy sets one of them, and its callers must not set the other
     if given.next().is_some() {
         return Err(Refusal::invalid("tenant", "header X-Scope-OrgID is given more than once"));
     }

@@ -5,6 +5,7 @@ use super::known::{Split, WaitingSeries};
 use super::names::NameRules;
 use super::route::{Arrival, Prepared, Routed, route};
 use crate::refusal::Refusal;
+use bytes::Bytes;
 use model::{Batch, LabelsBuilder, Principal};
 use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::{Arc, Mutex};
@@ -45,8 +46,8 @@ pub(crate) struct Encoded<D: Decoder> {
     pub(crate) principal: Principal,
     pub(crate) format: D::Format,
     pub(crate) encoding: Encoding,
-    pub(crate) bytes: Vec<u8>,
-    /// Reservation for `bytes`. It grows with the memory that decoding takes.
+    pub(crate) bytes: Bytes,
+    /// Reservation for `bytes`, unless the caller keeps them. It grows with the memory that decoding takes.
     pub(crate) memory: Reservation,
 }
 
@@ -73,8 +74,8 @@ impl<D: Decoder> Encoded<D> {
         }
     }
 
-    const fn body(&self) -> Body<'_> {
-        Body { encoding: self.encoding, bytes: self.bytes.as_slice() }
+    fn body(&self) -> Body<'_> {
+        Body { encoding: self.encoding, bytes: &self.bytes }
     }
 }
 
@@ -220,7 +221,13 @@ mod tests {
     ) -> Encoded<protocol::graphite::Decoder> {
         let principal = Principal::of(model::TenantId::anonymous());
         let memory = account.reserve(bytes.len() as u64).unwrap();
-        Encoded { principal, format: protocol::graphite::TimeOfArrival::Refused, encoding, bytes, memory }
+        Encoded {
+            principal,
+            format: protocol::graphite::TimeOfArrival::Refused,
+            encoding,
+            bytes: bytes.into(),
+            memory,
+        }
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub(crate) async fn write(
     let decoders: Decoders<remote_write::Decoder> =
         Decoders::new(node.reads().seed, node.writes().decoders.clone());
     let principal = Principal::of(tenant);
-    let request = Encoded { principal, format: version, encoding: Encoding::Snappy, bytes, memory };
+    let request =
+        Encoded { principal, format: version, encoding: Encoding::Snappy, bytes: bytes.into(), memory };
     super::write(node.writes(), &Arc::new(decoders), request).await
 }
 

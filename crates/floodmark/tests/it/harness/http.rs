@@ -82,6 +82,7 @@ impl Request {
     pub(crate) fn is_write(&self) -> bool {
         let path = self.path.split('?').next().unwrap_or_default();
         ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&path)
+            || path.starts_with("/api/v1/import")
     }
 
     /// True for paths of InfluxDB 1, whose errors are JSON of their own form.

@@ -151,9 +151,12 @@ fn many(now_ms: i64) -> Vec<Row> {
     ]
 }
 
-/// Influx' lines.
+/// Texts of the doors for Influx' lines and for imports. An import stores what it can, and names the rest.
 fn texts(now_ms: i64) -> Vec<Row> {
     let influx = |body: Vec<u8>| Request::post("/write?precision=ms", body);
+    let json = |body: Vec<u8>| Request::post("/api/v1/import", body);
+    let text = |body: Vec<u8>| Request::post("/api/v1/import/prometheus", body);
+    let csv = |body: Vec<u8>| Request::post("/api/v1/import/csv?format=1:metric:own,2:label:l", body);
     let gzip = |request: Request| request.header("Content-Encoding", "gzip");
     let fields: String = (0..100_000).map(|i| format!(",f{i}=1")).collect();
     let tags: String = (0..100_000).map(|i| format!(",t{i}=v")).collect();
@@ -169,5 +172,20 @@ fn texts(now_ms: i64) -> Vec<Row> {
         ("backslashes", influx(vec![b'\\'; 8 << 20]), BAD),
         ("NUL in lines", influx(b"own\0,a=\0 f\0=1\n\0\n\0=\0".repeat(1_000)), BAD),
         ("invalid UTF-8 in lines", influx(b"own,a=\xff f=1\nown f\xfe=1\n".repeat(1_000)), BAD),
+        ("gzip of 300 MiB to import", gzip(json(gzip_of_zeros(300 << 20))), BAD),
+        ("nested JSON", json(b"[{".repeat(4 << 20)), BAD),
+        ("JSON with a million keys", json(format!("{{{}}}", "\"k\":1,".repeat(1_000_000)).into_bytes()), BAD),
+        (
+            "JSON of huge numbers",
+            json(
+                br#"{"metric":{"__name__":"own"},"values":[1e999],"timestamps":[99999999999999999999]}"#
+                    .to_vec(),
+            ),
+            BAD,
+        ),
+        ("labels without an end", text(b"own{a=\"".repeat(1 << 20)), BAD),
+        ("text of NUL and no UTF-8", text(b"own{a=\"\xff\"} 1\n\0 1\n".repeat(10_000)), BAD),
+        ("CSV quotes without an end", csv(b"1,\"x\n".repeat(100_000)), BAD),
+        ("CSV of commas", csv(vec![b','; 8 << 20]), ROOM),
     ]
 }

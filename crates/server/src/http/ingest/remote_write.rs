@@ -1,6 +1,6 @@
 use super::{outcome_response, write};
 use crate::http::App;
-use crate::http::error::WriteError;
+use crate::http::error::{WriteError, partial_write_for_vmagent};
 use crate::http::principal::RequestPrincipal;
 use crate::refusal::Refusal;
 use crate::write_path::Unwritten;
@@ -40,11 +40,17 @@ pub(crate) async fn remote_write(
             (WriteError(refusal).into_response(), samples, exemplars)
         }
     };
+    if headers.contains_key(VMAGENT) {
+        response = partial_write_for_vmagent(response);
+    }
     if version.is_ok_and(|version| version == Version::V2) {
         put_written(&mut response, samples, exemplars);
     }
     response
 }
+
+/// Header of requests that vmagent compresses with zstd.
+const VMAGENT: &str = "x-victoriametrics-remote-write-version";
 
 /// Adds the counts of written samples and exemplars, which remote write 2.0 requires in each answer, if they
 /// are missing. They are zero, because the request was refused.

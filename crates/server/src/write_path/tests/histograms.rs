@@ -70,7 +70,7 @@ fn request(node: &Node, text: &str) -> Encoded<Both> {
     let bytes = text.as_bytes().to_vec();
     let memory = node.writes().inflight.reserve(bytes.len() as u64).unwrap();
     let principal = Principal::of(TenantId::anonymous());
-    Encoded { principal, format: (), encoding: Encoding::Identity, bytes, memory }
+    Encoded { principal, format: (), encoding: Encoding::Identity, bytes: bytes.into(), memory }
 }
 
 async fn write_both(node: &Node, text: &str) -> Result<Outcome, Unwritten> {

@@ -21,7 +21,7 @@ impl Sender {
         let names = Arc::new(names);
         let format = Format { precision: Precision::Milliseconds, arrival_ms: SystemClock.now_ms(), names };
         let memory = self.node.writes().inflight.reserve(text.len() as u64).unwrap();
-        let bytes = text.as_bytes().to_vec();
+        let bytes = text.as_bytes().to_vec().into();
         let request = Encoded { principal, format, encoding: Encoding::Identity, bytes, memory };
         super::super::write(self.node.writes(), &self.decoders, request).await
     }
