@@ -171,9 +171,9 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/d
     fi
 fi
 
-# Clients of InfluxDB 1 and 2.
-clients="influxdb influxdb-client"
-if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client' 2>/dev/null; then
+# Clients of InfluxDB 1 and 2, and of statsd.
+clients="influxdb influxdb-client statsd"
+if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client, statsd' 2>/dev/null; then
     echo "test-servers: installing $clients into $py"
     # shellcheck disable=SC2086 # a list of words
     "$py/bin/python" -m pip install -q --disable-pip-version-check $clients >"$cache/clients-install.log" 2>&1 ||

@@ -52,6 +52,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
     let graphite = listen_for_graphite(&settings.graphite)?;
+    let statsd = settings.statsd.address.map(|address| receive(address, "statsd")).transpose()?;
     let (is_encrypted, administration) = (settings.is_encrypted(), settings.admin_listen);
     let node = Node::start_alone(settings, Arc::new(SystemClock), Arc::new(Jemalloc))?;
     match (&admin, administration) {
@@ -60,6 +61,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         (None, _) => {}
     }
     log_graphite(&graphite)?;
+    if let Some(socket) = &statsd {
+        tracing::info!(statsd = %socket.local_addr()?, "listening for statsd's datagrams");
+    }
     if is_encrypted {
         tracing::info!("connections are encrypted with TLS");
     }
@@ -80,7 +84,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     };
     let monitoring = tokio::spawn(node.monitor_itself(address.port()));
-    server::serve(node.clone(), Sockets { main, admin, graphite }, stop).await;
+    server::serve(node.clone(), Sockets { main, admin, graphite, statsd }, stop).await;
     monitoring.abort();
     tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;
     tracing::info!("stopped");
@@ -94,7 +98,7 @@ fn listen_for_graphite(settings: &GraphiteSettings) -> anyhow::Result<GraphiteSo
     };
     let plaintext = open(settings.plaintext, "graphite")?;
     let datagrams = match &plaintext {
-        Some(socket) if settings.has_udp => Some(receive(socket.local_addr()?)?),
+        Some(socket) if settings.has_udp => Some(receive(socket.local_addr()?, "graphite, graphite_udp")?),
         _ => None,
     };
     let pickle = open(settings.pickle, "graphite_pickle")?;
@@ -121,12 +125,12 @@ fn log_graphite(sockets: &GraphiteSockets) -> anyhow::Result<()> {
 }
 
 /// Opens a port for datagrams.
-fn receive(address: SocketAddr) -> anyhow::Result<UdpSocket> {
+fn receive(address: SocketAddr, settings: &str) -> anyhow::Result<UdpSocket> {
     let opened = std::net::UdpSocket::bind(address).and_then(|socket| {
         socket.set_nonblocking(true)?;
         UdpSocket::from_std(socket)
     });
-    opened.with_context(|| format!("cannot receive datagrams at {address} (settings graphite, graphite_udp)"))
+    opened.with_context(|| format!("cannot receive datagrams at {address} (settings {settings})"))
 }
 
 /// Up to this many connections can wait to be accepted, or fewer if `net.core.somaxconn` is lower. If there

@@ -6,6 +6,7 @@
 //! - [`influx`]: Influx' line protocol
 //! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: the trait of all decoders
 //! - [`labels`]: the labels of unknown series
+//! - [`statsd`]: lines of statsd
 //! - [`tsdb`]: blocks of Prometheus' database
 //! - [`whisper`]: Whisper files, Graphite's database
 //! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text; [`csv`]: tables of text
@@ -31,6 +32,7 @@ mod number;
 mod raw_keys;
 pub mod remote_write;
 mod shared_labels;
+pub mod statsd;
 pub mod tsdb;
 pub mod whisper;
 mod wire;

@@ -5,7 +5,7 @@
 //!   accept ─▶ handshake (bounds) ─▶ connections (a place) ─▶ handshake ─▶ http1     if connections are encrypted
 //! ```
 //!
-//! [`lines`] has the listeners of protocols without requests.
+//! [`lines`] has the listeners of protocols without requests, and [`statsd`] that of statsd.
 //!
 //! At the limit on connections, accepting waits briefly for a place: see [`connections`]. Each connection is a
 //! task.
@@ -18,6 +18,7 @@ pub(crate) mod patience;
 mod peer;
 mod rejections;
 mod stall;
+pub(crate) mod statsd;
 
 pub(crate) use connections::Connection;
 pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};

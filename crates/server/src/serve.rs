@@ -4,16 +4,18 @@
 //!   main socket  ─▶ Listener ─▶ http::router        everything, or everything but administration
 //!   admin socket ─▶ Listener ─▶ http::admin_router  administration, if it has an address of its own
 //!   graphite     ─▶ Lines ─▶ write_path             Graphite's protocols, if they have addresses
+//!   statsd       ─▶ Statsd ─▶ write_path            statsd's datagrams, if they have an address
 //! ```
 
 use crate::http::{self, App};
 use crate::listen::lines::Lines;
+use crate::listen::statsd::Statsd;
 use crate::listen::{GraphiteSockets, HandshakeContext, Handshakes, Listener};
 use crate::node::Node;
 use crate::settings::is_reachable;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 
 #[derive(Debug)]
@@ -21,6 +23,7 @@ pub struct Sockets {
     pub main: TcpListener,
     pub admin: Option<TcpListener>,
     pub graphite: GraphiteSockets,
+    pub statsd: Option<UdpSocket>,
 }
 
 /// Limit on connections to the administration listener. They are counted separately, so that operators can
@@ -38,7 +41,8 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     };
     let handshakes = Arc::new(Handshakes::new(context, registry));
     let handshakes = settings.tls.as_ref().map(|_| handshakes);
-    let Sockets { main, admin, graphite } = sockets;
+    let Sockets { main, admin, graphite, statsd } = sockets;
+    let statsd = Statsd::new(&app, statsd);
     let lines = Lines::new(&app, graphite, handshakes.clone());
     let service = http::router(app.clone(), address(&main));
     let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
@@ -77,7 +81,10 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         stop.await;
         stopping.send_replace(true);
     };
-    let serve = async { tokio::join!(main.serve(is_stopping()), admin, lines.serve(is_stopping()), stop) };
+    let serve = async {
+        let (main, lines) = (main.serve(is_stopping()), lines.serve(is_stopping()));
+        tokio::join!(main, admin, lines, statsd.serve(is_stopping()), stop)
+    };
     tokio::select! {
         _ = serve => {}
         () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),

@@ -23,6 +23,7 @@ mod secret;
 mod self_monitoring;
 mod setting;
 mod setting_builder;
+mod statsd;
 mod table;
 mod tenant_limits;
 mod tenant_settings;
@@ -43,6 +44,7 @@ pub use reader::EffectiveSetting;
 pub use secret::{StoreOptions, TablesUrl};
 pub use self_monitoring::SelfMonitoring;
 pub use setting::{DefaultValue, Setting, Takes};
+pub use statsd::StatsdSettings;
 pub use table::SETTINGS;
 pub use tenant_limits::TenantLimits;
 pub use tenant_settings::{TenantSettings, Tenants};
@@ -105,6 +107,7 @@ pub struct Settings {
     pub self_monitoring: SelfMonitoring,
     pub graphite: GraphiteSettings,
     pub graphite_rules: RuleFiles,
+    pub statsd: StatsdSettings,
     /// How many files may be open, and how many of them are not for connections.
     pub files: Files,
     pub listing: Vec<EffectiveSetting>,
@@ -194,6 +197,7 @@ impl Settings {
         let admin_listen = listeners::admin_listen(reader, http)?;
         let auth_file = auth_file(reader, http, admin_listen)?;
         let self_monitoring = SelfMonitoring::read(reader)?;
+        let statsd = StatsdSettings::read(reader, &self_monitoring.tenant, auth_file.is_some())?;
         let graphite = GraphiteSettings::read(
             reader,
             &self_monitoring.tenant,
@@ -238,6 +242,7 @@ impl Settings {
             self_monitoring,
             graphite,
             graphite_rules: graphite_rules::rule_files(reader)?,
+            statsd,
             files,
             listing: Vec::new(),
             warnings,

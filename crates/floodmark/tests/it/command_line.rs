@@ -227,6 +227,10 @@ retention = "never"
         graphite_retention                     false                 default
         influx_names                           measurement_field     default
         influx_db_label                        db                    default
+        statsd                                 none                  default
+        statsd_tenant                          anonymous             default
+        statsd_flush_interval                  10s                   default
+        statsd_allow_unauthenticated           false                 default
         overrides                              none                  default
         requests_per_second                    none                  default
         samples_per_second                     none                  default

@@ -41,6 +41,7 @@ mod replicas;
 mod scripts;
 mod self_monitoring;
 mod slow;
+mod statsd;
 mod tenants;
 mod tls;
 mod tokens;

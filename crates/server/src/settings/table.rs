@@ -301,6 +301,24 @@ settings! {
             .or("none").per_tenant();
     }
 
+    "StatsD" {
+        STATSD: Option<SocketAddr> = setting("statsd", "none",
+            "Address that receives statsd's datagrams over UDP, such as `127.0.0.1:8125`")
+            .why("Senders are not authenticated ([statsd.md](../statsd.md)). `none`: not served")
+            .or("none");
+        STATSD_TENANT: Option<TenantId> = setting("statsd_tenant", "anonymous",
+            "Tenant of the values that the address `statsd` receives")
+            .why("`anonymous`: the tenant of requests that name no tenant")
+            .or("anonymous");
+        STATSD_FLUSH_INTERVAL: Millis = setting("statsd_flush_interval", "10s",
+            "Interval at which statsd's values are stored")
+            .why("Values of the present interval are in memory only");
+        STATSD_ALLOW_UNAUTHENTICATED: bool = setting("statsd_allow_unauthenticated", "false",
+            "Whether other machines may send to the address `statsd`")
+            .why("If `true`, everyone who can reach it can write to the tenant. Without `auth_file`, \
+                `allow_unauthenticated` has the same effect");
+    }
+
     "Tenants" {
         OVERRIDES: Option<PathBuf> = setting("overrides", "none",
             "File with settings of tenants")

@@ -158,6 +158,10 @@ fn defaults_of_a_machine() {
         graphite_retention = false
         influx_names = "measurement_field"
         influx_db_label = "db"
+        statsd = "none"
+        statsd_tenant = "anonymous"
+        statsd_flush_interval = "10s"
+        statsd_allow_unauthenticated = false
         overrides = "none"
         requests_per_second = "none"
         samples_per_second = "none"

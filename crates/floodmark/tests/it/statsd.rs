@@ -1,0 +1,111 @@
+//! Sends statsd's datagrams, and queries what they add up to.
+
+use crate::harness::process::command;
+use crate::harness::programs::cache;
+use crate::harness::{Options, Server, now_ms, wait_for};
+use std::net::UdpSocket;
+use std::process::Command;
+
+fn options() -> Options {
+    Options::default().arg("--statsd=127.0.0.1:0").arg("--statsd-flush-interval=200ms")
+}
+
+fn send(server: &Server, datagram: &str) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(datagram.as_bytes(), server.logged_address("statsd")).unwrap();
+}
+
+/// Waits until a query has a value.
+#[track_caller]
+fn wait_for_value(server: &Server, query: &str, expected: f64) {
+    wait_for(query, || (server.value(query, now_ms()) == Some(expected)).then_some(()));
+}
+
+#[test]
+fn statsd_lines_are_counters_gauges_timers_and_sets() {
+    let mut server = Server::start(options());
+    send(
+        &server,
+        "hits:1|c|#code:200\nhits:2|c|@0.5|#code:200\nhits,code=500:1|c\nsize:7|g\nsize:-2|g\nwrong\n",
+    );
+    send(&server, "latency:1:2:3|ms\nusers:a|s\nusers:b|s\nusers:a|s");
+    wait_for_value(&server, r#"hits{code="200"}"#, 5.0);
+    wait_for_value(&server, r#"hits{code="500"}"#, 1.0);
+    wait_for_value(&server, "size", 5.0);
+    wait_for_value(&server, "latency_count", 3.0);
+    wait_for_value(&server, "latency_sum", 6.0);
+    wait_for_value(&server, r#"latency{quantile="0.5"}"#, 2.0);
+    wait_for_value(&server, "max_over_time(users[1m])", 2.0);
+    send(&server, "hits:1|c|#code:200");
+    wait_for_value(&server, r#"hits{code="200"}"#, 6.0);
+    assert_eq!(server.metric(r#"floodmark_statsd_dropped_total{reason="malformed"}"#), 1.0);
+    server.kill9();
+    server.restart();
+    wait_for_value(&server, r#"last_over_time(hits{code="200"}[5m])"#, 6.0);
+    // the last interval is stored when the server stops
+    send(&server, "last:1|c");
+    wait_for("the line", || (server.metric("floodmark_statsd_lines_total") > 0.0).then_some(()));
+    server.terminate();
+    server.restart();
+    wait_for_value(&server, "last_over_time(last[5m])", 1.0);
+}
+
+/// A flood of new series is bounded in memory, and series that are known go on.
+#[test]
+fn a_flood_of_statsd_series_is_bounded() {
+    let server = Server::start(options().arg("--memory=64MiB"));
+    send(&server, "known:1|c");
+    wait_for_value(&server, "known", 1.0);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.logged_address("statsd");
+    let mut number = 0;
+    wait_for("a full memory", || {
+        let lines: String = (number..number + 500).map(|i| format!("flood{i}:1|c\n")).collect();
+        number += 500;
+        socket.send_to(lines.as_bytes(), address).unwrap();
+        (server.metric(r#"floodmark_statsd_dropped_total{reason="memory"}"#) > 0.0).then_some(())
+    });
+    wait_for("the known series", || {
+        socket.send_to(b"known:1|c", address).unwrap();
+        (server.value("known", now_ms()) > Some(2.0)).then_some(())
+    });
+}
+
+const CLIENT: &str = r"
+import sys, statsd
+host, port = sys.argv[1].split(':')
+client = statsd.StatsClient(host, int(port), prefix='app')
+client.incr('jobs', 3)
+client.gauge('load', 0.75)
+client.timing('duration', 250)
+client.set('users', 'alice')
+";
+
+#[test]
+fn a_client_for_python_sends_to_statsd() {
+    let server = Server::start(options());
+    let address = server.logged_address("statsd").to_string();
+    let ended = Command::new(cache().join("py/bin/python")).args(["-B", "-c", CLIENT, &address]).output();
+    let Ok(ended) = ended else {
+        return eprintln!("SKIPPED: Python is not installed; run scripts/test-servers.sh");
+    };
+    let said = String::from_utf8_lossy(&ended.stderr);
+    if said.contains("ModuleNotFoundError") {
+        return eprintln!("SKIPPED: the Python package statsd is not installed; run scripts/test-servers.sh");
+    }
+    assert!(ended.status.success(), "{said}");
+    wait_for_value(&server, r#"{"app.jobs"}"#, 3.0);
+    wait_for_value(&server, r#"{"app.load"}"#, 0.75);
+    wait_for_value(&server, r#"{"app.duration_sum"}"#, 250.0);
+    wait_for_value(&server, r#"max_over_time({"app.users"}[1m])"#, 1.0);
+}
+
+#[test]
+fn statsd_is_not_open_to_other_machines_by_accident() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().to_str().unwrap();
+    let ended = command(&["serve", "--statsd=0.0.0.0:0", "--data-dir", data_dir]).output().unwrap();
+    assert!(!ended.status.success());
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("statsd_allow_unauthenticated"), "{said}");
+}

@@ -1,0 +1,203 @@
+//! Receives statsd's datagrams, and stores what they add up to at an interval.
+//!
+//! ```text
+//!   socket ─▶ lines ─▶ Totals (in memory) ─ every interval ─▶ batches ─▶ write path ─▶ durable
+//! ```
+//!
+//! Nothing is durable before the end of its interval. Counters, and the counts and sums of timers, go on from interval to
+//! interval, so an interval that cannot be stored is contained in the next one.
+
+mod totals;
+
+use crate::http::App;
+use crate::refusal::Refusal;
+use crate::write_path;
+use model::{Principal, Rights};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::telemetry::{Counter, Registry};
+use tokio::net::UdpSocket;
+use tokio::task::yield_now;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use totals::{Dropped, Totals};
+
+/// Length of the longest datagram.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// Datagrams, and their bytes, that are read before other tasks have their turn. This takes less than half a millisecond.
+const READS_MAX: usize = 128;
+const READ_BYTES_MAX: usize = 32 << 10;
+
+/// Series that are stored in one request.
+const BATCH_SERIES: usize = 1000;
+
+/// When the server stops, this is the time to store the last interval.
+const LAST_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+struct Metrics {
+    lines: Counter,
+    malformed: Counter,
+    memory: Counter,
+    set_size: Counter,
+    invalid: Counter,
+    refused: Counter,
+}
+
+impl Metrics {
+    fn new(r: &Registry) -> Self {
+        let dropped = |reason| {
+            let help = "Values of statsd that were dropped, by reason.";
+            r.counter_with("floodmark_statsd_dropped_total", help, &[("reason", reason)])
+        };
+        Self {
+            lines: r.counter("floodmark_statsd_lines_total", "Lines of statsd that were received."),
+            malformed: dropped("malformed"),
+            memory: dropped("memory"),
+            set_size: dropped("set_size"),
+            invalid: dropped("invalid"),
+            refused: dropped("refused"),
+        }
+    }
+
+    fn count(&self, dropped: Dropped) {
+        match dropped {
+            Dropped::Malformed => &self.malformed,
+            Dropped::Memory => &self.memory,
+            Dropped::SetSize => &self.set_size,
+            Dropped::Invalid => &self.invalid,
+        }
+        .inc();
+    }
+}
+
+pub(crate) struct Statsd {
+    socket: Option<UdpSocket>,
+    context: Arc<write_path::Context>,
+    principal: Principal,
+    every: Duration,
+    totals: Totals,
+    metrics: Metrics,
+    log_again: Instant,
+}
+
+/// Refusals are logged at most this often.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+impl Statsd {
+    pub(crate) fn new(app: &App, socket: Option<UdpSocket>) -> Self {
+        let context = Arc::clone(app.node.writes());
+        let settings = &context.settings.statsd;
+        let principal =
+            Principal { tenant: settings.tenant.clone(), rights: Rights { read: false, write: true } };
+        let metrics = Metrics::new(app.node.registry());
+        let totals = Totals::new(context.unwritten.clone(), context.seed);
+        let every = settings.flush_interval;
+        Self { socket, principal, every, totals, metrics, context, log_again: Instant::now() }
+    }
+
+    /// Serves until `stop` resolves, and returns once the last interval is stored or dropped.
+    pub(crate) async fn serve(mut self, stop: impl Future<Output = ()> + Send) {
+        let Some(socket) = self.socket.take() else { return stop.await };
+        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        let mut due = interval_at(Instant::now() + self.every, self.every);
+        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                _ = due.tick() => self.flush(&socket, &mut buffer).await,
+                ready = socket.readable() => {
+                    if ready.is_ok() {
+                        self.read(&socket, &mut buffer);
+                        yield_now().await;
+                    }
+                }
+            }
+        }
+        self.read(&socket, &mut buffer);
+        if timeout(LAST_TIMEOUT, self.flush(&socket, &mut buffer)).await.is_err() {
+            tracing::warn!("stopping before the last interval of statsd is stored");
+        }
+    }
+
+    /// Reads some of the datagrams that have arrived.
+    fn read(&mut self, socket: &UdpSocket, buffer: &mut [u8]) {
+        let mut bytes = 0;
+        for _ in 0..READS_MAX {
+            if bytes >= READ_BYTES_MAX {
+                return;
+            }
+            match socket.try_recv_from(buffer) {
+                Ok((length, _)) => {
+                    bytes += length;
+                    self.datagram(&buffer[..length]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {} // an error of an earlier answer that this socket never sent
+            }
+        }
+    }
+
+    fn datagram(&mut self, datagram: &[u8]) {
+        let lines = datagram.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        for line in lines.filter(|line| !line.is_empty()) {
+            self.metrics.lines.inc();
+            if let Err(dropped) = self.totals.add(line) {
+                self.metrics.count(dropped);
+            }
+        }
+    }
+
+    /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval.
+    async fn flush(&mut self, socket: &UdpSocket, buffer: &mut [u8]) {
+        let (context, principal) = (Arc::clone(&self.context), self.principal.clone());
+        let now_ms = context.clock.now_ms();
+        let mut from = Some(0);
+        while let Some(first) = from {
+            let memory = context.unwritten.reserve(0).expect("BUG: cannot reserve 0 bytes");
+            let (mut batch, memory, next) =
+                match self.totals.batch(first..first + BATCH_SERIES, now_ms, memory) {
+                    Ok(batch) => batch,
+                    Err(full) => return self.log(&full.into()), // the next interval has these values too
+                };
+            from = next;
+            if batch.floats.series.is_empty() {
+                continue;
+            }
+            let samples = batch.floats.values.len() as u64;
+            let writing = write_path::write_batch(&context, &principal, &mut batch, memory);
+            tokio::pin!(writing);
+            let written = loop {
+                tokio::select! {
+                    biased;
+                    written = &mut writing => break written,
+                    ready = socket.readable() => {
+                        if ready.is_ok() {
+                            self.read(socket, buffer);
+                            yield_now().await;
+                        }
+                    }
+                }
+            };
+            match written {
+                Ok(outcome) => self.metrics.refused.add(outcome.refused_samples),
+                Err(unwritten) => {
+                    self.metrics.refused.add(samples - unwritten.samples.min(samples));
+                    self.log(&unwritten.refusal);
+                }
+            }
+        }
+        self.totals.forget_idle();
+    }
+
+    fn log(&mut self, refusal: &Refusal) {
+        let now = Instant::now();
+        if now >= self.log_again {
+            self.log_again = now + LOG_EVERY;
+            tracing::warn!(reason = refusal.reason, "values of statsd were not stored: {refusal}");
+        }
+    }
+}
