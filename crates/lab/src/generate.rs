@@ -2,7 +2,7 @@
 //!
 //! - [`plan`], [`fleet`], [`naming`], [`values`]: series, times and values by number
 //! - [`template`], [`snappy`]: request bodies that are built once and then updated in place
-//! - `lines`: bodies in Graphite's protocols; [`protocol`]: names of all protocols
+//! - `lines`: bodies in Graphite's protocols and in lines over HTTP; [`protocol`]: names of all protocols
 
 pub mod fleet;
 mod lines;

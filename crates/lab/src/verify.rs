@@ -85,6 +85,10 @@ pub fn read_url_for(write_url: &str) -> String {
         ("/api/v1/write", ""),
         ("/api/prom/push", "/api/prom"),
         ("/api/v1/push", "/prometheus"),
+        ("/api/v1/import/prometheus", ""),
+        ("/api/v1/import", ""),
+        ("/api/v2/write", ""),
+        ("/write", ""),
         // samples written to …/insert/0/prometheus are read from …/select/0/prometheus, on another host
         ("/", ""),
     ] {
@@ -383,6 +387,9 @@ mod tests {
         check("http://127.0.0.1:9009/api/v1/push", "http://127.0.0.1:9009/prometheus");
         check("http://127.0.0.1:9009/api/prom/push", "http://127.0.0.1:9009/api/prom");
         check("http://127.0.0.1:9009/", "http://127.0.0.1:9009");
+        check("http://127.0.0.1:9009/write?db=x", "http://127.0.0.1:9009");
+        check("http://127.0.0.1:9009/api/v1/import/prometheus", "http://127.0.0.1:9009");
+        check("http://127.0.0.1:9009/api/v1/import", "http://127.0.0.1:9009");
         check("tcp://127.0.0.1:2003", "http://127.0.0.1:9009");
         check("udp://[::1]:2003", "http://[::1]:9009");
     }

@@ -1,8 +1,9 @@
-//! Encodes the bodies of remote-write requests, and points for carbon ([`graphite`]), for the lab and for tests.
+//! Encodes the bodies of remote-write requests, and points for carbon ([`graphite`]) and InfluxDB ([`influx`]), for the lab and for tests.
 //! An encoder of remote write collects series, and returns them as one snappy-compressed body. Like Prometheus, it
 //! omits fields that are zero, except for a negative zero.
 
 pub mod graphite;
+pub mod influx;
 mod put;
 pub mod tsdb;
 mod v1;

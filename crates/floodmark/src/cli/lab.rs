@@ -284,6 +284,9 @@ pub(super) const fn address_for(protocol: Protocol) -> &'static str {
         Protocol::V1 | Protocol::V2 => "http://127.0.0.1:9009/api/v1/write",
         Protocol::Graphite => "tcp://127.0.0.1:2003",
         Protocol::GraphitePickle => "tcp://127.0.0.1:2004",
+        Protocol::Influx => "http://127.0.0.1:9009/write",
+        Protocol::JsonLines => "http://127.0.0.1:9009/api/v1/import",
+        Protocol::Text => "http://127.0.0.1:9009/api/v1/import/prometheus",
     }
 }
 

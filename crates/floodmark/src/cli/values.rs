@@ -16,6 +16,9 @@ pub(crate) fn protocol() -> impl TypedValueParser<Value = Protocol> {
         PossibleValue::new("2.0").aliases(["2", "v2"]).help("remote write 2.0"),
         PossibleValue::new("graphite").help("Graphite's lines"),
         PossibleValue::new("graphite-pickle").help("Graphite's pickled points"),
+        PossibleValue::new("influx").help("Influx' line protocol over HTTP"),
+        PossibleValue::new("json-lines").help("VictoriaMetrics' JSON lines over HTTP"),
+        PossibleValue::new("text").help("Prometheus' text over HTTP"),
     ])
 }
 

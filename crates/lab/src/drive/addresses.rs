@@ -1,7 +1,6 @@
 use super::tenants::Tenant;
 use crate::drive::send::wire::Wire;
 use crate::generate::protocol::Protocol;
-use crate::generate::template::Version;
 use crate::http::{Access, Client, Endpoint, headers};
 use crate::scenario::Scenario;
 use crate::socket::{Killed, Socket};
@@ -56,10 +55,10 @@ impl Addresses {
     pub(crate) fn writer(&self, tenant: &Tenant, writer: usize) -> Result<Wire> {
         let endpoints = &self.write[tenant.number];
         let endpoint = &endpoints[writer % endpoints.len()];
-        let Some(version) = self.protocol.version() else {
+        if self.protocol.is_graphite() {
             return Ok(Wire::Socket(Socket::new(endpoint, self.timeout, self.killed.clone())));
-        };
-        let headers = request_headers(version, &tenant.headers)?;
+        }
+        let headers = request_headers(self.protocol, &tenant.headers)?;
         Ok(Wire::Http(Client::new(endpoint.clone(), headers, self.timeout)))
     }
 
@@ -78,11 +77,16 @@ pub(crate) fn read_url(scenario: &Scenario) -> String {
 }
 
 /// Headers of a write request. The default headers can be overridden by `pairs`.
-fn request_headers(version: Version, pairs: &[(String, String)]) -> Result<HeaderMap> {
+fn request_headers(protocol: Protocol, pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
-    map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));
-    map.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
-    map.insert("x-prometheus-remote-write-version", HeaderValue::from_static(version.header()));
+    match protocol.version() {
+        Some(version) => {
+            map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));
+            map.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
+            map.insert("x-prometheus-remote-write-version", HeaderValue::from_static(version.header()));
+        }
+        None => _ = map.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+    }
     let agent = concat!("floodmark-lab/", env!("CARGO_PKG_VERSION"));
     map.insert(USER_AGENT, HeaderValue::from_static(agent));
     let own = headers(pairs)?;

@@ -17,23 +17,37 @@ pub enum Protocol {
     /// Carbon's pickle protocol.
     #[serde(rename = "graphite-pickle")]
     GraphitePickle,
+    /// Influx' line protocol, over HTTP.
+    #[serde(rename = "influx")]
+    Influx,
+    /// VictoriaMetrics' JSON lines, over HTTP.
+    #[serde(rename = "json-lines")]
+    JsonLines,
+    /// Prometheus' text format, over HTTP.
+    #[serde(rename = "text")]
+    Text,
 }
 
 /// Resolution of Graphite's timestamps.
 pub const GRAPHITE_RESOLUTION_MS: u32 = 1_000;
 
 impl Protocol {
-    /// Version of remote write. `None` for Graphite's protocols.
+    /// Version of remote write. `None` for other protocols.
     pub fn version(self) -> Option<Version> {
         match self {
             Self::V1 => Some(Version::V1),
             Self::V2 => Some(Version::V2),
-            Self::Graphite | Self::GraphitePickle => None,
+            Self::Graphite | Self::GraphitePickle | Self::Influx | Self::JsonLines | Self::Text => None,
         }
     }
 
-    pub fn is_graphite(self) -> bool {
-        self.version().is_none()
+    pub const fn is_graphite(self) -> bool {
+        matches!(self, Self::Graphite | Self::GraphitePickle)
+    }
+
+    /// True for lines that are sent over HTTP.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Self::Influx | Self::JsonLines | Self::Text)
     }
 
     /// Timestamps are multiples of this many milliseconds.
@@ -41,13 +55,16 @@ impl Protocol {
         if self.is_graphite() { GRAPHITE_RESOLUTION_MS } else { 1 }
     }
 
-    /// Number of the protocol in a recording. Pickled points are never recorded.
+    /// Number of the protocol in a recording. Only protocols that [`Self::of_number`] returns are recorded.
     pub const fn number(self) -> u8 {
         match self {
             Self::V1 => 1,
             Self::V2 => 2,
             Self::Graphite => 3,
             Self::GraphitePickle => 4,
+            Self::Influx => 5,
+            Self::JsonLines => 6,
+            Self::Text => 7,
         }
     }
 
@@ -77,6 +94,9 @@ impl std::str::FromStr for Protocol {
         match text {
             "graphite" => Ok(Self::Graphite),
             "graphite-pickle" => Ok(Self::GraphitePickle),
+            "influx" => Ok(Self::Influx),
+            "json-lines" => Ok(Self::JsonLines),
+            "text" => Ok(Self::Text),
             version => Ok(version.parse::<Version>()?.into()),
         }
     }

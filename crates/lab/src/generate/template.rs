@@ -1,5 +1,5 @@
-//! A request that is encoded once and then patched with each round's samples. In Graphite's protocols, only the texts
-//! are prepared.
+//! A request that is encoded once and then patched with each round's samples. In protocols of lines, only the texts are
+//! prepared.
 //!
 //! The encoders of `protocol` encode placeholder samples. The placeholders are not zero, because protobuf omits
 //! zeros. [`crate::generate::snappy`] compresses the message so that they can be overwritten.
@@ -138,10 +138,7 @@ impl Renderer {
         let metric_generation = plan.metric_generation(round);
         let content = match self.protocol.version() {
             Some(version) => Content::Packed(self.pack(version, plan, slot, &targets, round)),
-            None => {
-                let pickled = self.protocol == Protocol::GraphitePickle;
-                Content::Lines(Lines::of(plan, &targets, metric_generation, pickled))
-            }
+            None => Content::Lines(Lines::of(plan, &targets, metric_generation, self.protocol)),
         };
         Template { slot, targets, metric_generation, content }
     }

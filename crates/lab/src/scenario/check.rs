@@ -123,6 +123,9 @@ impl Scenario {
                 "a target of Graphite has no versions: set only target.protocol",
             );
         }
+        if self.target.protocol.is_text() {
+            return fault("target.protocol", "a recording cannot be replayed in this protocol");
+        }
         if self.verdict.freshness_p99.is_some() {
             return fault("verdict.freshness_p99", "a replay does not probe its samples");
         }
@@ -240,6 +243,9 @@ impl Scenario {
         let load = &self.load;
         if load.naming == SeriesNaming::Labels {
             return Ok(());
+        }
+        if self.target.protocol == Protocol::Influx {
+            return fault("load.naming", "timers have no measurements, which Influx' lines need");
         }
         let figures = TIMER_FIGURES.len();
         if load.metrics.whole() != figures as u64 || self.scales == Scales::Metrics {

@@ -79,7 +79,7 @@ impl Parsed {
         match (message.version(), message) {
             (Some(version), _) => self.read_compressed(version, content),
             (None, Protocol::Graphite) => self.read_lines(content),
-            (None, _) => bail!("pickled points cannot be recorded"),
+            (None, _) => bail!("requests of this protocol cannot be recorded"),
         }
     }
 

@@ -26,6 +26,9 @@ impl Encoder {
             Protocol::V2 => self.v2(batch),
             Protocol::Graphite => return lines(batch),
             Protocol::GraphitePickle => return pickled(batch),
+            Protocol::Influx | Protocol::JsonLines | Protocol::Text => {
+                unreachable!("BUG: a replay in the protocol {:?} was not refused", batch.protocol)
+            }
         }
         snap::raw::Encoder::new().compress_vec(&self.message).expect("BUG: a batch has 4 GiB or more")
     }

@@ -41,9 +41,8 @@ impl Estimate {
             tenants.iter().map(|t| Some(t.plan.series() as f64 * t.rounds_per_s?)).sum();
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
-        let is_graphite = scenario.protocol().is_graphite();
-        let requests: u64 =
-            tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan, is_graphite)).sum();
+        let has_lines = scenario.protocol().version().is_none();
+        let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan, has_lines)).sum();
         // every series has one sample per interval, so this is also the number of series
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
