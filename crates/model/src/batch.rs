@@ -24,6 +24,11 @@ pub struct Batch {
     pub refused_samples: u64,
     pub refused_histograms: u64,
     pub refused_exemplars: u64,
+    /// Number of points, in protocols in which a point may become several series. Includes refused points, each of which
+    /// counts as one refused sample.
+    pub points: u64,
+    /// Number of points that were converted, because they cannot be stored as they were sent.
+    pub converted_points: u64,
 }
 
 /// All series of a request whose values are floats, or all whose values are histograms.
@@ -115,6 +120,8 @@ impl Batch {
         self.refused_samples = 0;
         self.refused_histograms = 0;
         self.refused_exemplars = 0;
+        self.points = 0;
+        self.converted_points = 0;
     }
 
     #[inline]

@@ -60,6 +60,23 @@ pub enum SeriesRefusal {
     Rewritten { reason: String },
     #[error("series has no samples")]
     NoSamples,
+    #[error(
+        "the points are deltas, but only cumulative points are stored (setting otlp_delta): let the sender export with \
+         cumulative temporality"
+    )]
+    DeltaTemporality,
+    #[error("the aggregation temporality {0} is neither delta (1) nor cumulative (2)")]
+    UnknownTemporality(u64),
+    #[error("the metric is neither a gauge, a sum, a histogram, an exponential histogram nor a summary")]
+    UnknownMetricType,
+    #[error("the point has no value")]
+    PointWithoutValue,
+    #[error("the point has no time")]
+    PointWithoutTime,
+    #[error("the value of an attribute takes more than {LABEL_VALUE_BYTES_MAX} bytes as text")]
+    AttributeTooLarge,
+    #[error("lists and maps in the value of an attribute are nested too deeply")]
+    AttributeTooDeep,
     /// The number is how many native histograms the series has.
     #[error("native histograms cannot be stored yet: {0} refused")]
     NativeHistograms(usize),

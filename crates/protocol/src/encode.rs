@@ -1,14 +1,17 @@
-//! Encodes the bodies of remote-write requests, and points for carbon ([`graphite`]) and InfluxDB ([`influx`]), for the lab and for tests.
+//! Encodes the bodies of remote-write requests, gauges of OpenTelemetry ([`OtlpEncoder`]), and points for carbon
+//! ([`graphite`]) and InfluxDB ([`influx`]), for the lab and for tests.
 //! An encoder of remote write collects series, and returns them as one snappy-compressed body. Like Prometheus, it
 //! omits fields that are zero, except for a negative zero.
 
 pub mod graphite;
 pub mod influx;
+mod otlp;
 mod put;
 pub mod tsdb;
 mod v1;
 mod v2;
 
+pub use otlp::OtlpEncoder;
 pub use v1::V1Encoder;
 pub use v2::V2Encoder;
 

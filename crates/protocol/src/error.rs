@@ -1,5 +1,6 @@
 use crate::Encoding;
 use crate::graphite::pickle::PickleError;
+use crate::json::JsonError;
 use crate::wire::WireError;
 use model::ErrorKind;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
@@ -12,6 +13,8 @@ pub enum DecodeError {
         "content type {0:?} is not supported; send application/x-protobuf, with proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
     )]
     ContentType(String),
+    #[error("content type {0:?} is not supported; send application/x-protobuf or application/json")]
+    OtlpContentType(String),
     #[error("content encoding {got:?} is not supported; send {}", names(accepted))]
     ContentEncoding {
         /// The header's value, cut to a readable length.
@@ -35,6 +38,8 @@ pub enum DecodeError {
     Wire(#[from] WireError),
     #[error(transparent)]
     Pickle(#[from] PickleError),
+    #[error(transparent)]
+    Json(#[from] JsonError),
     /// In a 2.0 request, the first entry of the symbol table must be the empty string.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
@@ -63,12 +68,15 @@ pub enum DecodeError {
 impl DecodeError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::ContentType(_) | Self::ContentEncoding { .. } => ErrorKind::Unsupported,
+            Self::ContentType(_) | Self::OtlpContentType(_) | Self::ContentEncoding { .. } => {
+                ErrorKind::Unsupported
+            }
             Self::BodyTooLarge(_) | Self::DecodedTooLarge(_) | Self::TooMany { .. } => ErrorKind::TooLarge,
             Self::Snappy(_)
             | Self::Damaged { .. }
             | Self::Wire(_)
             | Self::Pickle(_)
+            | Self::Json(_)
             | Self::FirstSymbol(_)
             | Self::OtherMessage { .. } => ErrorKind::Invalid,
             Self::Memory(full) if full.is_for_good() => ErrorKind::TooLarge,

@@ -10,7 +10,7 @@ use crate::labels::labels_of;
 use crate::remote_write::Version;
 use crate::{
     Body, DecodeError, Decoder, Encoding, INFLATED_BYTES_MAX, Inflater, LabelForm, Request, SharedLabels,
-    csv, decompress_snappy, exposition, graphite, jsonl, remote_write, whisper,
+    csv, decompress_snappy, exposition, graphite, jsonl, otlp, remote_write, whisper,
 };
 use model::caps::BODY_BYTES_MAX;
 use model::labels::is_canonical;
@@ -96,6 +96,17 @@ fn inflated(encoding: Encoding, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
     }
     total.append(&mut out);
     Ok(total)
+}
+
+pub fn otlp(media: otlp::Media, body: &[u8]) {
+    let translation = otlp::Translation {
+        promoted: otlp::Promoted::All,
+        has_scope_labels: true,
+        delta: otlp::Delta::Kept,
+        ..otlp::Translation::default()
+    };
+    let format = otlp::Format { media, translation: Arc::new(translation) };
+    decode::<otlp::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
 }
 
 fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {

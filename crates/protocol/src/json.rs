@@ -4,8 +4,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Limit on the nesting of objects and lists. The formats that are read here have three levels.
+/// Limit on the nesting of objects and lists. OTLP has 14 levels, and 3 more for each level of a value.
 const DEPTH_MAX: usize = 64;
+
+/// Limit on the length of a key with escape sequences, which has to be copied.
+const KEY_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected JSON at byte {at}: {what}")]
@@ -87,15 +90,15 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses an object. For each key, calls `member`, which must parse the value.
-    pub(crate) fn object(
+    pub(crate) fn object<E: From<JsonError>>(
         &mut self,
-        mut member: impl FnMut(&mut Self, &str) -> Result<(), JsonError>,
-    ) -> Result<(), JsonError> {
+        mut member: impl FnMut(&mut Self, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.expect(b'{', "expected an object")?;
         self.deeper()?;
         if !self.is_next(b'}') {
             loop {
-                let key = self.string()?;
+                let key = self.key()?;
                 self.expect(b':', "expected a colon")?;
                 member(self, &key)?;
                 if !self.is_next(b',') {
@@ -108,10 +111,10 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a list. For each element, calls `element`, which must parse it.
-    pub(crate) fn list(
+    pub(crate) fn list<E: From<JsonError>>(
         &mut self,
-        mut element: impl FnMut(&mut Self) -> Result<(), JsonError>,
-    ) -> Result<(), JsonError> {
+        mut element: impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.expect(b'[', "expected a list")?;
         self.deeper()?;
         if !self.is_next(b']') {
@@ -126,36 +129,69 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses a string. It is copied only if it has escape sequences.
-    pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
-        self.expect(b'"', "expected a string")?;
-        let start = self.at;
-        let rest = &self.bytes[start..];
-        let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
-        let Some(plain) = plain else { return Err(self.error("unterminated string")) };
-        let text = std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?;
-        self.at += plain;
-        if rest[plain] == b'"' {
-            self.at += 1;
-            return Ok(Cow::Borrowed(text));
+    /// Parses a key. It is copied only if it has escape sequences.
+    fn key(&mut self) -> Result<Cow<'a, str>, JsonError> {
+        let too_long = self.error("a key with escape sequences is too long");
+        if let Some(plain) = self.plain_string()? {
+            return Ok(Cow::Borrowed(plain));
         }
-        self.escaped(text.into()).map(Cow::Owned)
+        let mut key = Vec::new();
+        self.pieces(|piece| {
+            key.extend_from_slice(piece);
+            if key.len() > KEY_BYTES_MAX { Err(too_long) } else { Ok(()) }
+        })?;
+        Ok(Cow::Owned(String::from_utf8(key).expect("BUG: a key is not UTF-8")))
     }
 
-    /// Parses the rest of a string that has an escape sequence. `text` is the part of the string before it.
-    fn escaped(&mut self, mut text: String) -> Result<String, JsonError> {
+    /// Parses a string that has no escape sequences. Returns `None`, and consumes nothing, if it has some.
+    fn plain_string(&mut self) -> Result<Option<&'a str>, JsonError> {
+        self.spaces();
+        let start = self.at;
+        self.expect(b'"', "expected a string")?;
+        let rest = &self.bytes[self.at..];
+        let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
+        let Some(plain) = plain else { return Err(self.error("unterminated string")) };
+        if rest[plain] != b'"' {
+            self.at = start;
+            return Ok(None);
+        }
+        let text = std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?;
+        self.at += plain + 1;
+        Ok(Some(text))
+    }
+
+    /// Parses a string, and calls `piece` with its parts, one after the other. So it needs no memory of its own.
+    pub(crate) fn pieces<E: From<JsonError>>(
+        &mut self,
+        mut piece: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.expect(b'"', "expected a string")?;
         loop {
             let rest = &self.bytes[self.at..];
             let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
-            let Some(plain) = plain else { return Err(self.error("unterminated string")) };
-            text.push_str(std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?);
+            let Some(plain) = plain else { return Err(self.error("unterminated string").into()) };
+            std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?;
+            piece(&rest[..plain])?;
             self.at += plain + 1;
             match rest[plain] {
-                b'"' => return Ok(text),
-                b'\\' => text.push(self.escape()?),
-                _ => return Err(self.error("control character in a string")),
+                b'"' => return Ok(()),
+                b'\\' => piece(self.escape()?.encode_utf8(&mut [0; 4]).as_bytes())?,
+                _ => return Err(self.error("control character in a string").into()),
             }
         }
+    }
+
+    /// Parses a string. It is copied only if it has escape sequences.
+    pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+        if let Some(plain) = self.plain_string()? {
+            return Ok(Cow::Borrowed(plain));
+        }
+        let mut text = Vec::new();
+        self.pieces(|piece| {
+            text.extend_from_slice(piece);
+            Ok::<_, JsonError>(())
+        })?;
+        Ok(Cow::Owned(String::from_utf8(text).expect("BUG: a string is not UTF-8")))
     }
 
     fn escape(&mut self) -> Result<char, JsonError> {
@@ -229,7 +265,7 @@ impl<'a> Parser<'a> {
         match self.peek() {
             Some(b'{') => self.object(|json, _| json.skip()),
             Some(b'[') => self.list(Self::skip),
-            Some(b'"') => self.string().map(|_| ()),
+            Some(b'"') => self.pieces(|_| Ok(())),
             Some(b'-' | b'0'..=b'9') => self.number().map(|_| ()),
             _ => self.word().map(|_| ()),
         }

@@ -2,6 +2,7 @@
 //! no sockets, reads no clock and starts no threads.
 //!
 //! - [`remote_write`]: Prometheus remote write 1.0 and 2.0
+//! - [`otlp`]: metrics of OpenTelemetry
 //! - [`graphite`]: Graphite's plaintext protocol, with tags
 //! - [`influx`]: Influx' line protocol
 //! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: the trait of all decoders
@@ -29,6 +30,7 @@ pub mod labels;
 mod line_batch;
 mod line_fault;
 mod number;
+pub mod otlp;
 mod raw_keys;
 pub mod remote_write;
 mod shared_labels;

@@ -15,8 +15,8 @@
 //! If the message is broken, the whole request fails ([`DecodeError`]). If only one series is invalid, that
 //! series is left out.
 
-mod exemplar;
-mod metadata;
+pub(crate) mod exemplar;
+pub(crate) mod metadata;
 mod negotiate;
 mod sample;
 mod v1;

@@ -32,6 +32,8 @@ pub enum Fault {
     WireType,
     #[error("wrong wire type for a known field")]
     Mismatch,
+    #[error("a message that may occur once is repeated")]
+    Repeated,
 }
 
 /// How a field's value is encoded. The 32-bit type is missing, because no message that is decoded here uses
@@ -83,6 +85,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) const fn at(&self) -> usize {
         self.at
+    }
+
+    /// The request body from its beginning to the end of this message. Positions refer to these bytes.
+    pub(crate) const fn whole(&self) -> &'a [u8] {
+        self.bytes
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -148,6 +155,11 @@ impl<'a> Reader<'a> {
         let value = varint::take(&mut rest).ok_or_else(|| self.fault(fault))?;
         self.at = self.bytes.len() - rest.len();
         Ok(value)
+    }
+
+    #[inline(always)]
+    pub(crate) fn fixed64(&mut self) -> Result<u64, WireError> {
+        self.double().map(f64::to_bits)
     }
 
     #[inline(always)]

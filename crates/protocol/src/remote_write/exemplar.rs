@@ -1,4 +1,4 @@
-//! Exemplars of both protocol versions.
+//! Exemplars of all protocols.
 
 use crate::DecodeError;
 use crate::labels::{Total, push_text};
@@ -6,7 +6,7 @@ use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesRefusal};
 use stdx::budget::IncrementalReservation;
 
-pub(super) struct ExemplarLabels<'a> {
+pub(crate) struct ExemplarLabels<'a> {
     builder: &'a mut LabelsBuilder,
     total: Total,
     chars: usize,
@@ -14,12 +14,12 @@ pub(super) struct ExemplarLabels<'a> {
 }
 
 impl<'a> ExemplarLabels<'a> {
-    pub(super) fn new(builder: &'a mut LabelsBuilder) -> Self {
+    pub(crate) fn new(builder: &'a mut LabelsBuilder) -> Self {
         builder.clear();
         Self { builder, total: Total::default(), chars: 0, wrong: Ok(()) }
     }
 
-    pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
         if self.wrong.is_ok() {
             let Self { builder, total, chars, .. } = self;
             *chars += char_count(name) + char_count(value);
@@ -41,16 +41,21 @@ impl<'a> ExemplarLabels<'a> {
         batch: &mut Batch,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
-        match self.build() {
-            Ok(labels) => {
-                reservation.reserve(labels.as_bytes().len())?;
+        match self.finish(timestamp_ms, value) {
+            Some(exemplar) => {
+                reservation.reserve(exemplar.labels.as_bytes().len())?;
                 let series = batch.floats.series.len() as u32;
-                reservation
-                    .push(&mut batch.floats.exemplars, (series, Exemplar { labels, timestamp_ms, value }))?;
+                reservation.push(&mut batch.floats.exemplars, (series, exemplar))?;
             }
-            Err(_) => batch.refused_exemplars += 1,
+            None => batch.refused_exemplars += 1,
         }
         Ok(())
+    }
+
+    /// Returns the exemplar, or `None` if its labels are invalid.
+    pub(crate) fn finish(self, timestamp_ms: i64, value: f64) -> Option<Exemplar> {
+        let labels = self.build().ok()?;
+        Some(Exemplar { labels, timestamp_ms, value })
     }
 
     fn build(self) -> Result<Labels, SeriesRefusal> {
@@ -60,7 +65,7 @@ impl<'a> ExemplarLabels<'a> {
 }
 
 /// Counts characters, because that is the unit of the limit in OpenMetrics.
-fn char_count(text: &[u8]) -> usize {
+pub(crate) fn char_count(text: &[u8]) -> usize {
     const CONTINUES: u8 = 0b1000_0000;
     text.iter().filter(|byte| **byte & 0b1100_0000 != CONTINUES).count()
 }

@@ -1,4 +1,4 @@
-//! Metadata of metrics in both protocol versions.
+//! Metadata of metrics in all protocols.
 
 use super::sample;
 use crate::DecodeError;
@@ -8,7 +8,7 @@ use stdx::budget::IncrementalReservation;
 
 /// Adds metadata to the batch. It is ignored if the metric's name is empty or too long. Invalid UTF-8 is
 /// replaced, and long texts are cut.
-pub(super) fn push(
+pub(crate) fn push(
     batch: &mut Batch,
     reservation: &mut IncrementalReservation<'_>,
     kind: MetricKind,

@@ -5,6 +5,7 @@ use protocol::Encoding;
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
 use protocol::exposition::Dialect;
 use protocol::fuzz;
+use protocol::otlp::Media;
 use protocol::remote_write::Version;
 use stdx::damage::each_damaged;
 
@@ -144,6 +145,17 @@ fn graphite_payloads() {
     let frame = [&(payload.len() as u32).to_be_bytes()[..], &payload].concat();
     each_damaged(&[payload], MUTATIONS, |bytes| fuzz::graphite_protobuf(false, bytes));
     each_damaged(&[frame.repeat(3)], MUTATIONS, |bytes| fuzz::graphite_protobuf(true, bytes));
+}
+
+#[test]
+fn otlp() {
+    let requests = crate::otlp::corpus();
+    let messages: Vec<_> = requests.iter().map(prost::Message::encode_to_vec).collect();
+    each_damaged(&messages, MUTATIONS, |bytes| fuzz::otlp(Media::Protobuf, bytes));
+    let json = |request| crate::otlp::json::request(request, false).into_bytes();
+    each_damaged(&requests.iter().map(json).collect::<Vec<_>>(), MUTATIONS, |bytes| {
+        fuzz::otlp(Media::Json, bytes)
+    });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests remote write against independent code: the crates prost and snap.
+//! Tests decoders against independent code: the crates prost and snap.
 
 mod bad_input;
 #[path = "../../benches/decode.rs"]
@@ -6,6 +6,7 @@ mod bench_decode;
 mod fuzz;
 mod memory;
 mod oracle;
+mod otlp;
 mod proto;
 mod round_trip;
 

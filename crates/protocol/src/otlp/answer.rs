@@ -1,0 +1,89 @@
+//! Answers to OTLP requests, in the form of the request.
+//!
+//! ```text
+//!   ExportMetricsServiceResponse   1 partial_success
+//!   partial_success                1 rejected_data_points   2 error_message
+//!   google.rpc.Status              1 code   2 message   3 details*
+//! ```
+
+use super::Media;
+use crate::json::put_string;
+use stdx::varint;
+
+/// Encodes the answer to a request that was accepted, at least in part. `message` says why points were left out, or, if
+/// `rejected_points` is 0, is a warning. It is empty if there is nothing to say.
+pub fn success(media: Media, rejected_points: u64, message: &str) -> Vec<u8> {
+    let is_full = rejected_points == 0 && message.is_empty();
+    match media {
+        Media::Protobuf if is_full => Vec::new(),
+        Media::Protobuf => {
+            let mut partial = Vec::new();
+            put_number(&mut partial, 1, rejected_points);
+            put_bytes(&mut partial, 2, message.as_bytes());
+            let mut answer = Vec::new();
+            put_bytes(&mut answer, 1, &partial);
+            answer
+        }
+        Media::Json if is_full => b"{}".to_vec(),
+        Media::Json => {
+            let mut answer = b"{\"partialSuccess\":{\"rejectedDataPoints\":\"".to_vec();
+            answer.extend_from_slice(itoa::Buffer::new().format(rejected_points).as_bytes());
+            answer.extend_from_slice(b"\",\"errorMessage\":");
+            put_string(&mut answer, message);
+            answer.extend_from_slice(b"}}");
+            answer
+        }
+    }
+}
+
+/// Encodes the answer to a request that failed. `code` is one of gRPC's codes.
+pub fn status(media: Media, code: u8, message: &str) -> Vec<u8> {
+    let mut answer = Vec::new();
+    match media {
+        Media::Protobuf => {
+            put_number(&mut answer, 1, u64::from(code));
+            put_bytes(&mut answer, 2, message.as_bytes());
+        }
+        Media::Json => {
+            answer.extend_from_slice(b"{\"code\":");
+            answer.extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
+            answer.extend_from_slice(b",\"message\":");
+            put_string(&mut answer, message);
+            answer.push(b'}');
+        }
+    }
+    answer
+}
+
+fn put_number(out: &mut Vec<u8>, field: u8, n: u64) {
+    if n > 0 {
+        out.push(field << 3);
+        varint::put(out, n);
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    out.push(field << 3 | 2);
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_have_the_form_of_the_request() {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert_eq!(success(Media::Protobuf, 0, ""), b"");
+        assert_eq!(text(success(Media::Json, 0, "")), "{}");
+        assert_eq!(success(Media::Protobuf, 300, "no"), b"\x0a\x07\x08\xac\x02\x12\x02no");
+        assert_eq!(success(Media::Protobuf, 0, "hm"), b"\x0a\x04\x12\x02hm");
+        assert_eq!(
+            text(success(Media::Json, 300, "a \"b\"")),
+            r#"{"partialSuccess":{"rejectedDataPoints":"300","errorMessage":"a \"b\""}}"#
+        );
+        assert_eq!(status(Media::Protobuf, 8, "full"), b"\x08\x08\x12\x04full");
+        assert_eq!(text(status(Media::Json, 14, "later\n")), r#"{"code":14,"message":"later\n"}"#);
+    }
+}
