@@ -180,6 +180,19 @@ if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_c
         missing "$clients" "pip failed, see $cache/clients-install.log"
 fi
 
+# OpenTelemetry's SDK, which sends metrics over HTTP and gRPC.
+otel="opentelemetry-sdk opentelemetry-exporter-otlp-proto-http opentelemetry-exporter-otlp-proto-grpc"
+if ! "$py/bin/python" -c 'import opentelemetry.exporter.otlp.proto.grpc, opentelemetry.exporter.otlp.proto.http' 2>/dev/null; then
+    if [ ! -x "$py/bin/python" ]; then
+        missing "$otel" "there is no Python in $py"
+    else
+        echo "test-servers: installing $otel into $py"
+        # shellcheck disable=SC2086 # a list of words
+        "$py/bin/python" -m pip install -q --disable-pip-version-check $otel >"$cache/otel-install.log" 2>&1 ||
+            missing "$otel" "pip failed, see $cache/otel-install.log"
+    fi
+fi
+
 # Graphite's own web application, as a reference for the Graphite functions, and carbon, for aggregation rules. They need a
 # Python that has `imp`.
 graphite_version=1.1.10

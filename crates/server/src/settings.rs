@@ -17,6 +17,7 @@ mod label_name;
 mod lake;
 mod limit_status;
 mod listeners;
+mod otlp;
 mod overrides;
 mod reader;
 mod secret;

@@ -42,6 +42,7 @@ impl RefusedMetadata {
 pub(crate) struct WriteMetrics {
     pub(crate) samples: Counter,
     pub(crate) refused_samples: Counter,
+    pub(crate) converted_points: Counter,
     pub(crate) refused_exemplars: Counter,
     pub(crate) deduplicated_samples: Counter,
     pub(crate) replicas_elected: Counter,
@@ -77,6 +78,10 @@ impl WriteMetrics {
             samples: r.counter("floodmark_write_samples_total", "Samples acknowledged."),
             refused_samples: r
                 .counter("floodmark_write_refused_samples_total", "Samples left out of accepted requests."),
+            converted_points: r.counter(
+                "floodmark_otlp_converted_points_total",
+                "Points of exponential histograms that were stored as classic histograms.",
+            ),
             refused_exemplars: r.counter(
                 "floodmark_write_refused_exemplars_total",
                 "Exemplars left out of accepted requests: damaged, with too long labels, or of a series that was left out.",

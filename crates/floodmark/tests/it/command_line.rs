@@ -166,106 +166,113 @@ retention = "never"
         String::from_utf8(output.stdout).expect("text")
     };
     expect![[r#"
-        http                                   127.0.0.1:9009        default
-        auth_file                              none                  default
-        trusted_proxies                        127.0.0.0/8,::1/128   default
-        tls_cert                               none                  default
-        tls_key                                none                  default
-        tls_client_ca                          none                  default
-        tls_client_auth                        required              default
-        admin_listen                           http                  derived: `http` if only this machine can connect to it, otherwise `127.0.0.1:9010`
-        allow_unauthenticated                  false                 default
-        memory                                 1GiB                  environment: FLOODMARK_MEMORY
-        heap_profile_percent                   none                  default
-        data_dir                               /data                 file: floodmark.toml:4
-        durability                             fsync                 default
-        tables                                 file:///data/tables/  derived: the folder `tables` in the data directory
-        partitions                             2                     flag: --partitions
-        segment_size                           128MiB                default
-        seal_after                             15m                   default
-        seal_size                              256MiB                default
-        flush_interval                         2s                    default
-        compaction                             true                  default
-        vacuum_grace                           1h                    default
-        retention                              30d                   flag: --retention
-        retention_wait                         10m                   default
-        rollups                                none                  default
-        rollup_retention                       samples               default
-        future_limit                           10m                   default
-        past_limit                             3650d                 default
-        series_idle                            1h                    default
-        inflight_requests                      609                   derived: one per 256 KiB of the account `inflight`, 64 to 4096
-        creating_requests                      609                   derived: same as `inflight_requests`
-        query_timeout                          30s                   file: floodmark.toml:2
-        query_lookback                         5m                    default
-        query_resolution                       raw                   default
-        query_concurrency                      4                     flag: --query-concurrency
-        slow_query                             10s                   default
-        query_log                              none                  default
-        query_log_size                         256MiB                default
-        connections                            100                   flag: --connections
-        allow_host                             none                  derived: none if only this machine can connect, otherwise any
-        body_timeout                           30s                   default
-        transfer_rate                          64KiB                 default
-        graphite                               none                  default
-        graphite_udp                           true                  default
-        graphite_pickle                        none                  default
-        graphite_protobuf                      none                  default
-        graphite_tls                           none                  default
-        graphite_tenant                        anonymous             default
-        graphite_tenant_from_path              false                 default
-        graphite_commit_interval               100ms                 default
-        graphite_connections                   2438                  derived: one per 64 KiB of the account `inflight`, 128 to 10000
-        graphite_allow_unauthenticated         false                 default
-        graphite_schemas                       none                  default
-        graphite_aggregation                   none                  default
-        graphite_rewrite                       none                  default
-        graphite_allow                         none                  default
-        graphite_deny                          none                  default
-        graphite_aggregator_rules              none                  default
-        graphite_aggregator_intervals          5                     default
-        graphite_retention                     false                 default
-        influx_names                           measurement_field     default
-        influx_db_label                        db                    default
-        statsd                                 none                  default
-        statsd_tenant                          anonymous             default
-        statsd_flush_interval                  10s                   default
-        statsd_allow_unauthenticated           false                 default
-        overrides                              none                  default
-        requests_per_second                    none                  default
-        samples_per_second                     none                  default
-        bytes_per_second                       none                  default
-        new_series_per_second                  none                  default
-        rate_burst                             10s                   default
-        active_series                          none                  default
-        series_per_metric                      none                  default
-        disk_bytes                             90GiB                 flag: --disk-bytes
-        tenant_tables                          3                     default
-        events_bytes                           4MiB                  default
-        concurrent_writes                      none                  default
-        inflight_bytes                         none                  default
-        concurrent_queries                     none                  default
-        query_memory                           none                  default
-        query_samples                          none                  default
-        share_weight                           1                     default
-        limit_status                           429                   default
-        ha_dedup                               false                 default
-        ha_cluster_label                       cluster               default
-        ha_replica_label                       __replica__           default
-        ha_failover                            30s                   default
-        ha_clusters                            100                   default
-        tenants                                10000                 default
-        tenant_burst                           1000                  default
-        tenants_per_minute                     300                   default
-        self_monitoring_interval               15s                   default
-        carbon_metrics_interval                1m                    default
-        self_monitoring_tenant                 floodmark-system      default
-        self_monitoring_retention              30d                   default
-        tables_options.aws_region              eu                    environment: AWS_REGION
-        tables_options.aws_secret_access_key   (redacted)            file: floodmark.toml:7
-        tenant.audit.retention                 never                 file: floodmark.toml:10
-        tenant.floodmark-system.retention      30d                   derived: self_monitoring_retention
-        tenant.floodmark-system.active_series  5000                  derived: the limit on series of the server's own metrics
+        http                                   127.0.0.1:9009                  default
+        auth_file                              none                            default
+        trusted_proxies                        127.0.0.0/8,::1/128             default
+        tls_cert                               none                            default
+        tls_key                                none                            default
+        tls_client_ca                          none                            default
+        tls_client_auth                        required                        default
+        admin_listen                           http                            derived: `http` if only this machine can connect to it, otherwise `127.0.0.1:9010`
+        allow_unauthenticated                  false                           default
+        memory                                 1GiB                            environment: FLOODMARK_MEMORY
+        heap_profile_percent                   none                            default
+        data_dir                               /data                           file: floodmark.toml:4
+        durability                             fsync                           default
+        tables                                 file:///data/tables/            derived: the folder `tables` in the data directory
+        partitions                             2                               flag: --partitions
+        segment_size                           128MiB                          default
+        seal_after                             15m                             default
+        seal_size                              256MiB                          default
+        flush_interval                         2s                              default
+        compaction                             true                            default
+        vacuum_grace                           1h                              default
+        retention                              30d                             flag: --retention
+        retention_wait                         10m                             default
+        rollups                                none                            default
+        rollup_retention                       samples                         default
+        future_limit                           10m                             default
+        past_limit                             3650d                           default
+        series_idle                            1h                              default
+        inflight_requests                      609                             derived: one per 256 KiB of the account `inflight`, 64 to 4096
+        creating_requests                      609                             derived: same as `inflight_requests`
+        query_timeout                          30s                             file: floodmark.toml:2
+        query_lookback                         5m                              default
+        query_resolution                       raw                             default
+        query_concurrency                      4                               flag: --query-concurrency
+        slow_query                             10s                             default
+        query_log                              none                            default
+        query_log_size                         256MiB                          default
+        connections                            100                             flag: --connections
+        allow_host                             none                            derived: none if only this machine can connect, otherwise any
+        body_timeout                           30s                             default
+        transfer_rate                          64KiB                           default
+        otlp_translation                       UnderscoreEscapingWithSuffixes  default
+        otlp_promote                           none                            default
+        otlp_target_info                       true                            default
+        otlp_keep_identifying                  false                           default
+        otlp_scope_labels                      false                           default
+        otlp_delta                             refuse                          default
+        otlp_buckets                           2                               default
+        graphite                               none                            default
+        graphite_udp                           true                            default
+        graphite_pickle                        none                            default
+        graphite_protobuf                      none                            default
+        graphite_tls                           none                            default
+        graphite_tenant                        anonymous                       default
+        graphite_tenant_from_path              false                           default
+        graphite_commit_interval               100ms                           default
+        graphite_connections                   2438                            derived: one per 64 KiB of the account `inflight`, 128 to 10000
+        graphite_allow_unauthenticated         false                           default
+        graphite_schemas                       none                            default
+        graphite_aggregation                   none                            default
+        graphite_rewrite                       none                            default
+        graphite_allow                         none                            default
+        graphite_deny                          none                            default
+        graphite_aggregator_rules              none                            default
+        graphite_aggregator_intervals          5                               default
+        graphite_retention                     false                           default
+        influx_names                           measurement_field               default
+        influx_db_label                        db                              default
+        statsd                                 none                            default
+        statsd_tenant                          anonymous                       default
+        statsd_flush_interval                  10s                             default
+        statsd_allow_unauthenticated           false                           default
+        overrides                              none                            default
+        requests_per_second                    none                            default
+        samples_per_second                     none                            default
+        bytes_per_second                       none                            default
+        new_series_per_second                  none                            default
+        rate_burst                             10s                             default
+        active_series                          none                            default
+        series_per_metric                      none                            default
+        disk_bytes                             90GiB                           flag: --disk-bytes
+        tenant_tables                          3                               default
+        events_bytes                           4MiB                            default
+        concurrent_writes                      none                            default
+        inflight_bytes                         none                            default
+        concurrent_queries                     none                            default
+        query_memory                           none                            default
+        query_samples                          none                            default
+        share_weight                           1                               default
+        limit_status                           429                             default
+        ha_dedup                               false                           default
+        ha_cluster_label                       cluster                         default
+        ha_replica_label                       __replica__                     default
+        ha_failover                            30s                             default
+        ha_clusters                            100                             default
+        tenants                                10000                           default
+        tenant_burst                           1000                            default
+        tenants_per_minute                     300                             default
+        self_monitoring_interval               15s                             default
+        carbon_metrics_interval                1m                              default
+        self_monitoring_tenant                 floodmark-system                default
+        self_monitoring_retention              30d                             default
+        tables_options.aws_region              eu                              environment: AWS_REGION
+        tables_options.aws_secret_access_key   (redacted)                      file: floodmark.toml:7
+        tenant.audit.retention                 never                           file: floodmark.toml:10
+        tenant.floodmark-system.retention      30d                             derived: self_monitoring_retention
+        tenant.floodmark-system.active_series  5000                            derived: the limit on series of the server's own metrics
 
         Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50, aggregator 50, events 5) + inflight 152 (unwritten 38, new series 38) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));

@@ -31,6 +31,7 @@ mod lab;
 mod lab_signals;
 mod lake;
 mod memory;
+mod otlp;
 mod overload;
 mod overrides;
 mod queries;

@@ -10,7 +10,7 @@ mod errors;
 mod pairs;
 mod refusals;
 mod same_data;
-mod servers;
+pub(crate) mod servers;
 
 use crate::harness::programs::free_port;
 use crate::harness::tls::Client;

@@ -221,6 +221,53 @@ pub(crate) fn partial_write_for_vmagent(mut response: Response) -> Response {
 /// Reason of the answer to a request of which a part was stored.
 pub(crate) const PARTIAL_WRITE: &str = "partial_write";
 
+/// Attaches a refusal to the answer of a request that was stored only in part, so that it is counted and recorded.
+pub(crate) fn partly_refused(mut response: Response, refusal: Refusal) -> Response {
+    let Refusal { reason, message, series, .. } = refusal;
+    response.extensions_mut().insert(RefusalDetails { reason, retry_after: None, message, series });
+    response
+}
+
+/// Whether the answer says that the request, or a part of it, was refused.
+pub(crate) fn is_refused(response: &Response) -> bool {
+    let status = response.status();
+    status.is_client_error() || status.is_server_error() || has_details(response)
+}
+
+fn has_details(response: &Response) -> bool {
+    response.extensions().get::<RefusalDetails>().is_some()
+}
+
+/// Returns the message of an answer to a request that was refused as a whole.
+pub(crate) fn answer_of_refused(response: &Response) -> Option<&str> {
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return None;
+    }
+    let details = response.extensions().get::<RefusalDetails>();
+    Some(
+        details.map_or_else(
+            || status.canonical_reason().unwrap_or_default(),
+            |details| details.message.as_str(),
+        ),
+    )
+}
+
+/// Returns the code of gRPC that means the same as a status.
+pub(crate) const fn rpc_code(status: StatusCode) -> u8 {
+    match status {
+        StatusCode::BAD_REQUEST | StatusCode::UNSUPPORTED_MEDIA_TYPE => 3, // INVALID_ARGUMENT
+        StatusCode::NOT_FOUND => 5,
+        StatusCode::FORBIDDEN => 7, // PERMISSION_DENIED
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => 8, // RESOURCE_EXHAUSTED
+        StatusCode::METHOD_NOT_ALLOWED => 12, // UNIMPLEMENTED
+        StatusCode::INTERNAL_SERVER_ERROR => 13,
+        StatusCode::SERVICE_UNAVAILABLE => 14,
+        StatusCode::UNAUTHORIZED => 16,
+        _ => 2, // UNKNOWN
+    }
+}
+
 const fn status_of(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::Invalid => StatusCode::BAD_REQUEST,

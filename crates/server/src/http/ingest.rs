@@ -3,6 +3,7 @@
 //! | path | |
 //! | --- | --- |
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push`, `/api/v1/receive` | remote write 1.0 and 2.0 |
+//! | POST `/v1/metrics` and four other paths | OpenTelemetry's metrics |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
 //! | POST `/api/v1/import` and others, see [`import`] | lines of JSON or text, and tables |
 //! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
@@ -13,6 +14,7 @@
 mod graphite;
 mod import;
 pub(super) mod influx;
+mod otlp;
 mod remote_write;
 
 use super::body::{BodyError, BodyReader};
@@ -49,6 +51,7 @@ pub(crate) struct WarmDecoders {
     json_lines: Arc<Decoders<protocol::jsonl::Decoder>>,
     text: Arc<Decoders<protocol::exposition::Decoder>>,
     csv: Arc<Decoders<protocol::csv::Decoder>>,
+    otlp: Arc<Decoders<protocol::otlp::Decoder>>,
     remote_write: Arc<Decoders<protocol::remote_write::Decoder>>,
 }
 
@@ -63,6 +66,7 @@ impl WarmDecoders {
             json_lines: Arc::new(Decoders::new(seed, account.clone())),
             text: Arc::new(Decoders::new(seed, account.clone())),
             csv: Arc::new(Decoders::new(seed, account.clone())),
+            otlp: Arc::new(Decoders::new(seed, account.clone())),
             remote_write: Arc::new(Decoders::new(seed, account.clone())),
         }
     }
@@ -79,8 +83,11 @@ pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>)
         .route("/api/prom/push", post(remote_write::remote_write))
         .route("/api/v1/receive", post(remote_write::remote_write));
     let remote_write = identified(remote_write).route_layer(from_fn(remote_write::report_nothing_written));
+    let at = |routes: Router<App>, path| routes.route(path, post(otlp::metrics));
+    let otlp = otlp::PATHS.into_iter().fold(Router::new(), at);
+    let otlp = identified(otlp).route_layer(from_fn(otlp::answer_in_kind));
     let metrics = Arc::clone(&app.metrics);
-    let writes = identified(plain).merge(remote_write).merge(influx::write_routes(&identified));
+    let writes = identified(plain).merge(otlp).merge(remote_write).merge(influx::write_routes(&identified));
     let writes = writes.route_layer(map_response(move |answer| {
         let metrics = Arc::clone(&metrics);
         async move { count(&metrics, answer) }

@@ -1,7 +1,7 @@
 //! Identifies the caller of a request, and the tenants that the request is for.
 
 use super::App;
-use super::error::{ApiError, WriteError};
+use super::error::{ApiError, WriteError, is_refused};
 use crate::auth::{
     Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, Reach, unauthenticated,
 };
@@ -69,7 +69,7 @@ pub(super) async fn identify(
     let mut response = next.run(request).await;
     let status = response.status();
     if let Some(principal) = principal
-        && (status.is_client_error() || status.is_server_error())
+        && is_refused(&response)
     {
         response.extensions_mut().insert(principal); // attributes the refusal to its tenant
     }

@@ -94,6 +94,10 @@ pub struct Outcome {
     pub postponed: Vec<Postponed>,
     /// The first refusals, each with the labels of the series.
     pub errors: Vec<(SeriesRefusal, String)>,
+    /// Number of points that the request had, in protocols in which a point may become several series.
+    pub points: u64,
+    /// Number of points that were converted, because they cannot be stored as they were sent.
+    pub converted_points: u64,
     /// Points that count in computed series once the request is durable. Boxed, because most requests have none.
     pub(crate) contributions: Option<Box<Contributions>>,
     /// The elected replicas whose samples the request contains, until it is answered.

@@ -6,6 +6,7 @@
 use super::admin_listen::AdminListen;
 use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
+use super::otlp::Scale;
 use super::secret::TablesUrl;
 use super::setting::Setting;
 use super::setting_builder::{TypedSetting, derived, setting};
@@ -18,6 +19,7 @@ use crate::tls::ClientAuth;
 use journal::Durability;
 use model::{TenantId, caps};
 use protocol::influx::NameRule;
+use protocol::otlp::{Delta, Naming, Promoted};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
@@ -206,6 +208,37 @@ settings! {
             "Minimum average rate, in bytes per second, at which clients must send bodies and read answers")
             .why("A client is disconnected once it is `body_timeout` (sending) or 30 s (reading) behind this rate")
             .within(1, 1 << 30);
+    }
+
+    "OpenTelemetry" {
+        OTLP_TRANSLATION: Naming = setting("otlp_translation", "UnderscoreEscapingWithSuffixes",
+            "How metrics and attributes of OpenTelemetry are named. These are the strategies of Prometheus")
+            .why("A change gives new series; those stored before keep their names ([otlp.md](../otlp.md#names))")
+            .per_tenant();
+        OTLP_PROMOTE: Promoted = setting("otlp_promote", "[]",
+            "Attributes of resources that become labels of each series, such as `k8s.pod.name,deployment.environment`")
+            .why("`*`: all of them. The other attributes are labels of `target_info`. `service.name` and \
+                `service.instance.id` become `job` and `instance` in any case")
+            .per_tenant();
+        OTLP_TARGET_INFO: bool = setting("otlp_target_info", "true",
+            "Whether each resource gets a series `target_info` with its attributes as labels")
+            .per_tenant();
+        OTLP_KEEP_IDENTIFYING: bool = setting("otlp_keep_identifying", "false",
+            "Whether `target_info` also has `service.name`, `service.namespace` and `service.instance.id` as labels")
+            .per_tenant();
+        OTLP_SCOPE_LABELS: bool = setting("otlp_scope_labels", "false",
+            "Whether each series gets labels with name, version, schema and attributes of its instrumentation scope")
+            .why("The labels begin with `otel_scope_`, as in Prometheus 3.6 with `promote_scope_metadata`")
+            .per_tenant();
+        OTLP_DELTA: Delta = setting("otlp_delta", "refuse",
+            "What becomes of sums and histograms with delta temporality")
+            .why("OpenTelemetry's SDKs and its collector can send cumulative points instead \
+                ([otlp.md](../otlp.md#delta-temporality))")
+            .per_tenant();
+        OTLP_BUCKETS: Scale = setting("otlp_buckets", "2",
+            "Number of buckets per power of two to which exponential histograms are converted")
+            .why("Each bucket is a series. More buckets make quantiles more exact ([otlp.md](../otlp.md#histograms))")
+            .per_tenant();
     }
 
     "Graphite" {

@@ -5,6 +5,7 @@ use super::file::{per_tenant, quoted};
 use super::given::{Given, GivenClass, SettingsError};
 use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
+use super::otlp;
 use super::reader::{EffectiveSetting, Reader};
 use super::self_monitoring::SelfMonitoring;
 use super::table;
@@ -12,9 +13,11 @@ use super::tenant_limits::TenantLimits;
 use crate::query_source::detail::Detail;
 use model::{TenantId, TenantPatterns};
 use protocol::influx::NameRule;
+use protocol::otlp::Translation;
 use rules::Schemas;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use tables::rollup::Resolution;
 
@@ -39,6 +42,8 @@ pub struct TenantSettings {
     pub influx_names: NameRule,
     /// The label that has the database which a request with Influx' lines names.
     pub influx_db_label: Option<LabelName>,
+    /// Which series become of OpenTelemetry's metrics.
+    pub otlp: Arc<Translation>,
     pub ha_dedup: bool,
     pub ha_cluster_label: LabelName,
     /// The label that tells the replicas of a cluster apart. It is not stored.
@@ -184,6 +189,7 @@ impl TenantSettings {
             limit_status: reader.read(&table::LIMIT_STATUS)?,
             influx_names: reader.read(&table::INFLUX_NAMES)?,
             influx_db_label: reader.read(&table::INFLUX_DB_LABEL)?,
+            otlp: otlp::general(reader)?,
             ha_dedup: reader.read(&table::HA_DEDUP)?,
             ha_cluster_label: reader.read(&table::HA_CLUSTER_LABEL)?,
             ha_replica_label: reader.read(&table::HA_REPLICA_LABEL)?,
@@ -205,6 +211,7 @@ impl TenantSettings {
             limit_status: reader.inherit(&table::LIMIT_STATUS, &general.limit_status)?,
             influx_names: reader.inherit(&table::INFLUX_NAMES, &general.influx_names)?,
             influx_db_label: reader.inherit(&table::INFLUX_DB_LABEL, &general.influx_db_label)?,
+            otlp: otlp::own(reader, &general.otlp)?,
             ha_dedup: reader.inherit(&table::HA_DEDUP, &general.ha_dedup)?,
             ha_cluster_label: reader.inherit(&table::HA_CLUSTER_LABEL, &general.ha_cluster_label)?,
             ha_replica_label: reader.inherit(&table::HA_REPLICA_LABEL, &general.ha_replica_label)?,

@@ -138,6 +138,13 @@ fn defaults_of_a_machine() {
         allow_host = []  # none if only this machine can connect, otherwise any
         body_timeout = "30s"
         transfer_rate = "64KiB"
+        otlp_translation = "UnderscoreEscapingWithSuffixes"
+        otlp_promote = []
+        otlp_target_info = true
+        otlp_keep_identifying = false
+        otlp_scope_labels = false
+        otlp_delta = "refuse"
+        otlp_buckets = 2
         graphite = "none"
         graphite_udp = true
         graphite_pickle = "none"
@@ -362,6 +369,7 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         limit_status: LimitStatus::TooManyRequests,
         influx_names: protocol::influx::NameRule::MeasurementAndField,
         influx_db_label: Some(LabelName("db".into())),
+        otlp: std::sync::Arc::default(),
         ha_dedup: false,
         ha_cluster_label: LabelName("cluster".into()),
         ha_replica_label: LabelName("__replica__".into()),
@@ -485,13 +493,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(

@@ -3,6 +3,7 @@
 use super::admin_listen::AdminListen;
 use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
+use super::otlp::Scale;
 use super::secret::{TablesUrl, without_secrets};
 use super::setting::{Setting, Takes};
 use crate::auth::Networks;
@@ -13,6 +14,7 @@ use model::TenantId;
 use model::caps::LABEL_NAME_BYTES_MAX;
 use model::labels::METRIC_NAME;
 use protocol::influx::NameRule;
+use protocol::otlp::{Delta, Naming, Promoted, Translation};
 use serde_json::{Value as Json, json};
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -351,6 +353,98 @@ impl Value for ClientAuth {
             Self::Required => "required",
             Self::Optional => "optional",
         })
+    }
+}
+
+impl Value for Naming {
+    const TAKES: Takes = Takes::Word(&[
+        (
+            "UnderscoreEscapingWithSuffixes",
+            "characters other than ASCII letters and digits become `_`, and metrics get suffixes for unit and type",
+        ),
+        ("UnderscoreEscapingWithoutSuffixes", "such characters become `_`"),
+        ("NoUTF8EscapingWithSuffixes", "metrics get the suffixes"),
+        ("NoTranslation", "names stay as they are"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match text {
+            "UnderscoreEscapingWithSuffixes" => Ok(Self::EscapedWithSuffixes),
+            "UnderscoreEscapingWithoutSuffixes" => Ok(Self::Escaped),
+            "NoUTF8EscapingWithSuffixes" => Ok(Self::WithSuffixes),
+            "NoTranslation" => Ok(Self::Unchanged),
+            _ => Err("must be UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, \
+                      NoUTF8EscapingWithSuffixes or NoTranslation"
+                .into()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(match self {
+            Self::EscapedWithSuffixes => "UnderscoreEscapingWithSuffixes",
+            Self::Escaped => "UnderscoreEscapingWithoutSuffixes",
+            Self::WithSuffixes => "NoUTF8EscapingWithSuffixes",
+            Self::Unchanged => "NoTranslation",
+        })
+    }
+}
+
+impl Value for Promoted {
+    const TAKES: Takes = Takes::Names;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match items(text)?.as_slice() {
+            ["*"] => Ok(Self::All),
+            names if names.contains(&"*") => Err("must be * alone, or names of attributes".into()),
+            names => Ok(Self::These(names.iter().map(|name| (*name).into()).collect())),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        match self {
+            Self::All => json!(["*"]),
+            Self::These(names) => names.iter().map(|name| json!(**name)).collect(),
+        }
+    }
+}
+
+impl Value for Delta {
+    const TAKES: Takes = Takes::Word(&[
+        ("refuse", "their points are refused, and the answer says so"),
+        ("keep", "each point is stored as it was sent, so its series is not cumulative"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match text {
+            "refuse" => Ok(Self::Refused),
+            "keep" => Ok(Self::Kept),
+            _ => Err("must be refuse or keep".into()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(match self {
+            Self::Refused => "refuse",
+            Self::Kept => "keep",
+        })
+    }
+}
+
+impl Value for Scale {
+    const TAKES: Takes = Takes::Word(&[
+        ("1", "bounds are 1, 2, 4, …"),
+        ("2", "bounds are 1, 1.41, 2, …"),
+        ("4", "bounds are 1, 1.19, 1.41, …"),
+        ("8", "bounds are 1, 1.09, 1.19, …"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        let scale = (0..=Translation::SCALE_MAX).find(|scale| (1 << scale).to_string() == text);
+        scale.map(Self).ok_or_else(|| "must be 1, 2, 4 or 8".into())
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(1 << self.0)
     }
 }
 

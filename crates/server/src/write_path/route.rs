@@ -194,6 +194,8 @@ fn refused_by_decoder(batch: &Batch, form: &dyn LabelForm) -> Outcome {
         refused_samples: batch.refused_samples,
         refused_series: batch.refused_series,
         refused_exemplars: batch.refused_exemplars,
+        points: batch.points,
+        converted_points: batch.converted_points,
         errors: batch
             .refused
             .iter()

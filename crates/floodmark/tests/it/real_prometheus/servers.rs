@@ -133,6 +133,12 @@ impl Prometheus {
         self.run(free_port(), "global: {}\n")
     }
 
+    /// Starts a Prometheus that scrapes nothing, and receives OTLP with these settings.
+    pub(crate) fn start_with_otlp(self, settings: &str) -> Self {
+        let config = format!("otlp: {settings}\nstorage: {{ tsdb: {{ out_of_order_time_window: 1h }} }}\n");
+        self.run(free_port(), &config)
+    }
+
     fn run(mut self, port: u16, config: &str) -> Self {
         let path = self.dir.path().join("prometheus.yml");
         std::fs::write(&path, config).unwrap();
@@ -142,6 +148,7 @@ impl Prometheus {
             .arg(format!("--storage.tsdb.path={}", self.dir.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .arg("--web.enable-remote-write-receiver")
+            .arg("--web.enable-otlp-receiver")
             .arg("--web.enable-admin-api")
             .arg("--enable-feature=exemplar-storage,promql-experimental-functions,metadata-wal-records");
         let running = Running::start(&mut command, port, self.dir.path().join("log"));
@@ -171,7 +178,10 @@ impl Prometheus {
 
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let running = self.running.as_ref().expect("Prometheus was started");
-        http::once(running.address(), request).expect("Prometheus answers")
+        http::once(running.address(), request).unwrap_or_else(|error| {
+            let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            panic!("Prometheus does not answer: {error:?}\n{log}");
+        })
     }
 
     /// Turns OpenMetrics text into blocks in the data directory of this Prometheus. Returns `None` if

@@ -1,4 +1,4 @@
-use super::RefusalDetails;
+use super::{RefusalDetails, is_refused};
 use crate::http::principal::RequestPrincipal;
 use crate::http::recent_refusals::Refused;
 use crate::http::{App, status};
@@ -12,7 +12,7 @@ use axum::response::Response;
 /// The ways to authenticate. Every answer with status 401 lists them in `WWW-Authenticate`.
 const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
 
-/// Completes every error response: counts and records the refusal, and adds `Retry-After` if a retry can
+/// Completes every response to a request that was refused, at least in part: counts and records the refusal, and adds `Retry-After` if a retry can
 /// succeed.
 pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
     let user_agent = request.headers().get(header::USER_AGENT).cloned();
@@ -20,7 +20,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
     let mut response = next.run(request).await;
     let status = response.status();
-    if !status.is_client_error() && !status.is_server_error() {
+    if !is_refused(&response) {
         return response;
     }
     let why = response.extensions_mut().remove().unwrap_or_else(|| RefusalDetails {

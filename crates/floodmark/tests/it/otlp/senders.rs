@@ -1,0 +1,68 @@
+//! OpenTelemetry's SDK for Python, unmodified. The script `scripts/test-servers.sh` installs it.
+
+use crate::harness::programs::cache;
+use crate::harness::{Server, now_ms};
+use std::process::Command;
+
+const HTTP: &str = include_str!("senders/http.py");
+
+/// Runs a script with the SDK. Returns `None` if the SDK is missing.
+fn run(script: &str, args: &[&str]) -> Option<String> {
+    let python = cache().join("py/bin/python");
+    let has_sdk = Command::new(&python)
+        .args([
+            "-c",
+            "import opentelemetry.sdk.metrics, opentelemetry.exporter.otlp.proto.http.metric_exporter",
+        ])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !has_sdk {
+        stdx::skipped::for_want_of("OpenTelemetry's SDK for Python (scripts/test-servers.sh)");
+        return None;
+    }
+    let output = Command::new(python).args(["-c", script]).args(args).output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    Some(text)
+}
+
+#[test]
+fn points_of_the_python_sdk_are_read_back() {
+    let server = Server::new();
+    let endpoint = format!("http://{}/v1/metrics", server.address);
+    for compression in ["none", "gzip", "deflate"] {
+        let Some(text) = run(HTTP, &[&endpoint, compression, "cumulative"]) else { return };
+        if compression == "deflate" {
+            assert!(text.contains("415"), "{text}");
+            continue;
+        }
+        let now = now_ms();
+        let value = |query: &str| server.value(&query.replace("JOB", &format!("tests/{compression}")), now);
+        assert_eq!(value(r#"requests_total{job="JOB",http_method="GET",code="200"}"#), Some(7.0));
+        assert_eq!(value(r#"requests_total{job="JOB",http_method="POST",code="500"}"#), Some(2.5));
+        assert_eq!(value(r#"queue_length{job="JOB"}"#), Some(-3.0));
+        assert_eq!(value(r#"temperature_celsius{job="JOB",room="größer"}"#), Some(21.5));
+        assert_eq!(value(r#"took_milliseconds_count{job="JOB"}"#), Some(3.0));
+        assert_eq!(value(r#"took_milliseconds_sum{job="JOB"}"#), Some(1_010.0));
+        assert_eq!(value(r#"took_milliseconds_bucket{job="JOB",le="5"}"#), Some(1.0));
+        assert_eq!(value(r#"took_milliseconds_bucket{job="JOB",le="10"}"#), Some(2.0));
+        assert_eq!(value(r#"took_milliseconds_bucket{job="JOB",le="+Inf"}"#), Some(3.0));
+        assert_eq!(value(r#"exponential_seconds_count{job="JOB"}"#), Some(100.0));
+        assert_eq!(value(r#"exponential_seconds_bucket{job="JOB",le="+Inf"}"#), Some(100.0));
+        let median = value(r#"histogram_quantile(0.5, exponential_seconds_bucket{job="JOB"})"#).unwrap();
+        assert!((0.4..0.6).contains(&median), "{median}");
+        assert_eq!(value(r#"target_info{job="JOB",telemetry_sdk_language="python"}"#), Some(1.0));
+    }
+}
+
+#[test]
+fn delta_temporality_is_refused_by_name() {
+    let server = Server::new();
+    let endpoint = format!("http://{}/v1/metrics", server.address);
+    let Some(_) = run(HTTP, &[&endpoint, "none", "delta"]) else { return };
+    assert_eq!(server.value("temperature_celsius", now_ms()), Some(21.5), "a gauge has no temporality");
+    assert_eq!(server.value("count(requests_total)", now_ms()), None);
+    let reply = server.send(&crate::harness::Request::get("/api/v1/refusals"));
+    reply.expect(200, &["otlp_delta", "requests_total"]);
+}
