@@ -83,6 +83,10 @@ pub fn read_url_for(write_url: &str) -> String {
     }
     for (write, read) in [
         ("/api/v1/write", ""),
+        ("/opentelemetry/v1/metrics", ""),
+        ("/api/v1/otlp/v1/metrics", ""),
+        ("/otlp/v1/metrics", "/prometheus"),
+        ("/v1/metrics", ""),
         ("/api/prom/push", "/api/prom"),
         ("/api/v1/push", "/prometheus"),
         ("/api/v1/import/prometheus", ""),

@@ -59,7 +59,7 @@ pub(crate) struct LabWrite {
     /// Header of each request, reads included, for tenant and authorization; may be repeated
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = notation::header, help_heading = "Target")]
     pub(crate) headers: Vec<(String, String)>,
-    /// Version of remote write, or a protocol of Graphite
+    /// Version of remote write, or the protocol of OpenTelemetry or Graphite
     #[arg(long, value_name = "PROTOCOL", default_value = "1.0", value_parser = values::protocol(), help_heading = "Target")]
     pub(crate) protocol: Protocol,
     /// The target's process on this machine: report its CPU time and memory
@@ -282,6 +282,7 @@ impl LabWrite {
 pub(super) const fn address_for(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::V1 | Protocol::V2 => "http://127.0.0.1:9009/api/v1/write",
+        Protocol::Otlp => "http://127.0.0.1:9009/v1/metrics",
         Protocol::Graphite => "tcp://127.0.0.1:2003",
         Protocol::GraphitePickle => "tcp://127.0.0.1:2004",
         Protocol::Influx => "http://127.0.0.1:9009/write",

@@ -92,7 +92,7 @@ pub(crate) struct LabReplay {
     headers: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) access: LabAccess,
-    /// Version of remote write, or a protocol of Graphite [default: as recorded; for tcp:// graphite]
+    /// Version of remote write, or the protocol of OpenTelemetry or Graphite [default: as recorded; for tcp:// graphite]
     #[arg(long, value_name = "PROTOCOL", value_parser = values::protocol(), help_heading = "Target")]
     protocol: Option<Protocol>,
     /// Speed-up of the recording [above 0.001, up to 10000]
@@ -143,25 +143,25 @@ pub(crate) struct LabObserve {
 }
 
 impl LabReplay {
-    /// The protocol of a target of Graphite, or the version of remote write if one is given.
+    /// The protocol of a target of Graphite or OpenTelemetry, or the version of remote write if one is given.
     fn protocols(&self) -> (Option<Protocol>, Option<Version>) {
         let is_socket = self.target.as_ref().is_some_and(|target| target.starts_with("tcp://"));
         match self.protocol {
-            Some(protocol) if protocol.is_graphite() => (Some(protocol), None),
+            Some(protocol) if protocol.version().is_none() => (Some(protocol), None),
             None if is_socket => (Some(Protocol::Graphite), None),
             protocol => (None, protocol.and_then(Protocol::version)),
         }
     }
 
     pub(crate) fn scenario(&self) -> String {
-        let (graphite, version) = self.protocols();
+        let (other, version) = self.protocols();
         let address = match &self.target {
             Some(address) => address.as_str(),
-            None => address_for(graphite.unwrap_or_default()),
+            None => address_for(other.unwrap_or_default()),
         };
         let target = [
             ("write", Some(address.into())),
-            ("protocol", graphite.and_then(|protocol| Value::try_from(protocol).ok())),
+            ("protocol", other.and_then(|protocol| Value::try_from(protocol).ok())),
             ("headers", headers(&self.headers)),
             ("timeout", Some(seconds(self.timeout))),
             ("pid", self.observe.pid.map(|pid| Value::Integer(pid.into()))),

@@ -14,6 +14,7 @@ pub(crate) fn protocol() -> impl TypedValueParser<Value = Protocol> {
     one_of([
         PossibleValue::new("1.0").aliases(["1", "v1"]).help("remote write 1.0"),
         PossibleValue::new("2.0").aliases(["2", "v2"]).help("remote write 2.0"),
+        PossibleValue::new("otlp").help("OpenTelemetry's protocol over HTTP"),
         PossibleValue::new("graphite").help("Graphite's lines"),
         PossibleValue::new("graphite-pickle").help("Graphite's pickled points"),
         PossibleValue::new("influx").help("Influx' line protocol over HTTP"),

@@ -71,7 +71,8 @@ impl Replay {
         let summary = tokio::task::spawn_blocking(move || RecordingSummary::of(&file, &stop)).await??;
         let (writers, batch) = (scenario.load.writers as usize, scenario.load.batch as usize);
         let target = scenario.protocol();
-        let protocol = if target.is_graphite() { Some(target) } else { spec.protocol.map(Protocol::from) };
+        let protocol =
+            if target.version().is_none() { Some(target) } else { spec.protocol.map(Protocol::from) };
         let this = Self { spec: spec.clone(), path, summary, writers, batch, protocol, queues: Vec::new() };
         this.check_memory()?;
         Ok(this)

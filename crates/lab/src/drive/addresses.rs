@@ -79,13 +79,10 @@ pub(crate) fn read_url(scenario: &Scenario) -> String {
 /// Headers of a write request. The default headers can be overridden by `pairs`.
 fn request_headers(protocol: Protocol, pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
-    match protocol.version() {
-        Some(version) => {
-            map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));
-            map.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
-            map.insert("x-prometheus-remote-write-version", HeaderValue::from_static(version.header()));
-        }
-        None => _ = map.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+    map.insert(CONTENT_TYPE, HeaderValue::from_static(protocol.content_type()));
+    if let Some(version) = protocol.version() {
+        map.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
+        map.insert("x-prometheus-remote-write-version", HeaderValue::from_static(version.header()));
     }
     let agent = concat!("floodmark-lab/", env!("CARGO_PKG_VERSION"));
     map.insert(USER_AGENT, HeaderValue::from_static(agent));

@@ -1,6 +1,7 @@
 //! The protocols in which samples can be sent.
 
 use super::template::Version;
+use ::protocol::otlp::Media;
 use serde::{Deserialize, Serialize};
 
 /// Protocol of a target. Graphite's protocols have no answers.
@@ -11,6 +12,9 @@ pub enum Protocol {
     V1,
     #[serde(rename = "2.0")]
     V2,
+    /// OpenTelemetry's protocol, over HTTP.
+    #[serde(rename = "otlp")]
+    Otlp,
     /// Carbon's plaintext protocol.
     #[serde(rename = "graphite")]
     Graphite,
@@ -37,7 +41,21 @@ impl Protocol {
         match self {
             Self::V1 => Some(Version::V1),
             Self::V2 => Some(Version::V2),
-            Self::Graphite | Self::GraphitePickle | Self::Influx | Self::JsonLines | Self::Text => None,
+            Self::Otlp
+            | Self::Graphite
+            | Self::GraphitePickle
+            | Self::Influx
+            | Self::JsonLines
+            | Self::Text => None,
+        }
+    }
+
+    /// The header `Content-Type` of a write request over HTTP.
+    pub fn content_type(self) -> &'static str {
+        match self.version() {
+            Some(version) => version.content_type(),
+            None if matches!(self, Self::Otlp) => Media::Protobuf.content_type(),
+            None => "text/plain; charset=utf-8",
         }
     }
 
@@ -65,6 +83,7 @@ impl Protocol {
             Self::Influx => 5,
             Self::JsonLines => 6,
             Self::Text => 7,
+            Self::Otlp => 8,
         }
     }
 
@@ -92,6 +111,7 @@ impl std::str::FromStr for Protocol {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         match text {
+            "otlp" => Ok(Self::Otlp),
             "graphite" => Ok(Self::Graphite),
             "graphite-pickle" => Ok(Self::GraphitePickle),
             "influx" => Ok(Self::Influx),

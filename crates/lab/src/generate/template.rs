@@ -1,5 +1,5 @@
 //! A request that is encoded once and then patched with each round's samples. In protocols of lines, only the texts are
-//! prepared.
+//! prepared. OpenTelemetry's requests are in [`super::points`].
 //!
 //! The encoders of `protocol` encode placeholder samples. The placeholders are not zero, because protobuf omits
 //! zeros. [`crate::generate::snappy`] compresses the message so that they can be overwritten.
@@ -7,6 +7,7 @@
 use crate::generate::fleet::{series_labels, target_bytes};
 use crate::generate::lines::Lines;
 use crate::generate::plan::{Plan, SlotRange, TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
+use crate::generate::points::Points;
 use crate::generate::protocol::Protocol;
 use crate::generate::snappy::{Compressor, Packed, STAMP_BYTES, SampleSpot, VALUE_BYTES};
 use anyhow::{Context, Result, ensure};
@@ -97,6 +98,7 @@ pub struct Template {
 #[derive(Debug)]
 enum Content {
     Packed(Packed),
+    Points(Points),
     Lines(Lines),
 }
 
@@ -138,6 +140,9 @@ impl Renderer {
         let metric_generation = plan.metric_generation(round);
         let content = match self.protocol.version() {
             Some(version) => Content::Packed(self.pack(version, plan, slot, &targets, round)),
+            None if self.protocol == Protocol::Otlp => {
+                Content::Points(Points::of(plan, &targets, metric_generation))
+            }
             None => Content::Lines(Lines::of(plan, &targets, metric_generation, self.protocol)),
         };
         Template { slot, targets, metric_generation, content }
@@ -197,10 +202,11 @@ impl Template {
 
     /// The body with the samples of `round`. The template must [fit](Self::fits) the round.
     pub fn body(&mut self, plan: &Plan, round: u32) -> Bytes {
-        if let Content::Lines(lines) = &mut self.content {
-            return lines.body(plan, &self.targets, round);
+        match &mut self.content {
+            Content::Lines(lines) => lines.body(plan, &self.targets, round),
+            Content::Points(points) => Bytes::copy_from_slice(points.fill(plan, &self.targets, round)),
+            Content::Packed(_) => Bytes::copy_from_slice(self.fill(plan, round)),
         }
-        Bytes::copy_from_slice(self.fill(plan, round))
     }
 
     /// Writes the samples of `round` into a remote-write body.
@@ -240,6 +246,7 @@ impl Template {
             Content::Packed(Packed { bytes, values, stamps }) => {
                 bytes.capacity() + size_of_val(values.as_slice()) + size_of_val(stamps.as_slice())
             }
+            Content::Points(points) => points.memory_bytes(),
             Content::Lines(lines) => lines.memory_bytes(),
         };
         content + size_of_val(self.targets.as_slice())
@@ -282,14 +289,14 @@ fn stamp_varint(timestamp_ms: i64) -> [u8; STAMP_BYTES] {
 }
 
 /// Reads the length-delimited fields of a protobuf message one after the other.
-struct Fields<'a> {
-    message: &'a [u8],
-    at: usize,
+pub(super) struct Fields<'a> {
+    pub(super) message: &'a [u8],
+    pub(super) at: usize,
 }
 
 impl<'a> Fields<'a> {
     /// Returns the tag and the content of the next field. Only tags of one byte are expected.
-    fn next(&mut self) -> Result<Option<(u8, std::ops::Range<usize>)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(u8, std::ops::Range<usize>)>> {
         let Some(&tag) = self.message.get(self.at) else { return Ok(None) };
         ensure!(tag < 0x80 && tag & 7 == 2, "the tag {tag:#x} does not begin a length-delimited field");
         self.at += 1;

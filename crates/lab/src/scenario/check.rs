@@ -117,10 +117,10 @@ impl Scenario {
                 "the recording determines the load: shape, history and rounds cannot be set",
             );
         }
-        if replay.protocol.is_some() && self.target.protocol.is_graphite() {
+        if replay.protocol.is_some() && self.target.protocol.version().is_none() {
             return fault(
                 "replay.protocol",
-                "a target of Graphite has no versions: set only target.protocol",
+                "a target of Graphite or OpenTelemetry has no versions: set only target.protocol",
             );
         }
         if self.target.protocol.is_text() {

@@ -1,11 +1,13 @@
-//! Encodes batches as remote-write bodies, or as points of Graphite. Native histograms are copied, because `protocol` does not encode them.
+//! Encodes batches as remote-write bodies, or as points of OpenTelemetry or Graphite. In remote write, native histograms are copied,
+//! because `protocol` does not encode them. Elsewhere they are left out.
 
 use super::COPY_LABEL;
 use super::distributor::Batch;
+use crate::generate::points::key_of;
 use crate::generate::protocol::Protocol;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef};
-use protocol::encode::graphite;
+use protocol::encode::{OtlpEncoder, graphite};
 use std::collections::HashMap;
 use stdx::varint;
 
@@ -24,6 +26,7 @@ impl Encoder {
         match batch.protocol {
             Protocol::V1 => self.v1(batch),
             Protocol::V2 => self.v2(batch),
+            Protocol::Otlp => return self.otlp(batch),
             Protocol::Graphite => return lines(batch),
             Protocol::GraphitePickle => return pickled(batch),
             Protocol::Influx | Protocol::JsonLines | Protocol::Text => {
@@ -68,6 +71,22 @@ impl Encoder {
             field(&mut all, 0x2a, &self.series);
         }
         self.message.extend_from_slice(&all);
+    }
+
+    fn otlp(&mut self, batch: &Batch) -> Vec<u8> {
+        let mut encoder = OtlpEncoder::new();
+        for part in &batch.parts {
+            let copied = self.with_copy(&part.labels, batch.copy);
+            let labels = copied.as_ref().map_or(LabelsRef::from_canonical(&part.labels), Labels::as_ref);
+            encoder.resource(labels.iter().filter_map(|(name, value)| Some((key_of(name)?, value))));
+            encoder.gauge(labels.get(METRIC_NAME).unwrap_or_default());
+            for (timestamp_ms, bits) in &part.samples {
+                let others = labels.iter().filter(|(name, _)| *name != METRIC_NAME && key_of(name).is_none());
+                let time_ns = (*timestamp_ms as u64).wrapping_mul(1_000_000);
+                encoder.point(others, time_ns, f64::from_bits(*bits));
+            }
+        }
+        encoder.finish()
     }
 
     fn points(&mut self, samples: &[(i64, u64)], histograms: &[(i64, Vec<u8>)], histogram_tag: u8) {

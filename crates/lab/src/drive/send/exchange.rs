@@ -7,6 +7,7 @@ use crate::drive::tally::Tally;
 use crate::http::{Answer, Failure};
 use crate::socket::{Ending, Socket};
 use bytes::Bytes;
+use hyper::header::CONTENT_TYPE;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
 
@@ -178,7 +179,8 @@ fn settle(
     let status = answer.status;
     tally.answered(status);
     if status.is_success() {
-        if samples_written(&answer).is_some_and(|written| written < payload.floats) {
+        let is_short = samples_written(&answer).is_some_and(|written| written < payload.floats);
+        if is_short || has_rejected_points(&answer) {
             tally.totals.short += 1;
         } else {
             tally.success(payload.intended.elapsed(), took, payload.samples, new > 0);
@@ -201,6 +203,16 @@ fn settle(
 fn samples_written(answer: &Answer) -> Option<u64> {
     let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
     header.to_str().ok()?.parse().ok()
+}
+
+/// Whether the answer is OpenTelemetry's, and says that points were rejected.
+fn has_rejected_points(answer: &Answer) -> bool {
+    let content_type = answer.headers.get(CONTENT_TYPE);
+    let is_protobuf =
+        content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/x-protobuf"));
+    // the answer has one field, which begins with the number of rejected points if there are any
+    let Some(mut partial) = answer.body.strip_prefix(&[0x0a]).filter(|_| is_protobuf) else { return false };
+    stdx::varint::take(&mut partial).is_some() && partial.first() == Some(&0x08)
 }
 
 /// Gives up a request that failed for too long. If no other request succeeded meanwhile, the target is considered

@@ -8,6 +8,10 @@ use prost::Message;
 #[allow(dead_code, reason = "the protocol's own tests use all of it")]
 mod proto;
 
+#[path = "../../../../protocol/tests/it/otlp/proto.rs"]
+#[allow(dead_code, reason = "the protocol's own tests use all of it")]
+mod otlp;
+
 type Row = (String, i64, u64);
 
 /// Decodes a request independently of the template.
@@ -79,6 +83,58 @@ fn requests_contain_the_samples_of_the_plan() {
                     assert_eq!(decode(version, &template.body(&plan, round)), expected(&plan, range, round));
                 }
             }
+        }
+    }
+}
+
+/// Decodes a request of OpenTelemetry independently of the template, with the labels that Prometheus makes.
+fn decode_points(body: &[u8]) -> Vec<Row> {
+    let pairs_of = |attributes: &[otlp::KeyValue]| -> Vec<(String, String)> {
+        let text = |attribute: &otlp::KeyValue| match attribute.value.as_ref().and_then(|v| v.value.clone()) {
+            Some(otlp::Value::Text(text)) => text,
+            other => panic!("{other:?} is not a text"),
+        };
+        attributes.iter().map(|attribute| (attribute.key.clone(), text(attribute))).collect()
+    };
+    let mut rows = Vec::new();
+    for resource_metrics in otlp::Request::decode(body).unwrap().resource_metrics {
+        let resource = pairs_of(&resource_metrics.resource.unwrap().attributes);
+        for metric in resource_metrics.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {
+            let Some(otlp::Data::Gauge(gauge)) = metric.data else { panic!("not a gauge") };
+            for point in gauge.points {
+                let mut labels = pairs_of(&point.attributes);
+                labels.push(("__name__".into(), metric.name.clone()));
+                labels.extend(resource.iter().map(|(key, value)| match key.as_str() {
+                    "service.name" => ("job".into(), value.clone()),
+                    "service.instance.id" => ("instance".into(), value.clone()),
+                    other => panic!("{other} is an attribute of a resource"),
+                }));
+                let pairs: Vec<_> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+                let Some(otlp::Number::Double(value)) = point.value else { panic!("no value") };
+                assert_eq!(point.time % 1_000_000, 0);
+                let timestamp_ms = (point.time / 1_000_000) as i64;
+                rows.push((Labels::from_pairs(&pairs).to_string(), timestamp_ms, value.to_bits()));
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn points_are_the_samples_of_the_plan() {
+    let histograms = Histograms { count: 2, buckets: 4 };
+    let fleet = Fleet { histograms, ..Fleet::default() };
+    let plan =
+        Plan { fleet, metrics: 30, series_churn_ticks: Some(4), metric_churn_ticks: Some(6), ..small() };
+    let mut renderer = Renderer::new(Protocol::Otlp);
+    for slot in 0..plan.slots_count() {
+        let range = plan.slot(slot);
+        let mut template = renderer.render(&plan, range, 0);
+        for round in 0..14 {
+            if !template.fits(&plan, round) {
+                template = renderer.render(&plan, range, round);
+            }
+            assert_eq!(decode_points(&template.body(&plan, round)), expected(&plan, range, round));
         }
     }
 }
