@@ -10,8 +10,8 @@
 //!
 //! Most lines belong to series that are known. So the decoder does not parse heads. The key of a series is a hash of the
 //! head's bytes and of the field's name ([`crate::raw_keys`]), and its label bytes are the part of the line that ends with the
-//! field's name. The caller remembers the keys of the labels ([`LabelForm::is_encoded`]), and has [`Names`] parse the
-//! labels of others.
+//! field's name. The caller remembers which series such a key belongs to ([`LabelForm::is_encoded`]), and lets [`Names`]
+//! parse the labels of the others.
 //!
 //! Strings cannot be stored. The field is left out and reported; the other fields of the line are kept. Source:
 //! <https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/>.

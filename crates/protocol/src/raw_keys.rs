@@ -2,8 +2,8 @@
 //!
 //! A key is a hash of two parts of the text: a head, and a field within it. The upper half of the key identifies the head,
 //! so that whoever translates keys finds all fields of a head at once. The lower half identifies the field within the head.
-//! Two series have the same key only if both halves collide; the lower half depends on the other half of the head's hash,
-//! so this is as unlikely as a collision of 128 bits.
+//! Fields of different heads have the same key only if 128 bits collide. Fields of one head are told apart by the lower
+//! 64 bits alone, which are hashed with a secret seed.
 
 use model::{SeriesHasher, SeriesKey};
 

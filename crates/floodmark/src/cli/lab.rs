@@ -19,7 +19,7 @@ use toml::{Table, Value};
 /// Commands of the lab.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Send load to a target of remote write or Graphite, and report the result
+    /// Send load to a target, and report the result
     Write(Box<LabWrite>),
     /// Send timers to a Graphite target, as the metrics libraries of applications do
     Stresser(Box<LabStresser>),
@@ -59,7 +59,7 @@ pub(crate) struct LabWrite {
     /// Header of each request, reads included, for tenant and authorization; may be repeated
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = notation::header, help_heading = "Target")]
     pub(crate) headers: Vec<(String, String)>,
-    /// Version of remote write, or the protocol of OpenTelemetry or Graphite
+    /// Version of remote write, or another protocol
     #[arg(long, value_name = "PROTOCOL", default_value = "1.0", value_parser = values::protocol(), help_heading = "Target")]
     pub(crate) protocol: Protocol,
     /// The target's process on this machine: report its CPU time and memory

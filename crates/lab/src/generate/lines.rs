@@ -29,7 +29,7 @@ pub(super) struct Lines {
 enum Texts {
     Paths(Paths),
     Heads(Heads),
-    /// The labels of each series, in the order in which they are sent, and whether lines are JSON.
+    /// The labels of each series, in the order in which they are sent, and the protocol: JSON lines or text.
     Labels(Vec<Box<[u8]>>, Protocol),
 }
 

@@ -120,7 +120,7 @@ impl Scenario {
         if replay.protocol.is_some() && self.target.protocol.version().is_none() {
             return fault(
                 "replay.protocol",
-                "a target of Graphite or OpenTelemetry has no versions: set only target.protocol",
+                "this is for versions of remote write: set only target.protocol",
             );
         }
         if self.target.protocol.is_text() {

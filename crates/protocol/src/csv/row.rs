@@ -140,7 +140,7 @@ pub(super) fn text_of(cell: &[u8]) -> Cow<'_, [u8]> {
 fn value_of(cell: &[u8]) -> Option<f64> {
     match short_decimal(cell) {
         Some((value, length)) if length == cell.len() => Some(value),
-        // a NaN in a table means that there is no value
+        // NaN is no value, so the row is refused
         _ => float(text_of(cell).trim_ascii()).filter(|value| !value.is_nan()),
     }
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! There is a bucket for each pair of neighboring bounds from the smallest to the largest value, and one more bound below.
-//! Values near zero are at or below `zero_threshold`.
+//! Values near zero are in a bucket whose bound is `zero_threshold`.
 
 use super::Stop;
 use super::fields::{buckets, exponential};

@@ -82,7 +82,7 @@ impl NameCache {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Named, DecodeError> {
         let SeriesKey(hash) = hasher.key(sent.identity);
-        // the hash of other bytes differs in all bits, not only in these
+        // other bytes have a hash that differs in more than these bits
         let key = hash ^ u128::from(naming as u8) << 8 ^ u128::from(sent.variant);
         let request = self.request;
         let place = (hash >> 64) as usize % SLOTS;

@@ -18,10 +18,11 @@ pub struct Translation {
 /// How metrics and attributes are named. These are the strategies of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// `UnderscoreEscapingWithSuffixes`: characters other than ASCII letters, digits, `:` and `_` become `_`, and
-    /// metrics get suffixes for their unit and type.
+    /// `UnderscoreEscapingWithSuffixes`: in metrics, runs of characters other than ASCII letters, digits and `:` become
+    /// one `_`; in attributes, each character other than ASCII letters and digits becomes `_`; metrics get suffixes for
+    /// their unit and type.
     EscapedWithSuffixes,
-    /// `UnderscoreEscapingWithoutSuffixes`.
+    /// `UnderscoreEscapingWithoutSuffixes`: the same, but metrics keep their underscores and get no suffixes.
     Escaped,
     /// `NoUTF8EscapingWithSuffixes`.
     WithSuffixes,

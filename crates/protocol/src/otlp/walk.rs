@@ -190,7 +190,7 @@ impl<'a> Walk<'a, '_> {
             }
         }
         match refusal {
-            Some(_) => Ok(()), // its attributes are not all known
+            Some(_) => Ok(()), // without all attributes, `target_info` would be another series
             None => self.target_info(),
         }
     }
@@ -260,7 +260,7 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Finds out how the points are meant. These fields come after the points.
+    /// Reads the temporality and whether the sum is monotonic, which senders write after the points.
     fn aggregation(&mut self, mut fields: Reader<'a>) -> Result<Aggregation, DecodeError> {
         const POINT: u8 = byte(data::POINT);
         let mut aggregation = Aggregation::default();

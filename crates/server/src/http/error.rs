@@ -257,14 +257,14 @@ pub(crate) fn answer_of_refused(response: &Response) -> Option<&str> {
 pub(crate) const fn rpc_code(status: StatusCode) -> u8 {
     match status {
         StatusCode::BAD_REQUEST | StatusCode::UNSUPPORTED_MEDIA_TYPE => 3, // INVALID_ARGUMENT
-        StatusCode::NOT_FOUND => 5,
-        StatusCode::FORBIDDEN => 7, // PERMISSION_DENIED
+        StatusCode::NOT_FOUND => 5,                                        // NOT_FOUND
+        StatusCode::FORBIDDEN => 7,                                        // PERMISSION_DENIED
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => 8, // RESOURCE_EXHAUSTED
-        StatusCode::METHOD_NOT_ALLOWED => 12, // UNIMPLEMENTED
-        StatusCode::INTERNAL_SERVER_ERROR => 13,
-        StatusCode::SERVICE_UNAVAILABLE => 14,
-        StatusCode::UNAUTHORIZED => 16,
-        _ => 2, // UNKNOWN
+        StatusCode::METHOD_NOT_ALLOWED => 12,                              // UNIMPLEMENTED
+        StatusCode::INTERNAL_SERVER_ERROR => 13,                           // INTERNAL
+        StatusCode::SERVICE_UNAVAILABLE => 14,                             // UNAVAILABLE
+        StatusCode::UNAUTHORIZED => 16,                                    // UNAUTHENTICATED
+        _ => 2,                                                            // UNKNOWN
     }
 }
 

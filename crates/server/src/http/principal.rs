@@ -118,7 +118,10 @@ fn tenants_of(headers: &HeaderMap, path: &str) -> Result<Option<TenantSet>, Refu
     let first = given.next();
     // a proxy sets one of them, and its callers must not set the other
     if given.next().is_some() {
-        return Err(Refusal::invalid("tenant", "header X-Scope-OrgID is given more than once"));
+        return Err(Refusal::invalid(
+            "tenant",
+            "the tenant is named by more than one header X-Scope-OrgID or THANOS-TENANT",
+        ));
     }
     first.map(tenants_named).transpose()
 }
@@ -150,7 +153,7 @@ fn credential_of<'a>(
     }
     let (scheme, rest) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ').unwrap_or(bytes.len()));
     let rest = rest.trim_ascii();
-    // senders of InfluxDB use "Token"
+    // clients of InfluxDB 2 use "Token"
     if scheme.eq_ignore_ascii_case(b"bearer") || scheme.eq_ignore_ascii_case(b"token") {
         return Ok(Some(Credential::Token(rest)));
     }

@@ -136,7 +136,7 @@ impl Statsd {
                     self.datagram(&buffer[..length]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => {} // an error of an earlier answer that this socket never sent
+                Err(_) => {} // such as a late ICMP error, which concerns no datagram here
             }
         }
     }
@@ -161,7 +161,8 @@ impl Statsd {
             let (mut batch, memory, next) =
                 match self.totals.batch(first..first + BATCH_SERIES, now_ms, memory) {
                     Ok(batch) => batch,
-                    Err(full) => return self.log(&full.into()), // the next interval has these values too
+                    // counters and gauges are in the next interval too; quantiles and sets are lost
+                    Err(full) => return self.log(&full.into()),
                 };
             from = next;
             if batch.floats.series.is_empty() {

@@ -1,4 +1,4 @@
-//! Settings that say which series become of OpenTelemetry's metrics.
+//! Settings that say which series OpenTelemetry's metrics become.
 
 use super::given::SettingsError;
 use super::reader::Reader;

@@ -42,7 +42,7 @@ pub struct TenantSettings {
     pub influx_names: NameRule,
     /// The label that has the database which a request with Influx' lines names.
     pub influx_db_label: Option<LabelName>,
-    /// Which series become of OpenTelemetry's metrics.
+    /// Which series OpenTelemetry's metrics become.
     pub otlp: Arc<Translation>,
     pub ha_dedup: bool,
     pub ha_cluster_label: LabelName,

@@ -360,9 +360,13 @@ impl Value for Naming {
     const TAKES: Takes = Takes::Word(&[
         (
             "UnderscoreEscapingWithSuffixes",
-            "characters other than ASCII letters and digits become `_`, and metrics get suffixes for unit and type",
+            "in metrics, runs of characters other than ASCII letters, digits and `:` become one `_`, in attributes \
+                each character other than ASCII letters and digits, and metrics get suffixes for unit and type",
         ),
-        ("UnderscoreEscapingWithoutSuffixes", "such characters become `_`"),
+        (
+            "UnderscoreEscapingWithoutSuffixes",
+            "the same, but metrics keep their underscores and get no suffixes",
+        ),
         ("NoUTF8EscapingWithSuffixes", "metrics get the suffixes"),
         ("NoTranslation", "names stay as they are"),
     ]);

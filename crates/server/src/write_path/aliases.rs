@@ -7,9 +7,9 @@
 //!   upper ─▶ fields of the head: (lower, key of the series), in the order in which they were first sent
 //! ```
 //!
-//! The key of a series is a hash of its labels, so it depends on nothing but the line. It stays right when the series
-//! leaves memory, and is the same for all tenants with the same rule of names
-//! ([ADR 53](../../../../docs/adr/0053-text-is-a-key-of-its-own.md)).
+//! The key of a series is a hash of its labels, which follow from the text and from what was mixed into its key (rule of
+//! names, shared labels). So it stays right when the series leaves memory, and is the same for all tenants with the same
+//! rule of names ([ADR 53](../../../../docs/adr/0053-text-is-a-key-of-its-own.md)).
 
 use hashbrown::HashMap;
 use model::{BatchSeries, SeriesKey};

@@ -12,8 +12,8 @@ use axum::response::Response;
 /// The ways to authenticate. Every answer with status 401 lists them in `WWW-Authenticate`.
 const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
 
-/// Completes every response to a request that was refused, at least in part: counts and records the refusal, and adds `Retry-After` if a retry can
-/// succeed.
+/// Completes every response to a request that was refused, at least in part: counts and records the refusal, and adds
+/// `Retry-After` if a retry can succeed.
 pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
     let user_agent = request.headers().get(header::USER_AGENT).cloned();
     let is_probe = status::READY_PATHS.contains(&request.uri().path());

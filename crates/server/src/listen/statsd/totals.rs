@@ -11,7 +11,7 @@ use stdx::rng::Rng;
 /// Intervals without a value after which a series is forgotten. A counter then begins at zero again.
 const IDLE_MAX: u32 = 60;
 
-/// Limit on the series, so that an interval ends within a millisecond.
+/// Limit on the series, which bounds the work at the end of an interval.
 const SERIES_MAX: usize = 100_000;
 
 /// Values of a timer of which the quantiles are computed. Of more, a random sample is kept.

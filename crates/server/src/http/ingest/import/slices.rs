@@ -29,7 +29,7 @@ use stdx::budget::{Account, Reservation};
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-/// A slice is stored once it has this many bytes. Larger slices cost less, but more memory.
+/// A slice is stored once it has this many bytes. Larger slices cost less time, but more memory.
 const SLICE_BYTES: usize = 320 << 10;
 
 // the shortest sample, a digit in a table, takes two bytes
