@@ -9,7 +9,8 @@
 //!
 //! The map of columns is read once for a request ([`Columns`]), in the form of VictoriaMetrics. A row takes no memory for
 //! the names of its columns, and the labels of known series are not parsed: the key of a series is a hash of the row's
-//! labels as they are written, and of the metric's column. A row ends with its line, so quoted values have no line breaks.
+//! labels as they are written, and of the metric's column. These labels are kept behind the rows ([`row`]), so that the work
+//! for a series does not depend on the other columns. A row ends with its line, so quoted values have no line breaks.
 
 mod columns;
 mod row;
@@ -57,11 +58,13 @@ impl crate::Decoder for Decoder {
         let Request { format: Format { columns, arrival_ms, first_line }, body } = request;
         body.decompress(&mut batch.bytes, reservation)?;
         // moved out, so that other fields of the batch can be modified while the bytes are borrowed
-        let bytes = std::mem::take(&mut batch.bytes);
+        let mut bytes = std::mem::take(&mut batch.bytes);
         let keys = RawKeys { hasher: &self.hasher, fingerprint: columns.fingerprint(self.seed) };
         let row = &mut self.row;
+        row.begin(bytes.len());
         let lines = LineBatch::new(&bytes, keys, batch, reservation);
         let read = lines.each_line(first_line, |lines, range| row.read(lines, range, &columns, arrival_ms));
+        let read = read.and_then(|()| Ok(reservation.extend(&mut bytes, row.labels())?));
         batch.bytes = bytes;
         read
     }

@@ -1,10 +1,10 @@
 //! The map of columns: what each column of a table means.
 
-use super::row::{cells, text_of};
+use super::row::{Labelled, text_of};
 use super::time::TimeForm;
 use crate::decoder::{describe_text, part};
 use crate::{LabelForm, SharedLabels};
-use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX};
+use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, SeriesKey, SeriesRefusal};
 use std::ops::Range;
@@ -26,6 +26,8 @@ pub(super) enum Column {
 #[derive(Debug, Clone)]
 pub struct Columns {
     columns: Vec<Column>,
+    /// The names of the columns that have labels, in the order of the columns.
+    names: Vec<Box<str>>,
     labels: SharedLabels,
 }
 
@@ -85,11 +87,23 @@ impl Columns {
         if columns.iter().filter(|column| matches!(column, Column::Time(_))).count() > 1 {
             return Err(ColumnsError::TwoTimes);
         }
-        Ok(Self { columns, labels })
+        let names = columns.iter().filter_map(|column| match column {
+            Column::Label(name) => Some(name.clone()),
+            _ => None,
+        });
+        Ok(Self { names: names.collect(), columns, labels })
     }
 
     pub(super) fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    /// The name of the metric in a column.
+    pub(super) fn metric(&self, place: u16) -> &str {
+        match self.columns.get(place as usize) {
+            Some(Column::Metric(name)) => name,
+            _ => unreachable!("BUG: column {place} has no metric"),
+        }
     }
 
     /// A number that is the same only for equal maps.
@@ -111,7 +125,7 @@ impl Columns {
 }
 
 impl LabelForm for Columns {
-    /// The range is a row up to the end of the metric's value. Labels may be behind it.
+    /// The range is an entry behind the rows ([`Labelled`]).
     fn labels_of(
         &self,
         bytes: &[u8],
@@ -119,27 +133,37 @@ impl LabelForm for Columns {
         builder: &mut LabelsBuilder,
     ) -> Result<Labels, SeriesRefusal> {
         builder.clear();
-        let metric = cells(part(bytes, labels)).count().saturating_sub(1);
-        let row = &bytes[labels.start as usize..];
-        let row = row.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let row = row.strip_suffix(b"\r").unwrap_or(row);
-        for (cell, column) in cells(row).zip(&self.columns) {
-            let Column::Label(name) = column else { continue };
-            let text = cell.map(text_of).unwrap_or_default();
+        let Labelled { start, place } = Labelled::of(part(bytes, labels));
+        let mut own = 0;
+        for (name, cell) in self.names.iter().zip(cells_from(bytes, start)) {
+            let text = text_of(cell);
+            if text.is_empty() {
+                continue; // no label
+            }
+            own += 1;
+            // nobody remembers that a series is invalid, so each metric of the row comes here
+            if own > SERIES_LABELS_MAX + self.labels.len() {
+                return Err(SeriesRefusal::TooManyLabels(own));
+            }
             let value = std::str::from_utf8(&text).map_err(|_| SeriesRefusal::NotUtf8)?;
             self.labels.push_own(name, value, builder);
         }
-        if let Some(Column::Metric(name)) = self.columns.get(metric) {
-            self.labels.push_own(METRIC_NAME, name, builder);
-        }
+        self.labels.push_own(METRIC_NAME, self.metric(place), builder);
         self.labels.push_to(builder);
         builder.build_series()
     }
 
     fn describe(&self, bytes: &[u8], labels: &Range<u32>) -> String {
         let found = self.labels_of(bytes, labels, &mut LabelsBuilder::new());
-        describe_text(part(bytes, labels), found)
+        let Labelled { start, place } = Labelled::of(part(bytes, labels));
+        let cells: Vec<_> = self.names.iter().zip(cells_from(bytes, start)).map(|(_, cell)| cell).collect();
+        describe_text(&[self.metric(place).as_bytes(), b" of ", &cells.join(&b',')].concat(), found)
     }
+}
+
+/// The labels of a row, which begin at `start`. Other bytes follow them.
+fn cells_from(bytes: &[u8], start: u32) -> impl Iterator<Item = &[u8]> {
+    bytes[start as usize..].split(|byte| *byte == b'\n')
 }
 
 /// The limit on how many characters of the map are quoted in an error message.

@@ -1,19 +1,53 @@
 //! Reads the rows of a table.
+//!
+//! ```text
+//!   rows │ GOOG ⏎ NYSE ⏎  ask  bid │ "A, B" ⏎ ⏎  ask │ …
+//!        │ └──labels───┘  └─entries┘
+//!        └─ these bytes are appended to the text once all rows are read
+//! ```
+//!
+//! An entry ([`Labelled`]) stands for a series: it says where the labels begin, and which column has the metric.
 
 use super::columns::{COLUMNS_MAX, Column, Columns};
 use crate::decimal::{float, short_decimal};
 use crate::line_batch::LineBatch;
 use crate::line_fault::Fault;
+use crate::raw_keys::LabelBudget;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Working memory for a row, reused for all rows.
+/// Working memory for the rows of a request.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// The labels as they are written, each with a line break behind it, which they do not contain.
+    /// The labels of all rows as they are written, each with a line break behind it, which they do not contain. Entries
+    /// follow the labels of a row.
     labels: Vec<u8>,
-    /// The metrics that have a value: the place of the column, and where its cell ends in the text.
-    metrics: Vec<(u16, usize)>,
+    /// The metrics of the row that have a value: the places of their columns.
+    metrics: Vec<u16>,
+    budget: LabelBudget,
+}
+
+/// Where the labels of a series begin in the bytes of the batch, and the place of its metric's column.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Labelled {
+    pub(super) start: u32,
+    pub(super) place: u16,
+}
+
+impl Labelled {
+    const BYTES: usize = 6;
+
+    fn encoded(self) -> [u8; Self::BYTES] {
+        (u64::from(self.place) << 32 | u64::from(self.start)).to_le_bytes()[..Self::BYTES]
+            .try_into()
+            .expect("BUG: 8 bytes are at least 6")
+    }
+
+    /// Reads an entry. The decoder has written it, not the client.
+    pub(super) fn of(entry: &[u8]) -> Self {
+        let &[a, b, c, d, e, f] = entry else { unreachable!("BUG: an entry has {} bytes", entry.len()) };
+        Self { start: u32::from_le_bytes([a, b, c, d]), place: u16::from_le_bytes([e, f]) }
+    }
 }
 
 const _: () = assert!(COLUMNS_MAX <= u16::MAX as usize);
@@ -21,12 +55,27 @@ const _: () = assert!(COLUMNS_MAX <= u16::MAX as usize);
 /// Limit on the bytes of a row's labels, as they are written.
 const LABELS_BYTES_MAX: usize = 2 * model::caps::SERIES_LABEL_BYTES_MAX;
 
+/// Bytes of labels for each byte of the text. A value has at least two bytes with its comma, so labels of up to 500 bytes,
+/// with their names, always pass, however many metrics the table has.
+const LABEL_BYTES_PER_BYTE: usize = 256;
+
 /// The limit on how many characters of a cell are quoted in an error message.
 const SHOWN_CHARS_MAX: usize = 64;
 
 impl Row {
     pub(super) const fn memory_bytes(&self) -> usize {
-        self.labels.capacity() + self.metrics.capacity() * size_of::<(u16, usize)>()
+        self.labels.capacity() + self.metrics.capacity() * size_of::<u16>()
+    }
+
+    /// Begins a request with a text of this length.
+    pub(super) fn begin(&mut self, text_bytes: usize) {
+        self.labels.clear();
+        self.budget = LabelBudget::new(text_bytes, LABEL_BYTES_PER_BYTE);
+    }
+
+    /// The bytes that follow the text. The series refer to them.
+    pub(super) fn labels(&self) -> &[u8] {
+        &self.labels
     }
 
     /// Adds the samples of a row to a batch. A cell without text has no sample, or no label.
@@ -37,24 +86,39 @@ impl Row {
         columns: &Columns,
         arrival_ms: i64,
     ) -> Result<(), Fault> {
-        self.labels.clear();
+        let own = self.labels.len();
+        let read = self.read_from(own, lines, range, columns, arrival_ms);
+        if read.is_err() || self.metrics.is_empty() {
+            self.labels.truncate(own); // no series refers to them
+        }
+        read
+    }
+
+    /// Reads a row whose labels will begin at `own`.
+    fn read_from(
+        &mut self,
+        own: usize,
+        lines: &mut LineBatch<'_, '_>,
+        range: Range<usize>,
+        columns: &Columns,
+        arrival_ms: i64,
+    ) -> Result<(), Fault> {
         self.metrics.clear();
-        let (text, start, first) = (lines.text, range.start, lines.samples());
-        let (mut at, mut timestamp_ms, mut found) = (start, arrival_ms, 0);
+        let (text, first) = (lines.text, lines.samples());
+        let (mut timestamp_ms, mut found, mut name_bytes) = (arrival_ms, 0, 0);
         for (place, (cell, column)) in cells(&text[range]).zip(columns.columns()).enumerate() {
             let cell =
                 cell.ok_or_else(|| fault(format!("the quoted text of column {} does not end", place + 1)))?;
-            let end = at + cell.len();
-            at = end + 1;
             found = place + 1;
             match column {
                 Column::Unused => {}
-                Column::Label(_) => {
-                    if self.labels.len() + cell.len() > LABELS_BYTES_MAX {
+                Column::Label(name) => {
+                    if self.labels.len() - own + cell.len() > LABELS_BYTES_MAX {
                         return Err(fault(format!("labels have more than {LABELS_BYTES_MAX} bytes")));
                     }
                     lines.extend(&mut self.labels, cell)?;
                     lines.extend(&mut self.labels, b"\n")?;
+                    name_bytes += if cell.is_empty() { 0 } else { name.len() };
                 }
                 Column::Metric(name) => {
                     let Some(value) = value_of(cell) else {
@@ -64,7 +128,7 @@ impl Row {
                         let message = format!("value {} of metric {name:?} is not a number", shown(cell));
                         return Err(fault(message));
                     };
-                    lines.push(&mut self.metrics, (place as u16, end))?;
+                    lines.push(&mut self.metrics, place as u16)?;
                     lines.value(value)?;
                 }
                 Column::Time(form) => {
@@ -79,11 +143,15 @@ impl Row {
         if found < columns.columns().len() {
             return Err(fault(format!("{found} columns, but the table has {}", columns.columns().len())));
         }
-        let head = lines.keys.head(&self.labels);
-        for (i, (place, end)) in self.metrics.iter().enumerate() {
+        let head = lines.keys.head(&self.labels[own..]);
+        let (label_bytes, start) = (self.labels.len() - own + name_bytes, (text.len() + own) as u32);
+        for (sample, &place) in (first..).zip(&self.metrics) {
+            self.budget.take(label_bytes + columns.metric(place).len())?;
             lines.timestamp(timestamp_ms)?;
-            let sample = first + i;
-            lines.series_of(head.field(&place.to_le_bytes()), start..*end, sample..sample + 1)?;
+            let entry = text.len() + self.labels.len();
+            lines.extend(&mut self.labels, &Labelled { start, place }.encoded())?;
+            let key = head.field(&place.to_le_bytes());
+            lines.series_of(key, entry..entry + Labelled::BYTES, sample..sample + 1)?;
         }
         Ok(())
     }

@@ -1,11 +1,22 @@
 use super::*;
 use crate::{Body, Decoder as _, Encoding, SharedLabels};
-use model::LabelsBuilder;
+use model::{LabelsBuilder, SeriesRefusal};
 use stdx::budget::Account;
 
 type Decoded = (Vec<(String, i64, f64)>, Vec<String>);
 
 const ARRIVAL_MS: i64 = 77;
+
+/// Decodes rows, and returns their columns too.
+fn batch_of(map: &str, rows: &str) -> (Arc<Columns>, Result<Batch, DecodeError>) {
+    let columns = Arc::new(Columns::parse(map, SharedLabels::default()).unwrap());
+    let format = Format { columns: Arc::clone(&columns), arrival_ms: ARRIVAL_MS, first_line: 1 };
+    let mut memory = Account::new("test", 256 << 20).reserve(0).unwrap();
+    let mut batch = Batch::default();
+    let body = Body { encoding: Encoding::Identity, bytes: rows.as_bytes() };
+    let decoded = Decoder::new(1).decode(Request { format, body }, &mut batch, &mut memory);
+    (columns, decoded.map(|()| batch))
+}
 
 fn decoded_with(map: &str, labels: SharedLabels, rows: &str) -> Decoded {
     let columns = Arc::new(Columns::parse(map, labels).unwrap());
@@ -71,6 +82,52 @@ fn rows_that_cannot_be_read_are_named_and_the_others_go_on() {
     check("x,1,2,,y", r#"line 3: time "" is not of the form unix_s"#);
     check("\"x,1,2,7,y", "line 3: the quoted text of column 1 does not end");
     check("x,1,2,7,\"y", "line 3: the quoted text of column 5 does not end");
+}
+
+/// The labels of each metric are parsed on their own. This must not read the other columns again.
+#[test]
+fn labels_are_apart_from_the_rest_of_the_row() {
+    let rows = format!("x,1,2,\"{}\",y\nx,one,2,,y\n,,,,y\n,3,4,,\n", ",".repeat(1 << 20));
+    let (columns, batch) = batch_of("1:label:a,2:metric:m,3:metric:n,5:label:b", &rows);
+    let batch = batch.unwrap();
+    let labels_of = |labels| columns.labels_of(&batch.bytes, labels, &mut LabelsBuilder::new()).unwrap();
+    let found: Vec<_> = batch.floats.series.iter().map(|s| labels_of(&s.labels).to_string()).collect();
+    assert_eq!(found, [r#"m{a="x", b="y"}"#, r#"n{a="x", b="y"}"#, "m{}", "n{}"]);
+    assert_eq!(batch.refused_series, 1);
+    for series in &batch.floats.series {
+        assert!(series.labels.start as usize >= rows.len(), "within the rows: {:?}", series.labels);
+    }
+    assert!(batch.bytes.len() < rows.len() + 50, "{} bytes", batch.bytes.len());
+}
+
+#[test]
+fn labels_that_metrics_share_are_bounded() {
+    let metrics: String = (2..=1023).map(|column| format!(",{column}:metric:m{column}")).collect();
+    let map = format!("1:label:a{metrics},1024:label:b");
+    let decoded = |label_bytes: usize, rows: usize| {
+        let row = format!("{}{},\n", "x".repeat(label_bytes), ",1".repeat(1022));
+        let (_, batch) = batch_of(&map, &row.repeat(rows));
+        let limit = ((1 << 20) + 256 * row.len() * rows).min(256 << 20);
+        (batch.map(|batch| batch.floats.series.len()), limit)
+    };
+    assert_eq!(decoded(480, 200).0, Ok(200 * 1022));
+    for (label_bytes, rows) in [(60_000, 1), (60_000, 40)] {
+        let (counted, limit) = decoded(label_bytes, rows);
+        let what = "bytes of labels, counted for each value";
+        assert_eq!(counted, Err(DecodeError::TooMany { what, limit }), "{label_bytes} {rows}");
+    }
+}
+
+/// Labels that are invalid are named by their text.
+#[test]
+fn invalid_labels_are_described() {
+    let map: String = (2..=200).map(|column| format!(",{column}:label:l{column}")).collect();
+    let (columns, batch) = batch_of(&format!("1:metric:m{map}"), &format!("1{}\n", ",x".repeat(199)));
+    let batch = batch.unwrap();
+    let labels = &batch.floats.series[0].labels;
+    let error = columns.labels_of(&batch.bytes, labels, &mut LabelsBuilder::new()).unwrap_err();
+    assert_eq!(error, SeriesRefusal::TooManyLabels(129));
+    assert!(columns.describe(&batch.bytes, labels).starts_with("m of x,x,x"));
 }
 
 #[test]

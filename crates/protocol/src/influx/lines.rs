@@ -5,7 +5,7 @@ use super::{FIELD_NAME_BYTES_MAX, HEAD_BYTES_MAX, Precision};
 use crate::DecodeError;
 use crate::decimal::{float, short_decimal};
 use crate::line_fault::Fault;
-use crate::raw_keys::{Head, RawKeys};
+use crate::raw_keys::{Head, LabelBudget, RawKeys};
 use model::caps::REQUEST_SERIES_MAX;
 use model::{Batch, BatchSeries, SeriesRefusal};
 use stdx::budget::IncrementalReservation;
@@ -17,9 +17,14 @@ pub(super) struct Lines<'a, 'p> {
     arrival_ms: i64,
     batch: &'a mut Batch,
     reservation: &'a mut IncrementalReservation<'p>,
+    budget: LabelBudget,
     /// Number of the current line, counted from 1.
     number: usize,
 }
+
+/// Bytes of labels for each byte of the text. A field has at least four bytes with its comma, so heads of up to 500 bytes
+/// always pass, however many fields their lines have.
+const LABEL_BYTES_PER_BYTE: usize = 128;
 
 enum FieldValue {
     Number(f64),
@@ -31,14 +36,15 @@ enum FieldValue {
 const SHOWN_CHARS_MAX: usize = 64;
 
 impl<'a, 'p> Lines<'a, 'p> {
-    pub(super) const fn new(
+    pub(super) fn new(
         text: &'a [u8],
         keys: RawKeys<'a>,
         (precision, arrival_ms): (Precision, i64),
         batch: &'a mut Batch,
         reservation: &'a mut IncrementalReservation<'p>,
     ) -> Self {
-        Self { text, keys, precision, arrival_ms, batch, reservation, number: 0 }
+        let budget = LabelBudget::new(text.len(), LABEL_BYTES_PER_BYTE);
+        Self { text, keys, precision, arrival_ms, batch, reservation, budget, number: 0 }
     }
 
     pub(super) fn read(mut self) -> Result<(), DecodeError> {
@@ -47,6 +53,7 @@ impl<'a, 'p> Lines<'a, 'p> {
             self.number += 1;
             let (number, refused) = (self.number, self.batch.refused_series);
             let (series, kept) = (self.batch.floats.series.len(), self.batch.refused.len());
+            let budget = self.budget;
             match self.line(at) {
                 Ok(next) => at = next,
                 Err(Fault::Request(error)) => return Err(error),
@@ -58,6 +65,7 @@ impl<'a, 'p> Lines<'a, 'p> {
                     batch.refused.truncate(kept);
                     batch.refused_samples -= batch.refused_series - refused;
                     batch.refused_series = refused;
+                    self.budget = budget;
                     self.count()?;
                     self.batch.refuse(SeriesRefusal::Line { number, what }, 0..0, 1);
                     self.number = number;
@@ -94,7 +102,7 @@ impl<'a, 'p> Lines<'a, 'p> {
         }
         let first_value = self.batch.floats.values.len();
         loop {
-            at = self.field(start, head, at)?;
+            at = self.field((start, end), head, at)?;
             match text.get(at) {
                 Some(b',') => at += 1,
                 _ => break,
@@ -108,9 +116,9 @@ impl<'a, 'p> Lines<'a, 'p> {
         Ok(at)
     }
 
-    /// Reads the field at `at`, of a line that begins at `start`. Returns where it ends.
+    /// Reads the field at `at`, of a line whose head is from `start` to `head_end`. Returns where the field ends.
     #[inline]
-    fn field(&mut self, start: usize, head: Head, at: usize) -> Result<usize, Fault> {
+    fn field(&mut self, (start, head_end): (usize, usize), head: Head, at: usize) -> Result<usize, Fault> {
         let text = self.text;
         let equals = name_end(text, at);
         let name = &text[at..equals];
@@ -132,6 +140,7 @@ impl<'a, 'p> Lines<'a, 'p> {
         let (value, end) = value(text, equals + 1, name)?;
         match value {
             FieldValue::Number(value) => {
+                self.budget.take(head_end - start + name.len())?;
                 let floats = &mut self.batch.floats;
                 let samples = floats.values.len() as u32..floats.values.len() as u32 + 1;
                 self.reservation.push(&mut floats.values, value)?;

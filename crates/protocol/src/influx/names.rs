@@ -3,6 +3,7 @@
 use super::scan::{head_end, last_name, name_end};
 use crate::LabelForm;
 use crate::decoder::{describe_text, part};
+use model::caps::{SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, SeriesKey, SeriesRefusal};
 use std::borrow::Cow;
@@ -44,9 +45,11 @@ impl Names {
         SeriesKey::of(&bytes, seed).0
     }
 
-    /// Adds the labels of a head and a field to an empty builder.
+    /// Adds the labels of a head and a field to an empty builder. Labels that are too many or too long are not read to their
+    /// end: nobody remembers that a series is invalid, so each field of the head comes here.
     fn push(&self, head: &[u8], field: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal> {
         let (mut at, mut has_shared) = (part_end(head, 0), false);
+        let (mut labels, mut label_bytes) = (0, 0);
         let (measurement, field) = (unescaped(&head[..at])?, unescaped(field)?);
         while at < head.len() {
             let end = part_end(head, at + 1);
@@ -58,6 +61,17 @@ impl Names {
             }
             let (name, value) = (unescaped(&tag[..equals])?, unescaped(&tag[equals + 1..])?);
             has_shared |= self.shared.as_ref().is_some_and(|(shared, _)| **shared == *name);
+            if value.is_empty() {
+                continue; // no label
+            }
+            labels += 1;
+            label_bytes += name.len() + value.len();
+            if labels > SERIES_LABELS_MAX {
+                return Err(SeriesRefusal::TooManyLabels(labels));
+            }
+            if label_bytes > SERIES_LABEL_BYTES_MAX {
+                return Err(SeriesRefusal::LabelsTooLong(label_bytes));
+            }
             builder.push(&name, &value);
         }
         match self.rule {

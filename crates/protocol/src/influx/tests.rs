@@ -259,6 +259,55 @@ fn fields_are_bounded_in_number() {
     assert_eq!(decode(seconds(), text.as_bytes()).unwrap_err(), limit);
 }
 
+const LABEL_BYTES: &str = "bytes of labels, counted for each value";
+
+/// The labels of each field are parsed on their own, so a large head with many fields would take seconds.
+#[test]
+fn labels_that_fields_share_are_bounded() {
+    let check = |head_bytes: usize, fields: usize, limit: Option<usize>| {
+        let head = (0..).map(|i| format!(",t{i}=1")).scan(1, |bytes, tag| {
+            *bytes += tag.len();
+            (*bytes <= head_bytes).then_some(tag)
+        });
+        let text = format!("m{} {}", head.collect::<String>(), vec!["a=1"; fields].join(","));
+        let decoded = decode(format(Precision::Seconds, Names::default()), text.as_bytes());
+        let counted = decoded.map(|batch| batch.floats.values.len());
+        let limit = limit.map(|base| base.min((1 << 20) + 128 * text.len()));
+        let expected =
+            limit.map_or(Ok(fields), |limit| Err(DecodeError::TooMany { what: LABEL_BYTES, limit }));
+        assert_eq!(counted, expected, "{head_bytes} {fields}");
+    };
+    check(32 << 10, 8000, Some(usize::MAX));
+    check(128 << 10, REQUEST_SERIES_MAX, Some(256 << 20));
+    check(32 << 10, 100, None);
+    check(500, 8000, None);
+    check(500, REQUEST_SERIES_MAX, None);
+    // the largest body of a sender with 300 bytes of tags and 100 fields a line
+    let fields = (0..100).map(|i| format!("usage_of_the_cpu_{i}=1.5")).collect::<Vec<_>>().join(",");
+    let text = format!("m,host={} {fields} 1\n", "x".repeat(300)).repeat(REQUEST_SERIES_MAX / 100);
+    let batch = decode(format(Precision::Seconds, Names::default()), text.as_bytes()).unwrap();
+    assert_eq!(batch.floats.values.len(), REQUEST_SERIES_MAX);
+    // nobody parses the labels of lines that cannot be read
+    let bad = format!("{} {} never\n", "x".repeat(30 << 10), vec!["a=1"; 200].join(","));
+    let batch = decode(format(Precision::Seconds, Names::default()), bad.repeat(50).as_bytes()).unwrap();
+    assert_eq!((batch.refused_series, batch.floats.values.len()), (50, 0));
+}
+
+/// Labels are read only until it is clear that they are invalid.
+#[test]
+fn labels_are_not_read_to_their_end_if_they_are_invalid() {
+    let errors = |tags: &[(usize, usize)]| {
+        let tags = tags.iter().flat_map(|(count, bytes)| (0..*count).map(|i| (i, "x".repeat(*bytes))));
+        let head: String = tags.map(|(i, value)| format!(",t{i}={value}")).collect();
+        lines(&format!("m{head},end x=1 1")).1
+    };
+    assert_eq!(errors(&[(128, 1)]), [r#"tag "end" is not of the form name=value"#]);
+    assert_eq!(errors(&[(1000, 1)]), ["series has 129 labels, the limit is 128"]);
+    assert_eq!(errors(&[(1000, 0)]), [r#"tag "end" is not of the form name=value"#], "no labels");
+    let bytes = 5 * (2 + (15 << 10));
+    assert_eq!(errors(&[(8, 15 << 10)]), [format!("labels take {bytes} bytes together, the limit is 65536")]);
+}
+
 /// A string without an end costs its own line only.
 #[test]
 fn a_quote_without_an_end_does_not_take_the_following_lines() {

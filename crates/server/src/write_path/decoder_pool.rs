@@ -179,7 +179,8 @@ impl<D: Decoder> Decoders<D> {
     /// Returns a decoder to the pool. If its memory cannot be reserved in the pool's account, it is freed instead.
     fn put(&self, mut workspace: Workspace<D>) {
         workspace.batch.clear();
-        let bytes = workspace.batch.memory_bytes() + workspace.decoder.memory_bytes();
+        let Workspace { decoder, batch, labels, .. } = &workspace;
+        let bytes = batch.memory_bytes() + decoder.memory_bytes() + labels.memory_bytes();
         if bytes > KEPT_BYTES_MAX || workspace.kept.resize(bytes as u64).is_err() {
             return;
         }
@@ -212,6 +213,12 @@ mod tests {
         assert_eq!((warm.batch.memory_bytes(), account.used_bytes()), (60_000, 60_000));
         drop(warm);
         assert_eq!(account.used_bytes(), 0);
+        let mut parsed = decoders.take();
+        parsed.labels.push("a", &"x".repeat(50_000));
+        let label_bytes = parsed.labels.memory_bytes();
+        assert!(label_bytes >= 50_000, "{label_bytes} bytes");
+        decoders.put(parsed);
+        assert_eq!(account.used_bytes(), label_bytes as u64);
     }
 
     fn encoded(
