@@ -43,7 +43,7 @@ pub struct Line<'a> {
     pub kind: Kind,
     /// The values, between colons.
     values: &'a [u8],
-    /// How many events each value stands for: one divided by the sample rate.
+    /// How many events each value stands for: one divided by the sample rate. It is finite.
     pub weight: f64,
     /// Tags after `#`.
     pub tags: &'a [u8],
@@ -61,7 +61,7 @@ pub enum LineError {
     Kind,
     #[error("a value is not a finite number")]
     Value,
-    #[error("the sample rate is not above 0 and at most 1")]
+    #[error("the sample rate is not above 0 and at most 1, or too small")]
     Rate,
     #[error("the line is too long")]
     TooLong,
@@ -98,7 +98,9 @@ impl<'a> Line<'a> {
             match part {
                 [b'@', rate @ ..] => {
                     let rate = float(rate).filter(|rate| *rate > 0.0 && *rate <= 1.0);
-                    parsed.weight = 1.0 / rate.ok_or(LineError::Rate)?;
+                    // the inverse of a subnormal rate may be infinite, which makes NaN of the value 0
+                    let weight = rate.map(|rate| 1.0 / rate).filter(|weight| weight.is_finite());
+                    parsed.weight = weight.ok_or(LineError::Rate)?;
                 }
                 [b'#', tags @ ..] => parsed.tags = tags,
                 _ => {} // the container, the time, and what later versions may add
@@ -190,6 +192,7 @@ mod tests {
         check("a:u:1|s", "a{}", Kind::Set, &[Member(b"u:1")], 1.0);
         check("a:1|c|#x:y|c:abc|T1656581400", r#"a{x="y"}"#, Kind::Counter, &[Number(1.0)], 1.0);
         check("a:1|c|#|@1", "a{}", Kind::Counter, &[Number(1.0)], 1.0);
+        check("a:1|c|@1e-300", "a{}", Kind::Counter, &[Number(1.0)], 1e300);
     }
 
     #[test]
@@ -210,7 +213,7 @@ mod tests {
         check("a:inf|g", LineError::Value);
         check("a:1e999|g", LineError::Value);
         check("a:1::2|ms", LineError::Value);
-        for rate in ["0", "-1", "1.1", "x", "nan", ""] {
+        for rate in ["0", "-1", "1.1", "x", "nan", "", "5e-324", "1e-309"] {
             check(&format!("a:1|c|@{rate}"), LineError::Rate);
         }
         check("_e{1,1}:a|b", LineError::Unsupported);

@@ -82,11 +82,14 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         stopping.send_replace(true);
     };
     let serve = async {
+        // a task of its own, because to end an interval takes longer than a new connection should wait
+        let statsd = tokio::spawn(statsd.serve(is_stopping()));
         let (main, lines) = (main.serve(is_stopping()), lines.serve(is_stopping()));
-        tokio::join!(main, admin, lines, statsd.serve(is_stopping()), stop)
+        let (.., ended, ()) = tokio::join!(main, admin, lines, statsd, stop);
+        ended.expect("BUG: statsd's task has panicked");
     };
     tokio::select! {
-        _ = serve => {}
+        () = serve => {}
         () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),
     }
 }

@@ -71,6 +71,37 @@ fn a_flood_of_statsd_series_is_bounded() {
     });
 }
 
+/// Long labels are refused, and labels that are just short enough do not stop the storage of other series.
+#[test]
+fn long_labels_do_not_stop_the_storage_of_statsd() {
+    let server = Server::start(options().arg("--memory=64MiB"));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.logged_address("statsd");
+    let invalid = || server.metric(r#"floodmark_statsd_dropped_total{reason="invalid"}"#);
+    let tag = |length| "y".repeat(length);
+    for i in 0..35 {
+        let line = format!("long{i},a={0},b={0},c={0},d={0}:1|ms", tag(15_000));
+        // datagrams may be lost, so each is sent until one was received
+        let before = invalid();
+        wait_for("the datagram", || {
+            socket.send_to(line.as_bytes(), address).unwrap();
+            (invalid() > before).then_some(())
+        });
+    }
+    let mut number = 0;
+    wait_for("a full memory", || {
+        for _ in 0..20 {
+            let line = format!("short{number},a={0},b={0},c={0}:1:2:3|ms", tag(1300));
+            number += 1;
+            socket.send_to(line.as_bytes(), address).unwrap();
+        }
+        (server.metric(r#"floodmark_statsd_dropped_total{reason="memory"}"#) > 0.0).then_some(())
+    });
+    wait_for("series with many labels", || {
+        (server.value("count({__name__=~\"short.*_count\"})", now_ms()) > Some(20.0)).then_some(())
+    });
+}
+
 const CLIENT: &str = r"
 import sys, statsd
 host, port = sys.argv[1].split(':')

@@ -20,7 +20,7 @@ use stdx::telemetry::{Counter, Registry};
 use tokio::net::UdpSocket;
 use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
-use totals::{Dropped, Totals};
+use totals::{Dropped, Limits, Part, Totals};
 
 /// Length of the longest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
@@ -29,8 +29,10 @@ const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 const READS_MAX: usize = 128;
 const READ_BYTES_MAX: usize = 32 << 10;
 
-/// Series that are stored in one request.
-const BATCH_SERIES: usize = 1000;
+/// What is stored in one request. Its memory comes from the account of which the totals hold a part, so it must be small
+/// enough for the smallest budget. Sorting is done between two turns of other tasks: 32,768 random values, 1,024 at a time, were
+/// sorted in 0.6 ms.
+const BATCH: Limits = Limits { series: 1000, label_bytes: 128 << 10, values: 24 << 10 };
 
 /// When the server stops, this is the time to store the last interval.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -158,14 +160,16 @@ impl Statsd {
         let mut from = Some(0);
         while let Some(first) = from {
             let memory = context.unwritten.reserve(0).expect("BUG: cannot reserve 0 bytes");
-            let (mut batch, memory, next) =
-                match self.totals.batch(first..first + BATCH_SERIES, now_ms, memory) {
-                    Ok(batch) => batch,
-                    // counters and gauges are in the next interval too; quantiles and sets are lost
-                    Err(full) => return self.log(&full.into()),
-                };
+            let part = self.totals.batch(first, BATCH, now_ms, memory);
+            let Part { mut batch, memory, next, left_out } = part;
             from = next;
+            if let Some(full) = left_out {
+                // counters and gauges are in the next interval too; quantiles and sets are lost
+                self.metrics.memory.inc();
+                self.log(&full.into());
+            }
             if batch.floats.series.is_empty() {
+                yield_now().await;
                 continue;
             }
             let samples = batch.floats.values.len() as u64;

@@ -86,7 +86,7 @@ impl Gates {
     }
 
     /// Waits for a turn to decode a small body. It must be given back before anything else is waited for.
-    pub(super) async fn decoding_turn(&self, tenant: &TenantId) -> Permit<TenantId> {
+    pub(crate) async fn decoding_turn(&self, tenant: &TenantId) -> Permit<TenantId> {
         self.turns.acquire(tenant).await
     }
 

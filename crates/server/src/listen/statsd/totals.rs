@@ -4,12 +4,14 @@ use model::labels::METRIC_NAME;
 use model::{Batch, BatchSeries, Labels, LabelsBuilder, SeriesKey};
 use protocol::statsd::{Kind, Line, Value};
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
 use stdx::rng::Rng;
 
 /// Intervals without a value after which a series is forgotten. A counter then begins at zero again.
 const IDLE_MAX: u32 = 60;
+
+/// Limit on the labels of a series. A timer becomes five series, each with all labels, at the end of an interval.
+const LABEL_BYTES_MAX: usize = 4 << 10;
 
 /// Limit on the series, which bounds the work at the end of an interval.
 const SERIES_MAX: usize = 100_000;
@@ -35,10 +37,31 @@ const MEMBER_BYTES: usize = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dropped {
     Malformed,
-    /// The labels are invalid.
+    /// The labels are invalid or too long, or the value would make the total infinite.
     Invalid,
     Memory,
     SetSize,
+}
+
+/// A batch ends with the series that reaches one of these limits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) series: usize,
+    pub(super) label_bytes: usize,
+    /// Values of timers, which are sorted.
+    pub(super) values: usize,
+}
+
+/// A part of the values of an interval.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) batch: Batch,
+    /// Reservation for the batch.
+    pub(super) memory: Reservation,
+    /// Where the next part begins, if there are more series.
+    pub(super) next: Option<usize>,
+    /// Why the last series of the part is not in the batch: it did not fit into the memory, although the batch was empty.
+    pub(super) left_out: Option<Exhausted>,
 }
 
 #[derive(Debug)]
@@ -122,6 +145,9 @@ impl Totals {
             return Ok(*place);
         }
         let labels = line.labels(&mut self.builder).map_err(|_| Dropped::Invalid)?;
+        if labels.as_bytes().len() > LABEL_BYTES_MAX {
+            return Err(Dropped::Invalid);
+        }
         if self.series.len() >= SERIES_MAX {
             return Err(Dropped::Memory);
         }
@@ -148,6 +174,9 @@ impl Totals {
     }
 
     fn add_value(&mut self, place: usize, value: Value<'_>, weight: f64) -> Result<(), Dropped> {
+        if !self.series[place].state.stays_finite(value, weight) {
+            return Err(Dropped::Invalid);
+        }
         let needed = match (&self.series[place].state, value) {
             (State::Timer(timer), _) if timer.values.len() == timer.room => {
                 let more = timer.room.max(4).min(TIMER_VALUES_MAX - timer.values.len());
@@ -199,51 +228,42 @@ impl Totals {
         Ok(())
     }
 
-    /// Makes a batch of the series in a range, with the time of the interval's end, and begins a new interval for them.
-    /// Returns the start of the next range, if there are more series.
+    /// Makes a batch of the series from `first` on, with the time of the interval's end, and begins a new interval for them.
+    ///
+    /// If the memory is full, the batch ends before the series that does not fit, which is tried again once this batch is
+    /// stored. If it is the first one, it is left out, so that it does not keep back all others.
     pub(super) fn batch(
         &mut self,
-        range: Range<usize>,
+        first: usize,
+        limits: Limits,
         now_ms: i64,
         mut memory: Reservation,
-    ) -> Result<(Batch, Reservation, Option<usize>), Exhausted> {
+    ) -> Part {
         let mut batch = Batch::default();
-        let end = range.end.min(self.series.len());
         let mut reservation = IncrementalReservation::new(&mut memory);
-        let mut out = Out {
-            batch: &mut batch,
-            reservation: &mut reservation,
-            builder: &mut self.builder,
-            seed: self.seed,
-            now_ms,
-        };
-        for series in &mut self.series[range.start.min(end)..end] {
-            let labels = &series.labels;
-            match &mut series.state {
-                State::Counter(total) => out.add(labels, "", None, *total)?,
-                State::Gauge(value) => out.add(labels, "", None, *value)?,
-                State::Set(members) if series.has_changed => {
-                    out.add(labels, "", None, members.len() as f64)?;
-                    *members = HashSet::new();
+        let (builder, seed) = (&mut self.builder, self.seed);
+        let mut out = Out { batch: &mut batch, reservation: &mut reservation, builder, seed, now_ms };
+        let (mut at, mut values, mut left_out) = (first, 0, None);
+        while left_out.is_none()
+            && let Some(series) = self.series.get_mut(at)
+            && at - first < limits.series
+            && out.batch.bytes.len() < limits.label_bytes
+            && values < limits.values
+        {
+            let mark = out.mark();
+            if let Err(full) = out.add_series(series) {
+                out.return_to(mark);
+                if mark.series > 0 {
+                    break;
                 }
-                State::Set(_) => {}
-                State::Timer(timer) => {
-                    out.add(labels, "_count", None, timer.count)?;
-                    out.add(labels, "_sum", None, timer.sum)?;
-                    timer.values.sort_unstable_by(f64::total_cmp);
-                    for (name, quantile) in QUANTILES {
-                        let Some(last) = timer.values.len().checked_sub(1) else { break };
-                        let value = timer.values[(last as f64 * quantile).round() as usize];
-                        out.add(labels, "", Some(name), value)?;
-                    }
-                    (timer.seen, timer.values, timer.room) = (0, Vec::new(), 0);
-                }
+                left_out = Some(full);
             }
-            series.idle = if series.has_changed { 0 } else { series.idle + 1 };
-            series.has_changed = false;
+            values += series.end_interval();
             self.used_bytes -= std::mem::take(&mut series.interval_bytes);
+            at += 1;
         }
-        Ok((batch, memory, (end < self.series.len()).then_some(end)))
+        let next = (at < self.series.len()).then_some(at);
+        Part { batch, memory, next, left_out }
     }
 
     /// Forgets series that have had no values for long.
@@ -268,6 +288,39 @@ impl Totals {
     #[cfg(test)]
     pub(super) fn series_count(&self) -> usize {
         self.series.len()
+    }
+}
+
+impl Series {
+    /// Begins a new interval. Returns the number of values that were sorted at the end of the last one.
+    fn end_interval(&mut self) -> usize {
+        self.idle = if self.has_changed { 0 } else { self.idle + 1 };
+        self.has_changed = false;
+        match &mut self.state {
+            State::Counter(_) | State::Gauge(_) => 0,
+            State::Set(members) => {
+                *members = HashSet::new();
+                0
+            }
+            State::Timer(timer) => {
+                (timer.seen, timer.room) = (0, 0);
+                std::mem::take(&mut timer.values).len()
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whether the totals are still finite with this value. What is infinite never becomes a number again.
+    fn stays_finite(&self, value: Value<'_>, weight: f64) -> bool {
+        match (self, value) {
+            (Self::Counter(total), Value::Number(number)) => (total + number * weight).is_finite(),
+            (Self::Gauge(now), Value::Change(change)) => (now + change).is_finite(),
+            (Self::Timer(timer), Value::Number(number)) => {
+                (timer.count + weight).is_finite() && (timer.sum + number * weight).is_finite()
+            }
+            _ => true,
+        }
     }
 }
 
@@ -301,7 +354,49 @@ struct Out<'a, 'p> {
     now_ms: i64,
 }
 
+/// The size of a batch, to which it can return.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    bytes: usize,
+    series: usize,
+}
+
 impl Out<'_, '_> {
+    const fn mark(&self) -> Mark {
+        Mark { bytes: self.batch.bytes.len(), series: self.batch.floats.series.len() }
+    }
+
+    /// Removes what was added since the mark. Each series has one sample.
+    fn return_to(&mut self, mark: Mark) {
+        let Batch { bytes, floats, .. } = &mut *self.batch;
+        bytes.truncate(mark.bytes);
+        floats.series.truncate(mark.series);
+        floats.values.truncate(mark.series);
+        floats.timestamps.truncate(mark.series);
+    }
+
+    /// Adds the samples of the interval that ends.
+    fn add_series(&mut self, series: &mut Series) -> Result<(), Exhausted> {
+        let labels = &series.labels;
+        match &mut series.state {
+            State::Counter(total) => self.add(labels, "", None, *total),
+            State::Gauge(value) => self.add(labels, "", None, *value),
+            State::Set(members) if series.has_changed => self.add(labels, "", None, members.len() as f64),
+            State::Set(_) => Ok(()),
+            State::Timer(timer) => {
+                self.add(labels, "_count", None, timer.count)?;
+                self.add(labels, "_sum", None, timer.sum)?;
+                timer.values.sort_unstable_by(f64::total_cmp);
+                for (name, quantile) in QUANTILES {
+                    let Some(last) = timer.values.len().checked_sub(1) else { break };
+                    let value = timer.values[(last as f64 * quantile).round() as usize];
+                    self.add(labels, "", Some(name), value)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Adds a sample. Series whose labels become invalid by the suffix or the quantile are left out.
     fn add(
         &mut self,
@@ -336,124 +431,4 @@ impl Out<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use protocol::labels::describe_labels;
-    use std::collections::BTreeMap;
-
-    fn totals(bytes: u64) -> (Account, Totals) {
-        let account = Account::new("unwritten", bytes);
-        let totals = Totals::new(account.clone(), 7);
-        (account, totals)
-    }
-
-    /// Ends an interval, and returns its samples.
-    fn flush(account: &Account, totals: &mut Totals) -> BTreeMap<String, f64> {
-        let (mut found, mut from) = (BTreeMap::new(), Some(0));
-        while let Some(first) = from {
-            let memory = account.reserve(0).unwrap();
-            let (batch, _memory, next) = totals.batch(first..first + 2, 5, memory).unwrap();
-            for series in &batch.floats.series {
-                let at = series.samples.start as usize;
-                assert_eq!(batch.floats.timestamps[at], 5);
-                let twice = found.insert(describe_labels(batch.label_bytes(series)), batch.floats.values[at]);
-                assert_eq!(twice, None);
-            }
-            from = next;
-        }
-        totals.forget_idle();
-        found
-    }
-
-    fn add(totals: &mut Totals, lines: &[&str]) {
-        lines.iter().for_each(|line| totals.add(line.as_bytes()).unwrap());
-    }
-
-    fn expected(samples: &[(&str, f64)]) -> BTreeMap<String, f64> {
-        samples.iter().map(|(series, value)| ((*series).to_owned(), *value)).collect()
-    }
-
-    #[test]
-    fn lines_add_up() {
-        let (account, mut totals) = totals(1 << 20);
-        add(
-            &mut totals,
-            &["hits:1|c", "hits:2|c|@0.5", "hits:1|c|#code:200", "size:7|g", "size:+3|g", "size:-1|g"],
-        );
-        add(&mut totals, &["users:a|s", "users:b|s", "users:a|s", "t:3|ms", "t:1:2|ms", "t:4|h|@0.1"]);
-        assert_eq!(
-            flush(&account, &mut totals),
-            expected(&[
-                ("hits{}", 5.0),
-                (r#"hits{code="200"}"#, 1.0),
-                ("size{}", 9.0),
-                ("users{}", 2.0),
-                ("t_count{}", 13.0),
-                ("t_sum{}", 46.0),
-                (r#"t{quantile="0.5"}"#, 3.0),
-                (r#"t{quantile="0.9"}"#, 4.0),
-                (r#"t{quantile="0.99"}"#, 4.0),
-            ])
-        );
-        // counters and gauges go on; sets and quantiles are those of an interval
-        add(&mut totals, &["hits:1|c", "users:c|s"]);
-        assert_eq!(
-            flush(&account, &mut totals),
-            expected(&[
-                ("hits{}", 6.0),
-                (r#"hits{code="200"}"#, 1.0),
-                ("size{}", 9.0),
-                ("users{}", 1.0),
-                ("t_count{}", 13.0),
-                ("t_sum{}", 46.0),
-            ])
-        );
-        for _ in 0..IDLE_MAX {
-            add(&mut totals, &["hits:1|c"]);
-            flush(&account, &mut totals);
-        }
-        assert_eq!(totals.series_count(), 1, "idle series are forgotten");
-        add(&mut totals, &["size:+1|g", "hits:1|c"]);
-        let found = flush(&account, &mut totals);
-        assert_eq!((found["size{}"], found["hits{}"]), (1.0, 67.0));
-        drop(totals);
-        assert_eq!(account.used_bytes(), 0);
-    }
-
-    #[test]
-    fn quantiles_of_many_values_are_those_of_a_sample() {
-        let (account, mut totals) = totals(1 << 20);
-        for i in 0..100_000 {
-            totals.add(format!("t:{}|ms", i % 1000).as_bytes()).unwrap();
-        }
-        let found = flush(&account, &mut totals);
-        assert_eq!((found["t_count{}"], found["t_sum{}"]), (100_000.0, 49_950_000.0));
-        for (name, quantile) in QUANTILES {
-            let value = found[&format!("t{{quantile={name:?}}}")];
-            assert!((value / 1000.0 - quantile).abs() < 0.08, "{name}: {value}");
-        }
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let (account, mut totals) = totals(400_000);
-        let mut dropped = 0;
-        for i in 0..2000 {
-            dropped += u32::from(totals.add(format!("a{i}:1|c").as_bytes()) == Err(Dropped::Memory));
-            assert!(account.used_bytes() <= 100_000);
-        }
-        assert!((1..1900).contains(&dropped), "{dropped}");
-        assert_eq!(totals.add(b"a0:1|c"), Ok(()), "known series go on");
-        assert_eq!(totals.add(b"more:1|c"), Err(Dropped::Memory));
-        let (account, mut sets) = self::totals(64 << 20);
-        for i in 0..SET_MEMBERS_MAX {
-            sets.add(format!("s:{i}|s").as_bytes()).unwrap();
-        }
-        assert_eq!(sets.add(b"s:more|s"), Err(Dropped::SetSize));
-        assert_eq!(sets.add(b"s:7|s"), Ok(()));
-        assert_eq!(flush(&account, &mut sets)["s{}"], SET_MEMBERS_MAX as f64);
-        assert!(account.used_bytes() < 10_000);
-        assert_eq!(sets.add(b"x\xff:1|c"), Err(Dropped::Invalid));
-        assert_eq!(sets.add(b"x"), Err(Dropped::Malformed));
-    }
-}
+mod tests;

@@ -16,12 +16,14 @@ use crate::http::principal::RequestPrincipal;
 use crate::listen::patience::Patience;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
+use crate::write_path::gates::Gates;
 use crate::write_path::{self, Decoders, Encoded, Unwritten};
+use admission::WriteRefusal;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use model::caps::REQUEST_SERIES_MAX;
-use model::{ErrorKind, Principal};
+use model::{ErrorKind, Principal, TenantId};
 use protocol::{Decoder, Encoding, INFLATED_BYTES_MAX, Inflater};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +46,7 @@ const STEP_BYTES: usize = INFLATED_BYTES_MAX;
 /// Bytes of the encoded body that are decompressed at once, so that other tasks wait for less than half a millisecond.
 const INPUT_BYTES: usize = 16 << 10;
 
-/// How long a slice is tried again after temporary refusals.
+/// How long a slice, or the beginning of an import, is tried again after temporary refusals.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The longest pause between two tries.
@@ -73,13 +75,24 @@ pub(super) struct Imported {
 /// The body, as it arrives.
 struct Source {
     body: Body,
-    inflater: Inflater,
+    encoding: Encoding,
+    /// Begins with the first bytes, so that senders of nothing take no memory.
+    inflating: Option<Inflating>,
     patience: Patience,
     timeout: Duration,
     transfer_rate: u64,
     /// Bytes that have arrived and are not decompressed yet.
     pending: Bytes,
     has_ended: bool,
+}
+
+/// Where the tenant waits for its turn to decompress.
+type Gate<'a> = Option<(&'a Gates, &'a TenantId)>;
+
+struct Inflating {
+    inflater: Inflater,
+    /// Memory of the inflater.
+    _memory: Reservation,
 }
 
 /// Lines that are not stored yet, and the memory for them.
@@ -97,8 +110,19 @@ impl Import<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Imported {
+        self.run_with(PATIENCE, decoders, format, headers, body).await
+    }
+
+    async fn run_with<D: Decoder>(
+        self,
+        patience: Duration,
+        decoders: &Arc<Decoders<D>>,
+        format: impl Fn(usize) -> D::Format + Send + Sync,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Imported {
         let mut imported = Imported::default();
-        if let Err(refusal) = self.run_into(decoders, format, headers, body, &mut imported).await {
+        if let Err(refusal) = self.run_into(patience, decoders, format, headers, body, &mut imported).await {
             imported.refusal = Some(refusal);
         }
         imported
@@ -106,6 +130,7 @@ impl Import<'_> {
 
     async fn run_into<D: Decoder>(
         self,
+        patience: Duration,
         decoders: &Arc<Decoders<D>>,
         format: impl Fn(usize) -> D::Format + Send + Sync,
         headers: &HeaderMap,
@@ -113,16 +138,18 @@ impl Import<'_> {
         imported: &mut Imported,
     ) -> Result<(), Refusal> {
         let Self { app, principal: RequestPrincipal(principal), mut skip_bytes, mut has_header } = self;
-        // the body of a sender without the right to write is not read
-        admission::write::rights(&principal)?;
+        // a body of which nothing can be stored is not read
+        admit(app, &principal, patience).await?;
         let account = {
             let settings = app.node.overrides().current();
             app.node.writes().tenant(&principal.tenant).inflight(settings.of(&principal.tenant)).clone()
         };
-        let (mut source, _context) = Source::open(app, &account, headers, body)?;
+        let mut source = Source::open(app, headers, body)?;
         let mut buffer = Buffer::new(&account)?;
         loop {
-            source.fill(&account, &mut buffer).await?;
+            // a few bytes may become endless ones, which are skipped without any of the limits on what is stored
+            let gate = (skip_bytes > 0).then_some((&app.node.writes().gates, &principal.tenant));
+            source.fill(&account, &mut buffer, gate).await?;
             let is_last = source.has_ended;
             let skipped =
                 usize::try_from(skip_bytes).map_or(buffer.bytes.len(), |n| n.min(buffer.bytes.len()));
@@ -170,8 +197,9 @@ impl Import<'_> {
                 let slice = std::mem::replace(&mut buffer, rest);
                 let counted = Counted::of(&slice.bytes);
                 let first_line = imported.durable_lines as usize + 1;
+                let retries = Retries::new(app, &principal.tenant, patience);
                 let outcome =
-                    store(app, &principal, decoders, &format, first_line, (slice, &account)).await?;
+                    store(retries, &principal, decoders, &format, first_line, (slice, &account)).await?;
                 imported.outcome.add(outcome);
                 imported.add(counted);
             }
@@ -210,9 +238,48 @@ impl Imported {
     }
 }
 
+/// Time in which something is tried again after temporary refusals.
+struct Retries<'a> {
+    app: &'a App,
+    tenant: &'a TenantId,
+    deadline: Instant,
+}
+
+impl<'a> Retries<'a> {
+    fn new(app: &'a App, tenant: &'a TenantId, patience: Duration) -> Self {
+        Self { app, tenant, deadline: Instant::now() + patience }
+    }
+
+    /// Waits until the next try. Returns the refusal if there is none.
+    async fn wait(&self, mut refusal: Refusal) -> Result<(), Refusal> {
+        let is_temporary = matches!(refusal.kind, ErrorKind::Unavailable | ErrorKind::Limited);
+        let pause = refusal.retry_after.unwrap_or(PAUSE_MAX).min(PAUSE_MAX);
+        if !is_temporary || refusal.reason == "stopping" || Instant::now() + pause > self.deadline {
+            let settings = self.app.node.overrides().current();
+            apply_limit_status(&mut refusal, settings.of(self.tenant).limit_status);
+            return Err(refusal);
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+/// Waits until the sender may write. Limits on rates do not count here, but for each slice.
+async fn admit(app: &App, principal: &Principal, patience: Duration) -> Result<(), Refusal> {
+    admission::write::rights(principal)?;
+    let (context, retries) = (app.node.writes(), Retries::new(app, &principal.tenant, patience));
+    loop {
+        context.readiness.wait_for_replay().await;
+        match write_path::check(context, principal) {
+            Ok(()) => return Ok(()),
+            Err(refusal) => retries.wait(refusal).await?,
+        }
+    }
+}
+
 /// Stores a slice, again and again while it is refused temporarily.
 async fn store<D: Decoder>(
-    app: &App,
+    retries: Retries<'_>,
     principal: &Principal,
     decoders: &Arc<Decoders<D>>,
     format: &(impl Fn(usize) -> D::Format + Sync),
@@ -222,7 +289,6 @@ async fn store<D: Decoder>(
     // the slice is kept with its memory, in case it has to be stored again
     let Buffer { bytes, memory: _kept } = slice;
     let bytes = Bytes::from(bytes);
-    let deadline = Instant::now() + PATIENCE;
     loop {
         let stored = match account.reserve(0) {
             Ok(memory) => {
@@ -233,22 +299,20 @@ async fn store<D: Decoder>(
                     bytes: bytes.clone(),
                     memory,
                 };
-                write_path::write(app.node.writes(), decoders, request).await
+                write_path::write(retries.app.node.writes(), decoders, request).await
             }
             Err(full) => Err(full.into()),
         };
-        let mut refusal = match stored {
-            Ok(outcome) => return Ok(outcome),
+        let refusal = match stored {
+            // during a long shortage, agents that send all the time must go on with their known series, so that series
+            // without room are left out for good. An import goes on later, at the first byte that is not durable
+            Ok(outcome) => match outcome.postponed.iter().min() {
+                None => return Ok(outcome),
+                Some(what) => WriteRefusal::Postponed { what: *what, report: outcome.report() }.into(),
+            },
             Err(Unwritten { refusal, .. }) => refusal,
         };
-        let is_temporary = matches!(refusal.kind, ErrorKind::Unavailable | ErrorKind::Limited);
-        let pause = refusal.retry_after.unwrap_or(PAUSE_MAX).min(PAUSE_MAX);
-        if !is_temporary || refusal.reason == "stopping" || Instant::now() + pause > deadline {
-            let settings = app.node.overrides().current();
-            apply_limit_status(&mut refusal, settings.of(&principal.tenant).limit_status);
-            return Err(refusal);
-        }
-        tokio::time::sleep(pause).await;
+        retries.wait(refusal).await?;
     }
 }
 
@@ -269,34 +333,28 @@ impl Buffer {
 }
 
 impl Source {
-    /// Begins to read a body. The reservation is for the memory of decompression.
-    fn open(
-        app: &App,
-        account: &Account,
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Result<(Self, Reservation), Refusal> {
+    /// Begins to read a body.
+    fn open(app: &App, headers: &HeaderMap, body: Body) -> Result<Self, Refusal> {
         let given = headers.get(header::CONTENT_ENCODING).and_then(|value| value.to_str().ok());
         let encoding = Encoding::negotiate(given, Inflater::ENCODINGS)?;
-        let context = account.reserve(Inflater::memory_bytes(encoding) as u64)?;
         let settings = app.node.settings();
         let timeout = Duration::from_millis(settings.body_timeout_ms);
-        let source = Self {
+        Ok(Self {
             body,
-            inflater: Inflater::new(encoding)?,
+            encoding,
+            inflating: None,
             patience: Patience::new(timeout, settings.transfer_rate),
             timeout,
             transfer_rate: settings.transfer_rate,
             pending: Bytes::new(),
             has_ended: false,
-        };
-        Ok((source, context))
+        })
     }
 
-    /// Reads until the buffer has enough for a slice, or the body ends.
-    async fn fill(&mut self, account: &Account, buffer: &mut Buffer) -> Result<(), Refusal> {
+    /// Reads until the buffer has enough for a slice, or the body ends. If a gate is given, each step waits there for its turn.
+    async fn fill(&mut self, account: &Account, buffer: &mut Buffer, gate: Gate<'_>) -> Result<(), Refusal> {
         while !self.has_ended && buffer.bytes.len() < SLICE_BYTES {
-            self.step(account, buffer).await?;
+            self.step(account, buffer, gate).await?;
         }
         Ok(())
     }
@@ -305,7 +363,7 @@ impl Source {
     async fn fill_line(&mut self, account: &Account, buffer: &mut Buffer) -> Result<(), Refusal> {
         while !self.has_ended && buffer.bytes.len() < LINE_BYTES_MAX {
             let before = buffer.bytes.len();
-            self.step(account, buffer).await?;
+            self.step(account, buffer, None).await?;
             if buffer.bytes[before..].contains(&b'\n') {
                 return Ok(());
             }
@@ -314,14 +372,15 @@ impl Source {
     }
 
     /// Reads or decompresses a little more.
-    async fn step(&mut self, account: &Account, buffer: &mut Buffer) -> Result<(), Refusal> {
+    async fn step(&mut self, account: &Account, buffer: &mut Buffer, gate: Gate<'_>) -> Result<(), Refusal> {
         if self.pending.is_empty() {
             let deadline = self.patience.waits(Instant::now());
             let frame = timeout_at(deadline, self.body.frame()).await;
             let frame = frame.map_err(|_| self.refusal(BodyError::TooSlow))?;
             let Some(frame) = frame else {
+                self.begin(account)?;
                 self.make_room(account, buffer)?;
-                self.has_ended = self.inflater.finish(&mut buffer.bytes)?;
+                self.has_ended = self.inflater().finish(&mut buffer.bytes)?;
                 return Ok(());
             };
             let frame = frame.map_err(|error| self.refusal(BodyError::Broken(error.to_string())))?;
@@ -331,12 +390,31 @@ impl Source {
             }
             return Ok(());
         }
+        self.begin(account)?;
         self.make_room(account, buffer)?;
-        let input = &self.pending[..self.pending.len().min(INPUT_BYTES)];
-        let taken = self.inflater.push(input, &mut buffer.bytes)?;
+        let input = self.pending.slice(..self.pending.len().min(INPUT_BYTES));
+        let turn = match gate {
+            Some((gates, tenant)) => Some(gates.decoding_turn(tenant).await),
+            None => None,
+        };
+        let taken = self.inflater().push(&input, &mut buffer.bytes)?;
+        drop(turn);
         self.pending = self.pending.slice(taken..);
         yield_now().await;
         Ok(())
+    }
+
+    /// Makes the inflater, unless there is one.
+    fn begin(&mut self, account: &Account) -> Result<(), Refusal> {
+        if self.inflating.is_none() {
+            let memory = account.reserve(Inflater::memory_bytes(self.encoding) as u64)?;
+            self.inflating = Some(Inflating { inflater: Inflater::new(self.encoding)?, _memory: memory });
+        }
+        Ok(())
+    }
+
+    const fn inflater(&mut self) -> &mut Inflater {
+        &mut self.inflating.as_mut().expect("BUG: decompression has not begun").inflater
     }
 
     /// Makes room in the buffer for what one step may append.
@@ -355,3 +433,6 @@ impl Source {
         error.refusal(LINE_BYTES_MAX, self.timeout.as_secs_f64(), self.transfer_rate)
     }
 }
+
+#[cfg(test)]
+mod tests;
