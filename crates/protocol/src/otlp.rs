@@ -36,6 +36,7 @@ mod resource;
 mod summary;
 mod translation;
 mod walk;
+mod work;
 
 pub use translation::{Delta, Naming, Promoted, Translation};
 
@@ -122,6 +123,8 @@ struct Scratch {
     upper_bounds: Vec<u8>,
     /// Values of the buckets of a histogram.
     counts: Vec<f64>,
+    /// Bounds of the buckets of a histogram with their numbers, in ascending order.
+    ranked_bounds: Vec<(f64, u32)>,
     exemplars: Vec<(u32, Exemplar)>,
     exemplar_attributes: Attributes,
     builder: LabelsBuilder,
@@ -172,6 +175,7 @@ impl crate::Decoder for Decoder {
             pieces,
             upper_bounds,
             counts,
+            ranked_bounds,
             exemplars,
             exemplar_attributes,
             builder: _,
@@ -185,6 +189,7 @@ impl crate::Decoder for Decoder {
             + pieces.iter().map(Vec::capacity).sum::<usize>()
             + upper_bounds.capacity()
             + counts.capacity() * size_of::<f64>()
+            + ranked_bounds.capacity() * size_of::<(f64, u32)>()
             + exemplars.capacity() * size_of::<(u32, Exemplar)>()
             + exemplar_attributes.memory_bytes()
     }

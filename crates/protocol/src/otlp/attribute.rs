@@ -7,13 +7,18 @@ use super::Stop;
 use super::fields::{VALUES, any_value, byte, key_value};
 use crate::wire::{Reader, WireError};
 use model::SeriesRefusal;
-use model::caps::LABEL_VALUE_BYTES_MAX;
+use model::caps::{LABEL_VALUE_BYTES_MAX, SERIES_LABELS_MAX};
 use std::io::Write;
 use std::ops::Range;
 use stdx::budget::IncrementalReservation;
 
 /// Limit on the nesting of lists and maps in a value.
 const DEPTH_MAX: usize = 16;
+
+/// Limit on the attributes of a resource, a scope, a point or an exemplar. Only [`SERIES_LABELS_MAX`] of them can become
+/// labels, but a resource may have others that do not. Its attributes are looked through several times, and an attribute
+/// takes two bytes of the message, but tens of bytes in memory.
+const ATTRIBUTES_MAX: usize = 8 * SERIES_LABELS_MAX;
 
 /// The attributes of a resource, a scope, a point or an exemplar, in the order in which they were sent.
 #[derive(Debug, Default)]
@@ -68,9 +73,13 @@ impl Attributes {
     }
 
     /// Finds the first attribute with this key.
+    pub(super) fn find(&self, key: &str, message: &[u8]) -> Option<usize> {
+        (0..self.len()).find(|number| self.key(*number, message) == key.as_bytes())
+    }
+
+    /// Returns the value of the first attribute with this key.
     pub(super) fn get<'a>(&'a self, key: &str, message: &'a [u8]) -> Option<&'a [u8]> {
-        let number = (0..self.len()).find(|number| self.key(*number, message) == key.as_bytes())?;
-        Some(self.value(number, message))
+        Some(self.value(self.find(key, message)?, message))
     }
 
     /// The length of all keys and values.
@@ -83,13 +92,17 @@ impl Attributes {
         self.found.retain(|found| is_wanted(&message[wide(&found.key)]));
     }
 
-    /// Reads a KeyValue message, and adds the attribute. Fails with [`Stop::Point`] if its value cannot be a label.
+    /// Reads a KeyValue message, and adds the attribute. Fails with [`Stop::Point`] if its value cannot be a label,
+    /// or if there are too many attributes.
     #[inline(always)]
     pub(super) fn push(
         &mut self,
         field: Reader<'_>,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Stop> {
+        if self.found.len() == ATTRIBUTES_MAX {
+            return Err(SeriesRefusal::TooManyLabels(ATTRIBUTES_MAX + 1).into());
+        }
         let found = match short(field.rest()) {
             Some((key_bytes, value_bytes)) => {
                 let key = field.at() + KEY_AT;

@@ -63,21 +63,33 @@ impl BoundsCache {
             reservation.push(&mut self.lists, Bounds::default())?;
             self.latest = self.lists.len() - 1;
         }
-        let Bounds { sent: known, labels, ends } = &mut self.lists[self.latest];
-        known.clear();
-        labels.clear();
-        ends.clear();
-        for bound in doubles(sent) {
-            reservation.room(labels, LABEL_BYTES_MAX)?;
-            put_bound(labels, "le", bound);
-            reservation.push(ends, labels.len() as u32)?;
+        let list = &mut self.lists[self.latest];
+        let set = list.set(sent, reservation);
+        if set.is_err() {
+            // half a list would be found as the list of a histogram without bounds
+            list.clear();
         }
-        // last, so that the list is not found if memory is short
-        reservation.extend(known, sent)
+        set
     }
 }
 
 impl Bounds {
+    fn clear(&mut self) {
+        self.sent.clear();
+        self.labels.clear();
+        self.ends.clear();
+    }
+
+    fn set(&mut self, sent: &[u8], reservation: &mut IncrementalReservation<'_>) -> Result<(), Exhausted> {
+        self.clear();
+        for bound in doubles(sent) {
+            reservation.room(&mut self.labels, LABEL_BYTES_MAX)?;
+            put_bound(&mut self.labels, "le", bound);
+            reservation.push(&mut self.ends, self.labels.len() as u32)?;
+        }
+        reservation.extend(&mut self.sent, sent)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -185,5 +197,29 @@ mod tests {
         }
         cache.select(&[], &mut reservation).unwrap();
         assert_eq!((cache.selected().len(), cache.selected().values().count()), (0, 0));
+    }
+
+    #[test]
+    fn a_list_that_memory_was_too_short_for_is_not_found() {
+        let sent: Vec<u8> = (0..2000).flat_map(|n| f64::from(n).to_le_bytes()).collect();
+        let (mut failures, mut limit) = (0, 1 << 10);
+        loop {
+            let mut memory = Account::new("test", limit).reserve(0).unwrap();
+            let mut cache = BoundsCache::default();
+            let selected = cache.select(&sent, &mut IncrementalReservation::new(&mut memory));
+            let mut memory = Account::new("test", 1 << 20).reserve(0).unwrap();
+            let mut reservation = IncrementalReservation::new(&mut memory);
+            for again in [&[][..], &sent, &[]] {
+                cache.select(again, &mut reservation).unwrap();
+                let found = cache.selected();
+                assert_eq!((found.len(), found.values().count()), (again.len() / 8, again.len() / 8));
+            }
+            match selected {
+                Ok(()) => break,
+                Err(_) => failures += 1,
+            }
+            limit += 1 << 10;
+        }
+        assert!(failures > 10, "memory was short only {failures} times");
     }
 }

@@ -4,10 +4,9 @@ use super::Stop;
 use super::attribute::Attributes;
 use super::fields::exemplar;
 use super::walk::refusal_of;
-use crate::DecodeError;
 use crate::remote_write::exemplar::{ExemplarLabels, char_count};
 use crate::wire::Reader;
-use model::caps::{EXEMPLAR_LABEL_CHARS_MAX, REQUEST_EXTRAS_MAX};
+use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Exemplar, LabelsBuilder};
 use stdx::budget::IncrementalReservation;
 
@@ -16,14 +15,6 @@ const ID_BYTES_MAX: usize = 16;
 
 const TRACE_ID: &[u8] = b"trace_id";
 const SPAN_ID: &[u8] = b"span_id";
-
-/// Fails if the request has as many exemplars as it may have.
-pub(super) fn check_count(count: usize) -> Result<(), DecodeError> {
-    match count < REQUEST_EXTRAS_MAX {
-        true => Ok(()),
-        false => Err(DecodeError::TooMany { what: "exemplars", limit: REQUEST_EXTRAS_MAX }),
-    }
-}
 
 /// Reads an exemplar. Returns `None` if it cannot be stored: it has no value, or its labels are not valid.
 ///

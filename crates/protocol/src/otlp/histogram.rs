@@ -179,12 +179,28 @@ impl<'a> Walk<'a, '_> {
     /// Adds the exemplars of a point whose buckets are the last series of the batch. An exemplar belongs to the bucket with
     /// the least bound that its value does not exceed.
     pub(super) fn histogram_exemplars(&mut self, point: Reader<'a>, exemplar: Tag) -> Result<(), Stop> {
-        let first_bucket = self.batch.floats.series.len() - self.counts.len();
+        let first_bucket = (self.batch.floats.series.len() - self.counts.len()) as u32;
+        self.rank_bounds()?;
         self.exemplars(point, exemplar, |walk, value| {
-            let bounds = walk.bounds.selected().values().chain([f64::INFINITY]).enumerate();
-            let fitting = bounds.filter(|(_, bound)| value <= *bound);
-            let (number, _) = fitting.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-            Some((first_bucket + number) as u32)
+            let ranked = &*walk.ranked_bounds;
+            let least = ranked.partition_point(|(bound, _)| *bound < value || value.is_nan());
+            let (_, number) = ranked.get(least)?;
+            Some(first_bucket + number)
         })
+    }
+
+    /// Sorts the bounds of the current point, which senders need not do. A point may have as many bounds and exemplars as
+    /// a whole request, so that looking at all bounds for each exemplar would not end.
+    fn rank_bounds(&mut self) -> Result<(), Exhausted> {
+        let Self { bounds, ranked_bounds: ranked, reservation, .. } = self;
+        let bounds = bounds.selected();
+        ranked.clear();
+        reservation.room(*ranked, bounds.len() + 1)?;
+        let all = bounds.values().chain([f64::INFINITY]).zip(0..);
+        // no value is in a bucket whose bound is not a number
+        ranked.extend(all.filter(|(bound, _)| !bound.is_nan()));
+        // in place, so that no more memory is needed; of equal bounds, the first one is taken
+        ranked.sort_unstable_by(|(a, first), (b, second)| a.total_cmp(b).then(first.cmp(second)));
+        Ok(())
     }
 }

@@ -19,6 +19,7 @@ use super::Stop;
 use super::attribute::Attributes;
 use super::names::put_label_name;
 use super::translation::Naming;
+use super::work::Work;
 use crate::wire::Reader;
 use model::SeriesRefusal;
 use model::caps::{LABEL_NAME_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -40,7 +41,7 @@ const TEMPLATES_MAX: usize = 32;
 const OVERHEAD_BYTES: usize = 3 + 3 * 3;
 
 /// Naming puts at most this many bytes before the name of a label.
-const NAME_PREFIX_BYTES: usize = 4;
+pub(super) const NAME_PREFIX_BYTES: usize = 4;
 
 /// The label that tells series of the same point apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +97,11 @@ impl FixedLabels {
     pub(super) fn refuse(&mut self, refusal: SeriesRefusal) {
         self.clear();
         self.refusal = Some(refusal);
+    }
+
+    /// How many labels there are, and the bytes of their names and of their canonical form.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.labels.len(), self.names.len() + self.bytes.len())
     }
 
     /// Adds a label. Labels must come sorted by name, without repetitions.
@@ -293,13 +299,14 @@ impl PointLabels {
         &mut self,
         message: &[u8],
         naming: Naming,
+        work: &mut Work,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Stop> {
         match self.templates.get(self.current) {
             Some(last) if last.fits(naming, &self.attributes, message) && self.fixed.refusal.is_none() => {
                 Ok(())
             }
-            _ => self.prepare_another(message, naming, reservation),
+            _ => self.prepare_another(message, naming, work, reservation),
         }
     }
 
@@ -308,6 +315,7 @@ impl PointLabels {
         &mut self,
         message: &[u8],
         naming: Naming,
+        work: &mut Work,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Stop> {
         if let Some(refusal) = &self.fixed.refusal {
@@ -326,6 +334,8 @@ impl PointLabels {
         if let Some(bytes) = too_long.into_iter().find(|bytes| *bytes > LABEL_NAME_BYTES_MAX) {
             return Err(SeriesRefusal::LabelNameTooLong(bytes).into());
         }
+        // a label without value takes no bytes in the series, but its name is put in order for each template
+        work.unstored(self.fixed.labels.len(), self.fixed.names.len())?;
         self.current = if self.templates.len() < TEMPLATES_MAX {
             reservation.push(&mut self.templates, Template::default())?;
             self.templates.len() - 1

@@ -3,12 +3,15 @@
 use super::Stop;
 use super::attribute::Attributes;
 use super::fields::{resource, scope};
-use super::labels::{FixedLabels, PointLabels};
+use super::labels::{FixedLabels, NAME_PREFIX_BYTES, PointLabels};
 use super::names::put_label_name;
 use super::translation::Translation;
+use super::work::Work;
 use crate::wire::Reader;
 use model::SeriesRefusal;
 use model::caps::{LABEL_NAME_BYTES_MAX, SERIES_LABELS_MAX};
+use std::borrow::Cow;
+use std::ops::Range;
 use stdx::budget::IncrementalReservation;
 
 const SERVICE_NAME: &str = "service.name";
@@ -27,11 +30,24 @@ pub(super) const TARGET_INFO: &[u8] = b"target_info";
 #[derive(Debug, Default)]
 pub(super) struct ResourceScratch {
     attributes: Attributes,
-    /// The value of the label `job`.
-    job: Vec<u8>,
+    own: OwnLabels,
     scope: Scope,
     /// The labels of `target_info`.
     pub(super) target: PointLabels,
+}
+
+/// Where the labels that a resource itself gives to its series come from. This is worked out once for all of its scopes.
+#[derive(Debug, Default)]
+struct OwnLabels {
+    has_job: bool,
+    /// The value of the label `job`.
+    job: Vec<u8>,
+    /// The attribute with the value of the label `instance`.
+    instance: Option<usize>,
+    /// The promoted attributes in the order of their keys, each with the place of its label's name in `names`. There are
+    /// at most as many as a series may have labels.
+    promoted: Vec<(Range<u32>, usize)>,
+    names: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +60,7 @@ struct Scope {
 
 /// A label that all series of a resource or scope get, unless another one of the same name wins.
 struct Candidate<'a> {
-    name: Vec<u8>,
+    name: Cow<'a, [u8]>,
     value: &'a [u8],
     /// Of candidates with the same name, the one with the highest rank wins, and of these the first one.
     rank: u8,
@@ -57,8 +73,11 @@ const IDENTITY: u8 = 2;
 impl ResourceScratch {
     pub(super) fn memory_bytes(&self) -> usize {
         let Scope { attributes, name, version, schema_url } = &self.scope;
+        let OwnLabels { job, promoted, names, .. } = &self.own;
         self.attributes.memory_bytes()
-            + self.job.capacity()
+            + job.capacity()
+            + promoted.capacity() * size_of::<(Range<u32>, usize)>()
+            + names.capacity()
             + self.target.memory_bytes()
             + attributes.memory_bytes()
             + name.capacity()
@@ -69,7 +88,7 @@ impl ResourceScratch {
     pub(super) fn clear(&mut self) {
         self.attributes.clear();
         self.target.attributes.clear();
-        self.job.clear();
+        self.own.clear();
         self.clear_scope();
     }
 
@@ -126,53 +145,61 @@ impl ResourceScratch {
         replace(&mut self.scope.schema_url, url, reservation)
     }
 
+    /// Works out the labels that series get from the resource itself. Must be called before the labels of the resource, of
+    /// its scopes, and of `target_info` are set.
+    pub(super) fn prepare(
+        &mut self,
+        translation: &Translation,
+        message: &[u8],
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Stop> {
+        let Self { attributes, own, .. } = self;
+        own.clear();
+        own.identify(attributes, message, reservation)?;
+        own.promote(translation, attributes, message, reservation)
+    }
+
+    /// How many attributes of the resource are promoted, and the bytes of their labels' names.
+    pub(super) fn promoted_size(&self) -> (usize, usize) {
+        (self.own.promoted.len(), self.own.names.len())
+    }
+
     /// Sets the labels that all series of the resource get, or of the scope if scopes have labels.
     pub(super) fn put_fixed(
-        &mut self,
+        &self,
         translation: &Translation,
         message: &[u8],
         fixed: &mut FixedLabels,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Stop> {
-        self.set_job(message, reservation)?;
-        let Self { attributes, job, scope, .. } = &*self;
-        let Translation { naming, promoted, has_scope_labels, .. } = translation;
+        let Self { attributes, own, scope, .. } = self;
+        let Translation { naming, has_scope_labels, .. } = translation;
+        if scope.attributes.len() > SERIES_LABELS_MAX {
+            return Err(SeriesRefusal::TooManyLabels(scope.attributes.len()).into());
+        }
         let mut candidates = Vec::new();
-        let mut order: Vec<usize> = Vec::new();
-        for number in 0..attributes.len() {
-            if promoted.contains(attributes.key(number, message)) {
-                reservation.push(&mut order, number)?;
-            }
-        }
-        if order.len() > SERIES_LABELS_MAX || scope.attributes.len() > SERIES_LABELS_MAX {
-            let labels = order.len().max(scope.attributes.len());
-            return Err(SeriesRefusal::TooManyLabels(labels).into());
-        }
-        order.sort_by_key(|number| attributes.key(*number, message));
-        for number in order {
-            let mut name = Vec::new();
-            put_label_name(&mut name, checked(attributes.key(number, message))?, *naming);
-            candidates.push(Candidate { name, value: attributes.value(number, message), rank: PROMOTED });
+        for (name, number) in &own.promoted {
+            let name = Cow::Borrowed(&own.names[name.start as usize..name.end as usize]);
+            candidates.push(Candidate { name, value: attributes.value(*number, message), rank: PROMOTED });
         }
         if *has_scope_labels {
-            let mut put = |name: &[u8], value| {
-                candidates.push(Candidate { name: name.to_vec(), value, rank: OF_SCOPE });
-            };
-            put(b"otel_scope_name", &scope.name);
-            put(b"otel_scope_version", &scope.version);
-            put(b"otel_scope_schema_url", &scope.schema_url);
+            let mut put = |name, value| candidates.push(Candidate { name, value, rank: OF_SCOPE });
+            put(Cow::Borrowed(b"otel_scope_name"), &scope.name);
+            put(Cow::Borrowed(b"otel_scope_version"), &scope.version);
+            put(Cow::Borrowed(b"otel_scope_schema_url"), &scope.schema_url);
             for number in (0..scope.attributes.len()).rev() {
                 let key = [&b"otel_scope_"[..], checked(scope.attributes.key(number, message))?].concat();
                 let mut name = Vec::new();
                 put_label_name(&mut name, &key, *naming);
-                put(&name, scope.attributes.value(number, message));
+                put(Cow::Owned(name), scope.attributes.value(number, message));
             }
         }
-        if attributes.get(SERVICE_NAME, message).is_some() {
-            candidates.push(Candidate { name: JOB.to_vec(), value: job, rank: IDENTITY });
+        if own.has_job {
+            candidates.push(Candidate { name: Cow::Borrowed(JOB), value: &own.job, rank: IDENTITY });
         }
-        if let Some(value) = attributes.get(SERVICE_INSTANCE_ID, message) {
-            candidates.push(Candidate { name: INSTANCE.to_vec(), value, rank: IDENTITY });
+        if let Some(number) = own.instance {
+            let value = attributes.value(number, message);
+            candidates.push(Candidate { name: Cow::Borrowed(INSTANCE), value, rank: IDENTITY });
         }
         candidates.sort_by(|a, b| a.name.cmp(&b.name).then(b.rank.cmp(&a.rank)));
         candidates.dedup_by(|b, a| a.name == b.name);
@@ -189,9 +216,10 @@ impl ResourceScratch {
         &mut self,
         translation: &Translation,
         message: &[u8],
+        work: &mut Work,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<bool, Stop> {
-        let Self { attributes, job, target, .. } = self;
+        let Self { attributes, own, target, .. } = self;
         let identifying = IDENTIFYING.iter().filter(|key| attributes.get(key, message).is_some()).count();
         if attributes.len() == identifying {
             return Ok(false);
@@ -202,27 +230,70 @@ impl ResourceScratch {
                 .retain(message, |key| IDENTIFYING.iter().all(|identifying| identifying.as_bytes() != key));
         }
         target.fixed.clear();
-        if let Some(value) = attributes.get(SERVICE_INSTANCE_ID, message) {
-            target.fixed.push(INSTANCE, value, true, reservation)?;
+        if let Some(number) = own.instance {
+            target.fixed.push(INSTANCE, attributes.value(number, message), true, reservation)?;
         }
-        if attributes.get(SERVICE_NAME, message).is_some() {
-            target.fixed.push(JOB, job, true, reservation)?;
+        if own.has_job {
+            target.fixed.push(JOB, &own.job, true, reservation)?;
         }
         target.fixed_changed(reservation)?;
-        target.prepare(message, translation.naming, reservation)?;
+        target.prepare(message, translation.naming, work, reservation)?;
         Ok(true)
     }
+}
 
-    /// Sets the value of the label `job`: `service.namespace/service.name`, or `service.name` alone.
-    fn set_job(&mut self, message: &[u8], reservation: &mut IncrementalReservation<'_>) -> Result<(), Stop> {
-        let Self { attributes, job, .. } = self;
+impl OwnLabels {
+    fn clear(&mut self) {
+        let Self { has_job, job, instance, promoted, names } = self;
+        (*has_job, *instance) = (false, None);
         job.clear();
+        promoted.clear();
+        names.clear();
+    }
+
+    /// Sets the labels `instance` and `job`. The latter is `service.namespace/service.name`, or `service.name` alone.
+    fn identify(
+        &mut self,
+        attributes: &Attributes,
+        message: &[u8],
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Stop> {
+        self.instance = attributes.find(SERVICE_INSTANCE_ID, message);
         if let Some(name) = attributes.get(SERVICE_NAME, message) {
+            self.has_job = true;
             if let Some(namespace) = attributes.get(SERVICE_NAMESPACE, message) {
-                reservation.extend(job, namespace)?;
-                reservation.extend(job, b"/")?;
+                reservation.extend(&mut self.job, namespace)?;
+                reservation.extend(&mut self.job, b"/")?;
             }
-            reservation.extend(job, name)?;
+            reservation.extend(&mut self.job, name)?;
+        }
+        Ok(())
+    }
+
+    fn promote(
+        &mut self,
+        translation: &Translation,
+        attributes: &Attributes,
+        message: &[u8],
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Stop> {
+        let Translation { naming, promoted, .. } = translation;
+        let mut order: Vec<usize> = Vec::new();
+        for number in 0..attributes.len() {
+            if promoted.contains(attributes.key(number, message)) {
+                reservation.push(&mut order, number)?;
+            }
+        }
+        if order.len() > SERIES_LABELS_MAX {
+            return Err(SeriesRefusal::TooManyLabels(order.len()).into());
+        }
+        order.sort_by_key(|number| attributes.key(*number, message));
+        for number in order {
+            let key = checked(attributes.key(number, message))?;
+            let start = self.names.len() as u32;
+            reservation.room(&mut self.names, key.len() + NAME_PREFIX_BYTES)?;
+            put_label_name(&mut self.names, key, *naming);
+            reservation.push(&mut self.promoted, (start..self.names.len() as u32, number))?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use super::name_cache::{NameCache, Sent};
 use super::names::NameKind;
 use super::resource::{ResourceScratch, TARGET_INFO};
 use super::translation::{Delta, Translation};
+use super::work::Work;
 use super::{Scratch, Stop};
 use crate::DecodeError;
 use crate::labels::{LABEL_SHOWN_BYTES_MAX, find_labels};
@@ -50,6 +51,7 @@ pub(super) fn decode(
         pieces,
         upper_bounds,
         counts,
+        ranked_bounds,
         exemplars,
         exemplar_attributes,
         builder,
@@ -66,12 +68,14 @@ pub(super) fn decode(
         pieces,
         upper_bounds,
         counts,
+        ranked_bounds,
         exemplars,
         exemplar_attributes,
         builder,
         batch,
         reservation,
         point_steps: RunSteps::default(),
+        work: Work::default(),
         newest_ns: 0,
     };
     walk.request()
@@ -88,12 +92,14 @@ pub(super) struct Walk<'a, 'p> {
     pub(super) pieces: &'a mut [Vec<u8>; 2],
     pub(super) upper_bounds: &'a mut Vec<u8>,
     pub(super) counts: &'a mut Vec<f64>,
+    pub(super) ranked_bounds: &'a mut Vec<(f64, u32)>,
     exemplars: &'a mut Vec<(u32, Exemplar)>,
     exemplar_attributes: &'a mut Attributes,
     builder: &'a mut LabelsBuilder,
     pub(super) batch: &'a mut Batch,
     pub(super) reservation: &'a mut IncrementalReservation<'p>,
     point_steps: RunSteps,
+    work: Work,
     /// Time of the newest point of the current resource.
     newest_ns: u64,
 }
@@ -156,6 +162,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn resource_metrics(&mut self, whole: Reader<'a>) -> Result<(), DecodeError> {
+        self.work.resource()?;
         self.newest_ns = 0;
         self.resource.clear();
         self.labels.fixed.clear();
@@ -170,18 +177,28 @@ impl<'a> Walk<'a, '_> {
                 other => fields.skip(other)?,
             }
         }
+        let mut fixed_refusal = refusal.clone();
+        if fixed_refusal.is_none() {
+            let Self { resource, translation, message, reservation, .. } = &mut *self;
+            fixed_refusal = refusal_of(resource.prepare(translation, message, reservation))?;
+        }
         if !self.translation.has_scope_labels {
-            self.put_fixed(refusal.clone())?;
+            self.put_fixed(fixed_refusal.clone())?;
         }
         let mut fields = whole;
         while let Some(tag) = fields.tag()? {
             match tag {
                 resource_metrics::SCOPE_METRICS => {
+                    self.work.scope()?;
                     let scope_metrics = fields.message()?;
                     if self.translation.has_scope_labels {
                         let read = self.scope(scope_metrics);
-                        let refusal = refusal.clone().or(refusal_of(read)?);
+                        let refusal = fixed_refusal.clone().or(refusal_of(read)?);
                         self.put_fixed(refusal)?;
+                        // the labels of the resource are put in order for each of its scopes
+                        let (labels, bytes) = self.labels.fixed.size();
+                        let (promoted, names_bytes) = self.resource.promoted_size();
+                        self.work.unstored(labels + promoted, bytes + names_bytes)?;
                     }
                     self.scope_metrics(scope_metrics)?;
                 }
@@ -234,6 +251,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn metric(&mut self, fields: Reader<'a>) -> Result<(), DecodeError> {
+        self.work.metric()?;
         let found = Found::read(fields)?;
         let Some((tag, points)) = found.data else { return self.refuse_unknown(found.name) };
         let aggregation = match tag {
@@ -351,10 +369,11 @@ impl<'a> Walk<'a, '_> {
             match tag {
                 data::POINT => {
                     let message = fields.message()?;
+                    self.work.point()?;
                     self.batch.points += 1;
                     let before = self.mark();
                     if let Some(refusal) = refusal_of(point(self, message, metric))? {
-                        self.undo(before);
+                        self.undo(before)?;
                         self.refuse(refusal, metric)?;
                     }
                 }
@@ -373,13 +392,15 @@ impl<'a> Walk<'a, '_> {
 
     /// Removes all that was added since `mark`. Each series has one sample.
     #[cold]
-    fn undo(&mut self, mark: Mark) {
+    fn undo(&mut self, mark: Mark) -> Result<(), DecodeError> {
         let Batch { bytes, floats, .. } = &mut *self.batch;
+        self.work.unstored(0, bytes.len() - mark.bytes)?;
         bytes.truncate(mark.bytes);
         floats.series.truncate(mark.series);
         floats.timestamps.truncate(mark.series);
         floats.values.truncate(mark.series);
         floats.exemplars.truncate(mark.exemplars);
+        Ok(())
     }
 
     /// Counts a refused point.
@@ -420,7 +441,7 @@ impl<'a> Walk<'a, '_> {
     /// Finds the order of the labels of the current point. Fails if it cannot have labels.
     #[inline(always)]
     pub(super) fn prepare(&mut self) -> Result<(), Stop> {
-        self.labels.prepare(self.message, self.translation.naming, self.reservation)
+        self.labels.prepare(self.message, self.translation.naming, &mut self.work, self.reservation)
     }
 
     /// Adds a series of the current point, whose message has `point_bytes`, with one sample.
@@ -456,7 +477,7 @@ impl<'a> Walk<'a, '_> {
                 point.skip(tag)?;
                 continue;
             }
-            exemplar::check_count(self.batch.floats.exemplars.len() + self.exemplars.len())?;
+            self.work.exemplar()?;
             let read = exemplar::read(
                 point.message()?,
                 self.message,
@@ -486,15 +507,15 @@ impl<'a> Walk<'a, '_> {
         let before = self.mark();
         let put = self.put_target_info();
         if let Some(refusal) = refusal_of(put)? {
-            self.undo(before);
+            self.undo(before)?;
             self.batch.refuse(refusal, 0..0, 0);
         }
         Ok(())
     }
 
     fn put_target_info(&mut self) -> Result<(), Stop> {
-        let Self { resource, translation, message, batch, reservation, hasher, newest_ns, .. } = self;
-        if !resource.prepare_target_info(translation, message, reservation)? {
+        let Self { resource, translation, message, batch, reservation, hasher, newest_ns, work, .. } = self;
+        if !resource.prepare_target_info(translation, message, work, reservation)? {
             return Ok(());
         }
         let name = SeriesName { metric: TARGET_INFO, suffix: b"" };

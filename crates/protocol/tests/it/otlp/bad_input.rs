@@ -17,6 +17,14 @@ fn decode_bytes(media: Media, bytes: &[u8]) -> Result<Batch, DecodeError> {
     decode_with(&mut Decoder::new(1), media, &Translation::default(), bytes)
 }
 
+/// A field of a message whose tag takes one byte.
+fn field(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut field = vec![tag];
+    stdx::varint::put(&mut field, content.len() as u64);
+    field.extend_from_slice(content);
+    field
+}
+
 fn refusals(batch: &Batch) -> Vec<(SeriesRefusal, String)> {
     let shown = |labels: &std::ops::Range<u32>| {
         describe_labels(&batch.bytes[labels.start as usize..labels.end as usize])
@@ -156,7 +164,201 @@ fn floods_are_bounded() {
     let points =
         vec![NumberPoint { time: NOW, value: Some(Number::Int(1)), ..NumberPoint::default() }; 250_001];
     let metric = Metric { name: "g".into(), data: Some(Data::Gauge(Gauge { points })), ..Metric::default() };
-    check(&request_of(vec![], vec![metric]), "series", 250_000);
+    check(&request_of(vec![], vec![metric]), "points", 250_000);
+}
+
+/// Items that leave nothing in the batch take two bytes of the message, and each may be work.
+#[test]
+fn items_that_are_not_stored_are_counted() {
+    let check = |message: &[u8], what, limit| {
+        let error = decode_bytes(Media::Protobuf, message).unwrap_err();
+        assert_eq!(error, DecodeError::TooMany { what, limit });
+    };
+    let resource = |content: &[u8]| field(0x0a, content);
+    let scope = |content: &[u8]| resource(&field(0x12, content));
+    let gauge = |content: &[u8]| scope(&field(0x12, &field(0x2a, content)));
+    let too_many = 250_001;
+    check(&b"\x0a\x00".repeat(too_many), "resources", 250_000);
+    check(&resource(&b"\x12\x00".repeat(too_many)), "scopes", 250_000);
+    check(&scope(&b"\x12\x00".repeat(too_many)), "metrics", 250_000);
+    check(&gauge(&b"\x0a\x00".repeat(too_many)), "points", 250_000);
+    let batch = decode_bytes(Media::Protobuf, &gauge(&b"\x0a\x00".repeat(1000))).unwrap();
+    assert_eq!((batch.points, batch.refused_samples), (1000, 1000));
+
+    let nan = Exemplar { value: Some(ExemplarNumber::Double(f64::NAN)), ..Exemplar::default() };
+    let point = |exemplars| HistogramPoint {
+        time: NOW,
+        exemplars: vec![nan.clone(); exemplars],
+        ..HistogramPoint::default()
+    };
+    let histogram = |points| {
+        let data = Some(Data::Histogram(Histogram { points, temporality: 2 }));
+        request_of(vec![], vec![Metric { name: "h".into(), data, ..Metric::default() }]).encode_to_vec()
+    };
+    let half = REQUEST_EXTRAS_MAX / 2;
+    let batch = decode_bytes(Media::Protobuf, &histogram(vec![point(half), point(half)])).unwrap();
+    assert_eq!((batch.points, batch.refused_exemplars), (2, REQUEST_EXTRAS_MAX as u64));
+    check(&histogram(vec![point(half), point(half + 1)]), "exemplars", REQUEST_EXTRAS_MAX);
+}
+
+/// The labels of a resource are worked out again for refused points, for scopes, and for points with other attributes.
+#[test]
+fn labels_that_are_not_stored_are_limited() {
+    let scoped = Translation { has_scope_labels: true, ..Translation::default() };
+    let promoting = Translation { promoted: Promoted::All, ..Translation::default() };
+    let check = |translation: &Translation, request: &dyn Fn(usize) -> Request, few, many| {
+        let decode = |count| {
+            let bytes = request(count).encode_to_vec();
+            decode_with(&mut Decoder::new(1), Media::Protobuf, translation, &bytes)
+        };
+        let batch = decode(few).unwrap();
+        let expected = DecodeError::TooMany { what: "bytes of labels that are not stored", limit: 256 << 20 };
+        assert_eq!(decode(many).unwrap_err(), expected);
+        batch
+    };
+
+    // the series `_count` just fits, but `_bucket` does not
+    let refused = |count| {
+        let points = vec![HistogramPoint { time: NOW, ..HistogramPoint::default() }; count];
+        let data = Some(Data::Histogram(Histogram { points, temporality: 2 }));
+        let metric = Metric { name: "h".into(), data, ..Metric::default() };
+        request_of(vec![text("service.name", &"x".repeat(SERIES_LABEL_BYTES_MAX - 36))], vec![metric])
+    };
+    let batch = check(&Translation::default(), &refused, 10, 2200);
+    let (refusal, labels) = &refusals(&batch)[0];
+    assert_eq!((labels.as_str(), batch.refused_samples, batch.floats.series.len()), ("h{}", 10, 0));
+    assert!(matches!(refusal, SeriesRefusal::LabelsTooLong(bytes) if *bytes < SERIES_LABEL_BYTES_MAX + 20));
+
+    let scopes = |count| {
+        let mut request = request_of(vec![text("service.name", &"x".repeat(60_000))], vec![]);
+        request.resource_metrics[0].scope_metrics = vec![ScopeMetrics::default(); count];
+        request
+    };
+    check(&scoped, &scopes, 1000, 4800);
+
+    // labels without values take no bytes in the series
+    let empty: Vec<_> = (0..120).map(|n| text(&format!("{n:0500}"), "")).collect();
+    let templates = |count| {
+        let metric = |n| gauge("g", vec![text(&format!("k{n}"), "v")], 1.0);
+        request_of(empty.clone(), (0..count).map(metric).collect())
+    };
+    let batch = check(&promoting, &templates, 1000, 4800);
+    assert_eq!(batch.floats.series.len(), 1000);
+}
+
+#[test]
+fn attributes_are_limited_while_they_are_read() {
+    let attributes = |count| (0..count).map(|n| text(&format!("k{n}"), "v")).collect::<Vec<_>>();
+    let scoped = Translation { has_scope_labels: true, ..Translation::default() };
+    let check = |request: &Request, expected: Option<SeriesRefusal>| {
+        for translation in [&Translation::default(), &scoped] {
+            let bytes = request.encode_to_vec();
+            let batch = decode_with(&mut Decoder::new(1), Media::Protobuf, translation, &bytes).unwrap();
+            let found = refusals(&batch).into_iter().map(|(refusal, _)| refusal).next();
+            assert_eq!(found, expected);
+            assert_eq!(batch.refused_samples, u64::from(expected.is_some()));
+        }
+    };
+    // none of the attributes of this resource becomes a label
+    let of_resource = |count| {
+        let mut request = request_of(attributes(count), vec![gauge("g", vec![], 1.0)]);
+        request.resource_metrics[0].scope_metrics.extend(vec![ScopeMetrics::default(); 3]);
+        request
+    };
+    let no_target = |count| {
+        let mut request = of_resource(count);
+        let Some(Data::Gauge(gauge)) = &mut request.resource_metrics[0].scope_metrics[0].metrics[0].data
+        else {
+            unreachable!()
+        };
+        gauge.points[0].time = 0;
+        request
+    };
+    check(&of_resource(100), None);
+    check(&no_target(1024), Some(SeriesRefusal::PointWithoutTime));
+    check(&of_resource(1025), Some(SeriesRefusal::TooManyLabels(1025)));
+    check(&of_resource(100_000), Some(SeriesRefusal::TooManyLabels(1025)));
+    let of_point = |count| request_of(vec![], vec![gauge("g", attributes(count), 1.0)]);
+    check(&of_point(100), None);
+    check(&of_point(1024), Some(SeriesRefusal::TooManyLabels(1024)));
+    check(&of_point(100_000), Some(SeriesRefusal::TooManyLabels(1025)));
+}
+
+/// Returns for each exemplar of a histogram with these bounds the number of its bucket.
+fn buckets_of(bounds: &[f64], values: &[f64]) -> Vec<Option<usize>> {
+    let exemplar = |(number, value): (u64, &f64)| Exemplar {
+        time: number * 1_000_000,
+        value: Some(ExemplarNumber::Double(*value)),
+        ..Exemplar::default()
+    };
+    let point = HistogramPoint {
+        time: NOW,
+        counts: vec![1; bounds.len()],
+        bounds: bounds.to_vec(),
+        exemplars: (0..).zip(values).map(exemplar).collect(),
+        ..HistogramPoint::default()
+    };
+    let data = Some(Data::Histogram(Histogram { points: vec![point], temporality: 2 }));
+    let batch = decode(&request_of(vec![], vec![Metric { name: "h".into(), data, ..Metric::default() }]));
+    let mut found = vec![None; values.len()];
+    for (series, exemplar) in &batch.floats.exemplars {
+        // the first series is `_count`
+        found[exemplar.timestamp_ms as usize] = Some(*series as usize - 1);
+    }
+    assert_eq!(batch.refused_exemplars as usize, found.iter().filter(|bucket| bucket.is_none()).count());
+    found
+}
+
+#[test]
+fn an_exemplar_belongs_to_the_least_bucket_that_holds_it() {
+    const ANY: [f64; 9] = [f64::NAN, f64::NEG_INFINITY, -1.0, -0.0, 0.0, 0.5, 1.0, 7.0, f64::INFINITY];
+    let mut rng = Rng::announced();
+    let mut some = |most| {
+        let count = rng.below(most);
+        (0..count).map(|_| ANY[rng.below(ANY.len() as u64) as usize]).collect::<Vec<f64>>()
+    };
+    for _ in 0..500 {
+        let (bounds, values) = (some(12), some(8));
+        let all = || bounds.iter().copied().chain([f64::INFINITY]).enumerate();
+        let expected = values.iter().map(|value| {
+            let fitting = all().filter(|(_, bound)| value <= bound);
+            fitting.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(number, _)| number)
+        });
+        assert_eq!(buckets_of(&bounds, &values), expected.collect::<Vec<_>>(), "{bounds:?} {values:?}");
+    }
+    // with a look at each bound for each exemplar, this would be ten billion looks
+    let descending: Vec<f64> = (0..100_000).rev().map(f64::from).collect();
+    let found = buckets_of(&descending, &descending);
+    assert!(found.iter().enumerate().all(|(number, bucket)| *bucket == Some(number)));
+}
+
+/// What a decoder remembers is right after a request for which memory was too short.
+#[test]
+fn a_decoder_is_usable_after_memory_was_short() {
+    let histogram = |buckets: usize| {
+        let point = HistogramPoint {
+            time: NOW,
+            bounds: (0..buckets).map(|n| n as f64).collect(),
+            counts: vec![1; buckets],
+            ..HistogramPoint::default()
+        };
+        let data = Some(Data::Histogram(Histogram { points: vec![point], temporality: 2 }));
+        request_of(vec![], vec![Metric { name: "h".into(), data, ..Metric::default() }]).encode_to_vec()
+    };
+    let (large, small) = (histogram(2000), histogram(0));
+    let mut failures = 0;
+    for limit in (0..400).map(|number| number << 12) {
+        let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
+        let mut memory = Account::new("inflight", limit).reserve(0).unwrap();
+        let format = Format { media: Media::Protobuf, translation: Arc::default() };
+        let body = Body { encoding: Encoding::Identity, bytes: &large };
+        let decoded = decoder.decode(protocol::Request { format, body }, &mut batch, &mut memory);
+        failures += u32::from(decoded.is_err());
+        let batch = decode_with(&mut decoder, Media::Protobuf, &Translation::default(), &small).unwrap();
+        let series = translated(&batch).series.into_keys().collect::<Vec<_>>();
+        assert_eq!(series, [r#"h_bucket{le="+Inf"}"#, "h_count{}"], "limit {limit}");
+    }
+    assert!((20..400).contains(&failures), "memory was short {failures} times");
 }
 
 /// Messages whose decoded form needs much more memory than the messages themselves.
@@ -269,12 +471,6 @@ fn damaged_json() {
 /// Fields may be in any order, in pieces, and not packed.
 #[test]
 fn unusual_encodings() {
-    let field = |tag: u8, content: &[u8]| {
-        let mut field = vec![tag];
-        stdx::varint::put(&mut field, content.len() as u64);
-        field.extend_from_slice(content);
-        field
-    };
     let number = |tag: u8, n: u64| [&[tag][..], &n.to_le_bytes()].concat();
     let bound = |tag, n: f64| number(tag, n.to_bits());
     let key = field(0x0a, b"k");
