@@ -120,7 +120,7 @@ fn tenants_of(headers: &HeaderMap, path: &str) -> Result<Option<TenantSet>, Refu
     if given.next().is_some() {
         return Err(Refusal::invalid(
             "tenant",
-            "the tenant is named by more than one header X-Scope-OrgID or THANOS-TENANT",
+            "the tenant is named more than once, by the header X-Scope-OrgID or THANOS-TENANT",
         ));
     }
     first.map(tenants_named).transpose()
