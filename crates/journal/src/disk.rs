@@ -37,8 +37,12 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// a crash.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name. Its space may become free a little later.
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Like [`Self::remove`], but the file's space may become free a little later.
+    fn remove_soon(&self, path: &Path) -> io::Result<()> {
+        self.remove(path)
+    }
 
     /// Makes the names in a directory durable: files that were created, renamed or removed.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
@@ -188,6 +192,10 @@ impl Disk for Os {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_soon(&self, path: &Path) -> io::Result<()> {
         let open = File::open(path);
         fs::remove_file(path)?;
         if let Ok(file) = open {
@@ -277,8 +285,8 @@ mod tests {
             Os.open(path, Mode::Create).unwrap().write_at(b"x", 0).unwrap();
         }
         for path in &paths {
-            Os.remove(path).unwrap();
-            assert_eq!(Os.remove(path).unwrap_err().kind(), io::ErrorKind::NotFound);
+            Os.remove_soon(path).unwrap();
+            assert_eq!(Os.remove_soon(path).unwrap_err().kind(), io::ErrorKind::NotFound);
         }
         let is_open = || {
             let files = fs::read_dir("/proc/self/fd")
