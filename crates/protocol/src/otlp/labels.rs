@@ -71,6 +71,8 @@ pub(super) struct FixedLabels {
     bytes: Vec<u8>,
     /// Why there are none, although there should be.
     refusal: Option<SeriesRefusal>,
+    /// Labels that were added, and their bytes.
+    pushed: (usize, usize),
 }
 
 #[derive(Debug, Clone)]
@@ -88,20 +90,26 @@ impl FixedLabels {
     }
 
     pub(super) fn clear(&mut self) {
+        self.empty();
+        self.refusal = None;
+        self.pushed = (0, 0);
+    }
+
+    fn empty(&mut self) {
         self.labels.clear();
         self.names.clear();
         self.bytes.clear();
-        self.refusal = None;
     }
 
     pub(super) fn refuse(&mut self, refusal: SeriesRefusal) {
-        self.clear();
+        self.empty();
         self.refusal = Some(refusal);
     }
 
-    /// How many labels there are, and the bytes of their names and of their canonical form.
-    pub(super) fn size(&self) -> (usize, usize) {
-        (self.labels.len(), self.names.len() + self.bytes.len())
+    /// How many labels were added since they were cleared, and the bytes of their names and values, also if all were refused
+    /// in the end.
+    pub(super) fn pushed(&self) -> (usize, usize) {
+        self.pushed
     }
 
     /// Adds a label. Labels must come sorted by name, without repetitions.
@@ -121,6 +129,8 @@ impl FixedLabels {
         if self.refusal.is_some() {
             return Ok(());
         }
+        let (labels, pushed_bytes) = self.pushed;
+        self.pushed = (labels + 1, pushed_bytes + 2 * name.len() + value.len());
         let start = self.names.len() as u32;
         reservation.extend(&mut self.names, name)?;
         if !value.is_empty() {

@@ -196,7 +196,7 @@ impl<'a> Walk<'a, '_> {
                         let refusal = fixed_refusal.clone().or(refusal_of(read)?);
                         self.put_fixed(refusal)?;
                         // the labels of the resource are put in order for each of its scopes
-                        let (labels, bytes) = self.labels.fixed.size();
+                        let (labels, bytes) = self.labels.fixed.pushed();
                         let (promoted, names_bytes) = self.resource.promoted_size();
                         self.work.unstored(labels + promoted, bytes + names_bytes)?;
                     }

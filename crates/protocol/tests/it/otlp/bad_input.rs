@@ -236,6 +236,16 @@ fn labels_that_are_not_stored_are_limited() {
     };
     check(&scoped, &scopes, 1000, 4800);
 
+    // labels that are refused in the end were copied, too
+    let refused_scopes = |count| {
+        let attributes =
+            vec![text("service.instance.id", &"x".repeat(60_000)), text("service.name", &"x".repeat(10_000))];
+        let mut request = request_of(attributes, vec![]);
+        request.resource_metrics[0].scope_metrics = vec![ScopeMetrics::default(); count];
+        request
+    };
+    check(&scoped, &refused_scopes, 1000, 4800);
+
     // labels without values take no bytes in the series
     let empty: Vec<_> = (0..120).map(|n| text(&format!("{n:0500}"), "")).collect();
     let templates = |count| {
