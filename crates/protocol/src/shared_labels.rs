@@ -3,11 +3,14 @@
 use model::labels::put_label;
 use model::{LabelsBuilder, SeriesKey};
 
-/// Labels that replace those of the same name in the text of a request.
+/// Labels that replace those of the same name in the text of a request. They are sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SharedLabels(Vec<(Box<str>, Box<str>)>);
 
 impl SharedLabels {
+    /// Limit on the bytes of all names and values, because they are copied for each series that is not known.
+    pub const BYTES_MAX: usize = 4 << 10;
+
     /// Of several labels with the same name, the last one counts. An empty value removes the label from all series.
     pub fn new<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut all: Vec<(Box<str>, Box<str>)> = Vec::new();
@@ -15,7 +18,13 @@ impl SharedLabels {
             all.retain(|(other, _)| **other != *name);
             all.push((name.into(), value.into()));
         }
+        all.sort_unstable();
         Self(all)
+    }
+
+    /// Bytes of all names and values.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
     pub fn len(&self) -> usize {
@@ -35,7 +44,7 @@ impl SharedLabels {
 
     /// Adds a label of the text, unless one of these labels replaces it.
     pub(crate) fn push_own(&self, name: &str, value: &str, builder: &mut LabelsBuilder) {
-        if !self.0.iter().any(|(shared, _)| **shared == *name) {
+        if self.0.binary_search_by(|(shared, _)| (**shared).cmp(name)).is_err() {
             builder.push(name, value);
         }
     }

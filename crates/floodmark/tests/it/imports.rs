@@ -241,6 +241,10 @@ fn bodies_of_imports_are_checked() {
         let request = Request::post(format!("/api/v1/import?{parameter}"), Vec::new());
         server.send(&request).expect(400, &["invalid parameter"]);
     }
+    let long = "x".repeat(5000);
+    for path in ["/api/v1/import?extra_label=a=", "/api/v1/import/prometheus/metrics/job/", "/write?db="] {
+        server.send(&Request::post(format!("{path}{long}"), Vec::new())).expect(400, &["the limit is 4096"]);
+    }
     server.send(&Request::get("/api/v1/import")).expect(405, &[]);
     server.wait_until_zero("floodmark_write_inflight_bytes");
 }

@@ -88,8 +88,15 @@ impl Parameters {
         Ok(found)
     }
 
-    fn shared_labels(&self) -> SharedLabels {
-        SharedLabels::new(self.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    fn shared_labels(&self) -> Result<SharedLabels, Refusal> {
+        let labels =
+            SharedLabels::new(self.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let (bytes, limit) = (labels.bytes(), SharedLabels::BYTES_MAX);
+        if bytes > limit {
+            let message = format!("labels in parameters and path have {bytes} bytes, the limit is {limit}");
+            return Err(Refusal::invalid("bad_data", message));
+        }
+        Ok(labels)
     }
 }
 
@@ -103,11 +110,11 @@ async fn json_lines(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let parameters = match Parameters::read(&uri) {
-        Ok(parameters) => parameters,
+    let read = Parameters::read(&uri).and_then(|parameters| Ok((parameters.shared_labels()?, parameters)));
+    let (labels, parameters) = match read {
+        Ok((labels, parameters)) => (Arc::new(labels), parameters),
         Err(refusal) => return WriteError(refusal).into_response(),
     };
-    let labels = Arc::new(parameters.shared_labels());
     let import = Import { app: &app, principal, skip_bytes: parameters.skip_bytes, has_header: false };
     let format = |first_line| jsonl::Format { labels: Arc::clone(&labels), first_line };
     answer(import.run(&app.decoders.json_lines, format, &headers, body).await, StatusCode::NO_CONTENT)
@@ -167,7 +174,10 @@ async fn text_with(
         _ => Dialect::Prometheus,
     };
     let arrival_ms = parameters.timestamp_ms.unwrap_or_else(|| app.node.writes().clock.now_ms());
-    let labels = Arc::new(TextLabels(parameters.shared_labels()));
+    let labels = match parameters.shared_labels() {
+        Ok(labels) => Arc::new(TextLabels(labels)),
+        Err(refusal) => return WriteError(refusal).into_response(),
+    };
     let import = Import { app, principal, skip_bytes: parameters.skip_bytes, has_header: false };
     let format =
         |first_line| exposition::Format { dialect, labels: Arc::clone(&labels), arrival_ms, first_line };
@@ -183,7 +193,7 @@ async fn table(
 ) -> Response {
     let read = Parameters::read(&uri).and_then(|parameters| {
         let map = parameters.columns.as_deref().unwrap_or_default();
-        let columns = Columns::parse(map, parameters.shared_labels());
+        let columns = Columns::parse(map, parameters.shared_labels()?);
         let columns = columns.map_err(|error| {
             Refusal::invalid("bad_data", format!("invalid parameter \"format\": {error}"))
         })?;

@@ -21,6 +21,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use protocol::SharedLabels;
 use protocol::influx::{ENCODINGS, Format, Names, Precision};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -92,6 +93,11 @@ fn format(app: &App, RequestPrincipal(principal): &RequestPrincipal, query: &str
                     let message = format!("invalid precision {shown:?}: must be {}", Precision::NAMES);
                     Refusal::invalid("bad_data", message)
                 })?;
+            }
+            "db" if value.len() > SharedLabels::BYTES_MAX => {
+                let (bytes, limit) = (value.len(), SharedLabels::BYTES_MAX);
+                let message = format!("invalid db: it has {bytes} bytes, the limit is {limit}");
+                return Err(Refusal::invalid("bad_data", message));
             }
             "db" => database = value,
             _ => {}
