@@ -112,9 +112,18 @@ pub(crate) async fn write_batch(
     batch: &mut Batch,
     memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
-    let began = Instant::now();
     admit(context, principal, batch.bytes.len()).await?;
-    store_batch(context, principal, batch, memory, false, began).await
+    write_admitted(context, principal, batch, memory).await
+}
+
+/// Writes a part of what [`admit`] has admitted as one request.
+pub(crate) async fn write_admitted(
+    context: &Arc<Context>,
+    principal: &Principal,
+    batch: &mut Batch,
+    memory: Reservation,
+) -> Result<Outcome, Unwritten> {
+    store_batch(context, principal, batch, memory, false, Instant::now()).await
 }
 
 /// Writes samples that came in an earlier request, which counted against the tenant's rate limits.

@@ -112,6 +112,18 @@ client.timing('duration', 250)
 client.set('users', 'alice')
 ";
 
+/// An interval is one request, although it is stored in several batches.
+#[test]
+fn the_rate_of_requests_does_not_divide_an_interval() {
+    let server = Server::start(options().config("requests_per_second = 1\nrate_burst = '1s'"));
+    for part in 0..30 {
+        let lines: Vec<_> = (0..100).map(|i| format!("c{part}_{i}:1|c")).collect();
+        send(&server, &lines.join("\n"));
+    }
+    wait_for("all series", || (server.metric("floodmark_head_series_created_total") >= 3000.0).then_some(()));
+    assert_eq!(server.metric(r#"floodmark_statsd_dropped_total{reason="refused"}"#), 0.0);
+}
+
 #[test]
 fn a_client_for_python_sends_to_statsd() {
     let server = Server::start(options());

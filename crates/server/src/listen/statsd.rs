@@ -80,6 +80,8 @@ pub(crate) struct Statsd {
     principal: Principal,
     every: Duration,
     totals: Totals,
+    /// Bytes of datagrams since the last interval was admitted.
+    received_bytes: usize,
     metrics: Metrics,
     log_again: Instant,
 }
@@ -96,7 +98,16 @@ impl Statsd {
         let metrics = Metrics::new(app.node.registry());
         let totals = Totals::new(context.unwritten.clone(), context.seed);
         let every = settings.flush_interval;
-        Self { socket, principal, every, totals, metrics, context, log_again: Instant::now() }
+        Self {
+            socket,
+            principal,
+            every,
+            totals,
+            received_bytes: 0,
+            metrics,
+            context,
+            log_again: Instant::now(),
+        }
     }
 
     /// Serves until `stop` resolves, and returns once the last interval is stored or dropped.
@@ -144,6 +155,7 @@ impl Statsd {
     }
 
     fn datagram(&mut self, datagram: &[u8]) {
+        self.received_bytes += datagram.len();
         let lines = datagram.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         for line in lines.filter(|line| !line.is_empty()) {
             self.metrics.lines.inc();
@@ -156,6 +168,11 @@ impl Statsd {
     /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval.
     async fn flush(&mut self, socket: &UdpSocket, buffer: &mut [u8]) {
         let (context, principal) = (Arc::clone(&self.context), self.principal.clone());
+        // The interval is one request, however many batches it has. If it is refused, it goes on, and nothing is lost.
+        let admitting = write_path::admit(&context, &principal, std::mem::take(&mut self.received_bytes));
+        if let Err(refusal) = self.reading_meanwhile(socket, buffer, admitting).await {
+            return self.log(&refusal);
+        }
         let now_ms = context.clock.now_ms();
         let mut from = Some(0);
         while let Some(first) = from {
@@ -173,21 +190,8 @@ impl Statsd {
                 continue;
             }
             let samples = batch.floats.values.len() as u64;
-            let writing = write_path::write_batch(&context, &principal, &mut batch, memory);
-            tokio::pin!(writing);
-            let written = loop {
-                tokio::select! {
-                    biased;
-                    written = &mut writing => break written,
-                    ready = socket.readable() => {
-                        if ready.is_ok() {
-                            self.read(socket, buffer);
-                            yield_now().await;
-                        }
-                    }
-                }
-            };
-            match written {
+            let writing = write_path::write_admitted(&context, &principal, &mut batch, memory);
+            match self.reading_meanwhile(socket, buffer, writing).await {
                 Ok(outcome) => self.metrics.refused.add(outcome.refused_samples),
                 Err(unwritten) => {
                     self.metrics.refused.add(samples - unwritten.samples.min(samples));
@@ -196,6 +200,28 @@ impl Statsd {
             }
         }
         self.totals.forget_idle();
+    }
+
+    /// Waits for the end of `work`, and reads the datagrams that arrive meanwhile.
+    async fn reading_meanwhile<T>(
+        &mut self,
+        socket: &UdpSocket,
+        buffer: &mut [u8],
+        work: impl Future<Output = T>,
+    ) -> T {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                ready = socket.readable() => {
+                    if ready.is_ok() {
+                        self.read(socket, buffer);
+                        yield_now().await;
+                    }
+                }
+            }
+        }
     }
 
     fn log(&mut self, refusal: &Refusal) {

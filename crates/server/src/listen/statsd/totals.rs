@@ -240,6 +240,7 @@ impl Totals {
         mut memory: Reservation,
     ) -> Part {
         let mut batch = Batch::default();
+        let mut room = self.account.reserve(0).expect("BUG: cannot reserve 0 bytes");
         let mut reservation = IncrementalReservation::new(&mut memory);
         let (builder, seed) = (&mut self.builder, self.seed);
         let mut out = Out { batch: &mut batch, reservation: &mut reservation, builder, seed, now_ms };
@@ -251,7 +252,7 @@ impl Totals {
             && values < limits.values
         {
             let mark = out.mark();
-            if let Err(full) = out.add_series(series) {
+            if let Err(full) = out.add_series(series).and_then(|()| room.resize(writing_bytes(out.batch))) {
                 out.return_to(mark);
                 if mark.series > 0 {
                     break;
@@ -270,7 +271,8 @@ impl Totals {
     pub(super) fn forget_idle(&mut self) {
         let mut place = 0;
         while let Some(series) = self.series.get(place) {
-            if series.idle < IDLE_MAX {
+            // a value may have come after the interval was stored
+            if series.idle < IDLE_MAX || series.has_changed {
                 place += 1;
                 continue;
             }
@@ -353,6 +355,18 @@ struct Out<'a, 'p> {
     seed: u64,
     now_ms: i64,
 }
+
+/// Upper bound on the memory that writing a batch takes from the same account: the samples by partition, and the labels of
+/// series that are new. A batch that left no room for this would be refused.
+fn writing_bytes(batch: &Batch) -> u64 {
+    let Batch { bytes, floats, .. } = batch;
+    (2 * bytes.len() + WRITING_SAMPLE_BYTES * floats.values.len() + WRITING_BYTES) as u64
+}
+
+const WRITING_SAMPLE_BYTES: usize = 128;
+
+/// Allocations grow in steps of this size, and there are two: for samples and for labels.
+const WRITING_BYTES: usize = 2 * (16 << 10);
 
 /// The size of a batch, to which it can return.
 #[derive(Debug, Clone, Copy)]

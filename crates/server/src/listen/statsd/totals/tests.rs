@@ -173,17 +173,17 @@ fn a_full_memory_keeps_no_series_back() {
         totals.forget_idle();
         (names, batches, left_out)
     };
-    let (names, batches, left_out): (Vec<String>, usize, usize) = flush(&mut totals, 60_000);
+    let (names, batches, left_out): (Vec<String>, usize, usize) = flush(&mut totals, 250_000);
     assert_eq!((names.len(), left_out), (2 + 5 * 30, 0));
     assert!((5..=31).contains(&batches), "{batches}");
     let distinct: HashSet<_> = names.iter().filter(|name| name.contains("_count")).collect();
     assert_eq!(distinct.len(), 30, "no series is stored twice: {names:?}");
     // without values, a timer is two series
-    let (names, _, left_out) = flush(&mut totals, 5000);
+    let (names, _, left_out) = flush(&mut totals, 40_000);
     assert_eq!((names, left_out), (vec!["a{}".to_owned(), "b{}".to_owned()], 30));
     // all were counted as idle
     for _ in 2..=IDLE_MAX {
-        flush(&mut totals, 5000);
+        flush(&mut totals, 40_000);
     }
     assert_eq!(totals.series_count(), 0);
     drop(totals);
@@ -211,4 +211,19 @@ fn totals_stay_finite() {
     let found = flush(&account, &mut totals);
     assert_eq!((found["c{}"], found["g{}"], found["ms_count{}"]), (0.0, 1.7e308, 1.0));
     assert!(found.values().all(|value| value.is_finite()), "{found:?}");
+}
+
+/// The value comes while the last interval of the series is being stored.
+#[test]
+fn a_value_keeps_a_series_that_was_about_to_be_forgotten() {
+    let (account, mut totals) = totals(1 << 20);
+    let none = Limits { series: usize::MAX, label_bytes: usize::MAX, values: usize::MAX };
+    add(&mut totals, &["a:1|c", "b:1|c"]);
+    for _ in 0..IDLE_MAX {
+        assert_eq!(flush(&account, &mut totals).len(), 2);
+    }
+    totals.batch(0, none, 5, account.reserve(0).unwrap());
+    add(&mut totals, &["a:5|c"]);
+    totals.forget_idle();
+    assert_eq!(flush(&account, &mut totals), expected(&[("a{}", 6.0)]));
 }
