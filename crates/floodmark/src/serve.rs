@@ -51,6 +51,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let main = listen(settings.http)?;
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
+    let grpc = settings.otlp_grpc.address.map(listen).transpose();
+    let grpc = grpc.context("cannot serve OpenTelemetry's gRPC (setting otlp_grpc)")?;
     let graphite = listen_for_graphite(&settings.graphite)?;
     let statsd = settings.statsd.address.map(|address| receive(address, "statsd")).transpose()?;
     let (is_encrypted, administration) = (settings.is_encrypted(), settings.admin_listen);
@@ -59,6 +61,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         (Some(admin), _) => tracing::info!(address = %admin.local_addr()?, "listening for administration"),
         (None, AdminListen::Nowhere) => tracing::info!("administration is not served"),
         (None, _) => {}
+    }
+    if let Some(socket) = &grpc {
+        tracing::info!(grpc = %socket.local_addr()?, "listening for OpenTelemetry's gRPC");
     }
     log_graphite(&graphite)?;
     if let Some(socket) = &statsd {
@@ -84,7 +89,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     };
     let monitoring = tokio::spawn(node.monitor_itself(address.port()));
-    server::serve(node.clone(), Sockets { main, admin, graphite, statsd }, stop).await;
+    server::serve(node.clone(), Sockets { main, admin, grpc, graphite, statsd }, stop).await;
     monitoring.abort();
     tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;
     tracing::info!("stopped");
@@ -155,9 +160,9 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// The default log filter. Without it, libraries would log each of their steps, and the Delta kernel would
-/// log kilobytes for each error.
-const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
+/// The default log filter. Without it, libraries would log each of their steps, the Delta kernel would log kilobytes for each
+/// error, and the library for HTTP/2 what strangers send.
+const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn,h2=off";
 
 /// The variable `RUST_LOG` replaces the default filter.
 fn log_to_stderr() {

@@ -231,6 +231,11 @@ pub(crate) fn admin_router(app: App, address: SocketAddr) -> Router {
     finished(app, guard, routes)
 }
 
+/// Router of OpenTelemetry's gRPC.
+pub(crate) fn grpc_router(app: App) -> Router {
+    ingest::grpc_router(app)
+}
+
 fn node_routes(app: &App) -> Router<App> {
     let metrics = Router::new().route("/metrics", get(status::metrics));
     for_access(app, Access::Metrics, metrics)

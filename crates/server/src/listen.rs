@@ -5,7 +5,7 @@
 //!   accept ─▶ handshake (bounds) ─▶ connections (a place) ─▶ handshake ─▶ http1     if connections are encrypted
 //! ```
 //!
-//! [`lines`] has the listeners of protocols without requests, and [`statsd`] that of statsd.
+//! [`http2`] has the connections of gRPC, [`lines`] the listeners of protocols without requests, and [`statsd`] that of statsd.
 //!
 //! At the limit on connections, accepting waits briefly for a place: see [`connections`]. Each connection is a
 //! task.
@@ -13,6 +13,7 @@
 mod connections;
 mod handshake;
 mod http1;
+pub(crate) mod http2;
 pub(crate) mod lines;
 pub(crate) mod patience;
 mod peer;
@@ -25,17 +26,20 @@ pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHands
 pub use lines::GraphiteSockets;
 pub(crate) use peer::Peer;
 
-use crate::tls::ClientNames;
+use crate::tls::{Alpn, ClientNames};
 use axum::Router;
 use connections::{Connections, Full, GRACE, Link, NEWEST, Place, Victims};
 use handshake::Pending;
 use http1::Http1;
+use http2::Http2;
 use patience::Patience;
 use rejections::Rejections;
 use stall::StallTimeout;
 use std::sync::Arc;
 use std::time::Duration;
+use stdx::budget::{Account, Reservation};
 use stdx::telemetry::Registry;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -57,11 +61,52 @@ struct Client {
 pub(crate) struct Listener {
     socket: TcpListener,
     connections: Connections,
-    http1: Http1,
+    http: Http,
     handshakes: Option<Arc<Handshakes>>,
     patience: Patience,
     rejections: Rejections,
     stopping: watch::Sender<bool>,
+    /// Account for the memory of connections. `None` if it is outside of the accounts.
+    memory: Option<Account>,
+}
+
+/// Version of HTTP in which connections are served.
+enum Http {
+    One(Http1),
+    Two(Http2),
+}
+
+enum Session {
+    One(http1::Session),
+    Two(http2::Session),
+}
+
+impl Http {
+    fn session(&self) -> Session {
+        match self {
+            Self::One(http) => Session::One(http.session()),
+            Self::Two(http) => Session::Two(http.session()),
+        }
+    }
+
+    async fn drain(self) {
+        match self {
+            Self::One(http) => http.drain().await,
+            Self::Two(http) => http.drain().await,
+        }
+    }
+}
+
+impl Session {
+    async fn serve<S>(self, stream: S, client: Client, link: Arc<Link>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        match self {
+            Self::One(session) => session.serve(stream, client, link).await,
+            Self::Two(session) => session.serve(stream, client, link).await,
+        }
+    }
 }
 
 impl Listener {
@@ -76,12 +121,26 @@ impl Listener {
         Self {
             socket,
             connections: Connections::new(connections_max, transfer_rate),
-            http1: Http1::new(service),
+            http: Http::One(Http1::new(service)),
             handshakes: None,
             patience: Patience::new(STALL_TIMEOUT, transfer_rate),
             rejections: Rejections::default(),
             stopping: watch::Sender::new(false),
+            memory: None,
         }
+    }
+
+    /// Like [`Self::new`], for connections of HTTP/2. Their memory is reserved in `memory`.
+    pub(crate) fn http2(
+        socket: TcpListener,
+        service: Router,
+        connections_max: usize,
+        transfer_rate: u64,
+        memory: Account,
+    ) -> Self {
+        let http = Http::Two(Http2::new(service));
+        let listener = Self::new(socket, Router::new(), connections_max, transfer_rate);
+        Self { http, memory: Some(memory), ..listener }
     }
 
     pub(crate) fn encrypted(self, handshakes: Option<Arc<Handshakes>>) -> Self {
@@ -96,6 +155,7 @@ impl Listener {
     /// Serves until `stop` resolves, then lets the requests in progress finish.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
         tokio::pin!(stop);
+        let bytes = http2::connection_bytes(self.handshakes.is_some()) as u64;
         loop {
             let (stream, peer) = tokio::select! {
                 accepted = self.socket.accept() => match accepted {
@@ -121,17 +181,25 @@ impl Listener {
                 entered = enter(&self.connections) => entered,
                 () = &mut stop => break,
             };
+            let memory = match &self.memory {
+                Some(account) => match reserve(account, bytes, &self.connections).await {
+                    Some(memory) => Some(memory),
+                    None => continue, // the client connects again
+                },
+                None => None,
+            };
+            let is_plain = self.handshakes.is_none() && matches!(self.http, Http::One(_));
             match entered {
-                Some(place) => self.serve_connection(stream, peer, place, handshake),
-                None if self.handshakes.is_none() => self.rejections.busy(stream),
-                // close without an answer: a client that speaks TLS would not understand it
+                Some(place) => self.serve_connection(stream, peer, place, handshake, memory),
+                None if is_plain => self.rejections.busy(stream),
+                // close without an answer: a client that speaks TLS or HTTP/2 would not understand it
                 None => drop(stream),
             }
         }
-        let Self { socket, http1, stopping, .. } = self;
+        let Self { socket, http, stopping, .. } = self;
         drop(socket);
         stopping.send_replace(true);
-        http1.drain().await;
+        http.drain().await;
     }
 
     fn serve_connection(
@@ -140,32 +208,41 @@ impl Listener {
         peer: Peer,
         place: Place,
         handshake: Option<(Arc<Handshakes>, Pending)>,
+        memory: Option<Reservation>,
     ) {
         let _ = stream.set_nodelay(true); // affects only latency
-        let (link, session) = (place.share(), self.http1.session());
+        let (link, session) = (place.share(), self.http.session());
+        let alpn = match self.http {
+            Http::One(_) => Alpn::Http1,
+            Http::Two(_) => Alpn::Http2,
+        };
         let patience = self.patience;
         let Some((handshakes, pending)) = handshake else {
             let stream = StallTimeout::new(stream, patience, Arc::clone(&link));
             let served = session.serve(stream, Client { peer, names: None }, Arc::clone(&link));
-            tokio::spawn(until_closed(served, place));
+            tokio::spawn(until_closed(served, place, memory));
             return;
         };
         let (mut stopping, rejections) = (self.stopping.subscribe(), self.rejections.clone());
         let serve = async move {
             let accepted = tokio::select! {
-                accepted = handshakes.accept(stream, peer, pending, (&link, patience), &rejections) => accepted,
+                accepted = handshakes.accept(stream, peer, pending, (&link, patience), &rejections, alpn) => accepted,
                 _ = stopping.wait_for(|is_stopping| *is_stopping) => None,
             };
             if let Some((stream, names)) = accepted {
                 session.serve(stream, Client { peer, names }, link).await;
             }
         };
-        tokio::spawn(until_closed(serve, place));
+        tokio::spawn(until_closed(serve, place, memory));
     }
 }
 
 /// Returns true if the connection was closed to make room for another one.
-async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) -> bool {
+async fn until_closed(
+    serve: impl Future<Output = ()> + Send,
+    place: Place,
+    memory: Option<Reservation>,
+) -> bool {
     let link: Arc<Link> = place.share();
     let makes_room = tokio::select! {
         () = serve => false,
@@ -174,8 +251,22 @@ async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) -> b
     if makes_room {
         tracing::debug!("idle connection closed to make room");
     }
+    drop(memory); // first, because whoever waits for memory is notified when the place is free
     drop(place);
     makes_room
+}
+
+/// Reserves the memory of a connection. The connection whose place it has may hold its own memory for a moment. `None` if
+/// there is no memory.
+async fn reserve(account: &Account, bytes: u64, connections: &Connections) -> Option<Reservation> {
+    let patience = Instant::now() + GRACE;
+    loop {
+        match account.reserve(bytes) {
+            Ok(memory) => return Some(memory),
+            Err(_) if Instant::now() < patience => connections.wait(patience).await,
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Returns a place, if necessary after waiting until a connection is idle or old enough to be closed. `None` if no

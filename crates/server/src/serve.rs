@@ -3,6 +3,7 @@
 //! ```text
 //!   main socket  ─▶ Listener ─▶ http::router        everything, or everything but administration
 //!   admin socket ─▶ Listener ─▶ http::admin_router  administration, if it has an address of its own
+//!   grpc         ─▶ Listener ─▶ http::grpc_router   OpenTelemetry's metrics over gRPC, if it has an address
 //!   graphite     ─▶ Lines ─▶ write_path             Graphite's protocols, if they have addresses
 //!   statsd       ─▶ Statsd ─▶ write_path            statsd's datagrams, if they have an address
 //! ```
@@ -22,6 +23,8 @@ use tokio::sync::watch;
 pub struct Sockets {
     pub main: TcpListener,
     pub admin: Option<TcpListener>,
+    /// For OpenTelemetry's protocol over gRPC.
+    pub grpc: Option<TcpListener>,
     pub graphite: GraphiteSockets,
     pub statsd: Option<UdpSocket>,
 }
@@ -29,6 +32,9 @@ pub struct Sockets {
 /// Limit on connections to the administration listener. They are counted separately, so that operators can
 /// connect even if the main listener is full.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
+
+const GRPC_CONNECTIONS: &str = "floodmark_grpc_connections";
+const GRPC_HELP: &str = "Open connections of gRPC; 0 if it is not served.";
 
 pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
     let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
@@ -41,13 +47,23 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     };
     let handshakes = Arc::new(Handshakes::new(context, registry));
     let handshakes = settings.tls.as_ref().map(|_| handshakes);
-    let Sockets { main, admin, graphite, statsd } = sockets;
+    let Sockets { main, admin, grpc, graphite, statsd } = sockets;
     let statsd = Statsd::new(&app, statsd);
     let lines = Lines::new(&app, graphite, handshakes.clone());
     let service = http::router(app.clone(), address(&main));
     let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
         .encrypted(handshakes.clone());
     main.report(registry, "floodmark_http_connections", "Open connections.");
+    let grpc = grpc.map(|socket| {
+        let (service, memory) = (http::grpc_router(app.clone()), node.writes().inflight.part());
+        memory.share(u64::MAX, settings.budget.grpc_bytes());
+        let most = settings.otlp_grpc.connections_max;
+        Listener::http2(socket, service, most, settings.transfer_rate, memory).encrypted(handshakes.clone())
+    });
+    match &grpc {
+        Some(grpc) => grpc.report(registry, GRPC_CONNECTIONS, GRPC_HELP),
+        None => registry.gauge_fn(GRPC_CONNECTIONS, GRPC_HELP, &[], || 0.0),
+    }
     let admin = admin.map(|socket| {
         let address = address(&socket);
         let service = http::admin_router(app, address);
@@ -77,6 +93,11 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
             admin.await;
         }
     };
+    let grpc = async {
+        if let Some(grpc) = grpc {
+            grpc.serve(is_stopping()).await;
+        }
+    };
     let stop = async {
         stop.await;
         stopping.send_replace(true);
@@ -85,7 +106,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         // a task of its own, because to end an interval takes longer than a new connection should wait
         let statsd = tokio::spawn(statsd.serve(is_stopping()));
         let (main, lines) = (main.serve(is_stopping()), lines.serve(is_stopping()));
-        let (.., ended, ()) = tokio::join!(main, admin, lines, statsd, stop);
+        let (.., ended, ()) = tokio::join!(main, admin, grpc, lines, statsd, stop);
         ended.expect("BUG: statsd's task has panicked");
     };
     tokio::select! {

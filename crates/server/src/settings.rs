@@ -39,6 +39,7 @@ pub use graphite::GraphiteSettings;
 pub use label_name::LabelName;
 pub use lake::LakeSettings;
 pub use limit_status::LimitStatus;
+pub use otlp::OtlpGrpcSettings;
 pub(crate) use overrides::Overrides;
 pub use overrides::OverridesFile;
 pub use reader::EffectiveSetting;
@@ -106,6 +107,7 @@ pub struct Settings {
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
     pub self_monitoring: SelfMonitoring,
+    pub otlp_grpc: OtlpGrpcSettings,
     pub graphite: GraphiteSettings,
     pub graphite_rules: RuleFiles,
     pub statsd: StatsdSettings,
@@ -198,6 +200,9 @@ impl Settings {
         let admin_listen = listeners::admin_listen(reader, http)?;
         let auth_file = auth_file(reader, http, admin_listen)?;
         let self_monitoring = SelfMonitoring::read(reader)?;
+        let files_left = files.for_connections().saturating_sub(connections_max);
+        let otlp_grpc =
+            OtlpGrpcSettings::read(reader, auth_file.is_some(), tls.is_some(), &budget, files_left)?;
         let statsd = StatsdSettings::read(reader, &self_monitoring.tenant, auth_file.is_some())?;
         let graphite = GraphiteSettings::read(
             reader,
@@ -205,7 +210,7 @@ impl Settings {
             auth_file.is_some(),
             tls.is_some(),
             &budget,
-            files.for_connections().saturating_sub(connections_max),
+            files_left.saturating_sub(otlp_grpc.connections_max),
         )?;
         Ok(Self {
             http,
@@ -241,6 +246,7 @@ impl Settings {
             tenant_burst: reader.read(&table::TENANT_BURST)?,
             tenants_per_minute: reader.read(&table::TENANTS_PER_MINUTE)?,
             self_monitoring,
+            otlp_grpc,
             graphite,
             graphite_rules: graphite_rules::rule_files(reader)?,
             statsd,

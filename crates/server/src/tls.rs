@@ -12,7 +12,7 @@ mod der;
 mod files;
 
 pub(crate) use client_names::{ClientNames, NAME_BYTES_MAX, normal};
-pub(crate) use files::{ClientAuth, Clients, TlsFiles};
+pub(crate) use files::{Alpn, ClientAuth, Clients, TlsFiles};
 
 use crate::watched::Watched;
 use std::sync::Arc;

@@ -208,6 +208,10 @@ fn short_help_of_serve() {
         Retention and rollups:
               --retention <DURATION>  Age at which samples are dropped, such as `90d` [default: never]
 
+        OpenTelemetry:
+              --otlp-grpc <ADDR>  Address that receives OpenTelemetry's metrics over gRPC, such as
+                                  `127.0.0.1:4317` [default: none]
+
         Graphite:
               --graphite <ADDR>  Address that receives Graphite's plaintext protocol over TCP and UDP, such
                                  as `127.0.0.1:2003` [default: none]

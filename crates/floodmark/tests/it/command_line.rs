@@ -207,6 +207,7 @@ retention = "never"
         allow_host                             none                            derived: none if only this machine can connect, otherwise any
         body_timeout                           30s                             default
         transfer_rate                          64KiB                           default
+        otlp_grpc                              none                            default
         otlp_translation                       UnderscoreEscapingWithSuffixes  default
         otlp_promote                           none                            default
         otlp_target_info                       true                            default
@@ -274,7 +275,7 @@ retention = "never"
         tenant.floodmark-system.retention      30d                             derived: self_monitoring_retention
         tenant.floodmark-system.active_series  5000                            derived: the limit on series of the server's own metrics
 
-        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50, aggregator 50, events 5) + inflight 152 (unwritten 38, new series 38) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
+        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50, aggregator 50, events 5) + inflight 152 (unwritten 38, new series 38, grpc 19) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
     let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
     let row = |key: &str| rows.as_array().expect("rows").iter().find(|row| row["key"] == key);
@@ -339,6 +340,12 @@ fn wrong_settings_are_named_and_end_with_status_2() {
         "http = \":9009\"",
         expect![[r#"
         floodmark: floodmark.toml:1: http = [::]:9009: other machines can reach this address, but requests are not authenticated: set auth_file, or allow_unauthenticated to let everyone read, write and administer everything
+    "#]],
+    );
+    check(
+        "otlp_grpc = \":4317\"",
+        expect![[r#"
+        floodmark: floodmark.toml:1: otlp_grpc = [::]:4317: other machines can reach this address, but requests are not authenticated: set auth_file, or allow_unauthenticated to let everyone write
     "#]],
     );
     let open = "http = \":9009\"\nallow_unauthenticated = true";

@@ -1,6 +1,7 @@
 //! OpenTelemetry's metrics: the paths, forms and answers of OTLP, real senders, and a real Prometheus as reference.
 
 mod differential;
+mod grpc;
 mod senders;
 
 use crate::harness::read::matrix;

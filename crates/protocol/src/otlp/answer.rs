@@ -55,6 +55,21 @@ pub fn status(media: Media, code: u8, message: &str) -> Vec<u8> {
     answer
 }
 
+/// Encodes the status of a call that failed, as gRPC's details have it. `retry_after_s` says when a retry can succeed. Without it, senders do not retry.
+pub fn status_with_retry(code: u8, message: &str, retry_after_s: Option<u64>) -> Vec<u8> {
+    const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
+    let mut answer = status(Media::Protobuf, code, message);
+    if let Some(seconds) = retry_after_s {
+        let (mut duration, mut info, mut any) = (Vec::new(), Vec::new(), Vec::new());
+        put_number(&mut duration, 1, seconds);
+        put_bytes(&mut info, 1, &duration);
+        put_bytes(&mut any, 1, RETRY_INFO);
+        put_bytes(&mut any, 2, &info);
+        put_bytes(&mut answer, 3, &any);
+    }
+    answer
+}
+
 fn put_number(out: &mut Vec<u8>, field: u8, n: u64) {
     if n > 0 {
         out.push(field << 3);
@@ -84,6 +99,9 @@ mod tests {
             r#"{"partialSuccess":{"rejectedDataPoints":"300","errorMessage":"a \"b\""}}"#
         );
         assert_eq!(status(Media::Protobuf, 8, "full"), b"\x08\x08\x12\x04full");
+        let retry = status_with_retry(8, "no", Some(5));
+        assert!(retry.starts_with(b"\x08\x08\x12\x02no\x1a\x30\x0a\x28type.googleapis.com/"), "{retry:x?}");
+        assert!(retry.ends_with(b"RetryInfo\x12\x04\x0a\x02\x08\x05"), "{retry:x?}");
         assert_eq!(text(status(Media::Json, 14, "later\n")), r#"{"code":14,"message":"later\n"}"#);
     }
 }

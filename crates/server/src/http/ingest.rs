@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push`, `/api/v1/receive` | remote write 1.0 and 2.0 |
 //! | POST `/v1/metrics` and four other paths | OpenTelemetry's metrics |
+//! | `MetricsService/Export`, over gRPC | OpenTelemetry's metrics |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
 //! | POST `/api/v1/import` and others, see [`import`] | lines of JSON or text, and tables |
 //! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
@@ -12,10 +13,13 @@
 //! [`WarmDecoders`], and a route in [`routes`].
 
 mod graphite;
+mod grpc;
 mod import;
 pub(super) mod influx;
 mod otlp;
 mod remote_write;
+
+pub(super) use grpc::router as grpc_router;
 
 use super::body::{BodyError, BodyReader};
 use super::error::{PARTIAL_WRITE, WriteError};
@@ -32,8 +36,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use model::ErrorKind;
 use model::caps::BODY_COMPRESSED_BYTES_MAX;
+use model::{ErrorKind, Principal, TenantId};
 use protocol::{Decoder, Encoding};
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,12 +116,35 @@ async fn write<D: Decoder>(
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let encoding = Encoding::negotiate(text(header::CONTENT_ENCODING), encodings).map_err(Refusal::from)?;
     let declared = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    let received = receive(app, &principal.tenant, declared, body).await?;
+    store(app, decoders, format, encoding, principal, received).await
+}
+
+/// The bytes of a body, and the reservation for them.
+type Received = (Vec<u8>, Reservation);
+
+/// Reads a compressed body. `declared` is its length according to the client, if the client gave one.
+async fn receive(
+    app: &App,
+    tenant: &TenantId,
+    declared: Option<u64>,
+    body: Body,
+) -> Result<Received, Refusal> {
     let settings = app.node.overrides().current();
-    let own = settings.of(&principal.tenant);
-    let tenant = app.node.writes().tenant(&principal.tenant);
-    let (bytes, memory) = read_body(app, tenant.inflight(own), declared, body).await?;
+    let state = app.node.writes().tenant(tenant);
+    read_body(app, state.inflight(settings.of(tenant)), declared, body).await
+}
+
+async fn store<D: Decoder>(
+    app: &App,
+    decoders: &Arc<Decoders<D>>,
+    format: D::Format,
+    encoding: Encoding,
+    principal: Principal,
+    (bytes, memory): Received,
+) -> Result<Outcome, Unwritten> {
     // the gates are entered after the body has arrived, so that slow senders do not occupy places in them
-    let limit_status = own.limit_status;
+    let limit_status = app.node.overrides().current().of(&principal.tenant).limit_status;
     let request = Encoded { principal, format, encoding, bytes: bytes.into(), memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
     if let Err(Unwritten { refusal, .. }) = &mut answer {
@@ -155,7 +182,6 @@ fn count(metrics: &HttpMetrics, answer: Response) -> Response {
     answer
 }
 
-/// Reads a compressed body. `declared` is its length according to the client, if the client gave one.
 async fn read_body(
     app: &App,
     account: &Account,

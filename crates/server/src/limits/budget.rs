@@ -130,6 +130,12 @@ impl Budget {
         self.inflight_bytes / 4
     }
 
+    /// Limit on the memory of connections of gRPC: an eighth of `inflight_bytes`. Together with the other two parts, it leaves
+    /// a third free, so large bodies are still accepted.
+    pub const fn grpc_bytes(&self) -> u64 {
+        self.inflight_bytes / 8
+    }
+
     pub const fn exemplars_bytes(&self) -> u64 {
         self.head_bytes / 20
     }
@@ -209,7 +215,7 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, events {}) + inflight {} (unwritten {}, new series {}) + query {} (evaluation {}, cache {}, exports {}, \
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, events {}) + inflight {} (unwritten {}, new series {}, grpc {}) + query {} (evaluation {}, cache {}, exports {}, \
              answers {}) + flush {} + decoders {} + auth {} + other {} (process {}, connections {}, tables {}, spare {})",
             mib(self.total_bytes),
             self.reason,
@@ -223,6 +229,7 @@ impl fmt::Display for Budget {
             mib(self.inflight_bytes),
             mib(self.unwritten_bytes()),
             mib(self.new_series_queue_bytes()),
+            mib(self.grpc_bytes()),
             mib(self.query_bytes),
             mib(self.evaluation_bytes()),
             mib(self.cache_bytes()),
@@ -269,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_printed_budget_has_all_of_its_parts() {
-        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, events 1) + inflight 37 (unwritten 9, new series 9) + query 37 \
+        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, events 1) + inflight 37 (unwritten 9, new series 9, grpc 4) + query 37 \
                         (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 4 + auth 2 + other 25 (process 8, \
                         connections 12, tables 2, spare 2)";
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);

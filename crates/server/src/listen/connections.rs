@@ -287,6 +287,11 @@ impl Link {
         }
     }
 
+    /// Records that no request is being answered, but that the body of another one is still arriving.
+    pub(super) fn receives_again(&self) {
+        self.state.lock().enter(Stage::Receiving { bytes: 0, waits: true }, Instant::now());
+    }
+
     /// Records the beginning, or the end, of a time in which a write is blocked because the client does not
     /// read.
     pub(super) fn write_blocked(&self, is_blocked: bool) {

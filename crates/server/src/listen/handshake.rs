@@ -24,7 +24,7 @@ use crate::audit::Audit;
 use crate::limits::fair_permits::FairPermits;
 use crate::limits::pacer::{Traffic, processor_time};
 use crate::machine::cores;
-use crate::tls::{ClientNames, Tls};
+use crate::tls::{Alpn, ClientNames, Tls};
 use pending::{Entry, Network};
 use std::io;
 use std::sync::Arc;
@@ -156,9 +156,10 @@ impl Handshakes {
         pending: Pending,
         connection: (&Arc<Link>, Patience),
         rejections: &Rejections,
+        alpn: Alpn,
     ) -> Option<(Encrypted, Option<ClientNames>)> {
         let finished = tokio::select! {
-            finished = timeout(TIMEOUT, self.handshake(stream, &pending, connection)) => finished,
+            finished = timeout(TIMEOUT, self.handshake(stream, &pending, connection, alpn)) => finished,
             () = pending.displaced() => {
                 self.metrics.displaced.inc();
                 return None;
@@ -191,6 +192,7 @@ impl Handshakes {
         stream: TcpStream,
         pending: &Pending,
         (link, patience): (&Arc<Link>, Patience),
+        alpn: Alpn,
     ) -> Result<(Encrypted, Option<ClientNames>), Failure> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -206,7 +208,7 @@ impl Handshakes {
         // there is a certificate unless the files became invalid while the server was starting
         let loaded = Option::as_ref(&current)
             .ok_or_else(|| io::Error::other("the server has no valid certificate"))?;
-        let config = Arc::clone(&loaded.config);
+        let config = Arc::clone(loaded.config(alpn));
         let answer = self.answer(hello, config, pending.network()).await?;
         pending.has_answer();
         let stream = answer.await?;

@@ -265,7 +265,7 @@ async fn accept(
                 );
                 let (open, metrics) = (open.clone(), Arc::clone(&shared.intake.metrics));
                 tokio::spawn(async move {
-                    if until_closed(served, place).await {
+                    if until_closed(served, place, None).await {
                         metrics.replaced_connections.inc();
                     }
                     drop((memory, open));

@@ -1,14 +1,55 @@
-//! Settings that say which series OpenTelemetry's metrics become.
+//! Settings of OpenTelemetry's metrics: which series they become, and their address for gRPC.
 
+use super::admin_listen::is_reachable;
 use super::given::SettingsError;
 use super::reader::Reader;
 use super::table;
+use crate::limits::budget::{Budget, TOTAL_BYTES_MIN};
+use crate::listen::http2::connection_bytes;
 use protocol::otlp::Translation;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Scale to which exponential histograms are converted. There are 2 to the power of the scale buckets per power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scale(pub(super) i32);
+
+/// Limit on connections, whatever the memory.
+const CONNECTIONS_MAX: u64 = 1024;
+
+/// The smallest budget has room for some connections.
+const _: () = assert!(TOTAL_BYTES_MIN / 100 * 15 / 8 / connection_bytes(true) as u64 >= 2);
+
+/// Settings of OpenTelemetry's protocol over gRPC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtlpGrpcSettings {
+    pub address: Option<SocketAddr>,
+    /// 0 without an address.
+    pub(crate) connections_max: usize,
+}
+
+impl OtlpGrpcSettings {
+    /// `files_left` is the number of files that may be open in addition to all others.
+    pub(super) fn read(
+        reader: &mut Reader<'_>,
+        is_authenticated: bool,
+        is_encrypted: bool,
+        budget: &Budget,
+        files_left: usize,
+    ) -> Result<Self, SettingsError> {
+        let Some(address) = reader.read(&table::OTLP_GRPC)? else {
+            return Ok(Self { address: None, connections_max: 0 });
+        };
+        if is_reachable(address) && !is_authenticated && !reader.is_true(&table::ALLOW_UNAUTHENTICATED)? {
+            let reason = "other machines can reach this address, but requests are not authenticated: set auth_file, \
+                or allow_unauthenticated to let everyone write";
+            return Err(reader.error(&table::OTLP_GRPC, reason.into()));
+        }
+        let most = budget.grpc_bytes() / connection_bytes(is_encrypted) as u64;
+        let most = most.min(CONNECTIONS_MAX) as usize;
+        Ok(Self { address: Some(address), connections_max: most.min(files_left).max(1) })
+    }
+}
 
 pub(super) fn general(reader: &mut Reader<'_>) -> Result<Arc<Translation>, SettingsError> {
     Ok(Arc::new(Translation {

@@ -211,6 +211,11 @@ settings! {
     }
 
     "OpenTelemetry" {
+        OTLP_GRPC: Option<SocketAddr> = setting("otlp_grpc", "none",
+            "Address that receives OpenTelemetry's metrics over gRPC, such as `127.0.0.1:4317`")
+            .why("Needs the same credentials and certificates as `http`. `none`: not served. Over HTTP, `http` receives them \
+                ([otlp.md](../otlp.md#grpc))")
+            .or("none").common();
         OTLP_TRANSLATION: Naming = setting("otlp_translation", "UnderscoreEscapingWithSuffixes",
             "How metrics and attributes of OpenTelemetry are named. These are the strategies of Prometheus")
             .why("A change gives new series; those stored before keep their names ([otlp.md](../otlp.md#names))")

@@ -138,6 +138,7 @@ fn defaults_of_a_machine() {
         allow_host = []  # none if only this machine can connect, otherwise any
         body_timeout = "30s"
         transfer_rate = "64KiB"
+        otlp_grpc = "none"
         otlp_translation = "UnderscoreEscapingWithSuffixes"
         otlp_promote = []
         otlp_target_info = true

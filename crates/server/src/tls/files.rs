@@ -49,8 +49,33 @@ pub(crate) struct Texts {
 
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) config: Arc<ServerConfig>,
+    /// One for each [`Alpn`].
+    configs: [Arc<ServerConfig>; 2],
     pub(crate) expires_s: i64,
+}
+
+/// The version of HTTP that client and server agree on in the handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alpn {
+    Http1,
+    Http2,
+}
+
+impl Alpn {
+    const ALL: [Self; 2] = [Self::Http1, Self::Http2];
+
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
+impl Loaded {
+    pub(crate) const fn config(&self, alpn: Alpn) -> &Arc<ServerConfig> {
+        &self.configs[alpn as usize]
+    }
 }
 
 impl TlsFiles {
@@ -75,12 +100,16 @@ impl TlsFiles {
             .with_client_cert_verifier(self.verifier(texts)?)
             .with_single_cert(chain, key)
             .map_err(|error| self.pair_error(&error))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Sessions are not resumed: they would take memory, and clients could continue them after the
         // authorities have changed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Loaded { config: Arc::new(config), expires_s })
+        let of = |alpn: Alpn| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![alpn.name().to_vec()];
+            Arc::new(config)
+        };
+        Ok(Loaded { configs: Alpn::ALL.map(of), expires_s })
     }
 
     fn pair_error(&self, error: &rustls::Error) -> String {

@@ -7,12 +7,12 @@ use std::process::Command;
 const HTTP: &str = include_str!("senders/http.py");
 
 /// Runs a script with the SDK. Returns `None` if the SDK is missing.
-fn run(script: &str, args: &[&str]) -> Option<String> {
+pub(super) fn run(script: &str, args: &[&str]) -> Option<String> {
     let python = cache().join("py/bin/python");
     let has_sdk = Command::new(&python)
         .args([
             "-c",
-            "import opentelemetry.sdk.metrics, opentelemetry.exporter.otlp.proto.http.metric_exporter",
+            "import opentelemetry.sdk.metrics, opentelemetry.exporter.otlp.proto.http, opentelemetry.exporter.otlp.proto.grpc",
         ])
         .output()
         .is_ok_and(|output| output.status.success());

@@ -42,7 +42,7 @@ pub(super) async fn metrics(
     match write(&app, &app.decoders.otlp, format, ENCODINGS, principal, &headers, body).await {
         Ok(outcome) => {
             app.node.writes().metrics.converted_points.add(outcome.converted_points);
-            outcome_response(media, &outcome)
+            success(media, &outcome, |answer| response_in(media, answer))
         }
         Err(unwritten) => WriteError(unwritten.refusal).into_response(),
     }
@@ -53,7 +53,12 @@ fn media_of(headers: &HeaderMap) -> Result<Media, Refusal> {
     Ok(Media::of(content_type)?)
 }
 
-fn outcome_response(media: Media, outcome: &Outcome) -> Response {
+/// Answers a request that was stored at least in part. `response_of` puts the answer into a response.
+pub(super) fn success(
+    media: Media,
+    outcome: &Outcome,
+    response_of: impl FnOnce(Vec<u8>) -> Response,
+) -> Response {
     let Outcome { refused_series, refused_exemplars, converted_points, .. } = outcome;
     let mut message = String::new();
     if *refused_series > 0 {
@@ -73,8 +78,7 @@ fn outcome_response(media: Media, outcome: &Outcome) -> Response {
             "{converted_points} points of exponential histograms stored as classic histograms (setting otlp_buckets)"
         ));
     }
-    let answer = answer::success(media, rejected_points(outcome), &message);
-    let response = response_in(media, answer);
+    let response = response_of(answer::success(media, rejected_points(outcome), &message));
     match refused_series {
         0 => response,
         _ => {

@@ -10,7 +10,7 @@ use crate::listen::patience::Patience;
 use crate::listen::rejections::Rejections;
 use crate::listen::{Handshakes, Peer, STALL_TIMEOUT};
 use crate::refusal::Refusal;
-use crate::tls::ClientNames;
+use crate::tls::{Alpn, ClientNames};
 use axum::http::{HeaderMap, Method};
 use model::Principal;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Encryption {
         let _ = stream.set_zero_linger();
         let connection = (link, self.patience);
         let (stream, names) =
-            self.handshakes.accept(stream, peer, pending, connection, &self.rejections).await?;
+            self.handshakes.accept(stream, peer, pending, connection, &self.rejections, Alpn::Http1).await?;
         let stream = Stream::encrypted(stream);
         if !self.auth.is_required() {
             return Some((stream, shared));

@@ -1,0 +1,155 @@
+//! OpenTelemetry's metrics over gRPC: the SDK for Python, raw calls with Python's gRPC, and a client of HTTP/2.
+
+mod attacks;
+mod frames;
+
+use super::gauge_in_protobuf;
+use super::senders::run;
+use crate::authentication::sha256;
+use crate::harness::tls::Client;
+use crate::harness::{Options, Server, now_ms};
+use crate::tls;
+use attacks::works;
+use frames::{Frames, GOAWAY, PREFACE, SETTINGS};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use tokio_rustls::rustls::version::TLS13;
+
+const SDK: &str = include_str!("senders/grpc.py");
+const CALL: &str = include_str!("senders/call.py");
+
+fn server(config: &str) -> (Server, SocketAddr) {
+    let server = Server::start(Options::default().arg("--otlp-grpc=127.0.0.1:0").config(config));
+    let address = server.logged_address("grpc");
+    (server, address)
+}
+
+#[test]
+fn points_of_the_python_sdk_are_read_back() {
+    let (server, address) = server("");
+    for compression in ["none", "gzip"] {
+        let Some(text) = run(SDK, &[&address.to_string(), compression]) else { return };
+        let now = now_ms();
+        let value = |query: &str| server.value(&query.replace("JOB", compression), now);
+        assert_eq!(value(r#"requests_total{job="JOB",http_method="GET"}"#), Some(7.0), "{text}");
+        assert_eq!(value(r#"took_milliseconds_bucket{job="JOB",le="5"}"#), Some(1.0));
+        assert_eq!(value(r#"took_milliseconds_bucket{job="JOB",le="10"}"#), Some(2.0));
+        assert_eq!(value(r#"took_milliseconds_sum{job="JOB"}"#), Some(1010.0));
+    }
+    server.wait_until_zero("floodmark_grpc_connections");
+    server.wait_until_zero("floodmark_write_inflight_bytes");
+}
+
+/// Sends a message, and returns the code, the message and the delay of the answer. `None` if the SDK is missing.
+fn call(address: &str, message: &[u8], arguments: &[&str]) -> Option<(String, String, String)> {
+    let message: String = message.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = run(CALL, &[&[address, &message], arguments].concat())?;
+    let mut lines = text.lines().map(str::to_owned);
+    let mut next = || lines.next().unwrap_or_default();
+    Some((next(), next(), next()))
+}
+
+#[test]
+fn calls_are_answered() {
+    let (server, address) = server("[tenant.small]\nrequests_per_second = 1\nrate_burst = \"1s\"\n");
+    let (address, now) = (address.to_string(), now_ms());
+    let message = gauge_in_protobuf(now);
+    let Some((code, answer, _)) = call(&address, &message, &[]) else { return };
+    assert_eq!((&*code, &*answer), ("OK", ""));
+    assert_eq!(server.value(r#"up{job="shop"}"#, now), Some(1.0));
+    call(&address, &message, &["x-scope-orgid=other"]).unwrap();
+    let others = server.query_as(Some("other"), "up", now);
+    assert_eq!(others["result"].as_array().unwrap().len(), 1);
+    let (code, text, _) = call(&address, b"\xff", &[]).unwrap();
+    assert_eq!(code, "INVALID_ARGUMENT");
+    assert!(text.contains("protobuf"), "{text}");
+    // a point in the future is refused, and the answer says so
+    let (code, answer, _) = call(&address, &gauge_in_protobuf(now + 3_600_000), &[]).unwrap();
+    assert_eq!(code, "OK");
+    assert!(answer.starts_with("0a"), "a partial success: {answer}");
+    // the method belongs to another service
+    let other = "method=/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+    let (code, ..) = call(&address, &message, &[other]).unwrap();
+    assert_eq!(code, "UNIMPLEMENTED");
+    server.wait_until_zero("floodmark_grpc_connections");
+}
+
+#[test]
+fn limits_are_answered_with_the_time_of_the_retry() {
+    let (_server, address) = server("[tenant.small]\nsamples_per_second = 1\nrate_burst = \"1s\"\n");
+    let address = address.to_string();
+    let message = gauge_in_protobuf(now_ms()).repeat(100);
+    let mut refused = None;
+    for _ in 0..20 {
+        let Some((code, text, retry)) = call(&address, &message, &["x-scope-orgid=small"]) else { return };
+        if code != "OK" {
+            refused = Some((code, text, retry));
+            break;
+        }
+    }
+    let (code, text, retry) = refused.expect("the limit is reached");
+    assert_eq!(code, "RESOURCE_EXHAUSTED");
+    assert!(text.contains("samples_per_second"), "{text}");
+    assert!(retry.parse::<u64>().is_ok_and(|seconds| seconds > 0), "{text} {retry}");
+}
+
+#[test]
+fn credentials_are_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("auth.toml");
+    let entries = format!(
+        "[token.writer]\nsha256 = \"{}\"\ntenants = [\"a\"]\nroles = [\"write\"]\n\
+         [token.reader]\nsha256 = \"{}\"\ntenants = [\"a\"]\nroles = [\"read\"]\n",
+        sha256("write"),
+        sha256("read")
+    );
+    std::fs::write(&file, entries).unwrap();
+    let options = Options::default().arg("--otlp-grpc=127.0.0.1:0").arg("--auth-file").arg(tls::text(&file));
+    let server = Server::start(options.allow("requests refused"));
+    let address = server.logged_address("grpc").to_string();
+    let message = gauge_in_protobuf(now_ms());
+    let code = |arguments: &[&str]| call(&address, &message, arguments).map(|(code, ..)| code);
+    let Some(without) = code(&[]) else { return };
+    assert_eq!(without, "UNAUTHENTICATED");
+    assert_eq!(code(&["authorization=Bearer wrong"]).unwrap(), "UNAUTHENTICATED");
+    assert_eq!(code(&["authorization=Bearer read"]).unwrap(), "PERMISSION_DENIED");
+    assert_eq!(code(&["authorization=Bearer write"]).unwrap(), "OK");
+    assert_eq!(code(&["authorization=Bearer write", "x-scope-orgid=b"]).unwrap(), "PERMISSION_DENIED");
+}
+
+#[test]
+fn connections_are_encrypted() {
+    let Some((authority, _dir)) = tls::authority() else { return };
+    let options = tls::options(&authority).arg("--otlp-grpc=127.0.0.1:0");
+    let server = Server::start(options.client(Client::new(&[&authority], None)));
+    let address = server.logged_address("grpc");
+    let http2 = Client::with(&[&authority], None, &[&TLS13], b"h2").open(address).unwrap();
+    assert_eq!(http2.session().alpn_protocol(), Some(&b"h2"[..]));
+    let error = Client::with(&[&authority], None, &[&TLS13], b"http/1.1").open(address).err().unwrap();
+    assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
+    // a client that does not encrypt
+    let mut plain = TcpStream::connect(address).unwrap();
+    plain.write_all(PREFACE).unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(String::from_utf8_lossy(&answer).contains("must be encrypted"), "{answer:?}");
+    let (ca, message) = (format!("ca={}", tls::text(&authority.path("ca.pem"))), gauge_in_protobuf(now_ms()));
+    let Some((code, text, _)) = call(&format!("localhost:{}", address.port()), &message, &[&ca]) else {
+        return;
+    };
+    assert_eq!((&*code, &*text), ("OK", ""));
+}
+
+#[test]
+fn connections_end_when_the_server_stops() {
+    let (mut server, address) = server("");
+    works(address);
+    let mut idle = Frames::open(address, &[]);
+    idle.read(SETTINGS).expect("the server's settings");
+    let silent = TcpStream::connect(address).unwrap();
+    server.signal_terminate();
+    idle.read(GOAWAY).expect("the server says that it goes away");
+    idle.closed();
+    Frames(silent).closed();
+    assert!(server.terminate().success());
+}
