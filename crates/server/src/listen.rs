@@ -244,7 +244,9 @@ async fn until_closed(
     memory: Option<Reservation>,
 ) -> bool {
     let link: Arc<Link> = place.share();
+    // an answer that is ready is sent before the connection is closed: the place may be wanted as soon as it is idle
     let makes_room = tokio::select! {
+        biased;
         () = serve => false,
         () = link.closed() => true,
     };

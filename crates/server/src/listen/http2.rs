@@ -49,8 +49,9 @@ const HEADERS_BYTES_MAX: u32 = 8 << 10;
 /// Limit on the state of HPACK, which is the default of HTTP/2.
 const HEADER_TABLE_BYTES: u32 = 4 << 10;
 
-/// A connection is closed if it has more requests than this that were reset before they were accepted.
-const RESETS_MAX: usize = 20;
+/// A connection is closed if it has more requests than this that were reset before they were accepted. They hold their headers
+/// until then, and do not count as requests that the connection has.
+const RESETS_MAX: u32 = STREAMS_MAX;
 
 /// A connection is closed after this many requests that were reset because of an error of the client.
 const ERROR_RESETS_MAX: usize = 64;
@@ -79,9 +80,10 @@ const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// each, besides their text. The rest is for its task.
 const STREAM_BYTES: usize = 40 << 10;
 
-/// Upper bound on a connection's memory: bytes that were not read, all its requests, and 128 KiB for its task, buffers, HPACK and
-/// headers that are still arriving. Measured: 287 KiB with the most requests, each with 235 header fields, whose bodies were read.
-const CONNECTION_BYTES: usize = WINDOW_BYTES as usize + STREAMS_MAX as usize * STREAM_BYTES + (128 << 10);
+/// Upper bound on a connection's memory: bytes that were not read, all its requests, also those that were reset, and 128 KiB for
+/// its task, buffers, HPACK and headers that are still arriving. Measured: 287 KiB with the most requests, each with 235 header fields, whose bodies were read.
+const CONNECTION_BYTES: usize =
+    WINDOW_BYTES as usize + (STREAMS_MAX + RESETS_MAX) as usize * STREAM_BYTES + (128 << 10);
 
 pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
     if is_encrypted { CONNECTION_BYTES + TLS_BYTES } else { CONNECTION_BYTES }
@@ -148,7 +150,7 @@ impl Session {
             .initial_connection_window_size(WINDOW_BYTES)
             .max_header_list_size(HEADERS_BYTES_MAX)
             .header_table_size(HEADER_TABLE_BYTES)
-            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_pending_accept_reset_streams(RESETS_MAX as usize)
             .max_local_error_reset_streams(ERROR_RESETS_MAX)
             .max_send_buf_size(SENT_BYTES_MAX)
             .keep_alive_interval(PING_INTERVAL)
@@ -175,6 +177,7 @@ impl Session {
             }
         };
         tokio::select! {
+            biased; // what is ready is sent before the connection is closed
             served = watcher.watch(connection) => {
                 if let Err(error) = served {
                     tracing::debug!(%error, "gRPC connection ended");
