@@ -192,7 +192,7 @@ mod tests {
         check("a:u:1|s", "a{}", Kind::Set, &[Member(b"u:1")], 1.0);
         check("a:1|c|#x:y|c:abc|T1656581400", r#"a{x="y"}"#, Kind::Counter, &[Number(1.0)], 1.0);
         check("a:1|c|#|@1", "a{}", Kind::Counter, &[Number(1.0)], 1.0);
-        check("a:1|c|@1e-300", "a{}", Kind::Counter, &[Number(1.0)], 1e300);
+        check("a:1|c|@1e-300", "a{}", Kind::Counter, &[Number(1.0)], 1.0 / 1e-300);
     }
 
     #[test]
