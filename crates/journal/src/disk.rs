@@ -19,9 +19,6 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::mpsc::{self, SyncSender};
-use std::thread;
 
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Creates a directory. Fails with `AlreadyExists` if it exists, and with `NotFound` if its parent does
@@ -38,11 +35,6 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
-
-    /// Like [`Self::remove`], but the file's space may become free a little later.
-    fn remove_soon(&self, path: &Path) -> io::Result<()> {
-        self.remove(path)
-    }
 
     /// Makes the names in a directory durable: files that were created, renamed or removed.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
@@ -195,15 +187,6 @@ impl Disk for Os {
         fs::remove_file(path)
     }
 
-    fn remove_soon(&self, path: &Path) -> io::Result<()> {
-        let open = File::open(path);
-        fs::remove_file(path)?;
-        if let Ok(file) = open {
-            free_later(file);
-        }
-        Ok(())
-    }
-
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         match File::open(dir)?.sync_all() {
             // some file systems cannot sync directories
@@ -216,24 +199,6 @@ impl Disk for Os {
         let file = create(path)?;
         file.try_lock()?;
         Ok(Box::new(file))
-    }
-}
-
-/// At most this many removed files wait until their space is freed.
-const FREED_LATER_MAX: usize = 16;
-
-/// Closes a file that has no name any more. This frees its space, which can take 20 ms for a segment of 30 MiB. The owner of
-/// a partition must not wait for that, because all requests would wait with it.
-fn free_later(file: File) {
-    static REMOVED: OnceLock<Option<SyncSender<File>>> = OnceLock::new();
-    let removed = REMOVED.get_or_init(|| {
-        let (sender, receiver) = mpsc::sync_channel(FREED_LATER_MAX);
-        let free = move || receiver.iter().for_each(drop);
-        thread::Builder::new().name("free".into()).spawn(free).ok().map(|_| sender)
-    });
-    if let Some(removed) = removed {
-        // if too many wait, the file is closed here
-        let _ = removed.try_send(file);
     }
 }
 
@@ -269,33 +234,5 @@ impl DiskFile for File {
     fn uncache(&self, at: u64, bytes: u64) {
         // without effect where it is not supported
         let _ = rustix::fs::fadvise(self, at, NonZeroU64::new(bytes), Advice::DontNeed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Also if more files are removed at once than may wait.
-    #[test]
-    fn removed_files_are_closed() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths: Vec<_> = (0..4 * FREED_LATER_MAX).map(|i| dir.path().join(i.to_string())).collect();
-        for path in &paths {
-            Os.open(path, Mode::Create).unwrap().write_at(b"x", 0).unwrap();
-        }
-        for path in &paths {
-            Os.remove_soon(path).unwrap();
-            assert_eq!(Os.remove_soon(path).unwrap_err().kind(), io::ErrorKind::NotFound);
-        }
-        let is_open = || {
-            let files = fs::read_dir("/proc/self/fd")
-                .unwrap()
-                .filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-            files.into_iter().any(|file| file.starts_with(dir.path()))
-        };
-        while is_open() {
-            thread::yield_now();
-        }
     }
 }

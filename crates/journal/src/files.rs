@@ -300,10 +300,7 @@ impl Journal for Files {
             if self.quarantine.wants(oldest.first) {
                 self.quarantine.take(&path, oldest.first)?;
             } else {
-                let disk = &self.options.disk;
-                // after the disk was full, the space is needed at once, for the next reserve
-                let removed = if self.has_reserve { disk.remove_soon(&path) } else { disk.remove(&path) };
-                match removed {
+                match self.options.disk.remove(&path) {
                     Err(e) if e.kind() != io::ErrorKind::NotFound => {
                         return Err(JournalError::io("remove", &path, e));
                     }

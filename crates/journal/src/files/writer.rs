@@ -17,8 +17,8 @@ const RESERVE: &str = "reserve";
 /// exemplars.
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// When this many bytes are durable, they leave the page cache. Journals are read only after a restart, and in a memory
-/// control group that is full, each page that is written would make the owner look for a page to drop.
+/// When this many bytes are durable, they leave the page cache. Journals are rarely read: after a restart, and when a closed
+/// tenant opens. In a full memory control group, each page that is written would make the owner look for a page to drop.
 const CACHED_BYTES_MAX: u64 = 1 << 20;
 
 /// When the disk is nearly full, space is allocated in steps of this size.

@@ -168,11 +168,13 @@ impl Statsd {
     /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval.
     async fn flush(&mut self, socket: &UdpSocket, buffer: &mut [u8]) {
         let (context, principal) = (Arc::clone(&self.context), self.principal.clone());
-        // The interval is one request, however many batches it has. If it is refused, it goes on, and nothing is lost.
-        let admitting = write_path::admit(&context, &principal, std::mem::take(&mut self.received_bytes));
+        // The interval is one request, however many batches it has. If it is refused, it goes on until the next attempt.
+        let received_bytes = self.received_bytes;
+        let admitting = write_path::admit(&context, &principal, received_bytes);
         if let Err(refusal) = self.reading_meanwhile(socket, buffer, admitting).await {
             return self.log(&refusal);
         }
+        self.received_bytes -= received_bytes;
         let now_ms = context.clock.now_ms();
         let mut from = Some(0);
         while let Some(first) = from {
