@@ -29,6 +29,17 @@ struct Whole {
     multiple: AtomicU64,
 }
 
+impl Whole {
+    /// How much a part with this limit may hold while `taken_bytes` of the whole account are taken, `held_bytes` of them by
+    /// the reservation that asks.
+    fn share_bytes(&self, limit_bytes: u64, taken_bytes: u64, held_bytes: u64) -> u64 {
+        let is_only_one = taken_bytes <= held_bytes;
+        let free_bytes = self.account.limit_bytes().saturating_sub(taken_bytes);
+        let fair_bytes = free_bytes.saturating_mul(self.multiple.load(Ordering::Relaxed));
+        if is_only_one { limit_bytes } else { limit_bytes.min(fair_bytes) }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
     pub account: &'static str,
@@ -139,15 +150,35 @@ impl Account {
         }
         whole.account.take(bytes, held_bytes)?;
         let taken_bytes = whole.account.used_bytes();
-        let is_only_one = taken_bytes <= held_bytes.saturating_add(bytes);
-        let free_bytes = whole.account.limit_bytes().saturating_sub(taken_bytes);
-        let fair_bytes = free_bytes.saturating_mul(whole.multiple.load(Ordering::Relaxed));
-        let share_bytes = if is_only_one { limit_bytes } else { limit_bytes.min(fair_bytes) };
+        let share_bytes = whole.share_bytes(limit_bytes, taken_bytes, held_bytes.saturating_add(bytes));
         let taken = self.take_up_to(bytes, share_bytes, limit_bytes);
         if taken.is_err() {
             whole.account.give_back(bytes);
         }
         taken.map_err(|full| Exhausted { share_bytes: Some(share_bytes), ..full })
+    }
+
+    /// Fails if `bytes` more, for a reservation that already has `held_bytes`, would leave less than 1/`part` of what the
+    /// account may hold at the moment.
+    pub fn leave_room(&self, bytes: u64, held_bytes: u64, part: u64) -> Result<(), Exhausted> {
+        let limit_bytes = self.limit_bytes();
+        let mut most_bytes = limit_bytes;
+        if let Some(whole) = &self.0.whole {
+            whole.account.leave_room(bytes, held_bytes, part)?;
+            let taken_bytes = whole.account.used_bytes().saturating_add(bytes);
+            most_bytes = whole.share_bytes(limit_bytes, taken_bytes, held_bytes.saturating_add(bytes));
+        }
+        let used_bytes = self.used_bytes();
+        match used_bytes.saturating_add(bytes) <= most_bytes - most_bytes / part {
+            true => Ok(()),
+            false => Err(Exhausted {
+                account: self.name(),
+                asked_bytes: bytes,
+                used_bytes,
+                limit_bytes,
+                share_bytes: self.0.whole.as_ref().map(|_| most_bytes),
+            }),
+        }
     }
 
     fn take_up_to(&self, bytes: u64, most_bytes: u64, limit_bytes: u64) -> Result<(), Exhausted> {
@@ -298,6 +329,23 @@ mod tests {
         drop((alone, held, other));
         assert_eq!([&greedy, &modest, &limited, &account].map(Account::used_bytes), [0; 4]);
         assert!(limited.reserve(50).is_ok());
+    }
+
+    #[test]
+    fn the_last_part_of_an_account_can_be_left_to_others() {
+        let account = Account::new("unwritten", 900);
+        let part = account.part();
+        part.share(2, u64::MAX);
+        assert!(account.leave_room(675, 0, 4).is_ok() && account.leave_room(676, 0, 4).is_err());
+        let others = account.reserve(300).unwrap();
+        // with 200 more, 400 are left in the whole account, so that the part may hold 800
+        assert!(part.leave_room(200, 0, 4).is_ok());
+        let held = part.reserve(200).unwrap();
+        // with 108 more, 292 are left, so that the part may hold 584, of which it leaves 146
+        assert!(part.leave_room(108, 200, 4).is_ok() && part.leave_room(200, 200, 4).is_err());
+        assert!(part.reserve(33).is_ok());
+        drop((others, held));
+        assert!(part.leave_room(u64::MAX, 0, 4).is_err(), "no overflow");
     }
 
     #[test]

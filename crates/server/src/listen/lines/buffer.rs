@@ -12,6 +12,13 @@ pub(super) const BODY_BYTES: usize = 256 << 10;
 /// A buffer with less room than this grows before the next read.
 const ROOM_BYTES_MIN: usize = 4 << 10;
 
+/// Buffers that grow leave 1/`GROWTH_LEAVES` of the memory to buffers that begin.
+const GROWTH_LEAVES: u64 = 8;
+
+/// Connections that have never sent a complete message leave 1/`STRANGERS_LEAVE` of the memory to those that have, and to
+/// the tasks of new connections. Otherwise messages that never end would delay known senders.
+const STRANGERS_LEAVE: u64 = 16;
+
 /// Memory to reserve for a buffer of this capacity. It includes a copy of an unfinished message at its end.
 fn reserved_bytes(capacity: usize) -> u64 {
     (capacity + capacity.min(Framing::UNFINISHED_BYTES_MAX)) as u64
@@ -34,6 +41,8 @@ pub(super) struct Buffer {
     framing: Framing,
     bytes: Vec<u8>,
     memory: Option<Reservation>,
+    /// True if a complete message was read.
+    is_proven: bool,
     /// Arrival of the first byte that was read since the last [`Self::take`].
     since: Option<Instant>,
     /// Arrival of the first byte of an unfinished message.
@@ -59,6 +68,7 @@ impl Buffer {
             framing,
             bytes: Vec::new(),
             memory: None,
+            is_proven: false,
             since: None,
             unfinished_since: None,
             next_bytes: ROOM_BYTES_MIN,
@@ -91,8 +101,12 @@ impl Buffer {
                 (2 * self.bytes.capacity()).max(self.next_bytes).clamp(ROOM_BYTES_MIN, self.bytes_max);
             // while the bytes are moved, both the old and the new allocation exist
             let both_bytes = reserved_bytes(wanted) + self.bytes.capacity() as u64;
-            if wanted > ROOM_BYTES_MIN {
-                self.leave_room(both_bytes)?;
+            let held_bytes = self.memory.as_ref().map_or(0, Reservation::bytes);
+            let asked_bytes = both_bytes.saturating_sub(held_bytes);
+            match (wanted > ROOM_BYTES_MIN, self.is_proven) {
+                (true, _) => self.account.leave_room(asked_bytes, held_bytes, GROWTH_LEAVES)?,
+                (false, false) => self.account.leave_room(asked_bytes, held_bytes, STRANGERS_LEAVE)?,
+                (false, true) => {}
             }
             match &mut self.memory {
                 Some(memory) => memory.resize(both_bytes)?,
@@ -104,23 +118,6 @@ impl Buffer {
             }
         }
         Ok(&mut self.bytes)
-    }
-
-    /// Fails if a buffer that grows to `bytes` would take the last eighth of the memory, which is left to buffers that begin.
-    fn leave_room(&self, bytes: u64) -> Result<(), Exhausted> {
-        let all = self.account.whole();
-        let (limit_bytes, used_bytes) = (all.limit_bytes() / 8 * 7, all.used_bytes());
-        let asked_bytes = bytes.saturating_sub(self.memory.as_ref().map_or(0, Reservation::bytes));
-        match used_bytes.saturating_add(asked_bytes) <= limit_bytes {
-            true => Ok(()),
-            false => Err(Exhausted {
-                account: all.name(),
-                asked_bytes,
-                used_bytes,
-                limit_bytes,
-                share_bytes: None,
-            }),
-        }
     }
 
     /// Must be called after bytes were appended to [`Self::room`].
@@ -161,6 +158,7 @@ impl Buffer {
             _ => None,
         };
         self.unfinished_since = self.unfinished_since.filter(|_| !rest.is_empty()).map(|_| since);
+        self.is_proven |= end > skip;
         let mut bytes = std::mem::replace(&mut self.bytes, rest);
         let memory = std::mem::replace(&mut self.memory, rest_memory);
         bytes.truncate(end);
