@@ -1,6 +1,7 @@
 //! A JSON parser that reads from borrowed bytes. The caller pulls the values that it expects, and nesting is
 //! limited.
 
+use crate::scan::{Eight, find};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -77,6 +78,16 @@ impl<'a> Parser<'a> {
         Ok(start..self.at)
     }
 
+    /// Where the next value probably ends, if it is an object of strings: at the first brace behind a quote. Consumes it.
+    pub(crate) fn guessed_object(&mut self) -> Option<Range<usize>> {
+        let rest = self.rest().filter(|rest| rest[0] == b'{')?;
+        let brace = memchr::memchr(b'}', rest)?;
+        let ends_in_quote = matches!(rest[1..brace], [.., before, b'"'] if before != b'\\');
+        let start = self.at;
+        self.at += if ends_in_quote { brace + 1 } else { 0 };
+        ends_in_quote.then_some(start..self.at)
+    }
+
     pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
@@ -149,7 +160,7 @@ impl<'a> Parser<'a> {
         let start = self.at;
         self.expect(b'"', "expected a string")?;
         let rest = &self.bytes[self.at..];
-        let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
+        let plain = find(rest, 0, ends_plain_text);
         let Some(plain) = plain else { return Err(self.error("unterminated string")) };
         if rest[plain] != b'"' {
             self.at = start;
@@ -168,7 +179,7 @@ impl<'a> Parser<'a> {
         self.expect(b'"', "expected a string")?;
         loop {
             let rest = &self.bytes[self.at..];
-            let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
+            let plain = find(rest, 0, ends_plain_text);
             let Some(plain) = plain else { return Err(self.error("unterminated string").into()) };
             std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?;
             piece(&rest[..plain])?;
@@ -261,15 +272,51 @@ impl<'a> Parser<'a> {
         Ok(word)
     }
 
+    fn skip_object(&mut self) -> Result<(), JsonError> {
+        self.expect(b'{', "expected an object")?;
+        self.deeper()?;
+        if !self.is_next(b'}') {
+            loop {
+                self.skip_string()?;
+                self.expect(b':', "expected a colon")?;
+                self.skip()?;
+                if !self.is_next(b',') {
+                    break self.expect(b'}', "expected a comma or the end of the object")?;
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn skip_string(&mut self) -> Result<(), JsonError> {
+        self.spaces();
+        let rest = &self.bytes[self.at..];
+        if rest.first() == Some(&b'"')
+            && let Some(end) = find(rest, 1, |eight| ends_plain_text(eight) | eight.not_ascii())
+            && rest[end] == b'"'
+        {
+            self.at += end + 1;
+            return Ok(());
+        }
+        self.pieces(|_| Ok(()))
+    }
+
     pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
         match self.peek() {
-            Some(b'{') => self.object(|json, _| json.skip()),
+            Some(b'{') => self.skip_object(),
             Some(b'[') => self.list(Self::skip),
-            Some(b'"') => self.pieces(|_| Ok(())),
+            Some(b'"') => self.skip_string(),
             Some(b'-' | b'0'..=b'9') => self.number().map(|_| ()),
             _ => self.word().map(|_| ()),
         }
     }
+}
+
+/// The bytes at which a part of a string ends that needs no translation.
+#[inline(always)]
+const fn ends_plain_text(eight: Eight) -> u64 {
+    eight.below(0x20) | eight.equal(b'"') | eight.equal(b'\\')
 }
 
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {

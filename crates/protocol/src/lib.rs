@@ -33,6 +33,7 @@ mod number;
 pub mod otlp;
 mod raw_keys;
 pub mod remote_write;
+mod scan;
 mod shared_labels;
 pub mod statsd;
 pub mod tsdb;

@@ -3,6 +3,7 @@
 use crate::DecodeError;
 use crate::line_fault::Fault;
 use crate::raw_keys::RawKeys;
+use crate::scan::line_end;
 use model::caps::{REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
 use model::{Batch, BatchSeries, SeriesKey, SeriesRefusal};
 use std::ops::Range;
@@ -35,10 +36,9 @@ impl<'a, 'p> LineBatch<'a, 'p> {
     ) -> Result<(), DecodeError> {
         let (mut at, mut number) = (0, first);
         while at < self.text.len() {
-            let rest = &self.text[at..];
-            let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
-            let line = at..at + length - usize::from(rest[..length].last() == Some(&b'\r'));
-            at += length + 1;
+            let end = line_end(self.text, at);
+            let line = at..end - usize::from(self.text[at..end].last() == Some(&b'\r'));
+            at = end + 1;
             if !self.text[line.clone()].trim_ascii().is_empty() {
                 let (samples, series) = (self.samples(), self.batch.floats.series.len());
                 match read(&mut self, line) {

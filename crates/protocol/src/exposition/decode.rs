@@ -8,6 +8,7 @@ use crate::decoder::{describe_text, part};
 use crate::line_batch::LineBatch;
 use crate::line_fault::Fault;
 use crate::raw_keys::RawKeys;
+use crate::scan::{Eight, eight, find};
 use crate::{DecodeError, LabelForm, Request, SharedLabels};
 use model::{Batch, Labels, LabelsBuilder, SeriesHasher, SeriesRefusal};
 use std::ops::Range;
@@ -121,13 +122,54 @@ fn line(
 
 /// Returns where the name and the labels end. `None` if the labels have no end.
 fn series_end(line: &[u8]) -> Option<usize> {
-    let name = line.iter().position(|byte| matches!(byte, b'{' | b' ' | b'\t')).unwrap_or(line.len());
+    let is_end = |eight: Eight| eight.equal(b'{') | eight.equal(b' ') | eight.equal(b'\t');
+    let name = find(line, 0, is_end).unwrap_or(line.len());
     // blanks may come between the name and the labels
     let brace = name + line[name..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     if line.get(brace) != Some(&b'{') {
         return Some(name);
     }
-    let (mut at, mut is_quoted) = (brace + 1, false);
+    usual_labels_end(line, brace + 1).or_else(|| labels_end(line, brace + 1))
+}
+
+/// Returns where the labels end of a line that has no exemplar and whose last label has a value without escape sequences
+/// at its end. Such a line has nothing quoted behind the labels. If it has, it is invalid, and refused because the labels
+/// are.
+fn usual_labels_end(line: &[u8], start: usize) -> Option<usize> {
+    let brace = memchr::memrchr(b'}', &line[start..])? + start;
+    let is_usual = match line[start..brace] {
+        [.., b'\\', b'"'] => false,
+        [.., b'"'] => memchr::memchr(b'#', line).is_none(),
+        _ => false,
+    };
+    is_usual.then_some(brace + 1)
+}
+
+/// Returns where the labels end whose first byte is at `start`: after the first brace that is not quoted.
+fn labels_end(line: &[u8], start: usize) -> Option<usize> {
+    let (mut at, mut is_quoted) = (start, false);
+    loop {
+        let (eight, is_there) = eight(line, at)?;
+        if eight.equal(b'\\') & is_there != 0 {
+            return labels_end_with_escapes(line, at, is_quoted);
+        }
+        let quotes = eight.all_equal(b'"') & is_there;
+        let mut braces = eight.all_equal(b'}') & is_there;
+        while braces != 0 {
+            let brace = braces.trailing_zeros();
+            let quotes_before = quotes & ((1 << brace) - 1);
+            if is_quoted == (quotes_before.count_ones() % 2 == 1) {
+                return Some(at + brace as usize / 8 + 1);
+            }
+            braces &= braces - 1;
+        }
+        is_quoted ^= quotes.count_ones() % 2 == 1;
+        at += 8;
+    }
+}
+
+/// Like [`labels_end`], from the middle of the labels on.
+fn labels_end_with_escapes(line: &[u8], mut at: usize, mut is_quoted: bool) -> Option<usize> {
     loop {
         match line.get(at)? {
             b'"' => is_quoted = !is_quoted,

@@ -1,34 +1,20 @@
 //! Finds the ends of a line's parts. A byte after a backslash never ends a part, except for a line break.
 
-const ONES: u64 = u64::MAX / 255;
-const HIGH: u64 = ONES << 7;
+use crate::scan::{Eight, find, line_end};
 
 /// Returns where the measurement and the tags end that begin at `at`: at the next blank or line break, or at the end of
-/// `text`. Eight bytes are compared at a time.
+/// `text`.
 #[inline]
 pub(super) fn head_end(text: &[u8], mut at: usize) -> usize {
-    loop {
-        while let Some(eight) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let eight = u64::from_le_bytes(*eight);
-            // these set the high bit of each byte that is at most a blank, or a backslash. Above the first such byte, a bit
-            // may be wrong
-            let small = eight.wrapping_sub(ONES * 0x21) & !eight & HIGH;
-            let other = eight ^ (ONES * b'\\' as u64);
-            let backslash = other.wrapping_sub(ONES) & !other & HIGH;
-            let found = small | backslash;
-            if found != 0 {
-                at += found.trailing_zeros() as usize / 8;
-                break;
-            }
-            at += 8;
-        }
-        match text.get(at) {
-            None => return text.len(),
-            Some(b' ' | b'\n') => return at,
-            Some(b'\\') => at = after_escape(text, at),
-            Some(_) => at += 1,
+    let may_end = |eight: Eight| eight.below(b' ' + 1) | eight.equal(b'\\');
+    while let Some(found) = find(text, at, may_end) {
+        match text[found] {
+            b' ' | b'\n' => return found,
+            b'\\' => at = after_escape(text, found),
+            _ => at = found + 1,
         }
     }
+    text.len()
 }
 
 /// Returns where the name ends that begins at `at`: at the next `=`, `,`, blank or line break, or at the end of `text`.
@@ -71,7 +57,7 @@ pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<(usize, usize)> {
 
 /// Returns where the next line begins.
 pub(super) fn next_line(text: &[u8], at: usize) -> usize {
-    text[at..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |end| at + end + 1)
+    (line_end(text, at) + 1).min(text.len())
 }
 
 /// Returns where the last name of `text` begins: after the last `,` or blank that is not escaped.

@@ -84,7 +84,28 @@ impl LabelForm for SharedLabels {
     }
 }
 
+/// How the end of the object `metric` is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Metric {
+    /// By its first brace, without reading the strings before it.
+    Guessed,
+    Read,
+}
+
+/// A wrong guess leaves a line that cannot be read, or an object that is none and refused as labels.
 fn line(lines: &mut LineBatch<'_, '_>, line: Range<usize>) -> Result<(), Fault> {
+    let first = lines.samples();
+    match line_with(lines, line.clone(), Metric::Guessed) {
+        Err(Fault::Line(_)) => {
+            lines.truncate_values(first);
+            lines.truncate_timestamps(first);
+            line_with(lines, line, Metric::Read)
+        }
+        read => read,
+    }
+}
+
+fn line_with(lines: &mut LineBatch<'_, '_>, line: Range<usize>, how: Metric) -> Result<(), Fault> {
     let first = lines.samples();
     let mut metric = None;
     // the parser knows only its own errors
@@ -98,7 +119,8 @@ fn line(lines: &mut LineBatch<'_, '_>, line: Range<usize>) -> Result<(), Fault> 
     };
     let read = json.object(|json, key| match key {
         "metric" => {
-            metric = Some(json.skipped_object()?);
+            let guessed = if how == Metric::Guessed { json.guessed_object() } else { None };
+            metric = Some(guessed.map_or_else(|| json.skipped_object(), Ok)?);
             Ok(())
         }
         "values" => {

@@ -120,6 +120,48 @@ fn requests_are_lines() {
     assert_eq!((samples[0].0.as_str(), errors), (r#"name{job="new"}"#, vec![]));
 }
 
+/// Whatever is wrong with a line, it has the same samples in a request as alone, or none.
+#[test]
+fn damaged_lines_of_requests_are_read_as_they_are_alone() {
+    let mut rng = stdx::rng::Rng::announced();
+    let mut lines: Vec<String> = [
+        r#"{"metric":{"__name__":"up","job":"a\"}b"},"values":[1,2],"timestamps":[1,2]}"#,
+        r#"{"metric":{"__name__":"up","job":"}","a":"}\\"},"values":[1],"timestamps":[1]}"#,
+        r#"{"values":[1],"metric":{"__name__":"up","job":"},"},"timestamps":[1]}"#,
+        r#"{ "metric" : { "__name__" : "up" } , "values" : [ 1 ] , "timestamps" : [ 1 ] }"#,
+    ]
+    .map(str::to_owned)
+    .into();
+    for _ in 0..20_000 {
+        let mut line = lines[rng.below(4) as usize].clone();
+        let with = r#"{}"\:,[] 1a"#.as_bytes();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(line.len() as u64) as usize;
+            let text = char::from(with[rng.below(with.len() as u64) as usize]).to_string();
+            match rng.below(3) {
+                0 => line.replace_range(at..=at, &text),
+                1 => line.insert_str(at, &text),
+                _ => drop(line.remove(at)),
+            }
+        }
+        lines.push(line);
+    }
+    let mut good = 0;
+    for line in lines.iter().filter(|line| !line.trim().is_empty()) {
+        let expected = match read(line) {
+            Ok((labels, samples)) => {
+                good += 1;
+                let values = samples.timestamps.iter().zip(bits(&samples));
+                (values.map(|(time, bits)| (labels.to_string(), *time, bits)).collect(), 0)
+            }
+            Err(_) => (vec![], 1),
+        };
+        let (samples, errors) = decoded(line, SharedLabels::default());
+        assert_eq!((samples, errors.len()), expected, "{line}: {errors:?}");
+    }
+    assert!(good > 1000, "only {good} lines are good");
+}
+
 #[test]
 fn lines_of_requests_that_cannot_be_read_are_named() {
     let check = |line: &str, expected: &str| {
