@@ -68,8 +68,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 
+/// What all requests have in common. It is cloned several times for each request, which one pointer makes cheap.
 #[derive(Debug, Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Parts>);
+
+impl std::ops::Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Parts {
     pub(crate) node: Node,
     pub(crate) queries: Arc<Queries>,
     pub(crate) running: Arc<RunningQueries>,
@@ -165,7 +177,7 @@ impl App {
             "Queries that the small-query thread returned to the queue, because they took too long or needed to read files.",
             move || counted.upgrade().map_or(0.0, |queries| queries.set_back() as f64),
         );
-        Self {
+        Self(Arc::new(Parts {
             queries,
             running: Arc::new(RunningQueries::new(Arc::clone(clock))),
             query_log: Arc::new(QueryLog::new(settings, Arc::clone(clock), r)),
@@ -180,7 +192,7 @@ impl App {
             metrics: Arc::new(metrics),
             decoders: Arc::new(WarmDecoders::of(node.writes())),
             node,
-        }
+        }))
     }
 }
 

@@ -281,7 +281,8 @@ fn auth_file(
     Ok(file)
 }
 
-/// By default, there is a partition for each core, but at most eight.
+/// By default, there is a partition for two cores, but at most eight: while a core is busy with an owner, about as much is to
+/// be done for the same samples outside of it, and each further partition costs each request more.
 pub(crate) fn partitions_default(cores: usize) -> usize {
-    cores.min(8)
+    (cores / 2).clamp(1, 8)
 }

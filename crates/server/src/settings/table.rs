@@ -103,7 +103,7 @@ settings! {
             .why("[`[tables_options]`](#the-object-store) configures access to an object store")
             .secret()
             .common();
-        PARTITIONS: Count = derived("partitions", "one per core, at most 8; an existing data directory keeps its number",
+        PARTITIONS: Count = derived("partitions", "one for two cores, at most 8; an existing data directory keeps its number",
             "Number of partitions, each with its own journal, head and thread")
             .why("**Fixed when a data directory is created**")
             .within(1, caps::PARTITIONS_MAX as u64);

@@ -111,7 +111,7 @@ fn defaults_of_a_machine() {
         data_dir = "/data"  # --data-dir
         durability = "fsync"
         tables = "file:///data/tables/"  # the folder `tables` in the data directory
-        partitions = 4  # one per core, at most 8; an existing data directory keeps its number
+        partitions = 2  # one for two cores, at most 8; an existing data directory keeps its number
         segment_size = "128MiB"
         seal_after = "15m"
         seal_size = "256MiB"
@@ -327,7 +327,7 @@ fn a_wrong_flag_or_variable_is_named() {
     );
     let files_max = 170;
     let error = Settings::on(&Machine { files_max, ..machine() }, &Given::default()).unwrap_err();
-    expect!["connections = 2907: the limit on open files (RLIMIT_NOFILE) is 170, and 192 are reserved for other purposes: too few are left for connections; raise the limit (ulimit -n, LimitNOFILE=)"].assert_eq(&error.to_string());
+    expect!["connections = 2907: the limit on open files (RLIMIT_NOFILE) is 170, and 176 are reserved for other purposes: too few are left for connections; raise the limit (ulimit -n, LimitNOFILE=)"].assert_eq(&error.to_string());
 }
 
 #[test]

@@ -91,11 +91,17 @@ impl Aliases {
         for group in series.chunk_by_mut(|a, b| upper(a.key) == upper(b.key)) {
             for chunk in group.chunks_mut(FIELDS_LOCKED) {
                 let upper = upper(chunk[0].key);
-                let mut shard = self.shard(upper).lock();
-                let Some(fields) = shard.recall(upper, self.generation_bytes) else {
-                    left += chunk.len();
-                    unknown.extend(std::iter::repeat_n(true, chunk.len()));
-                    continue;
+                let shard = &mut *self.shard(upper).lock();
+                let fields = match shard.young.heads.get(&upper) {
+                    Some(fields) => fields,
+                    None => match shard.recall(upper, self.generation_bytes) {
+                        Some(fields) => fields,
+                        None => {
+                            left += chunk.len();
+                            unknown.extend(std::iter::repeat_n(true, chunk.len()));
+                            continue;
+                        }
+                    },
                 };
                 let mut next = 0;
                 for series in chunk {
@@ -125,17 +131,17 @@ impl Aliases {
 }
 
 impl Shard {
-    fn recall(&mut self, upper: u64, generation_bytes: usize) -> Option<&[Field]> {
+    fn recall(&mut self, upper: u64, generation_bytes: usize) -> Option<&Vec<Field>> {
         if !self.young.heads.contains_key(&upper) {
             let fields = self.old.take(upper)?;
             self.make_room(bytes_of(&fields), generation_bytes);
             self.young.put(upper, fields);
         }
-        self.young.heads.get(&upper).map(Vec::as_slice)
+        self.young.heads.get(&upper)
     }
 
     fn remember(&mut self, upper: u64, learned: &[Learned], generation_bytes: usize, account: &Account) {
-        let before = self.recall(upper, generation_bytes).map_or(0, <[Field]>::len);
+        let before = self.recall(upper, generation_bytes).map_or(0, Vec::len);
         let learned = &learned[..learned.len().min(FIELDS_MAX - before)];
         let most = HEAD_BYTES + (before + learned.len()) * size_of::<Field>();
         if learned.is_empty() || most > generation_bytes {
