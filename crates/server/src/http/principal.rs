@@ -55,8 +55,11 @@ pub(super) async fn identify(
         }
     };
     let Caller { name, principal, tenants, reach } = caller;
-    if let (Some(connection), Some(principal)) = (request.extensions().get::<Connection>(), &principal) {
-        connection.serves(share_of(&app, &principal.tenant));
+    if let Some(connection) = request.extensions().get::<Connection>() {
+        match &principal {
+            Some(principal) => connection.serves(share_of(&app, &principal.tenant)),
+            None => connection.serves_operator(),
+        }
     }
     request.extensions_mut().insert(AdminReach(reach));
     let principal = principal.map(RequestPrincipal);

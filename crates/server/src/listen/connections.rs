@@ -5,13 +5,14 @@
 //! connections. Candidates are, in this order:
 //!
 //! 1. connections that have waited for a first request for a second, or have received a body below the minimum rate
-//!    for a second,
+//!    for a second, or have been answered for a second although no caller was identified: with HTTP/2, a stranger could
+//!    always have a request in progress,
 //! 2. connections between requests, if [`NEWEST`] has passed since the first answer,
 //! 3. other connections without an answer so far, if older than [`NEWEST`],
 //! 4. connections whose client has not read for a second.
 //!
 //! Among candidates of one kind, the connection with the longest wait is closed. With very many connections, only
-//! [`COMPARED`] candidates are compared, from where the last search ended. Connections that are being answered
+//! [`COMPARED`] candidates are compared, from where the last search ended. Other connections that are being answered
 //! stay. If all connections of the tenants above their share are being answered, the new connection waits for up to
 //! [`GRACE`] until one of them is idle. Then it replaces a connection of any tenant that has more than one, so that
 //! slow requests of one tenant do not lock out the others. If there is none either, the new connection is refused.
@@ -25,8 +26,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// After this time, a client that has sent no request, sends too slowly, or does not read may have to make
-/// room for others.
+/// After this time, a client that has sent no request, sends too slowly, does not read, or was only refused may have to
+/// make room for others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection is not closed so soon after it was opened, because its first request may be on its way, nor so soon after
@@ -118,8 +119,10 @@ struct State {
     /// Tenant of the latest request. `None` before the first request, and for new tenants.
     tenant: Option<TenantId>,
     since: Instant,
-    /// When the first request on this connection was answered.
+    /// When the first request on this connection was answered. Others may still be in progress.
     first_answered_at: Option<Instant>,
+    /// True if the caller of a request was identified.
+    is_identified: bool,
     write_blocked_since: Option<Instant>,
     is_closed: bool,
     /// True if another connection may have this one's place.
@@ -166,6 +169,7 @@ impl Connections {
             tenant: None,
             since: now,
             first_answered_at: None,
+            is_identified: false,
             write_blocked_since: None,
             is_closed: false,
             has_left: false,
@@ -287,6 +291,11 @@ impl Link {
         }
     }
 
+    /// Records that a request was answered, while others may be in progress.
+    pub(super) fn answered(&self) {
+        self.state.lock().first_answered_at.get_or_insert_with(Instant::now);
+    }
+
     /// Records that no request is being answered, but that the body of another one is still arriving.
     pub(super) fn receives_again(&self) {
         self.state.lock().enter(Stage::Receiving { bytes: 0, waits: true }, Instant::now());
@@ -328,6 +337,14 @@ impl State {
         self.first_answered_at.is_some_and(|at| now.saturating_duration_since(at) >= NEWEST)
     }
 
+    /// When the first request was answered, if that was [`PATIENCE`] ago and no caller was identified. `None` between requests,
+    /// when any connection may be closed.
+    fn is_strange_since(&self, now: Instant) -> Option<Instant> {
+        let is_stranger = !self.is_identified && self.stage != Stage::Idle;
+        let answered_at = self.first_answered_at.filter(|_| is_stranger)?;
+        (now.saturating_duration_since(answered_at) >= PATIENCE).then_some(answered_at)
+    }
+
     /// Says how soon this connection should make room: the lower its rank and the longer its wait, the
     /// sooner. `None` if it must stay open.
     fn rank(&self, now: Instant, bytes_per_second: u64) -> Option<(u8, Instant)> {
@@ -337,6 +354,9 @@ impl State {
             |bytes: u64| u128::from(bytes) * 1000 < waited.as_millis() * u128::from(bytes_per_second);
         if self.is_closed {
             return None;
+        }
+        if let Some(since) = self.is_strange_since(now) {
+            return Some((0, since));
         }
         if let Some(since) = self.write_blocked_since {
             return (now.saturating_duration_since(since) >= PATIENCE).then_some((3, since));
@@ -366,6 +386,12 @@ impl Connection {
             shares.add(tenant.as_ref().map(|(tenant, weight)| (tenant, *weight)));
         }
         state.tenant = tenant.map(|(tenant, _)| tenant);
+        state.is_identified = true;
+    }
+
+    /// Records that a caller without a tenant was identified.
+    pub(crate) fn serves_operator(&self) {
+        self.0.state.lock().is_identified = true;
     }
 }
 
@@ -513,6 +539,41 @@ mod tests {
             Full::Busy,
             "each keeps its last connection"
         );
+    }
+
+    /// On a connection of HTTP/2, a request may always be in progress.
+    #[test]
+    fn a_busy_connection_is_protected_from_its_first_answer_on() {
+        let connections = connections(1);
+        let place = connections.enter(AboveShare, Instant::now()).unwrap();
+        let link = place.share();
+        Connection::new(place.share()).serves(TenantId::parse("a").ok().map(|tenant| (tenant, 1)));
+        let _busy = link.begin(true);
+        link.received(None);
+        let soon = || Instant::now() + NEWEST;
+        assert_eq!(link.rank(soon()).map(|(rank, _)| rank), Some(2), "no request was answered");
+        link.answered();
+        link.receives_again();
+        assert_eq!(connections.enter(AboveShare, soon()).unwrap_err(), Full::Busy);
+    }
+
+    #[test]
+    fn a_stranger_cannot_keep_its_place_with_requests_that_are_refused() {
+        let connections = connections(2);
+        let busy = |tenant: Option<&str>| {
+            let place = connections.enter(AboveShare, Instant::now()).unwrap();
+            let busy = place.share().begin(false);
+            if let Some(tenant) = tenant {
+                Connection::new(place.share()).serves(TenantId::parse(tenant).ok().map(|tenant| (tenant, 1)));
+            }
+            place.share().answered();
+            (place, busy)
+        };
+        let (stranger, sender) = (busy(None), busy(Some("a")));
+        assert_eq!(connections.enter(AboveShare, Instant::now()).unwrap_err(), Full::Busy);
+        let late = Instant::now() + PATIENCE;
+        let _next = connections.enter(AboveShare, late).expect("the stranger makes room");
+        assert!(stranger.0.link.state.lock().is_closed && !sender.0.link.state.lock().is_closed);
     }
 
     #[tokio::test]

@@ -90,7 +90,10 @@ impl Drop for OpenStream {
     fn drop(&mut self) {
         let mut open = self.streams.open.lock();
         open.answering -= 1; // its body was dropped before
-        open.unread.retain(|(number, _)| *number != self.number);
+        if let Some(at) = open.unread.iter().position(|(number, _)| *number == self.number) {
+            open.unread.swap_remove(at);
+            self.streams.link.answered();
+        }
         if open.receiving + open.answering == 0 {
             open.busy = None;
         } else if open.answering == 0 {
@@ -188,5 +191,26 @@ impl HttpBody for Answer {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::connections::{Connection, Connections, Full, NEWEST, Victims};
+    use super::*;
+
+    #[test]
+    fn an_answer_protects_a_connection_whose_other_requests_go_on() {
+        let connections = Connections::new(1, 1);
+        let place = connections.enter(Victims::AboveShare, Instant::now()).unwrap();
+        Connection::new(place.share()).serves(None);
+        let streams = Arc::new(Streams::new(place.share()));
+        let (answered, waiting) = (streams.begin(), streams.begin());
+        place.share().received(None);
+        answered.end_of_body();
+        drop(Answer::new(Body::empty(), answered));
+        let soon = Instant::now() + NEWEST;
+        assert_eq!(connections.enter(Victims::AboveShare, soon).unwrap_err(), Full::Busy);
+        waiting.end_of_body();
     }
 }
