@@ -55,8 +55,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         .encrypted(handshakes.clone());
     main.report(registry, "floodmark_http_connections", "Open connections.");
     let grpc = grpc.map(|socket| {
-        let (service, memory) = (http::grpc_router(app.clone()), node.writes().inflight.part());
-        memory.share(u64::MAX, settings.budget.grpc_bytes());
+        let (service, memory) = (http::grpc_router(app.clone()), node.writes().grpc.clone());
         let most = settings.otlp_grpc.connections_max;
         Listener::http2(socket, service, most, settings.transfer_rate, memory).encrypted(handshakes.clone())
     });

@@ -157,6 +157,9 @@ fn reason_of(name: &str) -> &'static str {
              share get no new series; from 85 % on, no tenant gets new series; at 100 %, writes are refused"
         }
         "inflight" => "Write requests from their first byte to their answer",
+        "grpc" => {
+            "Connections of gRPC, with the bytes that were not read from them and the headers of their requests"
+        }
         "query" => "Queries, exports, answers until they are sent, and the cache of table data",
         "flush" => "Table files being written, by sealing and compaction",
         "decoders" => "Pooled decoders between write requests",

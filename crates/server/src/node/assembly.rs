@@ -57,6 +57,7 @@ pub(super) struct Assembly {
     headroom: Arc<Headroom>,
     traffic: Arc<Traffic>,
     inflight: Account,
+    grpc: Account,
     unwritten: Account,
     answers: Account,
 }
@@ -86,7 +87,9 @@ impl Assembly {
         let headroom = Arc::new(headroom);
         let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
         let events = Events::open(disk, &data_dir.path, heads.events.clone(), &registry);
-        let inflight = Account::new("inflight", settings.budget.inflight_bytes);
+        let grpc_bytes = settings.otlp_grpc.connections_bytes;
+        let inflight = Account::new("inflight", settings.budget.inflight_bytes - grpc_bytes);
+        let grpc = Account::new("grpc", grpc_bytes);
         let answers = Account::new("answers", settings.budget.answers_bytes());
         let unwritten = inflight.part();
         unwritten.share(u64::MAX, settings.budget.unwritten_bytes());
@@ -120,6 +123,7 @@ impl Assembly {
             headroom,
             traffic: Arc::default(),
             inflight,
+            grpc,
             unwritten,
             answers,
         };
@@ -244,6 +248,7 @@ impl Assembly {
             lake: Arc::clone(&self.lake),
             metrics: Arc::clone(&self.metrics),
             inflight: self.inflight.clone(),
+            grpc: self.grpc.clone(),
             unwritten: self.unwritten.clone(),
             decoders,
             heads: Arc::clone(&self.heads),

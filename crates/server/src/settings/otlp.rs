@@ -4,7 +4,7 @@ use super::admin_listen::is_reachable;
 use super::given::SettingsError;
 use super::reader::Reader;
 use super::table;
-use crate::limits::budget::{Budget, TOTAL_BYTES_MIN};
+use crate::limits::budget::{Budget, PROCESS_BYTES, TOTAL_BYTES_MIN};
 use crate::listen::http2::connection_bytes;
 use protocol::otlp::Translation;
 use std::net::SocketAddr;
@@ -17,8 +17,8 @@ pub(super) struct Scale(pub(super) i32);
 /// Limit on connections, whatever the memory.
 const CONNECTIONS_MAX: u64 = 1024;
 
-/// The smallest budget has room for some connections.
-const _: () = assert!(TOTAL_BYTES_MIN / 100 * 15 / 8 / connection_bytes(true) as u64 >= 2);
+/// The smallest budget has room for a connection.
+const _: () = assert!((TOTAL_BYTES_MIN - PROCESS_BYTES) / 100 * 15 / 8 >= connection_bytes(true) as u64);
 
 /// Settings of OpenTelemetry's protocol over gRPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct OtlpGrpcSettings {
     pub address: Option<SocketAddr>,
     /// 0 without an address.
     pub(crate) connections_max: usize,
+    /// Memory of all connections.
+    pub(crate) connections_bytes: u64,
 }
 
 impl OtlpGrpcSettings {
@@ -38,16 +40,18 @@ impl OtlpGrpcSettings {
         files_left: usize,
     ) -> Result<Self, SettingsError> {
         let Some(address) = reader.read(&table::OTLP_GRPC)? else {
-            return Ok(Self { address: None, connections_max: 0 });
+            return Ok(Self { address: None, connections_max: 0, connections_bytes: 0 });
         };
         if is_reachable(address) && !is_authenticated && !reader.is_true(&table::ALLOW_UNAUTHENTICATED)? {
             let reason = "other machines can reach this address, but requests are not authenticated: set auth_file, \
                 or allow_unauthenticated to let everyone write";
             return Err(reader.error(&table::OTLP_GRPC, reason.into()));
         }
-        let most = budget.grpc_bytes() / connection_bytes(is_encrypted) as u64;
-        let most = most.min(CONNECTIONS_MAX) as usize;
-        Ok(Self { address: Some(address), connections_max: most.min(files_left).max(1) })
+        let each_bytes = connection_bytes(is_encrypted) as u64;
+        let most = (budget.grpc_bytes() / each_bytes).min(CONNECTIONS_MAX) as usize;
+        let connections_max = most.min(files_left).max(1);
+        let connections_bytes = connections_max as u64 * each_bytes;
+        Ok(Self { address: Some(address), connections_max, connections_bytes })
     }
 }
 

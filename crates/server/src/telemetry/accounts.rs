@@ -124,7 +124,8 @@ fn parts(node: &Node) -> Vec<Part> {
     let query = move || held.answers.used_bytes() + held.lake.cache.stats().held_bytes;
     let callers = Arc::downgrade(node.auth());
     let auth: Read = Arc::new(move || callers.upgrade().map_or(0, |auth| auth.held_bytes()));
-    vec![
+    let grpc = node.settings().otlp_grpc.address.map(|_| Part::of(&writes.grpc));
+    let all = vec![
         Part {
             name: "head",
             limit_bytes: budget.head_bytes,
@@ -137,7 +138,8 @@ fn parts(node: &Node) -> Vec<Part> {
         Part::of(&writes.lake.flush),
         Part::of(&writes.decoders),
         Part::seen("auth", budget.auth_bytes, auth),
-    ]
+    ];
+    all.into_iter().chain(grpc).collect()
 }
 
 #[cfg(test)]

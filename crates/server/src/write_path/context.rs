@@ -42,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<WriteMetrics>,
     /// Account for the memory of write requests, from the first byte of each until it is answered.
     pub(crate) inflight: Account,
+    /// Account for the memory of gRPC's connections.
+    pub(crate) grpc: Account,
     /// Part of `inflight`: bytes that senders have sent without waiting for answers, and that are not durable yet.
     pub(crate) unwritten: Account,
     pub(crate) decoders: Account,

@@ -19,7 +19,7 @@ pub(super) const ACK: u8 = 1;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
-pub(super) struct Frames(pub(super) TcpStream);
+pub(super) struct Frames<S = TcpStream>(pub(super) S);
 
 impl Frames {
     /// Opens a connection, and sends the preface and settings.
@@ -27,15 +27,9 @@ impl Frames {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        let setting = |(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
-        let settings: Vec<u8> = settings.iter().flat_map(setting).collect();
         let mut frames = Self(stream);
-        let _ = frames.0.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat()); // may have been closed
+        frames.begin(settings);
         frames
-    }
-
-    pub(super) fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
-        self.0.write_all(&frame(kind, flags, stream, payload))
     }
 
     /// Sends `bytes` at most `times`, until that fails or the server does not read for half a second. Returns how many times
@@ -43,6 +37,32 @@ impl Frames {
     pub(super) fn flood(&mut self, bytes: &[u8], times: usize) -> usize {
         self.0.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         (0..times).take_while(|_| self.0.write_all(bytes).is_ok()).count()
+    }
+}
+
+impl<S: Read + Write> Frames<S> {
+    /// Sends the preface and settings.
+    pub(super) fn begin(&mut self, settings: &[(u16, u32)]) {
+        let setting = |(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
+        let settings: Vec<u8> = settings.iter().flat_map(setting).collect();
+        let _ = self.0.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat()); // may have been closed
+    }
+
+    pub(super) fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
+        self.0.write_all(&frame(kind, flags, stream, payload))
+    }
+
+    /// Sends a message in two pieces, and reads the answer, which has to be a success.
+    pub(super) fn exports(&mut self, stream: u32, content: &[u8]) {
+        self.send(HEADERS, END_HEADERS, stream, &export()).unwrap();
+        let message = message(content);
+        let (start, rest) = message.split_at(2); // the prefix arrives in pieces
+        self.send(DATA, 0, stream, start).unwrap();
+        self.send(DATA, END_STREAM, stream, rest).unwrap();
+        let (_, answered, data) = self.read(DATA).expect("an answer");
+        assert_eq!((answered, data), (stream, vec![0; 5]));
+        let (flags, ..) = self.read(HEADERS).expect("trailers");
+        assert_ne!(flags & END_STREAM, 0);
     }
 
     /// Reads frames until one of the wanted kind, and returns its flags, stream and payload. `None` at the end of the
