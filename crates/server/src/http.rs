@@ -90,6 +90,8 @@ pub(crate) struct Parts {
     pub(crate) audit: Arc<Audit>,
     pub(crate) new_series_queue: Arc<NewSeriesQueue>,
     pub(crate) handshakes: PendingHandshakes,
+    /// Those of gRPC are bounded separately, because it has fewer connections.
+    pub(crate) grpc_handshakes: PendingHandshakes,
     pub(crate) waiting: Gate,
     pub(crate) exporting: Gate,
     pub(crate) deleting: Gate,
@@ -185,6 +187,7 @@ impl App {
             audit: Arc::new(Audit::new(Arc::clone(clock))),
             new_series_queue: Arc::new(NewSeriesQueue::new(&node.writes().inflight, node.budget())),
             handshakes: PendingHandshakes::among(settings.connections_max),
+            grpc_handshakes: PendingHandshakes::among(settings.otlp_grpc.connections_max),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::of_few(settings.budget.exports_max(concurrency)),
             deleting: Gate::of_few(deleting::DELETES_MAX),

@@ -62,7 +62,7 @@ pub(crate) struct Listener {
     socket: TcpListener,
     connections: Connections,
     http: Http,
-    handshakes: Option<Arc<Handshakes>>,
+    handshakes: Option<Handshakes>,
     patience: Patience,
     rejections: Rejections,
     stopping: watch::Sender<bool>,
@@ -143,7 +143,7 @@ impl Listener {
         Self { http, memory: Some(memory), ..listener }
     }
 
-    pub(crate) fn encrypted(self, handshakes: Option<Arc<Handshakes>>) -> Self {
+    pub(crate) fn encrypted(self, handshakes: Option<Handshakes>) -> Self {
         Self { handshakes, ..self }
     }
 
@@ -173,7 +173,7 @@ impl Listener {
             let handshake = match &self.handshakes {
                 None => None,
                 Some(handshakes) => match handshakes.admit(peer) {
-                    Some(pending) => Some((Arc::clone(handshakes), pending)),
+                    Some(pending) => Some((handshakes.clone(), pending)),
                     None => continue,
                 },
             };
@@ -207,7 +207,7 @@ impl Listener {
         stream: TcpStream,
         peer: Peer,
         place: Place,
-        handshake: Option<(Arc<Handshakes>, Pending)>,
+        handshake: Option<(Handshakes, Pending)>,
         memory: Option<Reservation>,
     ) {
         let _ = stream.set_nodelay(true); // affects only latency

@@ -11,7 +11,7 @@
 use crate::http::{self, App};
 use crate::listen::lines::Lines;
 use crate::listen::statsd::Statsd;
-use crate::listen::{GraphiteSockets, HandshakeContext, Handshakes, Listener};
+use crate::listen::{GraphiteSockets, HandshakeContext, Handshakes, Listener, PendingHandshakes};
 use crate::node::Node;
 use crate::settings::is_reachable;
 use std::net::SocketAddr;
@@ -45,8 +45,13 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         clock: Arc::clone(&node.reads().clock),
         audit: Arc::clone(&app.audit),
     };
-    let handshakes = Arc::new(Handshakes::new(context, registry));
+    let handshakes = Handshakes::new(context, registry);
     let handshakes = settings.tls.as_ref().map(|_| handshakes);
+    let of_grpc = handshakes.as_ref().map(|handshakes| handshakes.bounded_by(app.grpc_handshakes.clone()));
+    let counted = [app.handshakes.clone(), app.grpc_handshakes.clone()];
+    registry.gauge_fn("floodmark_tls_handshakes_pending", "TLS handshakes in progress.", &[], move || {
+        counted.iter().map(PendingHandshakes::count).sum::<usize>() as f64
+    });
     let Sockets { main, admin, grpc, graphite, statsd } = sockets;
     let statsd = Statsd::new(&app, statsd);
     let lines = Lines::new(&app, graphite, handshakes.clone());
@@ -57,7 +62,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     let grpc = grpc.map(|socket| {
         let (service, memory) = (http::grpc_router(app.clone()), node.writes().grpc.clone());
         let most = settings.otlp_grpc.connections_max;
-        Listener::http2(socket, service, most, settings.transfer_rate, memory).encrypted(handshakes.clone())
+        Listener::http2(socket, service, most, settings.transfer_rate, memory).encrypted(of_grpc)
     });
     match &grpc {
         Some(grpc) => grpc.report(registry, GRPC_CONNECTIONS, GRPC_HELP),

@@ -7,6 +7,7 @@ use crate::telemetry::accounts;
 use model::TenantId;
 
 const HANDSHAKES: &str = "TLS handshakes in progress";
+const GRPC_HANDSHAKES: &str = "TLS handshakes of gRPC in progress";
 
 /// A limit and its use. Sizes are in bytes.
 #[derive(Debug)]
@@ -114,7 +115,11 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
         (HANDSHAKES, app.handshakes.limit(), app.handshakes.count(), Some(app.handshakes.peak())),
         ("tenants", settings.tenants_max, app.node.writes().tenants.all().len(), None),
     ];
-    let gates = gates.into_iter().map(|(name, limit, used, peak)| {
+    let grpc = settings.tls.as_ref().and(settings.otlp_grpc.address).map(|_| {
+        let handshakes = &app.grpc_handshakes;
+        (GRPC_HANDSHAKES, handshakes.limit(), handshakes.count(), Some(handshakes.peak()))
+    });
+    let gates = gates.into_iter().chain(grpc).map(|(name, limit, used, peak)| {
         let declared = setting(name);
         Row {
             name: name.to_owned(),
@@ -172,7 +177,7 @@ fn reason_of(name: &str) -> &'static str {
         "waiting and running queries" => {
             "64 places for each query that may run at once. Some places are always left to other tenants"
         }
-        HANDSHAKES => {
+        HANDSHAKES | GRPC_HANDSHAKES => {
             "A quarter of the connections. Handshakes use the memory of connections. One network (IPv4 /24, IPv6 /64) may have half of the handshakes"
         }
         "exports" => {

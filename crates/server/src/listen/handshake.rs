@@ -52,10 +52,17 @@ const HANDSHAKE_RECORD: u8 = 22;
 
 type Encrypted = TlsStream<StallTimeout<TcpStream>>;
 
-#[derive(Debug)]
+/// The handshakes of one or several listeners.
+#[derive(Debug, Clone)]
 pub(crate) struct Handshakes {
-    tls: Arc<Tls>,
     pending: PendingHandshakes,
+    common: Arc<Common>,
+}
+
+/// What the handshakes of all listeners share.
+#[derive(Debug)]
+struct Common {
+    tls: Arc<Tls>,
     /// A handshake needs one of these permits while it computes its signature. There are half as many as
     /// processors.
     processors: FairPermits<Network>,
@@ -128,11 +135,14 @@ impl From<io::Error> for Failure {
 impl Handshakes {
     pub(crate) fn new(context: Context, r: &Registry) -> Self {
         let Context { tls, pending, traffic, clock, audit } = context;
-        let counted = pending.clone();
-        let help = "TLS handshakes in progress.";
-        r.gauge_fn("floodmark_tls_handshakes_pending", help, &[], move || counted.count() as f64);
         let processors = FairPermits::new((cores() / 2).max(1));
-        Self { tls, pending, processors, traffic, clock, audit, metrics: Metrics::new(r) }
+        let common = Common { tls, processors, traffic, clock, audit, metrics: Metrics::new(r) };
+        Self { pending, common: Arc::new(common) }
+    }
+
+    /// The handshakes of a listener that has bounds of its own.
+    pub(crate) fn bounded_by(&self, pending: PendingHandshakes) -> Self {
+        Self { pending, common: Arc::clone(&self.common) }
     }
 
     /// Admits a handshake with `peer`. `None` if too many are in progress; the caller then closes the
@@ -141,7 +151,7 @@ impl Handshakes {
         match self.pending.enter(peer.0.ip(), Instant::now()) {
             Entry::Admitted(pending) => Some(pending),
             Entry::Refused => {
-                self.metrics.refused.inc();
+                self.common.metrics.refused.inc();
                 None
             }
         }
@@ -161,28 +171,28 @@ impl Handshakes {
         let finished = tokio::select! {
             finished = timeout(TIMEOUT, self.handshake(stream, &pending, connection, alpn)) => finished,
             () = pending.displaced() => {
-                self.metrics.displaced.inc();
+                self.common.metrics.displaced.inc();
                 return None;
             }
         };
         match finished {
             Ok(Ok(accepted)) => {
-                self.metrics.ok.inc();
+                self.common.metrics.ok.inc();
                 return Some(accepted);
             }
             Ok(Err(Failure::Plaintext(stream))) => {
-                self.metrics.plaintext.inc();
+                self.common.metrics.plaintext.inc();
                 rejections.not_encrypted(stream);
             }
             Ok(Err(Failure::Certificate(why))) => {
-                self.metrics.certificate.inc();
-                self.audit.refused_handshake(peer.0.ip(), &why);
+                self.common.metrics.certificate.inc();
+                self.common.audit.refused_handshake(peer.0.ip(), &why);
             }
             Ok(Err(Failure::Other(error))) => {
-                self.metrics.failed.inc();
+                self.common.metrics.failed.inc();
                 tracing::debug!(%error, peer = %peer.0, "TLS handshake failed");
             }
-            Err(_) => self.metrics.timeout.inc(),
+            Err(_) => self.common.metrics.timeout.inc(),
         }
         None
     }
@@ -204,7 +214,7 @@ impl Handshakes {
         let stream = StallTimeout::new(stream, patience, Arc::clone(link));
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         pending.has_client_hello();
-        let current = self.tls.current();
+        let current = self.common.tls.current();
         // there is a certificate unless the files became invalid while the server was starting
         let loaded = Option::as_ref(&current)
             .ok_or_else(|| io::Error::other("the server has no valid certificate"))?;
@@ -224,8 +234,8 @@ impl Handshakes {
         config: Arc<ServerConfig>,
         network: Network,
     ) -> io::Result<Accept<StallTimeout<TcpStream>>> {
-        let permit = self.processors.acquire(&network).await;
-        let (traffic, clock) = (Arc::clone(&self.traffic), Arc::clone(&self.clock));
+        let permit = self.common.processors.acquire(&network).await;
+        let (traffic, clock) = (Arc::clone(&self.common.traffic), Arc::clone(&self.common.clock));
         let (send, answer) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
             let before = processor_time();

@@ -95,7 +95,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(app: &App, sockets: GraphiteSockets, handshakes: Option<Arc<Handshakes>>) -> Self {
+    pub(crate) fn new(app: &App, sockets: GraphiteSockets, handshakes: Option<Handshakes>) -> Self {
         let (context, registry) = (Arc::clone(app.node.writes()), app.node.registry());
         let settings = &context.settings.graphite;
         let metrics = Arc::new(Metrics::new(registry));

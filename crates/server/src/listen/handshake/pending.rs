@@ -6,12 +6,15 @@
 //! | handshakes in progress | a quarter of the connections |
 //! | of one network | half of that |
 //!
-//! Beyond a bound, the server closes a new connection, except in two cases:
+//! Beyond a bound, the server closes a new connection, except in three cases:
 //!
 //! - Its network is below its bound, and another network has at least two handshakes more than this one. The
 //!   new handshake displaces the latest handshake of the network with the most handshakes (longest queue drop).
 //! - The first case does not apply, and a handshake of its own network has waited for its client for
 //!   [`NEWEST`]. The new handshake displaces the oldest such handshake.
+//! - Its network has no handshake, and one of another network has waited for its client for [`NEWEST`]. The new handshake
+//!   displaces the oldest such handshake. Otherwise, silent clients of a few networks would keep all others out where few
+//!   handshakes are allowed.
 
 use crate::listen::connections::NEWEST;
 use parking_lot::Mutex;
@@ -145,7 +148,10 @@ impl State {
         let is_slow = |handshake: &Handshake| {
             handshake.waits_since.is_some_and(|since| now.saturating_duration_since(since) >= NEWEST)
         };
-        self.numbers_of(network).find(|(_, handshake)| is_slow(handshake)).map(|(number, _)| number)
+        let mut candidates = self.handshakes.iter();
+        candidates
+            .find(|(_, handshake)| (count == 0 || handshake.network == network) && is_slow(handshake))
+            .map(|(number, _)| *number)
     }
 
     fn numbers_of(&self, network: Network) -> impl DoubleEndedIterator<Item = (u64, &Handshake)> {
@@ -277,6 +283,20 @@ mod tests {
         assert!(most[..3].iter().chain(&fewer).all(|pending| !is_displaced(pending)));
         assert!(enter(&all, "192.0.3.3", now).is_none(), "3, 3 and 2 are as equal as 3, 2 and 3");
         assert!(enter(&all, "192.0.1.1", now).is_none());
+    }
+
+    /// With few connections, there may be as few handshakes as one.
+    #[test]
+    fn silent_clients_do_not_keep_other_networks_out() {
+        let (all, now) = (PendingHandshakes::among(8), Instant::now());
+        let silent = [enter(&all, "192.0.1.1", now).unwrap(), enter(&all, "192.0.2.1", now).unwrap()];
+        assert_eq!((all.limit(), all.count()), (2, 2));
+        silent[1].has_client_hello();
+        assert!(enter(&all, "192.0.3.1", now).is_none(), "both handshakes are new");
+        let next = enter(&all, "192.0.3.1", now + NEWEST).expect("a silent client makes room");
+        assert!(is_displaced(&silent[0]) && !is_displaced(&silent[1]));
+        assert!(enter(&all, "192.0.4.1", now + NEWEST).is_none(), "none is silent for long");
+        assert!(!is_displaced(&next) && all.count() == 2);
     }
 
     /// After random arrivals and ends, the bounds hold and the counts agree. A network without handshakes is

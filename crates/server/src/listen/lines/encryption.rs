@@ -21,7 +21,7 @@ const NAME: &str = "graphite_tls";
 
 #[derive(Debug, Clone)]
 pub(super) struct Encryption {
-    handshakes: Arc<Handshakes>,
+    handshakes: Handshakes,
     auth: Arc<Auth>,
     audit: Arc<Audit>,
     patience: Patience,
@@ -30,7 +30,7 @@ pub(super) struct Encryption {
 
 impl Encryption {
     pub(super) fn new(
-        handshakes: Arc<Handshakes>,
+        handshakes: Handshakes,
         auth: Arc<Auth>,
         audit: Arc<Audit>,
         transfer_rate: u64,

@@ -2,7 +2,46 @@
 
 use super::super::gauge_in_protobuf;
 use super::frames::Frames;
-use crate::harness::{Connection, Options, Request, Server, now_ms};
+use crate::harness::tls::Client;
+use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
+use crate::tls;
+use std::net::TcpStream;
+use tokio_rustls::rustls::version::TLS13;
+
+/// With this memory and TLS, there are at most 8 connections, of which 2 may be in a handshake, and one of each network.
+const MEMORY: &str = "--memory=256MiB";
+const SENDERS: usize = 6;
+const SILENT: usize = 30;
+
+#[test]
+fn silent_clients_do_not_take_the_places_of_senders() {
+    let Some((authority, _dir)) = tls::authority() else { return };
+    let options = tls::options(&authority).arg("--otlp-grpc=127.0.0.1:0").arg(MEMORY);
+    let server = Server::start(options.client(Client::new(&[&authority], None)));
+    let address = server.logged_address("grpc");
+    let client = Client::with(&[&authority], None, &[&TLS13], b"h2");
+    let mut senders = Vec::new();
+    for _ in 0..SENDERS {
+        let mut sender = client.open(address).unwrap();
+        let mut frames = Frames(sender.stream());
+        frames.begin(&[]);
+        frames.exports(1, &gauge_in_protobuf(now_ms()));
+        senders.push(sender);
+    }
+    let _silent: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let ended =
+        |result: &str| server.metric(&format!("floodmark_tls_handshakes_total{{result=\"{result}\"}}"));
+    wait_for("the silent clients", || {
+        let ended = ended("refused") + ended("displaced") + ended("timeout");
+        let all = ended + server.metric("floodmark_tls_handshakes_pending");
+        (all >= SILENT as f64).then_some(())
+    });
+    for sender in &mut senders {
+        Frames(sender.stream()).exports(3, &gauge_in_protobuf(now_ms()));
+    }
+    let limits = server.send(&Request::get("/api/v1/admin/limits")).text();
+    assert!(limits.contains(r#"{"name":"TLS handshakes of gRPC in progress","value":2,"#), "{limits}");
+}
 
 /// A request that is alone, and that is told to try again, would be told so for ever.
 #[test]
