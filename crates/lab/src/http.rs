@@ -27,7 +27,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A resolved address.
 #[derive(Clone)]
@@ -76,6 +76,15 @@ impl Endpoint {
         Self::resolve_uri(url, &uri, scheme, access).await
     }
 
+    /// Like [`Self::resolve`], for a server of HTTP/2.
+    pub(crate) async fn resolve_http2(url: &str, access: &Access) -> Result<Self> {
+        let mut endpoint = Self::resolve(url, access).await?;
+        if let Some((connector, _)) = &mut endpoint.tls {
+            *connector = access.tls.connector(b"h2")?;
+        }
+        Ok(endpoint)
+    }
+
     /// Resolves a `tcp://` or `udp://` address, like [`Self::resolve`].
     pub(crate) async fn resolve_socket(url: &str, access: &Access) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url:?} is not an address"))?;
@@ -110,7 +119,7 @@ impl Endpoint {
             true => {
                 let name = ServerName::try_from(bare.to_owned())
                     .with_context(|| format!("{bare} is not a valid host name for TLS"))?;
-                Some((access.tls.connector()?, name))
+                Some((access.tls.connector(b"http/1.1")?, name))
             }
             false => None,
         };
@@ -130,6 +139,15 @@ impl Endpoint {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(crate) fn tls(&self) -> Option<&(TlsConnector, ServerName<'static>)> {
+        self.tls.as_ref()
+    }
+
+    /// The scheme and the host with its port, as in a URL.
+    pub(crate) fn origin(&self) -> (&'static str, &[u8]) {
+        (self.scheme.name(), self.authority.as_bytes())
     }
 
     pub(crate) fn is_datagrams(&self) -> bool {
@@ -302,7 +320,7 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> 
     Ok(Connection { sender, driver })
 }
 
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |e| e.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -9,7 +9,7 @@
 //! - [`scenario`]: description of a run, as a user writes it
 //! - [`generate`]: the samples, and the request bodies that carry them
 //! - [`drive`]: connections, readers, faults, the target's process
-//! - [`http`]: client of one connection; [`socket`]: client of a connection without answers
+//! - [`http`]: client of one connection; `grpc`: the same for gRPC; [`socket`]: client of a connection without answers
 //! - [`observe`]: resource usage of target and generator
 //! - [`verify()`]: reads every acknowledged sample back
 //! - [`result`]: results of a run as data: figures, verdict, timeline
@@ -20,7 +20,9 @@
 pub mod campaign;
 pub mod capture;
 pub mod drive;
+mod fields;
 pub mod generate;
+mod grpc;
 pub mod http;
 pub mod observe;
 pub mod result;

@@ -77,9 +77,8 @@ const FLOODMARK_PORT: u16 = 9009;
 /// Derives the URL for queries from the URL for writing, by the conventions of Prometheus, Cortex and VictoriaMetrics.
 pub fn read_url_for(write_url: &str) -> String {
     let url = write_url.split('?').next().unwrap_or(write_url);
-    if let Some(address) = url.strip_prefix("tcp://").or_else(|| url.strip_prefix("udp://")) {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        return format!("http://{host}:{FLOODMARK_PORT}");
+    if url.starts_with("tcp://") || url.starts_with("udp://") {
+        return read_url_on_host_of(url);
     }
     for (write, read) in [
         ("/api/v1/write", ""),
@@ -101,6 +100,18 @@ pub fn read_url_for(write_url: &str) -> String {
         }
     }
     url.to_owned()
+}
+
+/// URL for queries to Floodmark on the host of another address. Queries are encrypted if that address is `https`.
+pub(crate) fn read_url_on_host_of(url: &str) -> String {
+    let (scheme, address) = url.split_once("://").unwrap_or(("", url));
+    let authority = address.split('/').next().unwrap_or(address);
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    let scheme = if scheme == "https" { scheme } else { "http" };
+    format!("{scheme}://{host}:{FLOODMARK_PORT}")
 }
 
 /// Result of a verification. All counts are numbers of samples unless their name says otherwise.

@@ -225,7 +225,7 @@ impl LabWrite {
             (None, Some(_)) => UNTIL_SENT,
             (None, None) => DURATION_DEFAULT,
         };
-        let address = self.target.as_deref().unwrap_or(address_for(self.protocol));
+        let address = self.target.as_deref().unwrap_or(self.protocol.usual_address());
         let target = [
             ("write", Some(address.into())),
             ("headers", headers(&self.headers)),
@@ -275,19 +275,6 @@ impl LabWrite {
             ("verify", Some(verify.into())),
         ];
         table(scenario).to_string()
-    }
-}
-
-/// The usual address of a target on this machine.
-pub(super) const fn address_for(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::V1 | Protocol::V2 => "http://127.0.0.1:9009/api/v1/write",
-        Protocol::Otlp => "http://127.0.0.1:9009/v1/metrics",
-        Protocol::Graphite => "tcp://127.0.0.1:2003",
-        Protocol::GraphitePickle => "tcp://127.0.0.1:2004",
-        Protocol::Influx => "http://127.0.0.1:9009/write",
-        Protocol::JsonLines => "http://127.0.0.1:9009/api/v1/import",
-        Protocol::Text => "http://127.0.0.1:9009/api/v1/import/prometheus",
     }
 }
 

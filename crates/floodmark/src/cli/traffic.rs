@@ -1,7 +1,6 @@
 //! Flags of `floodmark lab record`, `replay`, `report` and `compare`.
 
 use super::access::LabAccess;
-use super::lab::address_for;
 use super::result::{PrintArgs, ResultArgs, ViewArgs};
 use super::scenario_text::{UNTIL_SENT, headers, path, seconds, table};
 use super::values;
@@ -92,7 +91,7 @@ pub(crate) struct LabReplay {
     headers: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) access: LabAccess,
-    /// Version of remote write, or the protocol of OpenTelemetry or Graphite [default: as recorded; for tcp:// graphite]
+    /// Version of remote write, or another protocol [default: remote write as recorded, or 1.0; for tcp:// graphite]
     #[arg(long, value_name = "PROTOCOL", value_parser = values::protocol(), help_heading = "Target")]
     protocol: Option<Protocol>,
     /// Speed-up of the recording [above 0.001, up to 10000]
@@ -143,7 +142,7 @@ pub(crate) struct LabObserve {
 }
 
 impl LabReplay {
-    /// The protocol of a target of Graphite or OpenTelemetry, or the version of remote write if one is given.
+    /// The protocol of a target, or the version of remote write if one is given.
     fn protocols(&self) -> (Option<Protocol>, Option<Version>) {
         let is_socket = self.target.as_ref().is_some_and(|target| target.starts_with("tcp://"));
         match self.protocol {
@@ -157,7 +156,7 @@ impl LabReplay {
         let (other, version) = self.protocols();
         let address = match &self.target {
             Some(address) => address.as_str(),
-            None => address_for(other.unwrap_or_default()),
+            None => other.unwrap_or_default().usual_address(),
         };
         let target = [
             ("write", Some(address.into())),

@@ -11,16 +11,15 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 pub(crate) fn protocol() -> impl TypedValueParser<Value = Protocol> {
-    one_of([
-        PossibleValue::new("1.0").aliases(["1", "v1"]).help("remote write 1.0"),
-        PossibleValue::new("2.0").aliases(["2", "v2"]).help("remote write 2.0"),
-        PossibleValue::new("otlp").help("OpenTelemetry's protocol over HTTP"),
-        PossibleValue::new("graphite").help("Graphite's lines"),
-        PossibleValue::new("graphite-pickle").help("Graphite's pickled points"),
-        PossibleValue::new("influx").help("Influx' line protocol over HTTP"),
-        PossibleValue::new("json-lines").help("VictoriaMetrics' JSON lines over HTTP"),
-        PossibleValue::new("text").help("Prometheus' text over HTTP"),
-    ])
+    let value = |protocol: Protocol| {
+        let value = PossibleValue::new(protocol.name()).help(protocol.about());
+        match protocol {
+            Protocol::V1 => value.aliases(["1", "v1"]),
+            Protocol::V2 => value.aliases(["2", "v2"]),
+            _ => value,
+        }
+    };
+    one_of(Protocol::all().map(value))
 }
 
 pub(crate) fn read_api() -> impl TypedValueParser<Value = ReadApi> {
@@ -72,11 +71,12 @@ pub(crate) fn preset() -> PossibleValuesParser {
     PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| PossibleValue::new(*name)))
 }
 
-fn one_of<T, const N: usize>(words: [PossibleValue; N]) -> impl TypedValueParser<Value = T>
+fn one_of<T>(words: impl IntoIterator<Item = PossibleValue>) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
 {
-    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>().map_err(|error| error.to_string()))
+    PossibleValuesParser::new(words.into_iter().collect::<Vec<_>>())
+        .try_map(|word| word.parse::<T>().map_err(|error| error.to_string()))
 }
 
 /// A whole number such as 2000, 200k or 1.5M.

@@ -1,6 +1,7 @@
 use super::tenants::Tenant;
 use crate::drive::send::wire::Wire;
 use crate::generate::protocol::Protocol;
+use crate::grpc;
 use crate::http::{Access, Client, Endpoint, headers};
 use crate::scenario::Scenario;
 use crate::socket::{Killed, Socket};
@@ -37,10 +38,7 @@ impl Addresses {
             let mut write = Vec::new();
             for url in spec.write.all() {
                 let url = tenant.fill(url);
-                write.push(match spec.protocol.is_graphite() {
-                    true => Endpoint::resolve_socket(&url, access).await?,
-                    false => Endpoint::resolve(&url, access).await?,
-                });
+                write.push(endpoint(spec.protocol, &url, access).await?);
             }
             this.read.push(Endpoint::resolve(&tenant.fill(&read_url(scenario)), access).await?);
             this.write.push(write);
@@ -49,7 +47,10 @@ impl Addresses {
     }
 
     pub(crate) fn write_path(&self, tenant: usize) -> String {
-        self.write[tenant][0].path().to_owned()
+        match self.protocol {
+            Protocol::OtlpGrpc => grpc::EXPORT.to_owned(),
+            _ => self.write[tenant][0].path().to_owned(),
+        }
     }
 
     pub(crate) fn writer(&self, tenant: &Tenant, writer: usize) -> Result<Wire> {
@@ -59,6 +60,9 @@ impl Addresses {
             return Ok(Wire::Socket(Socket::new(endpoint, self.timeout, self.killed.clone())));
         }
         let headers = request_headers(self.protocol, &tenant.headers)?;
+        if self.protocol == Protocol::OtlpGrpc {
+            return Ok(Wire::Grpc(grpc::Client::new(endpoint.clone(), headers, self.timeout)));
+        }
         Ok(Wire::Http(Client::new(endpoint.clone(), headers, self.timeout)))
     }
 
@@ -70,10 +74,23 @@ impl Addresses {
     }
 }
 
+/// Resolves an address to which samples are written.
+pub(super) async fn endpoint(protocol: Protocol, url: &str, access: &Access) -> Result<Endpoint> {
+    match protocol {
+        Protocol::OtlpGrpc => Endpoint::resolve_http2(url, access).await,
+        _ if protocol.is_graphite() => Endpoint::resolve_socket(url, access).await,
+        _ => Endpoint::resolve(url, access).await,
+    }
+}
+
 /// URL for queries. It still contains the placeholders `{tenant}` and `{index}`.
 pub(crate) fn read_url(scenario: &Scenario) -> String {
     let spec = &scenario.target;
-    spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))
+    let usual = || match spec.protocol {
+        Protocol::OtlpGrpc => crate::verify::read_url_on_host_of(&spec.write.all()[0]),
+        _ => crate::verify::read_url_for(&spec.write.all()[0]),
+    };
+    spec.read.clone().unwrap_or_else(usual)
 }
 
 /// Headers of a write request. The default headers can be overridden by `pairs`.

@@ -1,5 +1,6 @@
 //! A connection that sends requests one after the other, and retries those that fail.
 
+pub(crate) mod answered;
 pub(crate) mod exchange;
 pub(crate) mod generated;
 pub(crate) mod lead;

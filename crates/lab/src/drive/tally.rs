@@ -3,7 +3,6 @@
 use crate::http::Failure;
 use crate::result::Totals;
 use hdrhistogram::Histogram;
-use hyper::StatusCode;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -89,17 +88,13 @@ impl Counts {
         record(&mut self.service, service);
     }
 
-    pub(crate) fn answered(&mut self, status: StatusCode) {
-        count(&mut self.totals.by_reason, status.as_str());
-    }
-
     pub(crate) fn count_outcome(&mut self, outcome: &str) {
         count(&mut self.totals.by_reason, outcome);
     }
 
-    pub(crate) fn refused(&mut self, status: StatusCode, took: Duration, said: impl FnOnce() -> String) {
+    pub(crate) fn refused(&mut self, outcome: &str, took: Duration, said: impl FnOnce() -> String) {
         record(&mut self.refusal, took);
-        keep_first(&mut self.totals.said, status.as_str(), said);
+        keep_first(&mut self.totals.said, outcome, said);
     }
 
     pub(crate) fn failed(&mut self, failure: &Failure) {

@@ -4,6 +4,7 @@ mod output;
 pub(crate) mod sandbox;
 
 use self::output::Output;
+use crate::drive::addresses::endpoint;
 use crate::drive::log::Log;
 use crate::drive::stop::Stop;
 use crate::http::{Access, Client, Endpoint};
@@ -58,10 +59,7 @@ impl Ready {
         for url in spec.write.all() {
             // all tenants write to the same process, so the address of the first tenant is sufficient
             let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
-            endpoints.push(match spec.protocol.is_graphite() {
-                true => Endpoint::resolve_socket(&url, access).await?,
-                false => Endpoint::resolve(&url, access).await?,
-            });
+            endpoints.push(endpoint(spec.protocol, &url, access).await?);
         }
         // nothing shows that a target listens for datagrams
         endpoints.retain(|endpoint| !endpoint.is_datagrams());

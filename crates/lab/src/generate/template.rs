@@ -140,9 +140,7 @@ impl Renderer {
         let metric_generation = plan.metric_generation(round);
         let content = match self.protocol.version() {
             Some(version) => Content::Packed(self.pack(version, plan, slot, &targets, round)),
-            None if self.protocol == Protocol::Otlp => {
-                Content::Points(Points::of(plan, &targets, metric_generation))
-            }
+            None if self.protocol.is_otlp() => Content::Points(Points::of(plan, &targets, metric_generation)),
             None => Content::Lines(Lines::of(plan, &targets, metric_generation, self.protocol)),
         };
         Template { slot, targets, metric_generation, content }

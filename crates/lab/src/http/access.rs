@@ -63,8 +63,11 @@ impl TlsFiles {
         Ok(config)
     }
 
-    pub(super) fn connector(&self) -> Result<TlsConnector> {
-        Ok(TlsConnector::from(Arc::new(self.config()?)))
+    /// `protocol` is the name of the application's protocol, as in ALPN.
+    pub(super) fn connector(&self, protocol: &[u8]) -> Result<TlsConnector> {
+        let mut config = self.config()?;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Ok(TlsConnector::from(Arc::new(config)))
     }
 
     fn roots(&self) -> Result<RootCertStore> {

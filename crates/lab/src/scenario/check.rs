@@ -45,7 +45,7 @@ impl Scenario {
             mix.check()?;
         }
         self.check_target()?;
-        self.check_graphite()?;
+        self.check_protocol()?;
         self.check_naming()?;
         self.check_faults()?;
         self.check_rules()?;
@@ -184,7 +184,7 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_graphite(&self) -> Checked {
+    fn check_protocol(&self) -> Checked {
         let (target, load) = (&self.target, &self.load);
         if !target.protocol.is_graphite() {
             let only = "applies only to the protocols graphite and graphite-pickle";
@@ -194,6 +194,12 @@ impl Scenario {
                 if set.is_some() {
                     return fault(path, only);
                 }
+            }
+        }
+        for address in target.write.all().iter().filter(|_| target.protocol == Protocol::OtlpGrpc) {
+            let (_, rest) = address.split_once("://").unwrap_or_default();
+            if rest.trim_end_matches('/').contains('/') {
+                return fault("target.write", format!("{address:?} has a path, but gRPC has one of its own"));
             }
         }
         for address in target.write.all().iter().filter(|_| target.protocol.is_graphite()) {

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod frames;
+mod lab;
 mod limits;
 
 use super::gauge_in_protobuf;

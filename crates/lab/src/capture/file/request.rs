@@ -10,13 +10,13 @@
 //! Exemplars, metadata and start times are skipped.
 
 use super::lines;
+use crate::fields::{Field, Fields};
 use crate::generate::protocol::Protocol;
 use crate::generate::template::Version;
 use anyhow::{Context, Result, bail, ensure};
-use bytes::Buf;
 use model::caps;
 use model::labels::METRIC_NAME;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::encoding::decode_varint;
 use std::ops::Range;
 
 /// Series and samples of a remote-write body. Byte ranges refer to the decompressed body.
@@ -278,42 +278,6 @@ fn sample_at(sample: &[u8]) -> Result<(i64, u64)> {
         }
     }
     Ok((time, bits))
-}
-
-struct Fields<'a> {
-    rest: &'a [u8],
-}
-
-enum Field<'a> {
-    Number(u64),
-    Fixed64(u64),
-    Bytes(&'a [u8]),
-    Other,
-}
-
-impl<'a> Fields<'a> {
-    fn next(&mut self) -> Result<Option<(u32, Field<'a>)>> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let (number, wire_type) = decode_key(&mut self.rest)?;
-        let field = match wire_type {
-            WireType::Varint => Field::Number(decode_varint(&mut self.rest)?),
-            WireType::SixtyFourBit => Field::Fixed64(self.rest.try_get_u64_le()?),
-            WireType::LengthDelimited => {
-                let len = usize::try_from(decode_varint(&mut self.rest)?)?;
-                let (bytes, rest) =
-                    self.rest.split_at_checked(len).context("a field ends beyond its message")?;
-                self.rest = rest;
-                Field::Bytes(bytes)
-            }
-            other => {
-                skip_field(other, number, &mut self.rest, DecodeContext::default())?;
-                Field::Other
-            }
-        };
-        Ok(Some((number, field)))
-    }
 }
 
 fn range(body: &[u8], part: &[u8]) -> Range<usize> {

@@ -26,7 +26,7 @@ impl Encoder {
         match batch.protocol {
             Protocol::V1 => self.v1(batch),
             Protocol::V2 => self.v2(batch),
-            Protocol::Otlp => return self.otlp(batch),
+            Protocol::Otlp | Protocol::OtlpGrpc => return self.otlp(batch),
             Protocol::Graphite => return lines(batch),
             Protocol::GraphitePickle => return pickled(batch),
             Protocol::Influx | Protocol::JsonLines | Protocol::Text => {

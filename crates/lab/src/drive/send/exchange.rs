@@ -1,17 +1,18 @@
 //! Sends one request, with retries, until it is accepted, refused for good, or given up. A socket without answers
 //! accepts a request by taking its bytes.
 
+use super::answered::{Answered, Said};
 use super::wire::Wire;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
-use crate::http::{Answer, Failure};
+use crate::http::Failure;
 use crate::socket::{Ending, Socket};
 use bytes::Bytes;
-use hyper::header::CONTENT_TYPE;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use std::time::{Duration, Instant};
 
-/// Retries like Prometheus: 5xx, 429 and broken connections are retried, and other refusals are final.
+/// Retries like Prometheus: 5xx, 429 and broken connections are retried, and other refusals are final. Over gRPC, like
+/// OpenTelemetry ([`Answered`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// First pause between attempts. Each further pause is twice as long.
@@ -93,7 +94,11 @@ pub(crate) async fn exchange(
         let verdict = match wire {
             Wire::Http(client) => {
                 let answer = client.send(Method::POST, terms.path, payload.body.clone()).await;
-                settle(answer, begin.elapsed(), &payload, terms, account)
+                settle(answer.map(Answered::Http), begin.elapsed(), &payload, terms, account)
+            }
+            Wire::Grpc(client) => {
+                let answer = client.call(terms.path, &payload.body).await;
+                settle(answer.map(Answered::Grpc), begin.elapsed(), &payload, terms, account)
             }
             Wire::Socket(socket) => hand_over(socket, begin, &payload, terms, account).await,
         };
@@ -153,7 +158,7 @@ async fn hand_over(
 }
 
 fn settle(
-    answer: Result<Answer, Failure>,
+    answer: Result<Answered, Failure>,
     took: Duration,
     payload: &Payload,
     terms: Terms<'_>,
@@ -176,43 +181,32 @@ fn settle(
             return Verdict::Again(None);
         }
     };
-    let status = answer.status;
-    tally.answered(status);
-    if status.is_success() {
-        let is_short = samples_written(&answer).is_some_and(|written| written < payload.floats);
-        if is_short || has_rejected_points(&answer) {
-            tally.totals.short += 1;
-        } else {
+    let (outcome, said) = (answer.outcome(), answer.says(payload.floats));
+    tally.count_outcome(outcome);
+    if matches!(said, Said::Again(_) | Said::Refused) {
+        tally.refused(outcome, took, || answer.text());
+    }
+    match said {
+        Said::Stored => {
             tally.success(payload.intended.elapsed(), took, payload.samples, new > 0);
             account.acknowledged();
+            Verdict::Done(Flow::Next)
         }
-        return Verdict::Done(Flow::Next);
+        Said::StoredInPart => {
+            tally.totals.short += 1;
+            Verdict::Done(Flow::Next)
+        }
+        Said::Again(asked) => {
+            tally.totals.without_retry_after += u64::from(asked.is_none());
+            Verdict::Again(asked.map(|asked| asked.min(terms.retry.retry_after_max)))
+        }
+        Said::Refused => {
+            tally.totals.rejected += 1;
+            let totals = &tally.totals;
+            let hopeless = totals.samples_acknowledged == 0 && totals.rejected >= terms.rejected_max;
+            Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
+        }
     }
-    tally.refused(status, took, || answer.text());
-    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-        let asked = answer.retry_after();
-        tally.totals.without_retry_after += u64::from(asked.is_none());
-        return Verdict::Again(asked.map(|asked| asked.min(terms.retry.retry_after_max)));
-    }
-    tally.totals.rejected += 1;
-    let hopeless = tally.totals.samples_acknowledged == 0 && tally.totals.rejected >= terms.rejected_max;
-    Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
-}
-
-/// Number of samples that the target says it has written. Only answers of remote write 2.0 say so.
-fn samples_written(answer: &Answer) -> Option<u64> {
-    let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
-    header.to_str().ok()?.parse().ok()
-}
-
-/// Whether the answer is OpenTelemetry's, and says that points were rejected.
-fn has_rejected_points(answer: &Answer) -> bool {
-    let content_type = answer.headers.get(CONTENT_TYPE);
-    let is_protobuf =
-        content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/x-protobuf"));
-    // the answer has one field, which begins with the number of rejected points if there are any
-    let Some(mut partial) = answer.body.strip_prefix(&[0x0a]).filter(|_| is_protobuf) else { return false };
-    stdx::varint::take(&mut partial).is_some() && partial.first() == Some(&0x08)
 }
 
 /// Gives up a request that failed for too long. If no other request succeeded meanwhile, the target is considered

@@ -135,8 +135,8 @@ impl<S: Source> Sender<S> {
             until: times.end.map(|end| end + GRACE),
             rejected_max: lane.rejected_max,
         };
-        if let Wire::Http(client) = &mut self.wire {
-            self.source.set_headers(client.headers_mut());
+        if let Some(headers) = self.wire.headers_mut() {
+            self.source.set_headers(headers);
         }
         exchange(&mut self.wire, payload, terms, &mut self.source).await
     }
