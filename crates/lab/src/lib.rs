@@ -24,6 +24,7 @@ mod fields;
 pub mod generate;
 mod grpc;
 pub mod http;
+mod json;
 pub mod observe;
 pub mod result;
 pub mod scenario;

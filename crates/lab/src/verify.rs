@@ -8,7 +8,6 @@
 //! The plan generates the expected samples again, so the ledger does not contain them.
 
 mod check;
-mod json;
 pub mod ledger;
 pub(crate) mod promql;
 mod queries;

@@ -2,7 +2,8 @@
 //! a browser.
 
 use crate::harness::lab::{Running, good, lab};
-use crate::harness::{Server, now_ms};
+use crate::harness::wire::{self, Series};
+use crate::harness::{Options, Request, Server, http, now_ms};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -69,6 +70,68 @@ fn recorded_traffic_can_be_played_three_times_over() {
         compared["figures"].as_array().is_some_and(|f| f.iter().any(|f| f["ratio"] == 1.0)),
         "{compared}"
     );
+}
+
+/// A request of each protocol is recorded, and the recording is sent in each protocol.
+#[test]
+fn all_protocols_are_recorded_and_replayed() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let file = folder.path().join("traffic.rec");
+    let path = file.to_str().expect("a plain path");
+    let server = Server::start(Options::default().arg("--otlp-grpc=127.0.0.1:0"));
+    let grpc = server.logged_address("grpc");
+    let backend = format!("http://{}", server.address);
+    let args = ["lab", "record", path, "--target", &backend, "--listen", "127.0.0.1:0", "--json"];
+    let recorder = Running::start(&args, "recording requests that are sent to");
+    let (_, url) = recorder.said.split_once("sent to http://").expect("the line has the address");
+    let address = url.split_whitespace().next().expect("an address").parse().expect("an address");
+    let now = now_ms();
+    let seconds = now / 1000;
+    let point = format!(
+        r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"otlp.v","gauge":{{"dataPoints":[{{"asDouble":1.5,"timeUnixNano":"{now}000000"}}]}}}}]}}]}}]}}"#
+    );
+    let json_line =
+        format!(r#"{{"metric":{{"__name__":"json_v","a":"b"}},"values":[2.5],"timestamps":[{now}]}}"#);
+    let remote_write = wire::v1(&[Series::named("thanos_v").sample(now, 7.5)]);
+    let post = |path: &str, body: String| Request::post(path, body.into_bytes());
+    for request in [
+        post("/v1/metrics", point).header("Content-Type", "application/json"),
+        post("/api/v1/import", json_line),
+        post("/write?precision=s", format!("influx,a=b v=3.5 {seconds}\n")),
+        post("/api/v1/import/prometheus", format!("text_v{{a=\"b\"}} 4.5 {now}\n")),
+        post("/metrics/job/backup", "pushed_v 5.5\n".into()),
+        post("/api/v1/import/csv?format=1:label:a,2:metric:csv_v,3:time:unix_ms", format!("b,6.5,{now}\n")),
+        Request::write(&remote_write).path("/api/v1/receive"),
+        post("/api/v1/graphite", format!("graphite_v 8.5 {seconds}\n")),
+    ] {
+        let reply = http::once(address, &request).expect("an answer");
+        assert!([200, 204].contains(&reply.status), "{} {}", reply.status, reply.text());
+    }
+    let (status, printed) = recorder.interrupt();
+    assert_eq!(status, Some(0), "{printed}");
+    let recorded: Value = serde_json::from_str(&printed).expect("read the result");
+    assert_eq!(
+        (&recorded["kept"]["requests"], &recorded["kept"]["samples"]),
+        (&8.into(), &8.into()),
+        "{printed}"
+    );
+    for (protocol, target) in [
+        ("1.0", format!("{backend}/api/v1/write")),
+        ("otlp", format!("{backend}/v1/metrics")),
+        ("otlp-grpc", format!("http://{grpc}")),
+        ("influx", format!("{backend}/write")),
+        ("json-lines", format!("{backend}/api/v1/import")),
+        ("text", format!("{backend}/api/v1/import/prometheus")),
+    ] {
+        let header = format!("X-Scope-OrgID: as-{protocol}");
+        let args = ["replay", path, "--protocol", protocol, "--target", &target, "-H", &header, "--quiet"];
+        good(&lab(&[&args[..], &["--sample-times", "shifted", "--speed", "100"]].concat()));
+        let answer = server.query_as(Some(&format!("as-{protocol}")), "sort({__name__=~'.+_v'})", now_ms());
+        let series = answer["result"].as_array().expect("a list");
+        let value = |series: &Value| series["value"][1].as_str().expect("a value").to_owned();
+        let values: Vec<String> = series.iter().map(value).collect();
+        assert_eq!(values, ["1.5", "2.5", "3.5", "4.5", "5.5", "6.5", "7.5", "8.5"], "{protocol}: {answer}");
+    }
 }
 
 #[test]

@@ -1,18 +1,21 @@
-//! Recordings of remote-write traffic, or of Graphite's lines. `docs/formats/recording.md` draws the bytes.
+//! Recordings of traffic in any protocol that carries samples. `docs/formats/recording.md` draws the bytes.
 //!
 //! ```text
 //!   body ─ request ─▶ series, samples ─ conceal ─▶ writer ─▶ file ─▶ reader ─▶ series, samples, when
 //! ```
 //!
-//! - [`request`]: parses remote-write bodies of both versions, and `lines` Graphite's lines
+//! - [`request`]: parses remote-write bodies of both versions, and `lines` Graphite's lines; `parse`: all other protocols,
+//!   whose series go through `sink`
 //! - [`conceal`]: replaces label values (and names, if requested) with keyed hashes
 //! - [`Writer`]: encodes requests into blocks; each series' labels are written once
 //! - [`Reader`]: reads requests back, up to the first damaged byte
 
 pub mod conceal;
 mod lines;
+pub(crate) mod parse;
 mod reader;
 pub mod request;
+mod sink;
 mod value;
 mod varint;
 mod writer;
@@ -23,8 +26,8 @@ pub use writer::{Appended, Writer};
 
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
-/// Version of the format. Version 2 also has streams of Graphite.
-const VERSION: u16 = 2;
+/// Version of the format. Version 2 also has streams of Graphite, version 3 of all protocols.
+const VERSION: u16 = 3;
 
 const VERSION_MIN: u16 = 1;
 

@@ -1,5 +1,5 @@
-//! Proxy in front of a backend. It passes all requests through and records the remote-write requests, or it passes
-//! connections with Graphite's lines through and records the lines.
+//! Proxy in front of a backend. It passes all requests through and records those that write samples, or it passes
+//! connections with Graphite's lines through and records the lines. `recognize` says which requests are recorded.
 //!
 //! ```text
 //!   sender ──▶ proxy ──────────────────────▶ backend
@@ -16,6 +16,7 @@
 
 mod lines;
 mod proxy;
+mod recognize;
 mod tee;
 mod writer_thread;
 
@@ -124,7 +125,10 @@ impl RecordReport {
         for (count, what) in [
             (self.kept.series_refused, "series left out, because their labels are invalid"),
             (self.kept.histograms_refused, "native histograms left out, because they are too long"),
-            (self.kept.lines_refused, "lines left out, because they are not points with a time"),
+            (
+                self.kept.lines_refused,
+                "lines, fields or points left out, because they are not valid numbers with a time",
+            ),
         ] {
             if count > 0 {
                 rows.push(("note", format!("{what}: {count}")));

@@ -171,11 +171,6 @@ impl Protocol {
         matches!(self, Self::Otlp | Self::OtlpGrpc)
     }
 
-    /// True for lines that are sent over HTTP.
-    pub const fn is_text(self) -> bool {
-        matches!(self, Self::Influx | Self::JsonLines | Self::Text)
-    }
-
     /// Timestamps are multiples of this many milliseconds.
     pub fn resolution_ms(self) -> u32 {
         if self.is_graphite() { GRAPHITE_RESOLUTION_MS } else { 1 }

@@ -123,9 +123,6 @@ impl Scenario {
                 "this is for versions of remote write: set only target.protocol",
             );
         }
-        if self.target.protocol.is_text() {
-            return fault("target.protocol", "a recording cannot be replayed in this protocol");
-        }
         if self.verdict.freshness_p99.is_some() {
             return fault("verdict.freshness_p99", "a replay does not probe its samples");
         }

@@ -8,12 +8,12 @@
 //! Graphite's API knows this format, and writes values as decimals that parse to the same bits. Source:
 //! <https://graphite.readthedocs.io/en/latest/render_api.html>.
 
-use super::json::Json;
 use super::promql::{Series, Text};
 use super::queries::Query;
 use crate::generate::naming::Naming;
 use crate::generate::plan::Plan;
 use crate::http::percent;
+use crate::json::Json;
 use anyhow::{Context, Result, ensure};
 use model::labels::METRIC_NAME;
 use std::borrow::Cow;

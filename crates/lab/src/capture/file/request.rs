@@ -22,22 +22,22 @@ use std::ops::Range;
 /// Series and samples of a remote-write body. Byte ranges refer to the decompressed body.
 #[derive(Debug, Default)]
 pub struct Parsed {
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
     symbols: Vec<Range<usize>>,
-    labels: Vec<[Range<usize>; 2]>,
-    samples: Vec<(i64, u64)>,
+    pub(super) labels: Vec<[Range<usize>; 2]>,
+    pub(super) samples: Vec<(i64, u64)>,
     histograms: Vec<(i64, Range<usize>)>,
     /// Protobuf of all native histograms without their timestamps, one after the other.
     histogram_bytes: Vec<u8>,
-    series: Vec<SeriesParts>,
+    pub(super) series: Vec<SeriesParts>,
     lines_refused: u64,
 }
 
 #[derive(Debug, Default)]
-struct SeriesParts {
-    labels: Range<usize>,
-    samples: Range<usize>,
-    histograms: Range<usize>,
+pub(super) struct SeriesParts {
+    pub(super) labels: Range<usize>,
+    pub(super) samples: Range<usize>,
+    pub(super) histograms: Range<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,13 +69,7 @@ impl Parsed {
     /// Parses a snappy-compressed body or lines, and replaces the previous content. After an error there are no series.
     pub fn read(&mut self, message: impl Into<Protocol>, content: &[u8]) -> Result<()> {
         let message = message.into();
-        self.series.clear();
-        self.symbols.clear();
-        self.labels.clear();
-        self.samples.clear();
-        self.histograms.clear();
-        self.histogram_bytes.clear();
-        self.lines_refused = 0;
+        self.clear();
         match (message.version(), message) {
             (Some(version), _) => self.read_compressed(version, content),
             (None, Protocol::Graphite) => self.read_lines(content),
@@ -83,9 +77,24 @@ impl Parsed {
         }
     }
 
-    /// Number of lines that are not points.
+    /// Removes everything but the text of labels.
+    pub(super) fn clear(&mut self) {
+        self.series.clear();
+        self.symbols.clear();
+        self.labels.clear();
+        self.samples.clear();
+        self.histograms.clear();
+        self.histogram_bytes.clear();
+        self.lines_refused = 0;
+    }
+
+    /// Number of lines, fields or points that were left out.
     pub fn lines_refused(&self) -> u64 {
         self.lines_refused
+    }
+
+    pub(super) fn refuse_line(&mut self) {
+        self.lines_refused += 1;
     }
 
     /// Each line becomes a series with one sample.
@@ -132,6 +141,17 @@ impl Parsed {
         self.body.resize(len, 0);
         let written = snap::raw::Decoder::new().decompress(compressed, &mut self.body);
         self.body.truncate(written.context("cannot decompress the body")?);
+        self.walk(message)
+    }
+
+    /// Parses a message of remote write that is not compressed.
+    pub(super) fn read_message(&mut self, message: Version, content: &[u8]) -> Result<()> {
+        self.body.clear();
+        self.body.extend_from_slice(content);
+        self.walk(message)
+    }
+
+    fn walk(&mut self, message: Version) -> Result<()> {
         let body = std::mem::take(&mut self.body);
         let walked = self.request(message, &body);
         self.body = body;

@@ -45,8 +45,18 @@ pub struct Appended {
     pub series_refused: u64,
     /// Histograms that were not recorded, because they were larger than [`HISTOGRAM_BYTES_MAX`].
     pub histograms_refused: u64,
-    /// Lines that were not recorded, because they are not points with a time.
+    /// Lines, fields and points that were not recorded, because they are not valid, or no numbers, or exponential histograms.
     pub lines_refused: u64,
+}
+
+impl Appended {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.series_new += other.series_new;
+        self.series_refused += other.series_refused;
+        self.histograms_refused += other.histograms_refused;
+        self.lines_refused += other.lines_refused;
+    }
 }
 
 impl<F: Write + Seek> Writer<F> {

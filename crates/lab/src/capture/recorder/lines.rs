@@ -8,10 +8,11 @@
 //! Each side's end is passed on to the other. So a sender still learns from the end of its connection that the backend
 //! has read everything.
 
+use super::recognize::{Encoding, WriteRequest};
 use super::writer_thread::{Queue, QueuedRequest};
 use crate::capture::file::LINE_BYTES_MAX;
+use crate::capture::file::parse::Kind;
 use crate::drive::stop::Stop;
-use crate::generate::protocol::Protocol;
 use crate::http::Endpoint;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -138,9 +139,10 @@ impl LineProxy {
             Some(memory)
         });
         let Some(memory) = reserved else { return queue.lost("the queue was full") };
-        let message = Protocol::Graphite;
+        let (kind, encoding) = (Kind::GraphiteLines, Encoding::Identity);
+        let write = WriteRequest { kind, encoding, tenant: String::new() };
         let pieces = vec![Bytes::from(lines)];
-        queue.put(QueuedRequest { arrival_us, message, tenant: String::new(), pieces, memory });
+        queue.put(QueuedRequest { arrival_us, write, pieces, memory });
     }
 
     fn count(&self, outcome: &str) {

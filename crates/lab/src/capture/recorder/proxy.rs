@@ -1,21 +1,19 @@
 //! Passes requests to the backend, and answers back, without changing them.
 
+use super::recognize::WriteRequest;
 use super::tee::{Copy, Tee};
 use super::writer_thread::{Queue, QueuedRequest};
 use crate::drive::stop::Stop;
-use crate::generate::template::Version;
 use crate::http::Access;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE,
-};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -135,11 +133,7 @@ impl Proxy {
     ) -> Result<Response<Either<Incoming, Full<Bytes>>>, Infallible> {
         let arrival_us = self.0.begun.elapsed().as_micros() as i64;
         let (mut head, body) = request.into_parts();
-        let write = is_write(&head.method, &head.headers).then(|| {
-            let message = content(&head.headers, &CONTENT_TYPE).map_or(Version::V1, Version::of_content_type);
-            let tenant = content(&head.headers, &HeaderName::from_static("x-scope-orgid"));
-            (message, tenant.unwrap_or_default().to_owned())
-        });
+        let write = WriteRequest::of(&head.method, &head.uri, &head.headers);
         let memory = write.as_ref().and_then(|_| self.0.queue.memory());
         let (tee, copy) = Tee::new(body, memory);
         strip(&mut head.headers);
@@ -155,23 +149,23 @@ impl Proxy {
             Err(why) => (None, bad_gateway(&why)),
         };
         self.count(status);
-        if let Some((message, tenant)) = write
+        if let Some(write) = write
             && status.is_some_and(is_settled)
         {
             let copy = &mut *copy.lock().expect("BUG: copying a body panicked");
-            self.keep(arrival_us, message, tenant, copy);
+            self.keep(arrival_us, write, copy);
         }
         Ok(answer)
     }
 
-    fn keep(&self, arrival_us: i64, message: Version, tenant: String, copy: &mut Copy) {
+    fn keep(&self, arrival_us: i64, write: WriteRequest, copy: &mut Copy) {
         let (Some(memory), true) = (copy.memory.take(), copy.whole) else {
             let why =
                 if copy.whole { "the queue was full" } else { "answered before the whole body had arrived" };
             return self.0.queue.lost(why);
         };
         let pieces = std::mem::take(&mut copy.pieces);
-        self.0.queue.put(QueuedRequest { arrival_us, message: message.into(), tenant, pieces, memory });
+        self.0.queue.put(QueuedRequest { arrival_us, write, pieces, memory });
     }
 
     fn count(&self, status: Option<StatusCode>) {
@@ -189,19 +183,9 @@ impl Proxy {
     }
 }
 
-fn is_write(method: &Method, headers: &HeaderMap) -> bool {
-    let snappy = content(headers, &CONTENT_ENCODING).is_some_and(|e| e.eq_ignore_ascii_case("snappy"));
-    let protobuf = content(headers, &CONTENT_TYPE).is_none_or(|t| t.contains("protobuf"));
-    method == Method::POST && snappy && protobuf
-}
-
 /// True if the sender will not send this request again.
 fn is_settled(status: StatusCode) -> bool {
     status.is_success() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
-}
-
-fn content<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }
 
 fn strip(headers: &mut HeaderMap) {

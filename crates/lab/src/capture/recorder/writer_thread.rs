@@ -1,9 +1,9 @@
 //! Writes the recorded requests to the file on a separate thread, so that a slow disk does not delay traffic.
 
+use super::recognize::WriteRequest;
 use crate::capture::file::conceal::Concealer;
 use crate::capture::file::request::Parsed;
 use crate::capture::file::{Appended, Writer};
-use crate::generate::protocol::Protocol;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde::Serialize;
@@ -25,6 +25,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
 const WRITE_ERROR: &str = "the file could not be written";
+const UNREADABLE: &str = "cannot be parsed";
 
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
     fn cut(&mut self, len: u64) -> std::io::Result<()>;
@@ -44,8 +45,7 @@ impl RecordingFile for File {
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
     pub(super) arrival_us: i64,
-    pub(super) message: Protocol,
-    pub(super) tenant: String,
+    pub(super) write: WriteRequest,
     pub(super) pieces: Vec<Bytes>,
     /// Memory that the pieces take. It is released when the request is written.
     pub(super) memory: Reservation,
@@ -60,7 +60,7 @@ pub struct Contents {
     pub bytes: u64,
     pub series_refused: u64,
     pub histograms_refused: u64,
-    /// Lines that are not points with a time.
+    /// Lines, fields and points that were left out.
     pub lines_refused: u64,
     pub trouble: Option<String>,
 }
@@ -124,13 +124,15 @@ impl WriterThread {
         file_bytes_max: u64,
         queue_bytes_max: u64,
     ) -> Result<Self> {
-        let writer = Writer::begin(file, SystemClock.now_ms(), concealer)?;
+        let started_ms = SystemClock.now_ms();
+        let writer = Writer::begin(file, started_ms, concealer)?;
         let (requests, received) = sync_channel(QUEUE_REQUESTS_MAX);
         let shared = Arc::new(Mutex::new(Shared::default()));
         let account = Account::new("recording", queue_bytes_max);
         let queue = Queue { requests, account, shared: Arc::clone(&shared) };
         let writer = RecordingWriter {
             writer,
+            started_ms,
             shared,
             file_bytes_max,
             full: false,
@@ -163,6 +165,7 @@ impl WriterThread {
 
 struct RecordingWriter<F> {
     writer: Writer<F>,
+    started_ms: i64,
     shared: Arc<Mutex<Shared>>,
     file_bytes_max: u64,
     full: bool,
@@ -208,23 +211,35 @@ impl<F: RecordingFile> RecordingWriter<F> {
         if let Err(why) = self.ready() {
             return lock(&self.shared).lose(why, bytes);
         }
-        let body = request.pieces.concat();
-        if parsed.read(request.message, &body).is_err() {
-            return lock(&self.shared).lose("cannot be parsed as remote write", bytes);
-        }
-        self.note_gap();
+        let (body, kind) = (request.pieces.concat(), &request.write.kind);
+        let Ok(content) = request.write.encoding.decode(&body) else {
+            return lock(&self.shared).lose(UNREADABLE, bytes);
+        };
+        let arrival_ms = self.started_ms.wrapping_add(request.arrival_us / 1000);
+        let (mut done, mut is_begun) = (Appended::default(), false);
         let before = self.writer.bytes();
-        match self.writer.append(request.arrival_us, request.message, &request.tenant, parsed) {
-            Ok(done) => {
-                if self.writer.bytes() > before {
-                    self.settle();
+        for piece in kind.pieces(&content) {
+            if parsed.read_piece(kind, piece, arrival_ms).is_err() {
+                lock(&self.shared).lose(UNREADABLE, bytes);
+                break;
+            }
+            if !std::mem::replace(&mut is_begun, true) {
+                self.note_gap();
+            }
+            let (arrival_us, tenant) = (request.arrival_us, &request.write.tenant);
+            match self.writer.append(arrival_us, kind.protocol(), tenant, parsed) {
+                Ok(appended) => done.add(appended),
+                Err(why) => {
+                    lock(&self.shared).lose(WRITE_ERROR, bytes);
+                    return self.handle_error(&why);
                 }
-                self.count(done);
             }
-            Err(why) => {
-                lock(&self.shared).lose(WRITE_ERROR, bytes);
-                self.handle_error(&why);
-            }
+        }
+        if self.writer.bytes() > before {
+            self.settle();
+        }
+        if is_begun {
+            self.count(done);
         }
     }
 

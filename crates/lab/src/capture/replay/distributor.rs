@@ -183,8 +183,9 @@ impl Distributor {
     }
 
     fn request(&mut self, request: RequestEvent, due: Instant) {
-        // lines that are sent to a target of remote write get the older version, which every target understands
-        let usual = if request.message.is_graphite() { Protocol::V1 } else { request.message };
+        // what was recorded in another protocol is sent to a target of remote write in the older version, which every target
+        // understands
+        let usual = request.message.version().map_or(Protocol::V1, Protocol::from);
         let protocol = self.protocol.unwrap_or(usual);
         for item in request.items {
             let Some((hash, part)) = self.part(item) else { continue };

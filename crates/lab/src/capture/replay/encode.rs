@@ -1,5 +1,5 @@
-//! Encodes batches as remote-write bodies, or as points of OpenTelemetry or Graphite. In remote write, native histograms are copied,
-//! because `protocol` does not encode them. Elsewhere they are left out.
+//! Encodes batches as bodies of any protocol. In remote write, native histograms are copied, because `protocol` does not encode
+//! them. Elsewhere they are left out.
 
 use super::COPY_LABEL;
 use super::distributor::Batch;
@@ -7,7 +7,9 @@ use crate::generate::points::key_of;
 use crate::generate::protocol::Protocol;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef};
-use protocol::encode::{OtlpEncoder, graphite};
+use protocol::encode::{OtlpEncoder, graphite, influx};
+use protocol::exposition::{Dialect, put_samples};
+use protocol::jsonl::put_line;
 use std::collections::HashMap;
 use stdx::varint;
 
@@ -29,9 +31,8 @@ impl Encoder {
             Protocol::Otlp | Protocol::OtlpGrpc => return self.otlp(batch),
             Protocol::Graphite => return lines(batch),
             Protocol::GraphitePickle => return pickled(batch),
-            Protocol::Influx | Protocol::JsonLines | Protocol::Text => {
-                unreachable!("BUG: a replay in the protocol {:?} was not refused", batch.protocol)
-            }
+            Protocol::Influx => return self.influx(batch),
+            Protocol::JsonLines | Protocol::Text => return self.text(batch),
         }
         snap::raw::Encoder::new().compress_vec(&self.message).expect("BUG: a batch has 4 GiB or more")
     }
@@ -87,6 +88,48 @@ impl Encoder {
             }
         }
         encoder.finish()
+    }
+
+    /// A line for each sample that Influx' lines can have: no NaN, and no infinity.
+    fn influx(&mut self, batch: &Batch) -> Vec<u8> {
+        let (mut body, mut head) = (Vec::new(), Vec::new());
+        for part in &batch.parts {
+            let copied = self.with_copy(&part.labels, batch.copy);
+            let labels = copied.as_ref().map_or(LabelsRef::from_canonical(&part.labels), Labels::as_ref);
+            let name = labels.get(METRIC_NAME).unwrap_or_default();
+            let parts = name.rsplit_once('_').filter(|(first, last)| !first.is_empty() && !last.is_empty());
+            let (measurement, field) = parts.unwrap_or((name, "value"));
+            head.clear();
+            influx::head(&mut head, measurement, labels.iter().filter(|(name, _)| *name != METRIC_NAME));
+            for (timestamp_ms, bits) in &part.samples {
+                let value = f64::from_bits(*bits);
+                if value.is_finite() {
+                    body.extend_from_slice(&head);
+                    influx::field(&mut body, true, field, value);
+                    influx::end(&mut body, *timestamp_ms);
+                }
+            }
+        }
+        body
+    }
+
+    /// JSON lines, or Prometheus' text.
+    fn text(&mut self, batch: &Batch) -> Vec<u8> {
+        let (mut body, mut timestamps, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for part in batch.parts.iter().filter(|part| !part.samples.is_empty()) {
+            let copied = self.with_copy(&part.labels, batch.copy);
+            let labels = copied.as_ref().map_or(LabelsRef::from_canonical(&part.labels), Labels::as_ref);
+            timestamps.clear();
+            timestamps.extend(part.samples.iter().map(|(timestamp_ms, _)| *timestamp_ms));
+            values.clear();
+            values.extend(part.samples.iter().map(|(_, bits)| f64::from_bits(*bits)));
+            match batch.protocol {
+                Protocol::JsonLines => put_line(&mut body, labels, &timestamps, &values),
+                // a staleness marker cannot be written as text
+                _ => _ = put_samples(&mut body, Dialect::Prometheus, labels, &timestamps, &values),
+            }
+        }
+        body
     }
 
     fn points(&mut self, samples: &[(i64, u64)], histograms: &[(i64, Vec<u8>)], histogram_tag: u8) {

@@ -2,21 +2,22 @@
 //! would not be compared bit by bit.
 
 use anyhow::{Context, Result, bail, ensure};
+use std::borrow::Cow;
 
 /// A position in a JSON text.
-#[derive(Debug)]
-pub(super) struct Json<'a> {
+#[derive(Debug, Clone)]
+pub(crate) struct Json<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Json<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
     /// Reads a list. `item` must read one item.
-    pub(super) fn list(&mut self, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+    pub(crate) fn list(&mut self, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.expect(b'[')?;
         if self.take(b']') {
             return Ok(());
@@ -30,7 +31,7 @@ impl<'a> Json<'a> {
     }
 
     /// Reads an object. `member` must read the value of the key that it gets.
-    pub(super) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Result<()>) -> Result<()> {
+    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Result<()>) -> Result<()> {
         self.expect(b'{')?;
         if self.take(b'}') {
             return Ok(());
@@ -46,7 +47,7 @@ impl<'a> Json<'a> {
     }
 
     /// Text between the quotes of a string. Escapes are left as they are.
-    pub(super) fn string(&mut self) -> Result<&'a str> {
+    pub(crate) fn string(&mut self) -> Result<&'a str> {
         self.expect(b'"')?;
         let start = self.at;
         let bytes = self.text.as_bytes();
@@ -65,7 +66,7 @@ impl<'a> Json<'a> {
     }
 
     /// Text of a number, or of `null`, `true`, `false`.
-    pub(super) fn word(&mut self) -> Result<&'a str> {
+    pub(crate) fn word(&mut self) -> Result<&'a str> {
         self.skip_space();
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
         let rest = &self.text[self.at..];
@@ -75,8 +76,17 @@ impl<'a> Json<'a> {
         Ok(&rest[..len])
     }
 
+    /// Text of a string without its quotes, or of a number.
+    pub(crate) fn scalar(&mut self) -> Result<&'a str> {
+        self.skip_space();
+        match self.text.as_bytes().get(self.at) {
+            Some(b'"') => self.string(),
+            _ => self.word(),
+        }
+    }
+
     /// Skips a value of any type.
-    pub(super) fn skip(&mut self) -> Result<()> {
+    pub(crate) fn skip(&mut self) -> Result<()> {
         let mut depth = 0usize;
         loop {
             self.skip_space();
@@ -103,13 +113,13 @@ impl<'a> Json<'a> {
         }
     }
 
-    pub(super) fn end(&mut self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
         self.skip_space();
         ensure!(self.at == self.text.len(), "there is more text at byte {}", self.at);
         Ok(())
     }
 
-    pub(super) fn expect(&mut self, byte: u8) -> Result<()> {
+    pub(crate) fn expect(&mut self, byte: u8) -> Result<()> {
         ensure!(self.take(byte), "there is no {:?} at byte {}", char::from(byte), self.at);
         Ok(())
     }
@@ -125,6 +135,14 @@ impl<'a> Json<'a> {
         let rest = &self.text.as_bytes()[self.at.min(self.text.len())..];
         self.at += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     }
+}
+
+/// The text that a string stands for. `text` is what is between its quotes.
+pub(crate) fn unescape(text: &str) -> Result<Cow<'_, str>> {
+    if !text.contains('\\') {
+        return Ok(Cow::Borrowed(text));
+    }
+    Ok(Cow::Owned(serde_json::from_str(&format!("\"{text}\""))?))
 }
 
 #[cfg(test)]

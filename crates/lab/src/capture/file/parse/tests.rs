@@ -1,0 +1,241 @@
+use super::*;
+use crate::generate::fleet::{Fleet, Histograms};
+use crate::generate::plan::Plan;
+use crate::generate::plan::tests::small;
+use crate::generate::template::Renderer;
+use model::{Labels, LabelsBuilder, STALE_NAN_BITS};
+use stdx::rng::Rng;
+
+const ARRIVAL_MS: i64 = 1_795_284_000_000;
+
+/// Series of a request with their samples.
+type Found = Vec<(String, Vec<(i64, u64)>)>;
+
+fn found(kind: &Kind, body: &[u8]) -> (Found, u64) {
+    let (mut parsed, mut all, mut refused) = (Parsed::default(), Vec::new(), 0);
+    for piece in kind.pieces(body) {
+        parsed.read_piece(kind, piece, ARRIVAL_MS).unwrap();
+        refused += parsed.lines_refused();
+        for series in parsed.series() {
+            let mut builder = LabelsBuilder::new();
+            for (name, value) in series.labels() {
+                builder.push(std::str::from_utf8(name).unwrap(), std::str::from_utf8(value).unwrap());
+            }
+            all.push((builder.build_series().unwrap().to_string(), series.samples().to_vec()));
+        }
+    }
+    all.sort();
+    (all, refused)
+}
+
+fn influx(db: Option<&str>, precision: &str) -> Kind {
+    Kind::Influx(influx::Options::of(Some(precision), db.map(str::to_owned)).unwrap())
+}
+
+/// What the generator sends is read as the samples of its plan, in one piece or in several.
+#[test]
+fn generated_requests_contain_the_samples_of_the_plan() {
+    let fleet = Fleet { histograms: Histograms { count: 1, buckets: 2 }, ..Fleet::default() };
+    let plan = Plan { fleet, batch: 20_000, targets: 8_000, ..small() };
+    for (protocol, kind) in [
+        (Protocol::Otlp, Kind::Otlp),
+        (Protocol::Influx, influx(None, "ns")),
+        (Protocol::JsonLines, Kind::JsonLines(Vec::new())),
+        (Protocol::Text, Kind::Text(text::Options::default())),
+    ] {
+        for round in [0, 7] {
+            let slot = plan.slot(1);
+            let body = Renderer::new(protocol).render(&plan, slot, round).body(&plan, round);
+            let mut expected: Found = (0..slot.len)
+                .map(|index| {
+                    let (target, metric) = plan.series_at(slot, index);
+                    let mut labels = plan.fleet.target_labels(target, 0);
+                    labels.extend(plan.fleet.histograms.le(metric).map(|le| ("le".to_owned(), le)));
+                    labels.push(("__name__".into(), plan.fleet.metric_name(metric, 0)));
+                    let pairs: Vec<_> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+                    let value = plan.value(plan.target_key(target, 0), metric, round).to_bits();
+                    (Labels::from_pairs(&pairs).to_string(), vec![(plan.timestamp_ms(target, round), value)])
+                })
+                .collect();
+            expected.sort();
+            assert_eq!(found(&kind, &body), (expected, 0), "{protocol:?}");
+            assert_eq!(kind.pieces(&body).count() > 1, protocol != Protocol::Otlp, "{protocol:?}");
+            assert_eq!(kind.protocol(), protocol);
+        }
+    }
+}
+
+#[track_caller]
+fn check(kind: &Kind, body: &str, expected: &[(&str, i64, f64)], refused: u64) {
+    let mut expected: Found = expected
+        .iter()
+        .map(|(labels, timestamp_ms, value)| ((*labels).to_owned(), vec![(*timestamp_ms, value.to_bits())]))
+        .collect();
+    expected.sort();
+    assert_eq!(found(kind, body.as_bytes()), (expected, refused), "{body}");
+}
+
+#[test]
+fn lines_of_influx() {
+    let at = |body: &str, expected: &[(&str, i64, f64)], refused| {
+        check(&influx(Some("telegraf"), "s"), body, expected, refused);
+    };
+    at(
+        "cpu,host=a,db=own usage=1.5,on=true,n=-3i,u=7u 1795284001\n",
+        &[
+            (r#"cpu_usage{db="own", host="a"}"#, 1_795_284_001_000, 1.5),
+            (r#"cpu_on{db="own", host="a"}"#, 1_795_284_001_000, 1.0),
+            (r#"cpu_n{db="own", host="a"}"#, 1_795_284_001_000, -3.0),
+            (r#"cpu_u{db="own", host="a"}"#, 1_795_284_001_000, 7.0),
+        ],
+        0,
+    );
+    at("m v=1", &[(r#"m_v{db="telegraf"}"#, ARRIVAL_MS, 1.0)], 0);
+    at(
+        "# a comment\n\nm v=\"a b, c=\\\" d\",w=2 5\nbroken\nm 1 2\n",
+        &[(r#"m_w{db="telegraf"}"#, 5_000, 2.0)],
+        3,
+    );
+    at("m v=NaN,w=1 5\nm v=1 soon\n,a=b v=1", &[(r#"m_w{db="telegraf"}"#, 5_000, 1.0)], 3);
+    check(
+        &influx(None, "ns"),
+        r"a\,b\ c,t\=g=v\,1\ x f\,1=2 1795284000123456789",
+        &[(r#"a,b c_f,1{t=g="v,1 x"}"#, 1_795_284_000_123, 2.0)],
+        0,
+    );
+    assert_eq!(influx::Options::of(Some("days"), None), None);
+}
+
+#[test]
+fn texts() {
+    let plain = Kind::Text(text::Options::default());
+    check(
+        &plain,
+        "# HELP up x\nup 1\nup{job=\"a\",} 2 1000\nhttp { code = \"200\" , m=\"a\\\"\\\\\\n\" } +Inf 2000\n{\"disk.free\",x=\"y\"} 3 3000\nbroken{ 1\nup one\nup 1 2 3\n",
+        &[
+            ("up{}", ARRIVAL_MS, 1.0),
+            (r#"up{job="a"}"#, 1_000, 2.0),
+            (r#"http{code="200", m="a\"\\\n"}"#, 2_000, f64::INFINITY),
+            (r#"disk.free{x="y"}"#, 3_000, 3.0),
+        ],
+        3,
+    );
+    let extra = vec![("job".to_owned(), "push".to_owned())];
+    let open = Kind::Text(text::Options { seconds: true, timestamp_ms: Some(7), extra });
+    check(
+        &open,
+        "a_total{job=\"x\"} 4 1.5 # {trace_id=\"t\"} 4 1.4\nb 5 # {trace_id=\"t\"} 1\n# EOF\n",
+        &[(r#"a_total{job="push"}"#, 1_500, 4.0), (r#"b{job="push"}"#, 7, 5.0)],
+        0,
+    );
+}
+
+#[test]
+fn json_lines() {
+    let kind = Kind::JsonLines(vec![("x".into(), "y".into())]);
+    let body = concat!(
+        r#"{"timestamps":[1,2,3],"values":[0.1,null,"-Infinity"],"metric":{"__name__":"up","j":"a\u00e9\"","x":"z"},"more":[{}]}"#,
+        "\n{\"metric\":{},\"values\":[1],\"timestamps\":[]}\n{\n"
+    );
+    let samples = vec![(1, 0.1_f64.to_bits()), (2, STALE_NAN_BITS), (3, f64::NEG_INFINITY.to_bits())];
+    assert_eq!(found(&kind, body.as_bytes()), (vec![(r#"up{j="aé\"", x="y"}"#.into(), samples)], 2));
+}
+
+#[test]
+fn tables() {
+    let mut options = csv::Options::of("1:label:host,2:metric:load,3:metric:temp,5:time:rfc3339").unwrap();
+    options.has_header = true;
+    let kind = Kind::Csv(options);
+    check(
+        &kind,
+        "host,load,temp,ignored,time\n\"a, \"\"b\"\"\",1.5,,x,2026-11-21T18:00:00Z\nc,2,3,x,2026-11-21T19:00:00.5+01:00\n\
+         d,one,3,x,2026-11-21T18:00:00Z\ne,1\n\"f,1,2,3,4\n",
+        &[
+            (r#"load{host="a, \"b\""}"#, 1_795_284_000_000, 1.5),
+            (r#"load{host="c"}"#, 1_795_284_000_500, 2.0),
+            (r#"temp{host="c"}"#, 1_795_284_000_500, 3.0),
+        ],
+        3,
+    );
+    for (form, cell, ms) in
+        [("unix_s", "1.5", 1_500), ("unix_ms", "7", 7), ("unix_ns", "1795284000123456789", 1_795_284_000_123)]
+    {
+        let kind = Kind::Csv(csv::Options::of(&format!("2:metric:m,1:time:{form}")).unwrap());
+        check(&kind, &format!("{cell},4\n"), &[("m{}", ms, 4.0)], 0);
+    }
+    for map in
+        ["", "1:label:a", "0:metric:m", "1:metric:", "1:metric", "1:metric:m,2:time:days", "2000:metric:m"]
+    {
+        assert_eq!(csv::Options::of(map), None, "{map}");
+    }
+}
+
+/// The same points in JSON, whose members come in an unusual order.
+#[test]
+fn points_of_all_kinds() {
+    let body = r#"{"resourceMetrics":[{"scopeMetrics":[{"scope":{"name":"s"},"metrics":[
+        {"gauge":{"dataPoints":[{"asInt":"-3","timeUnixNano":"1795284000000000000","attributes":[
+            {"key":"http.method","value":{"stringValue":"GET"}},{"key":"n","value":{"intValue":"5"}},
+            {"key":"b","value":{"boolValue":true}},{"key":"l","value":{"arrayValue":{"values":[]}}}]}]},"name":"queue.size"},
+        {"name":"requests","sum":{"dataPoints":[{"asDouble":1.5,"timeUnixNano":1000000}],"isMonotonic":true}},
+        {"name":"balance_total","sum":{"dataPoints":[{"asDouble":2,"timeUnixNano":"1000000","flags":1}],"isMonotonic":false}},
+        {"name":"took","histogram":{"dataPoints":[{"count":"6","sum":7.5,"bucketCounts":["1","2","3"],"explicitBounds":[0.5,1],"timeUnixNano":"2000000"}]}},
+        {"name":"size","summary":{"dataPoints":[{"count":"2","sum":4,"quantileValues":[{"quantile":0.5,"value":1.25}],"timeUnixNano":"2000000"}]}},
+        {"name":"e","exponentialHistogram":{"dataPoints":[{"count":"1","timeUnixNano":"2000000"},{"count":"1"}]}},
+        {"name":"timeless","gauge":{"dataPoints":[{"asDouble":1}]}},
+        {"name":"empty"}
+      ]}],"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}},{"key":"service.namespace","value":{"stringValue":"eu"}},
+        {"key":"service.instance.id","value":{"stringValue":"i1"}},{"key":"host.name","value":{"stringValue":"h"}}]}}]}"#;
+    let stale = f64::from_bits(STALE_NAN_BITS);
+    let expected = [
+        (r#"queue_size{b="true", http_method="GET", instance="i1", job="eu/shop", n="5"}"#, ARRIVAL_MS, -3.0),
+        (r#"requests_total{instance="i1", job="eu/shop"}"#, 1, 1.5),
+        (r#"balance_total{instance="i1", job="eu/shop"}"#, 1, stale),
+        (r#"took_bucket{instance="i1", job="eu/shop", le="0.5"}"#, 2, 1.0),
+        (r#"took_bucket{instance="i1", job="eu/shop", le="1"}"#, 2, 3.0),
+        (r#"took_bucket{instance="i1", job="eu/shop", le="+Inf"}"#, 2, 6.0),
+        (r#"took_sum{instance="i1", job="eu/shop"}"#, 2, 7.5),
+        (r#"took_count{instance="i1", job="eu/shop"}"#, 2, 6.0),
+        (r#"size{instance="i1", job="eu/shop", quantile="0.5"}"#, 2, 1.25),
+        (r#"size_sum{instance="i1", job="eu/shop"}"#, 2, 4.0),
+        (r#"size_count{instance="i1", job="eu/shop"}"#, 2, 2.0),
+    ];
+    check(&Kind::OtlpJson, body, &expected, 3);
+}
+
+/// Whatever arrives, a parser ends.
+#[test]
+fn any_body_is_read_or_refused() {
+    let mut rng = Rng::announced();
+    let kinds = [
+        Kind::RemoteWrite(Version::V1),
+        Kind::GraphiteLines,
+        Kind::Otlp,
+        Kind::OtlpJson,
+        influx(None, "s"),
+        Kind::Text(text::Options::default()),
+        Kind::JsonLines(Vec::new()),
+        Kind::Csv(csv::Options::of("1:metric:m,2:label:l,3:time:rfc3339").unwrap()),
+    ];
+    let plan = small();
+    let bodies = [Protocol::Otlp, Protocol::Influx, Protocol::JsonLines, Protocol::Text]
+        .map(|protocol| Renderer::new(protocol).render(&plan, plan.slot(0), 0).body(&plan, 0).to_vec());
+    let mut parsed = Parsed::default();
+    for _ in 0..3_000 {
+        let mut body = bodies[rng.below(4) as usize].clone();
+        for _ in 0..rng.below(6) {
+            let at = rng.below(body.len() as u64) as usize;
+            match rng.below(3) {
+                0 => body.truncate(at + 1),
+                1 => body[at] = b"\"\\{}[],:= \n#\x80"[rng.below(13) as usize],
+                _ => body[at] = rng.below(256) as u8,
+            }
+        }
+        for kind in &kinds {
+            for piece in kind.pieces(&body) {
+                let is_read = parsed.read_piece(kind, piece, 0).is_ok();
+                assert!(is_read || parsed.series().count() == 0);
+            }
+        }
+    }
+}
