@@ -119,14 +119,38 @@ build_command() {
 carbonapi_module=github.com/go-graphite/carbonapi
 build_command carbonapi "$carbonapi_module" v0.18.2 "$carbonapi_module/cmd/carbonapi" ""
 
-# A collector that sends to Graphite and to InfluxDB, with the only plug-ins that the tests use.
+# A collector that sends Graphite, Influx' lines, remote write and OpenTelemetry, with the only plug-ins that the tests use.
 telegraf_module=github.com/influxdata/telegraf
-build_command telegraf "$telegraf_module" v1.37.2 "$telegraf_module/cmd/telegraf" \
-    custom,inputs.mem,inputs.exec,outputs.graphite,outputs.influxdb,outputs.influxdb_v2,serializers.graphite,serializers.influx,parsers.influx
+telegraf_tags=custom,inputs.mem,inputs.exec,outputs.graphite,outputs.http,outputs.influxdb,outputs.influxdb_v2,outputs.opentelemetry
+telegraf_tags=$telegraf_tags,serializers.graphite,serializers.influx,serializers.prometheusremotewrite,parsers.influx
+build_command telegraf "$telegraf_module" v1.37.2 "$telegraf_module/cmd/telegraf" "$telegraf_tags"
 
 # A collector that sends remote write with zstd.
 vm_module=github.com/VictoriaMetrics/VictoriaMetrics
 build_command vmagent "$vm_module" v1.151.0 "$vm_module/app/vmagent" ""
+
+# A load generator that sends its results as OpenTelemetry and as remote write.
+build_command k6 go.k6.io/k6 v1.8.1 go.k6.io/k6 ""
+
+# Builds a program whose source is in a folder of the tests. `go.mod` and `go.sum` there say which versions it needs. The program
+# is built again when its source changes.
+build_own() {
+    name=$1 folder=$tests/$2
+    sources=$(cat "$folder"/* | cksum)
+    [ -x "$bin/$name" ] && [ "$sources" = "$(cat "$bin/$name.sources" 2>/dev/null)" ] && return 0
+    have go || { missing "$name" "the Go toolchain is missing"; return 1; }
+    echo "test-servers: building $name into $bin"
+    (
+        cd "$folder" &&
+            nice -n 10 go build -mod=readonly -buildvcs=false -o "$bin/$name.new" . &&
+            mv "$bin/$name.new" "$bin/$name" && printf %s "$sources" >"$bin/$name.sources"
+    ) >"$cache/$name-build.log" 2>&1 || missing "$name" "the build failed, see $cache/$name-build.log"
+}
+
+# A program with OpenTelemetry's SDK for Go, and a collector with the components that can send here.
+tests=$(cd "$(dirname "$0")/../crates/floodmark/tests/it" && pwd)
+build_own otel-sdk-go senders/sdk
+build_own otelcol senders/collector
 
 # An emulator of Azure's blob storage; it runs on Node.
 azurite_version=3.37.0
@@ -156,6 +180,19 @@ if [ ! -f "$cache/statsd/node_modules/statsd/stats.js" ]; then
     fi
 fi
 
+# A client of statsd for Node.
+hot_shots_version=17.1.1
+if [ ! -d "$cache/hot-shots/node_modules/hot-shots" ]; then
+    if ! have npm; then
+        missing "hot-shots" "npm is missing"
+    else
+        echo "test-servers: installing hot-shots $hot_shots_version into $cache/hot-shots"
+        mkdir -p "$cache/hot-shots" &&
+            npm install --prefix "$cache/hot-shots" --no-audit --no-fund --omit=optional "hot-shots@$hot_shots_version" \
+                >"$cache/hot-shots-install.log" 2>&1 || missing "hot-shots" "npm failed, see $cache/hot-shots-install.log"
+    fi
+fi
+
 # Other engines that read the tables: Python's deltalake (delta-rs, with DataFusion), DuckDB and Polars.
 py=$cache/py
 readers="deltalake duckdb numpy polars pyarrow"
@@ -172,8 +209,8 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/d
 fi
 
 # Clients of InfluxDB 1 and 2, and of statsd.
-clients="influxdb influxdb-client statsd"
-if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client, statsd' 2>/dev/null; then
+clients="influxdb influxdb-client statsd datadog"
+if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client, statsd, datadog' 2>/dev/null; then
     echo "test-servers: installing $clients into $py"
     # shellcheck disable=SC2086 # a list of words
     "$py/bin/python" -m pip install -q --disable-pip-version-check $clients >"$cache/clients-install.log" 2>&1 ||
@@ -211,6 +248,7 @@ if ! "$graphite/bin/python" -c 'import imp, django, graphite.version, whisper, c
 fi
 
 for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$bin/carbonapi" "$bin/telegraf" "$bin/vmagent" \
+    "$bin/k6" "$bin/otel-sdk-go" "$bin/otelcol" \
     "$bin/azurite-blob" "$py/bin/python" "$graphite/bin/python" "$(command -v prometheus)" \
     "$(command -v prometheus-node-exporter || command -v node_exporter)" "$(command -v carbon-c-relay)" \
     "$(command -v collectd || echo /usr/sbin/collectd)" "$(command -v nc)"; do

@@ -6,6 +6,7 @@
 //! - [`tls`]: clients that speak TLS
 //! - [`wire`]: remote-write bodies built field by field, so that they can be malformed
 //! - [`programs`]: programs other than Floodmark
+//! - [`pages`]: code blocks of the documentation
 //! - [`read`]: reads samples back by queries
 //! - [`lab`]: `floodmark lab` as a process
 //! - [`ledger`]: a load whose every sample can be computed from its series and time
@@ -13,6 +14,7 @@
 pub(crate) mod http;
 pub(crate) mod lab;
 pub(crate) mod ledger;
+pub(crate) mod pages;
 pub(crate) mod process;
 pub(crate) mod programs;
 pub(crate) mod read;

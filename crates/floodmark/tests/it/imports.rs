@@ -1,10 +1,8 @@
 //! Imports over HTTP: JSON lines, Prometheus' and OpenMetrics' text, the Pushgateway's paths, and tables of
 //! comma-separated values.
 
-use crate::harness::programs::find;
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms, wait_for};
 use std::fmt::Write as _;
-use std::process::Command;
 
 fn gzip(text: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
@@ -247,26 +245,4 @@ fn bodies_of_imports_are_checked() {
     }
     server.send(&Request::get("/api/v1/import")).expect(405, &[]);
     server.wait_until_zero("floodmark_write_inflight_bytes");
-}
-
-/// The examples in docs/imports.md.
-#[test]
-fn curl_imports_the_examples_of_the_page() {
-    if find(&["curl"]).is_none() {
-        return eprintln!("SKIPPED: curl is not installed");
-    }
-    let server = Server::new();
-    let dir = tempfile::tempdir().unwrap();
-    let page = include_str!("../../../../docs/imports.md");
-    let blocks = page.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    let examples: Vec<_> = blocks.filter(|block| block.contains("curl ")).collect();
-    assert!(examples.len() >= 4, "{examples:?}");
-    for example in examples {
-        let script = example.replace("127.0.0.1:9009", &server.address.to_string());
-        let script = format!("set -eu\n{}", script.replace("curl ", "curl -sS --fail-with-body "));
-        let ended = Command::new("sh").current_dir(dir.path()).args(["-c", &script]).output().unwrap();
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(ended.status.success(), "{script}: {said} {}", String::from_utf8_lossy(&ended.stdout));
-    }
-    assert_eq!(server.value(r#"backup_seconds{job="backup",instance="web1"}"#, now_ms()), Some(12.5));
 }

@@ -41,6 +41,7 @@ mod reference;
 mod replicas;
 mod scripts;
 mod self_monitoring;
+mod senders;
 mod slow;
 mod statsd;
 mod tenants;

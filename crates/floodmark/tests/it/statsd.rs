@@ -1,10 +1,8 @@
 //! Sends statsd's datagrams, and queries what they add up to.
 
 use crate::harness::process::command;
-use crate::harness::programs::cache;
 use crate::harness::{Options, Server, now_ms, wait_for};
 use std::net::UdpSocket;
-use std::process::Command;
 
 fn options() -> Options {
     Options::default().arg("--statsd=127.0.0.1:0").arg("--statsd-flush-interval=200ms")
@@ -102,16 +100,6 @@ fn long_labels_do_not_stop_the_storage_of_statsd() {
     });
 }
 
-const CLIENT: &str = r"
-import sys, statsd
-host, port = sys.argv[1].split(':')
-client = statsd.StatsClient(host, int(port), prefix='app')
-client.incr('jobs', 3)
-client.gauge('load', 0.75)
-client.timing('duration', 250)
-client.set('users', 'alice')
-";
-
 /// An interval is one request, although it is stored in several batches.
 #[test]
 fn the_rate_of_requests_does_not_divide_an_interval() {
@@ -122,25 +110,6 @@ fn the_rate_of_requests_does_not_divide_an_interval() {
     }
     wait_for("all series", || (server.metric("floodmark_head_series_created_total") >= 3000.0).then_some(()));
     assert_eq!(server.metric(r#"floodmark_statsd_dropped_total{reason="refused"}"#), 0.0);
-}
-
-#[test]
-fn a_client_for_python_sends_to_statsd() {
-    let server = Server::start(options());
-    let address = server.logged_address("statsd").to_string();
-    let ended = Command::new(cache().join("py/bin/python")).args(["-B", "-c", CLIENT, &address]).output();
-    let Ok(ended) = ended else {
-        return eprintln!("SKIPPED: Python is not installed; run scripts/test-servers.sh");
-    };
-    let said = String::from_utf8_lossy(&ended.stderr);
-    if said.contains("ModuleNotFoundError") {
-        return eprintln!("SKIPPED: the Python package statsd is not installed; run scripts/test-servers.sh");
-    }
-    assert!(ended.status.success(), "{said}");
-    wait_for_value(&server, r#"{"app.jobs"}"#, 3.0);
-    wait_for_value(&server, r#"{"app.load"}"#, 0.75);
-    wait_for_value(&server, r#"{"app.duration_sum"}"#, 250.0);
-    wait_for_value(&server, r#"max_over_time({"app.users"}[1m])"#, 1.0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 #[test]
 fn vmagent_sends_zstd_also_after_a_partial_write() {
     let Some(vmagent) = find(&["vmagent"]) else {
-        return eprintln!("SKIPPED: vmagent is not installed; run scripts/test-servers.sh");
+        return stdx::skipped::for_want_of("vmagent (install Go, then run scripts/test-servers.sh)");
     };
     let (dir, server, port) = (tempfile::tempdir().unwrap(), Server::new(), free_port());
     let log = dir.path().join("vmagent.log");

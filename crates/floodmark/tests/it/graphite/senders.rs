@@ -1,5 +1,4 @@
-//! Programs that send to carbon: Python's pickles, `nc`, a relay, collectd, statsd and Telegraf. Tests are skipped without the
-//! program they need.
+//! Programs that send to carbon: Python's pickles, `nc`, a relay and statsd. Tests are skipped without the program they need.
 
 use super::lines::{all_durable, connect_to, options, series};
 use crate::harness::programs::{Running, cache, find, free_port};
@@ -13,7 +12,7 @@ use std::process::{Command, Stdio};
 fn needs(names: &[&str]) -> Option<PathBuf> {
     let found = find(names);
     if found.is_none() {
-        eprintln!("SKIPPED: none of {names:?} is installed; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of(&format!("{} (scripts/test-servers.sh)", names[0]));
     }
     found
 }
@@ -132,44 +131,11 @@ fn a_relay_sends_everything_although_the_server_restarts() {
 }
 
 #[test]
-fn collectd_writes_its_values() {
-    let Some(collectd) = needs(&["collectd", "/usr/sbin/collectd"]) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(options());
-    let conf = dir.path().join("collectd.conf");
-    let text = format!(
-        r#"Hostname "web1"
-FQDNLookup false
-BaseDir "{dir}"
-PIDFile "{dir}/pid"
-Interval 1
-LoadPlugin load
-LoadPlugin write_graphite
-<Plugin write_graphite>
-  <Node "floodmark">
-    Host "127.0.0.1"
-    Port "{port}"
-    Protocol "tcp"
-    Prefix "collectd."
-  </Node>
-</Plugin>
-"#,
-        dir = dir.path().display(),
-        port = server.logged_address("graphite").port()
-    );
-    std::fs::write(&conf, text).unwrap();
-    let mut command = Command::new(collectd);
-    command.arg("-f").arg("-C").arg(&conf);
-    let _collectd = Running::start(&mut command, 0, dir.path().join("collectd.log"));
-    wait_for("collectd's load", || server.value(r#"{"collectd.web1.load.load.shortterm"}"#, now_ms()));
-}
-
-#[test]
 fn statsd_flushes_its_counters() {
     let Some(node) = needs(&["node"]) else { return };
     let program = cache().join("statsd/node_modules/statsd/stats.js");
     if !program.is_file() {
-        eprintln!("SKIPPED: statsd is not installed; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of("statsd (scripts/test-servers.sh)");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -195,27 +161,4 @@ fn statsd_flushes_its_counters() {
             server.value(&query, now_ms())
         });
     }
-}
-
-#[test]
-fn telegraf_writes_its_values() {
-    let Some(telegraf) = needs(&["telegraf"]) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(options());
-    let graphite = server.logged_address("graphite");
-    let conf = dir.path().join("telegraf.conf");
-    let output = format!("[[outputs.graphite]]\n  servers = [\"{graphite}\"]\n");
-    let text = format!(
-        "[agent]\n  interval = \"200ms\"\n  flush_interval = \"200ms\"\n  hostname = \"web1\"\n[[inputs.mem]]\n\
-         {output}  prefix = \"paths\"\n{output}  prefix = \"tags\"\n  graphite_tag_support = true\n"
-    );
-    std::fs::write(&conf, text).unwrap();
-    let mut command = Command::new(telegraf);
-    command.args(["--quiet", "--config"]).arg(&conf);
-    let _telegraf = Running::start(&mut command, 0, dir.path().join("telegraf.log"));
-    for series in [r#"{"paths.web1.mem.total"}"#, r#"{"tags.mem.total", host="web1"}"#] {
-        let bytes = wait_for(series, || server.value(series, now_ms()));
-        assert!(bytes > 1e6, "{series} is {bytes}");
-    }
-    assert_eq!(server.metric(r#"floodmark_graphite_dropped_points_total{reason="malformed"}"#), 0.0);
 }
