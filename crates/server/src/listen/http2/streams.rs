@@ -209,8 +209,8 @@ mod tests {
         place.share().received(None);
         answered.end_of_body();
         drop(Answer::new(Body::empty(), answered));
-        let soon = Instant::now() + NEWEST;
-        assert_eq!(connections.enter(Victims::AboveShare, soon).unwrap_err(), Full::Busy);
-        waiting.end_of_body();
+        let entered = connections.enter(Victims::AboveShare, Instant::now() + NEWEST);
+        waiting.end_of_body(); // also if the connection was not protected
+        assert_eq!(entered.unwrap_err(), Full::Busy);
     }
 }
