@@ -5,12 +5,13 @@
 //!            definitions               see define.rs
 //!            varint(samples n)         n > 0: deltas(references)  deltas(timestamps)  values, see columns.rs
 //!            metadata  exemplars       see extras.rs
+//!            [version 4]  sums         see sums.rs
 //!        | u8 version 3  u8 tenant length  tenant        the tenant was deleted
 //! ```
 //!
 //! A series is defined in the first record of a dictionary that uses its [`SeriesRef`]. The values of a
-//! record are all floats (version 1) or all native histograms (version 2). A record of version 3 says that
-//! the metadata and exemplars in earlier records of its tenant no longer apply.
+//! record are all floats (versions 1 and 4) or all native histograms (version 2). A record of version 3 says
+//! that the metadata, exemplars and sums in earlier records of its tenant no longer apply.
 
 mod columns;
 mod define;
@@ -19,6 +20,7 @@ mod error;
 mod extras;
 mod memory;
 mod outline;
+mod sums;
 mod wire;
 
 pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
@@ -29,16 +31,20 @@ pub use outline::Outline;
 use crate::RECORD_BYTES_MAX;
 use define::Definer;
 use model::caps::REQUEST_SAMPLES_MAX;
-use model::{Exemplar, Histogram, LabelsRef, Metadata, SeriesRef, TenantId, ValueKind, Values};
+use model::{
+    Accumulator, Exemplar, Histogram, LabelsRef, Metadata, SeriesKey, SeriesRef, TenantId, ValueKind, Values,
+};
 use stdx::varint;
 use wire::Cursor;
 
 /// The latest version that this build reads and writes. A record's first byte is its version.
-pub const RECORD_VERSION: u8 = VERSION_DELETED;
+pub const RECORD_VERSION: u8 = VERSION_SUMS;
 
 const VERSION_FLOATS: u8 = 1;
 const VERSION_HISTOGRAMS: u8 = 2;
 const VERSION_DELETED: u8 = 3;
+/// Floats and sums. Records without sums have version 1, so that earlier builds can read them.
+const VERSION_SUMS: u8 = 4;
 
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
@@ -74,6 +80,10 @@ pub struct RecordEncoder {
     metadata: Vec<u8>,
     exemplars_count: u64,
     exemplars: Vec<u8>,
+    /// Set in records with sums.
+    forgotten_ns: Option<u64>,
+    sums_count: u64,
+    sums: Vec<u8>,
     out: Vec<u8>,
 }
 
@@ -98,6 +108,9 @@ impl RecordEncoder {
         self.metadata_count = 0;
         self.exemplars.clear();
         self.exemplars_count = 0;
+        self.forgotten_ns = None;
+        self.sums_count = 0;
+        self.sums.clear();
         if self.tenant.as_ref() != Some(tenant) {
             self.tenant = Some(tenant.clone());
         }
@@ -117,7 +130,7 @@ impl RecordEncoder {
         columns::put_histogram(&mut self.histograms, value);
     }
 
-    /// Returns a record which says that the tenant was deleted, so that the metadata and exemplars in its
+    /// Returns a record which says that the tenant was deleted, so that the metadata, exemplars and sums in its
     /// earlier records no longer apply. Discards the record that was begun.
     pub fn deleted(&mut self, tenant: &TenantId) -> &[u8] {
         self.begin(tenant);
@@ -145,15 +158,30 @@ impl RecordEncoder {
         extras::put_exemplar(&mut self.exemplars, series, exemplar);
     }
 
+    /// Says that the record has sums. The end of each increment that was added and of whose series the sum is
+    /// forgotten is not after `forgotten_ns`, in nanoseconds since 1970.
+    pub fn forgotten(&mut self, forgotten_ns: u64) {
+        assert!(self.kind == ValueKind::Float, "BUG: sums in a record of histograms");
+        self.forgotten_ns = Some(forgotten_ns);
+    }
+
+    /// Adds the sum of a series, to a record for which [`Self::forgotten`] was called.
+    pub fn sum(&mut self, key: SeriesKey, accumulator: &Accumulator) {
+        self.sums_count += 1;
+        sums::put(&mut self.sums, key, accumulator);
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.refs.is_empty() && self.definer.is_empty() && self.metadata_count + self.exemplars_count == 0
+        self.refs.is_empty()
+            && self.definer.is_empty()
+            && self.metadata_count + self.exemplars_count + self.sums_count == 0
     }
 
     /// True if the next series of the batch should go into another record. To be checked before each series.
     pub fn is_full(&self) -> bool {
         self.refs.len() >= FULL_SAMPLES
             || self.definer.label_bytes() >= FULL_LABEL_BYTES
-            || self.metadata.len() + self.exemplars.len() >= FULL_EXTRA_BYTES
+            || self.metadata.len() + self.exemplars.len() + self.sums.len() >= FULL_EXTRA_BYTES
             || self.histograms.len() >= FULL_HISTOGRAM_BYTES
     }
 
@@ -165,6 +193,7 @@ impl RecordEncoder {
         let out = &mut self.out;
         out.clear();
         out.push(match self.kind {
+            ValueKind::Float if self.forgotten_ns.is_some() => VERSION_SUMS,
             ValueKind::Float => VERSION_FLOATS,
             ValueKind::Histogram => VERSION_HISTOGRAMS,
         });
@@ -184,6 +213,11 @@ impl RecordEncoder {
             varint::put(out, count);
             out.extend_from_slice(bytes);
         }
+        if let Some(forgotten_ns) = self.forgotten_ns {
+            varint::put(out, forgotten_ns);
+            varint::put(out, self.sums_count);
+            out.extend_from_slice(&self.sums);
+        }
         assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a record was filled beyond its limit");
         out
     }
@@ -202,6 +236,7 @@ impl RecordEncoder {
             + (self.timestamps.capacity() + self.values.capacity()) * 8
             + self.metadata.capacity()
             + self.exemplars.capacity()
+            + self.sums.capacity()
             + self.histograms.capacity()
             + self.out.capacity()
     }
@@ -210,8 +245,8 @@ impl RecordEncoder {
 #[derive(Debug)]
 pub struct Record {
     pub tenant: TenantId,
-    /// True if the record says that the tenant was deleted. Then it has no other content, and the metadata
-    /// and exemplars in earlier records of the tenant no longer apply.
+    /// True if the record says that the tenant was deleted. Then it has no other content, and the metadata,
+    /// exemplars and sums in earlier records of the tenant no longer apply.
     pub is_deleted: bool,
     pub definitions: Definitions,
     /// The series of each sample, in the order in which the samples arrived.
@@ -222,6 +257,10 @@ pub struct Record {
     pub values: Values,
     pub metadata: Vec<Metadata>,
     pub exemplars: Vec<(SeriesRef, Exemplar)>,
+    /// The sums of series, which replace those of earlier records.
+    pub sums: Vec<(SeriesKey, Accumulator)>,
+    /// See [`RecordEncoder::forgotten`]. 0 in records without sums.
+    pub forgotten_ns: u64,
 }
 
 impl Default for Record {
@@ -235,6 +274,8 @@ impl Default for Record {
             values: Values::default(),
             metadata: Vec::new(),
             exemplars: Vec::new(),
+            sums: Vec::new(),
+            forgotten_ns: 0,
         }
     }
 }
@@ -269,6 +310,20 @@ impl Record {
         self.clear_samples();
         self.metadata.clear();
         self.exemplars.clear();
+        self.clear_sums();
+    }
+
+    fn clear_sums(&mut self) {
+        self.sums.clear();
+        self.forgotten_ns = 0;
+    }
+
+    /// True if it has only sums, so that it is of no importance to the head.
+    pub fn is_only_sums(&self) -> bool {
+        let has_content = self.is_deleted
+            || self.definitions.iter().next().is_some()
+            || !(self.refs.is_empty() && self.metadata.is_empty() && self.exemplars.is_empty());
+        !has_content && (self.forgotten_ns > 0 || !self.sums.is_empty())
     }
 
     pub fn clear_samples(&mut self) {
@@ -314,6 +369,7 @@ impl Record {
             + self.refs.capacity() * 4
             + self.timestamps.capacity() * 8
             + self.values.memory_bytes()
+            + self.sums.capacity() * size_of::<(SeriesKey, Accumulator)>()
     }
 
     fn try_decode(
@@ -328,13 +384,17 @@ impl Record {
                 self.clear();
                 self.is_deleted = true;
             }
-            Body::Batch(kind) => {
+            Body::Batch(kind) | Body::Summed(kind) => {
                 self.is_deleted = false;
                 self.values.clear_for(kind);
                 self.definitions.decode(cursor, memory)?;
                 self.decode_samples(cursor, memory)?;
                 extras::metadata(cursor, &mut self.metadata, memory)?;
                 extras::exemplars(cursor, &mut self.exemplars, memory)?;
+                self.clear_sums();
+                if let Body::Summed(_) = content {
+                    self.forgotten_ns = sums::read(cursor, &mut self.sums, memory)?;
+                }
             }
         }
         if cursor.rest.is_empty() {
@@ -373,6 +433,8 @@ impl Record {
 #[derive(Debug, Clone, Copy)]
 enum Body {
     Batch(ValueKind),
+    /// A batch with sums.
+    Summed(ValueKind),
     Deleted,
 }
 
@@ -381,6 +443,7 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<Body, RecordError> {
         VERSION_FLOATS => Ok(Body::Batch(ValueKind::Float)),
         VERSION_HISTOGRAMS => Ok(Body::Batch(ValueKind::Histogram)),
         VERSION_DELETED => Ok(Body::Deleted),
+        VERSION_SUMS => Ok(Body::Summed(ValueKind::Float)),
         // there was never a version 0, so the bytes are damaged and not from a later version
         0 => Err(RecordError::Malformed("version 0, which does not exist")),
         later => Err(RecordError::Version(later)),

@@ -1,7 +1,7 @@
 //! One request of one tenant, after decoding and before its label sets are looked up as series.
 
 use crate::series::SeriesKey;
-use crate::{Histogram, SeriesRefusal, Value, caps};
+use crate::{Histogram, Increment, SeriesRefusal, Value, caps};
 use std::ops::Range;
 
 /// The samples of one request, in columns, together with the label bytes of each series. Decoders
@@ -39,13 +39,21 @@ pub struct SeriesBatch<V> {
     /// Milliseconds since the Unix epoch.
     pub timestamps: Vec<i64>,
     pub values: Vec<V>,
+    /// Those series whose samples are not values, but have to be added to a sum. Each has one sample. Sorted by series.
+    pub increments: Vec<BatchIncrement>,
     /// Each exemplar has the index of its series in `series`.
     pub exemplars: Vec<(u32, Exemplar)>,
 }
 
 impl<V> Default for SeriesBatch<V> {
     fn default() -> Self {
-        Self { series: Vec::new(), timestamps: Vec::new(), values: Vec::new(), exemplars: Vec::new() }
+        Self {
+            series: Vec::new(),
+            timestamps: Vec::new(),
+            values: Vec::new(),
+            increments: Vec::new(),
+            exemplars: Vec::new(),
+        }
     }
 }
 
@@ -54,7 +62,15 @@ impl<V: Value> SeriesBatch<V> {
         self.series.clear();
         self.timestamps.clear();
         self.values.clear();
+        self.increments.clear();
         self.exemplars.clear();
+    }
+
+    /// The increment that the sample of a series is. `None` if it is a value.
+    #[inline]
+    pub fn increment_of(&self, series: u32) -> Option<&Increment> {
+        let at = self.increments.binary_search_by_key(&series, |increment| increment.series).ok()?;
+        Some(&self.increments[at].increment)
     }
 
     fn memory_bytes(&self) -> usize {
@@ -62,6 +78,7 @@ impl<V: Value> SeriesBatch<V> {
             + self.timestamps.capacity() * size_of::<i64>()
             + self.values.capacity() * size_of::<V>()
             + self.values.iter().map(Value::heap_bytes).sum::<usize>()
+            + self.increments.capacity() * size_of::<BatchIncrement>()
             + self.exemplars.capacity() * size_of::<(u32, Exemplar)>()
     }
 }
@@ -73,6 +90,14 @@ pub struct BatchSeries {
     /// Position of the labels in `Batch::bytes`.
     pub labels: Range<u32>,
     pub samples: Range<u32>,
+}
+
+/// Says that the sample of a series is an increment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchIncrement {
+    /// Index in [`SeriesBatch::series`].
+    pub series: u32,
+    pub increment: Increment,
 }
 
 /// Type, help text and unit of a metric. The strings are ranges of [`Batch::texts`], so that an

@@ -7,10 +7,12 @@
 //! - [`sample`]: timestamped values; staleness
 //! - [`values`]: columns of values; [`histogram`]: native histograms
 //! - [`statistic`]: aggregates of a series' samples over an interval
+//! - [`accumulator`]: adds up points with delta temporality
 //! - [`batch`]: one decoded request
 //! - [`caps`]: limits on input
 //! - [`error`]: kinds of errors; [`series_refusal`]: refusals of single series
 
+pub mod accumulator;
 pub mod batch;
 pub mod caps;
 pub mod error;
@@ -26,8 +28,10 @@ pub mod tenant_patterns;
 pub mod tenant_set;
 pub mod values;
 
+pub use accumulator::{Accumulator, Increment};
 pub use batch::{
-    Batch, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind, SeriesBatch,
+    Batch, BatchIncrement, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind,
+    SeriesBatch,
 };
 pub use error::ErrorKind;
 pub use histogram::Histogram;

@@ -65,6 +65,30 @@ pub enum SeriesRefusal {
          cumulative temporality"
     )]
     DeltaTemporality,
+    #[error(
+        "deltas of exponential histograms cannot be added up, because their buckets change: let the sender export them with \
+         cumulative temporality, or with fixed bounds"
+    )]
+    ExponentialDelta,
+    /// An increment is a point with delta temporality.
+    #[error("the delta is too late: it is not known any more whether it was added before")]
+    IncrementTooLate,
+    #[error(
+        "the delta overlaps others that were added: probably, two senders send the same series (give each of them a \
+         service.instance.id)"
+    )]
+    IncrementOverlaps,
+    #[error("the delta or the sum of the deltas is not a finite number")]
+    IncrementNotFinite,
+    #[error("the delta of a monotonic sum is negative")]
+    NegativeIncrement,
+    #[error(
+        "no memory for the sums of more series with deltas: they may take {limit_mib} MiB; raise the limit with --memory"
+    )]
+    NoRoomForSums {
+        /// Memory that the sums of all tenants may take.
+        limit_mib: u64,
+    },
     #[error("the aggregation temporality {0} is neither delta (1) nor cumulative (2)")]
     UnknownTemporality(u64),
     #[error("the metric is neither a gauge, a sum, a histogram, an exponential histogram nor a summary")]

@@ -102,7 +102,7 @@ pub fn otlp(media: otlp::Media, body: &[u8]) {
     let translation = otlp::Translation {
         promoted: otlp::Promoted::All,
         has_scope_labels: true,
-        delta: otlp::Delta::Kept,
+        delta: otlp::Delta::Accumulated,
         ..otlp::Translation::default()
     };
     let format = otlp::Format { media, translation: Arc::new(translation) };

@@ -26,6 +26,7 @@ mod seal;
 pub(crate) mod shared;
 mod slicing;
 pub(crate) mod submission;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod time_share;
@@ -55,6 +56,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use submission::Submission;
+use sums::Sums;
 
 /// The channel to an owner holds this many commands, as many as the largest default of `inflight_requests`.
 pub(crate) const QUEUE_MAX: usize = 4096;
@@ -130,6 +132,7 @@ pub(crate) struct Owner {
     label_bytes: Vec<u8>,
     outage: Outage,
     sealing: Sealing,
+    sums: Sums,
     relocating: Option<Relocating>,
     evicting: Evicting,
     incoming: Incoming,
@@ -150,6 +153,7 @@ impl Owner {
         commands: Receiver<Command>,
     ) -> Self {
         let now = context.clock.instant();
+        let sums = Sums::new(context.heads.sums.clone(), now);
         Self {
             number,
             context,
@@ -166,6 +170,7 @@ impl Owner {
             label_bytes: Vec::new(),
             outage: Outage::default(),
             sealing: Sealing::default(),
+            sums,
             relocating: None,
             evicting: Evicting::new(now),
             incoming: Incoming::default(),
@@ -236,6 +241,7 @@ impl Owner {
         self.seal_turn();
         self.relocate_turn();
         self.evict_turn();
+        self.sums_turn();
     }
 
     /// Handles the waiting commands, and returns the cost of the samples that they added to the head. If `wait` is
@@ -315,7 +321,8 @@ impl Owner {
         }
         let creates = (!self.creating.is_empty()).then_some(self.create_at);
         let relocates = self.relocating.as_ref().map(Relocating::wants_turn);
-        let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn(), relocates];
+        let sums = Some(self.sums.wants_turn());
+        let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn(), relocates, sums];
         let others = others.into_iter().flatten();
         let next = others.fold(self.evicting.time_share.due(), Instant::min);
         let left = next.saturating_duration_since(self.context.clock.instant());
@@ -403,6 +410,7 @@ impl Owner {
                 let kind = submission.values.kind();
                 let series = head.create_sent(kind, new.key, new.labels.as_ref(), now_s);
                 let samples = new.samples.start as usize..new.samples.end as usize;
+                submission.increments.add_new(&submission.new_increments, &samples, submission.refs.len());
                 submission.refs.extend(std::iter::repeat_n(series, samples.len()));
                 submission.timestamps.extend_from_slice(&submission.new_timestamps[samples.clone()]);
                 submission.values.extend(submission.new_values.as_ref().slice(samples));
@@ -434,6 +442,7 @@ impl Owner {
         self.partition.journal_segments.store(stats.dictionaries, Ordering::Relaxed);
         let unsealed = self.unsealed_bytes + stats.appended_bytes.saturating_sub(self.sealing.appended_bytes);
         self.partition.unsealed_bytes.store(unsealed, Ordering::Relaxed);
+        self.partition.sums.store(self.sums.count() as u64, Ordering::Relaxed);
     }
 
     fn refuse_until_stopped(&self, refusal: &Refusal) {

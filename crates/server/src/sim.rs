@@ -24,8 +24,8 @@ use crate::write_path::{self, Decoders, Encoded, Submitted};
 use head::TenantHead;
 use journal::{Disk, Offset};
 use model::{LabelsRef, Principal, SeriesKey, SeriesRef, SeriesSamples, TenantId, TimeRange};
-use protocol::Encoding;
 use protocol::remote_write::{Decoder, Version};
+use protocol::{Encoding, otlp};
 use query::{Select, SeriesSource, SourceError};
 use replaying::{Baton, Replayed, Replaying};
 use std::cell::RefCell;
@@ -263,18 +263,28 @@ impl Stepped {
     /// Submits a request in the format of remote write 1.0 to the owners. It takes effect when they get
     /// turns.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
+        self.submit::<Decoder>(tenant, Version::V1, Encoding::Snappy, body)
+    }
+
+    /// Like [`Self::write`], for points of OpenTelemetry in JSON.
+    pub fn write_points(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
+        let format = otlp::Format { media: otlp::Media::Json, translation: Arc::default() };
+        self.submit::<otlp::Decoder>(tenant, format, Encoding::Identity, body)
+    }
+
+    fn submit<D: protocol::Decoder>(
+        &self,
+        tenant: &TenantId,
+        format: D::Format,
+        encoding: Encoding,
+        body: Vec<u8>,
+    ) -> Result<Written, Refusal> {
         let principal = Principal::of(tenant.clone());
         write_path::check(self.node.writes(), &principal)?;
         let memory = self.node.writes().inflight.reserve(body.len() as u64)?;
-        let request = Encoded {
-            principal,
-            format: Version::V1,
-            encoding: Encoding::Snappy,
-            bytes: body.into(),
-            memory,
-        };
+        let request = Encoded { principal, format, encoding, bytes: body.into(), memory };
         let writes = self.node.writes();
-        let decoders = Decoders::<Decoder>::new(writes.seed, writes.decoders.clone());
+        let decoders = Decoders::<D>::new(writes.seed, writes.decoders.clone());
         let prepared = decoders.prepare(self.node.writes(), request)?;
         let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
         let Submitted { answers, refused } = write_path::submit(self.node.writes(), prepared.submissions);

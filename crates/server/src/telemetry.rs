@@ -11,6 +11,8 @@ pub(crate) use gauges::floodmark_lag_ms;
 pub(crate) use gauges::register_gauges;
 
 use head::MetadataRefusal;
+use model::SeriesRefusal;
+use model::accumulator::Added;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 
 #[derive(Debug)]
@@ -38,11 +40,60 @@ impl RefusedMetadata {
     }
 }
 
+/// Samples that were sent as increments, by what became of them.
+#[derive(Debug)]
+pub(crate) struct IncrementMetrics {
+    in_order: Counter,
+    late: Counter,
+    repeated: Counter,
+    too_late: Counter,
+    overlapping: Counter,
+    no_memory: Counter,
+    not_finite: Counter,
+}
+
+impl IncrementMetrics {
+    fn new(r: &Registry) -> Self {
+        let of = |result| {
+            let help =
+                "Samples with delta temporality that had to be added to a sum, by what became of them.";
+            r.counter_with("floodmark_delta_samples_total", help, &[("result", result)])
+        };
+        Self {
+            in_order: of("in_order"),
+            late: of("late"),
+            repeated: of("repeated"),
+            too_late: of("too_late"),
+            overlapping: of("overlapping"),
+            no_memory: of("no_memory"),
+            not_finite: of("not_finite"),
+        }
+    }
+
+    pub(crate) const fn of(&self, added: Added) -> &Counter {
+        match added {
+            Added::InOrder => &self.in_order,
+            Added::Late => &self.late,
+            Added::Repeated => &self.repeated,
+        }
+    }
+
+    pub(crate) const fn of_refused(&self, refusal: &SeriesRefusal) -> &Counter {
+        match refusal {
+            SeriesRefusal::NoRoomForSums { .. } => &self.no_memory,
+            SeriesRefusal::IncrementNotFinite => &self.not_finite,
+            SeriesRefusal::IncrementTooLate => &self.too_late,
+            _ => &self.overlapping,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct WriteMetrics {
     pub(crate) samples: Counter,
     pub(crate) refused_samples: Counter,
     pub(crate) converted_points: Counter,
+    pub(crate) increments: IncrementMetrics,
     pub(crate) refused_exemplars: Counter,
     pub(crate) deduplicated_samples: Counter,
     pub(crate) replicas_elected: Counter,
@@ -82,6 +133,7 @@ impl WriteMetrics {
                 "floodmark_otlp_converted_points_total",
                 "Points of exponential histograms that were stored as classic histograms.",
             ),
+            increments: IncrementMetrics::new(r),
             refused_exemplars: r.counter(
                 "floodmark_write_refused_exemplars_total",
                 "Exemplars left out of accepted requests: damaged, with too long labels, or of a series that was left out.",

@@ -9,6 +9,7 @@ mod lives;
 
 use crate::check;
 use crate::clock::SimClock;
+use crate::deltas::Deltas;
 use crate::disk::{Copy, DiskFaults, SimDisk};
 use crate::fault::Fault;
 use crate::fleet::Fleet;
@@ -58,6 +59,7 @@ pub struct Driver {
     importer: Option<Importer>,
     import: Option<Import>,
     delete: Option<deletes::Deleting>,
+    deltas: Option<RefCell<Deltas>>,
     /// A copy of the data directory, and the samples that must still be there after the copy is restored.
     copy: Option<(Copy, BTreeSet<Key>)>,
     has_lost_marks: bool,
@@ -81,6 +83,7 @@ impl Driver {
         let importer =
             (plan.weights.weight(Step::Import) > 0).then(|| Importer::new(store.clone(), BEGIN_MS));
         let fleet = Rc::new(Fleet::new(&plan));
+        let deltas = plan.sends_deltas.then(|| RefCell::new(Deltas::new(Rng::new(rng.next_u64()))));
         let mut trace = Trace::default();
         trace.step(format!("{plan:?}"));
         let model = Model::new(Refusals { no_room: plan.head_bytes.is_some() });
@@ -103,6 +106,7 @@ impl Driver {
             importer,
             import: None,
             delete: None,
+            deltas,
             copy: None,
             has_lost_marks: false,
             is_misnamed: false,
@@ -195,6 +199,12 @@ impl Driver {
     fn write(&self) {
         let mut traffic = self.traffic.borrow_mut();
         traffic.trace.step("write");
+        if let Some(deltas) = &self.deltas
+            && traffic.rng.chance(0.6)
+        {
+            let (now, steady_ms) = (times(&self.plan, &self.clock), self.clock.steady_ms());
+            return deltas.borrow_mut().write(self.node(), &mut traffic.trace, now, steady_ms);
+        }
         traffic.write(self.node(), &self.fleet, times(&self.plan, &self.clock));
     }
 
@@ -211,6 +221,9 @@ impl Driver {
     }
 
     fn collect_answers(&self) -> Result<(), String> {
+        if let Some(deltas) = &self.deltas {
+            deltas.borrow_mut().collect_answers(&mut self.traffic.borrow_mut().trace)?;
+        }
         self.traffic.borrow_mut().collect_answers(self.node(), &self.fleet)
     }
 
@@ -306,11 +319,16 @@ impl Driver {
         self.check_now()
     }
 
+    fn check_deltas(&self) -> Result<(), String> {
+        self.deltas.as_ref().map_or(Ok(()), |deltas| deltas.borrow().check(self.node()))
+    }
+
     fn check_now(&self) -> Result<(), String> {
         let faults = self.quiet();
         let mut traffic = self.traffic.borrow_mut();
         traffic.compare(self.node(), &self.fleet)?;
         drop(traffic);
+        self.check_deltas()?;
         self.check_rollups()?;
         let traffic = self.traffic.borrow();
         if !self.disk.has_lied() {

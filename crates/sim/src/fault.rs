@@ -35,6 +35,8 @@ pub enum Fault {
     LocalStore,
     /// Deletes during writes, seals, merges, imports and rollups.
     Deletes,
+    /// Points with delta temporality, which must count once.
+    Deltas,
     /// A disk that fails often, and power losses in new data directories.
     Directories,
 }
@@ -51,6 +53,7 @@ impl Fault {
         Self::Clocks,
         Self::LocalStore,
         Self::Deletes,
+        Self::Deltas,
         Self::Directories,
     ];
 
@@ -135,6 +138,21 @@ impl Fault {
                     // local files have no delayed writes
                     plan.local_store = plan.store.delay == 0.0 && rng.chance(0.4);
                 }
+            }
+            Self::Deltas => {
+                plan.sends_deltas = true;
+                plan.evicts = true;
+                plan.load.metadata = false;
+                plan.weights.set(Step::Write, 60);
+                plan.weights.at_least(Step::Crash, 6);
+                plan.weights.at_least(Step::Flush, 6);
+                plan.weights.at_least(Step::Compact, 1);
+                // an old data directory, or one whose end was lost, has old sums
+                plan.weights.set(Step::Copy, 0);
+                plan.disk.lie = 0.0;
+                // points are dated by the clock, and all of them are needed for the check
+                plan.weights.set(Step::SetClock, 0);
+                plan.retention_ms = None;
             }
             Self::Directories => {
                 plan.steps /= 2;

@@ -17,6 +17,7 @@
 
 pub mod check;
 pub mod clock;
+pub mod deltas;
 pub mod disk;
 pub mod driver;
 pub mod fault;

@@ -131,6 +131,8 @@ pub struct Plan {
     pub evicts: bool,
     /// True if the file `floodmarks.json` may be missing after a restart.
     pub loses_marks: bool,
+    /// Points with delta temporality are sent, to a tenant of their own.
+    pub sends_deltas: bool,
     /// True if old data directories are restored against the advice in `docs/operating.md`.
     pub forgets_advice: bool,
 }
@@ -182,6 +184,7 @@ impl Plan {
             durability: if rng.chance(0.1) { Durability::Os } else { Durability::Fsync },
             evicts,
             loses_marks: !forgets_advice && rng.chance(0.3),
+            sends_deltas: false,
             forgets_advice,
         }
     }

@@ -1,5 +1,6 @@
 //! OpenTelemetry's metrics: the paths, forms and answers of OTLP, real senders, and a real Prometheus as reference.
 
+mod deltas;
 mod differential;
 mod grpc;
 mod senders;
@@ -121,7 +122,7 @@ fn partial(reply: &Reply) -> (String, String) {
 
 #[test]
 fn what_is_left_out_is_named() {
-    let server = Server::new();
+    let server = Server::start(Options::default().config("otlp_delta = \"refuse\"\n"));
     let now = now_ms();
     let metrics = json!([
         gauge("kept", &[(now, 1.0), (now + 3_600_000, 2.0)]),

@@ -1,5 +1,6 @@
 use super::*;
 use expect_test::{Expect, expect};
+use model::accumulator::Piece;
 use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
 use model::{Histogram, Labels, MetricKind, ValueKind};
 use proptest::prelude::*;
@@ -14,6 +15,8 @@ struct Content {
     samples: Vec<(u32, i64, u64)>,
     metadata: Vec<Metadata>,
     exemplars: Vec<(SeriesRef, Exemplar)>,
+    sums: Vec<(SeriesKey, Accumulator)>,
+    forgotten_ns: u64,
 }
 
 impl Content {
@@ -31,6 +34,10 @@ impl Content {
         }
         self.metadata.iter().for_each(|m| encoder.metadata(m));
         self.exemplars.iter().for_each(|(series, e)| encoder.exemplar(*series, e));
+        if !self.sums.is_empty() || self.forgotten_ns > 0 {
+            encoder.forgotten(self.forgotten_ns);
+        }
+        self.sums.iter().for_each(|(key, sum)| encoder.sum(*key, sum));
         encoder.finish().to_vec()
     }
 
@@ -53,6 +60,8 @@ impl Content {
             samples: samples.map(|((r, t), bits)| (r.0, *t, bits)).collect(),
             metadata: record.metadata.clone(),
             exemplars: record.exemplars.clone(),
+            sums: record.sums.clone(),
+            forgotten_ns: record.forgotten_ns,
         }
     }
 }
@@ -83,6 +92,15 @@ fn exemplar(value: f64) -> Exemplar {
     Exemplar { labels: Labels::from_pairs(&[("trace_id", "abc")]), timestamp_ms: -5, value }
 }
 
+fn sums() -> Vec<(SeriesKey, Accumulator)> {
+    let plain =
+        Accumulator { end_ns: 1_700_000_000_000_000_000, sum: 2.5, newest: 0.5, ..Accumulator::new(90, 0) };
+    let pieces =
+        [Piece { start_ns: 110, end_ns: 120, sum: 3.0 }, Piece { start_ns: 120, end_ns: 400, sum: 4.0 }];
+    let with_pieces = Accumulator { pieces: pieces.into(), end_ns: 100, layout: u32::MAX, ..plain.clone() };
+    vec![(SeriesKey(1), plain), (SeriesKey(u128::MAX), with_pieces)]
+}
+
 fn mixed(definitions: usize) -> Content {
     mixed_of(ValueKind::Float, definitions)
 }
@@ -99,6 +117,8 @@ fn mixed_of(kind: ValueKind, definitions: usize) -> Content {
             (SeriesRef(3), exemplar(0.25)),
             (SeriesRef(u32::MAX), Exemplar { labels: Labels::empty(), timestamp_ms: i64::MAX, value: 0.0 }),
         ],
+        sums: if kind == ValueKind::Float && definitions.is_multiple_of(2) { sums() } else { Vec::new() },
+        forgotten_ns: 0,
     }
 }
 
@@ -207,6 +227,7 @@ fn golden_records() {
         samples,
         metadata: vec![metadata()],
         exemplars: vec![(SeriesRef(6), exemplar(2.5))],
+        ..Content::default()
     };
     check_bytes(
         &content,
@@ -245,6 +266,34 @@ fn golden_records() {
         00 00 00 08 40 00 00
     "#]],
     );
+}
+
+#[test]
+fn a_record_may_have_only_sums() {
+    let content = Content { sums: sums(), forgotten_ns: 300, ..Content::default() };
+    check_bytes(
+        &content,
+        expect![[r#"
+        04 01 74 00 00 00 00 ac 02 02 01 00 00 00 00 00
+        00 00 00 00 00 00 00 00 00 00 00 80 80 a8 b1 e3
+        9f e7 cb 17 a6 ff a7 b1 e3 9f e7 cb 17 00 00 00
+        00 00 00 04 40 00 00 00 00 00 00 e0 3f 00 ff ff
+        ff ff ff ff ff ff ff ff ff ff ff ff ff ff ff ff
+        ff ff 0f 64 0a 00 00 00 00 00 00 04 40 00 00 00
+        00 00 00 e0 3f 02 0a 0a 00 00 00 00 00 00 08 40
+        00 98 02 00 00 00 00 00 00 10 40
+    "#]],
+    );
+    let mut record = Record::new();
+    for (content, is_only_sums) in [
+        (content, true),
+        (Content { forgotten_ns: 1, ..Content::default() }, true),
+        (mixed(2), false),
+        (Content::default(), false),
+    ] {
+        record.decode(&content.encode(&TenantId::anonymous(), &mut RecordEncoder::new())).unwrap();
+        assert_eq!(record.is_only_sums(), is_only_sums, "{content:?}");
+    }
 }
 
 #[test]
@@ -400,7 +449,9 @@ fn implausible_counts_allocate_no_memory() {
     let many =
         [&[VERSION_HISTOGRAMS, 1, b't'][..], &[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0]];
     assert!(Record::new().decode(&many.concat()).is_err());
-    assert_eq!(Record::new().decode(&[4, 1, b't']), Err(RecordError::Version(4)));
+    let sums = [&[VERSION_SUMS, 1, b't'][..], &[0, 0, 0, 0, 0], &huge].concat();
+    assert!(record.decode(&sums).is_err() && record.memory_bytes() < 1000);
+    assert_eq!(Record::new().decode(&[5, 1, b't']), Err(RecordError::Version(5)));
     assert_eq!(
         Record::new().decode(&[0, 1, b't']),
         Err(RecordError::Malformed("version 0, which does not exist"))

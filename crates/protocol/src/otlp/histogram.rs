@@ -7,7 +7,7 @@ use super::Stop;
 use super::bounds::{INFINITY, integers};
 use super::fields::histogram;
 use super::labels::{Part, SeriesName};
-use super::walk::{LABELS_BYTES_MAX, Metric, Moment, Walk, push, too_many};
+use super::walk::{Interval, LABELS_BYTES_MAX, Metric, Moment, Walk, push, too_many};
 use crate::wire::{Fault, Reader, Tag, WireError};
 use model::caps::REQUEST_SERIES_MAX;
 use std::ops::Range;
@@ -58,7 +58,8 @@ pub(super) fn packed(field: Reader<'_>) -> Result<Range<usize>, WireError> {
 
 impl<'a> Walk<'a, '_> {
     pub(super) fn histogram(&mut self, whole: Reader<'a>, metric: &Metric) -> Result<(), Stop> {
-        let (mut time_ns, mut flags, mut count, mut sum, mut has_exemplars) = (0, 0, 0, None, false);
+        let (mut start_ns, mut time_ns, mut flags, mut count, mut sum) = (0, 0, 0, 0, None);
+        let mut has_exemplars = false;
         let (mut counts, mut bounds) = (Numbers::default(), Numbers::default());
         let mut point = whole;
         self.labels.attributes.clear();
@@ -83,16 +84,18 @@ impl<'a> Walk<'a, '_> {
                     has_exemplars = true;
                     point.len_field()?;
                 }
-                histogram::START | histogram::MIN | histogram::MAX => _ = point.fixed64()?,
+                histogram::START => start_ns = point.fixed64()?,
+                histogram::MIN | histogram::MAX => _ = point.fixed64()?,
                 other => point.skip_unknown(other, histogram::KNOWN)?,
             }
         }
         let moment = self.moment(time_ns, flags, metric)?;
         self.prepare()?;
+        let first = self.batch.floats.series.len() as u32;
         self.sum_and_count(metric, whole.rest().len(), moment, sum, count)?;
 
         // as in Prometheus, bounds without a count are ignored, and so are counts without a bound
-        let Self { pieces, bounds: cache, counts: values, reservation, message, .. } = self;
+        let Self { pieces, bounds: cache, counts: values, reservation, message, hasher, .. } = self;
         let [counts_pieces, bounds_pieces] = &**pieces;
         let counts = counts.bytes(message, counts_pieces);
         let bounds = bounds.bytes(message, bounds_pieces);
@@ -106,7 +109,11 @@ impl<'a> Walk<'a, '_> {
         }));
         values.push(moment.value(count as f64));
         cache.select(bounds, reservation)?;
+        let layout = if metric.is_accumulated { hasher.key(bounds).0 as u32 | 1 } else { 0 };
         self.buckets(metric, whole.rest().len(), moment)?;
+        if metric.is_accumulated {
+            self.increments(first, metric, moment, Interval { start_ns, end_ns: time_ns }, layout)?;
+        }
         if has_exemplars {
             self.histogram_exemplars(whole, histogram::EXEMPLAR)?;
         }

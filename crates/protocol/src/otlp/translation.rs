@@ -55,6 +55,8 @@ impl Promoted {
 /// What becomes of sums and histograms whose points are differences to the previous point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta {
+    /// They are added up, so that each series has the values of a cumulative one.
+    Accumulated,
     Refused,
     /// They are stored as they are sent.
     Kept,
@@ -72,7 +74,7 @@ impl Default for Translation {
             keeps_identifying: false,
             has_target_info: true,
             has_scope_labels: false,
-            delta: Delta::Refused,
+            delta: Delta::Accumulated,
             scale: 1,
         }
     }

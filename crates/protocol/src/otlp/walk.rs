@@ -21,7 +21,8 @@ use crate::wire::{Fault, Reader, RunSteps, Tag};
 use model::caps::{BODY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
 use model::labels::{METRIC_NAME, put_label};
 use model::{
-    Batch, BatchSeries, Exemplar, LabelsBuilder, MetricKind, STALE_NAN_BITS, SeriesHasher, SeriesRefusal,
+    Batch, BatchIncrement, BatchSeries, Exemplar, Increment, LabelsBuilder, MetricKind, STALE_NAN_BITS,
+    SeriesHasher, SeriesRefusal,
 };
 use std::ops::Range;
 use stdx::budget::IncrementalReservation;
@@ -111,6 +112,9 @@ pub(super) struct Metric {
     pub(super) name: Range<u32>,
     /// Why none of the points is stored.
     refusal: Option<SeriesRefusal>,
+    /// Whether the points are added up.
+    pub(super) is_accumulated: bool,
+    is_monotonic: bool,
     /// How many points were refused for this reason.
     refused: usize,
 }
@@ -130,6 +134,14 @@ impl Moment {
     pub(super) const fn value(self, value: f64) -> f64 {
         if self.is_stale { f64::from_bits(STALE_NAN_BITS) } else { value }
     }
+}
+
+/// The time that a point is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Interval {
+    /// 0 if the sender did not give it.
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
 }
 
 /// A metric that is not translated yet.
@@ -268,7 +280,7 @@ impl<'a> Walk<'a, '_> {
             metric::SUMMARY => self.points(points, &mut metric, Self::summary)?,
             _ => unreachable!("BUG: a field is taken for the points of a metric"),
         }
-        let Metric { name, refusal, refused } = metric;
+        let Metric { name, refusal, refused, .. } = metric;
         if let Some(refusal) = refusal
             && refused > 0
         {
@@ -310,8 +322,9 @@ impl<'a> Walk<'a, '_> {
             metric::SUMMARY => (NameKind::Other, MetricKind::Summary),
             _ => (NameKind::Other, MetricKind::Histogram),
         };
+        let is_accumulated = is_delta && self.translation.delta == Delta::Accumulated;
         // there is no type for metrics whose points are differences
-        let type_of = if is_delta { MetricKind::Unknown } else { type_of };
+        let type_of = if is_delta && !is_accumulated { MetricKind::Unknown } else { type_of };
         let (name, unit) = match found.name.len().max(found.unit.len()) {
             bytes if bytes > LABEL_VALUE_BYTES_MAX => (&[][..], &[][..]),
             _ => (found.name, found.unit),
@@ -341,7 +354,7 @@ impl<'a> Walk<'a, '_> {
             let name = names.text(&named.text);
             metadata::push(self.batch, reservation, type_of, name, found.description, found.unit)?;
         }
-        Ok(Metric { name: named.text, refusal, refused: 0 })
+        Ok(Metric { name: named.text, refusal, is_accumulated, is_monotonic, refused: 0 })
     }
 
     /// Returns why no point of the metric can be stored, if there is a reason.
@@ -353,8 +366,11 @@ impl<'a> Walk<'a, '_> {
         }
         match aggregation?.temporality {
             TEMPORALITY_CUMULATIVE => None,
-            TEMPORALITY_DELTA if self.translation.delta == Delta::Kept => None,
-            TEMPORALITY_DELTA => Some(SeriesRefusal::DeltaTemporality),
+            TEMPORALITY_DELTA => match self.translation.delta {
+                Delta::Refused => Some(SeriesRefusal::DeltaTemporality),
+                Delta::Accumulated if found.is_exponential() => Some(SeriesRefusal::ExponentialDelta),
+                Delta::Accumulated | Delta::Kept => None,
+            },
             other => Some(SeriesRefusal::UnknownTemporality(other)),
         }
     }
@@ -400,6 +416,8 @@ impl<'a> Walk<'a, '_> {
         floats.timestamps.truncate(mark.series);
         floats.values.truncate(mark.series);
         floats.exemplars.truncate(mark.exemplars);
+        let is_kept = |increment: &BatchIncrement| (increment.series as usize) < mark.series;
+        floats.increments.truncate(floats.increments.partition_point(is_kept));
         Ok(())
     }
 
@@ -460,6 +478,35 @@ impl<'a> Walk<'a, '_> {
         reservation.room(&mut batch.bytes, labels.bytes_max(point_bytes) + name.bytes())?;
         labels.put(name, message, &mut batch.bytes);
         push(hasher, batch, reservation, start, moment, moment.value(value))
+    }
+
+    /// Says that the samples of the current point are increments: those of the series from `first` on.
+    #[cold]
+    pub(super) fn increments(
+        &mut self,
+        first: u32,
+        metric: &Metric,
+        moment: Moment,
+        interval: Interval,
+        layout: u32,
+    ) -> Result<(), Stop> {
+        if moment.is_stale() {
+            return Ok(()); // a staleness marker is a value
+        }
+        let Self { batch, reservation, .. } = self;
+        let Interval { start_ns, end_ns } = interval;
+        for series in first..batch.floats.series.len() as u32 {
+            let value = batch.floats.values[series as usize];
+            if !value.is_finite() {
+                return Err(SeriesRefusal::IncrementNotFinite.into());
+            }
+            if metric.is_monotonic && value < 0.0 {
+                return Err(SeriesRefusal::NegativeIncrement.into());
+            }
+            let increment = Increment { start_ns, end_ns, layout, value };
+            reservation.push(&mut batch.floats.increments, BatchIncrement { series, increment })?;
+        }
+        Ok(())
     }
 
     /// Adds the exemplars of a point to its series. Each is a field with the tag `exemplar` of `point`, and
@@ -572,6 +619,10 @@ struct Mark {
 }
 
 impl<'a> Found<'a> {
+    fn is_exponential(&self) -> bool {
+        self.data.as_ref().is_some_and(|(tag, _)| *tag == metric::EXPONENTIAL_HISTOGRAM)
+    }
+
     fn read(mut fields: Reader<'a>) -> Result<Self, DecodeError> {
         let mut found = Self { name: &[], description: &[], unit: &[], texts: None, data: None };
         let start = fields.at();

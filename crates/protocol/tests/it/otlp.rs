@@ -7,7 +7,7 @@ pub(crate) mod proto;
 mod reference;
 
 use crate::plenty;
-use model::{Batch, LabelsBuilder};
+use model::{Batch, BatchIncrement, Increment, LabelsBuilder};
 use prost::Message;
 use proto::*;
 use protocol::labels::labels_of;
@@ -80,6 +80,12 @@ pub(crate) fn translated(batch: &Batch) -> Translated {
     for (series, exemplar) in &floats.exemplars {
         let exemplar = (exemplar.labels.to_string(), exemplar.timestamp_ms, exemplar.value.to_bits());
         found.exemplars.entry(names[*series as usize].clone()).or_default().push(exemplar);
+    }
+    for BatchIncrement { series, increment } in &floats.increments {
+        let Increment { start_ns, end_ns, layout, value } = *increment;
+        assert_eq!(value.to_bits(), floats.values[*series as usize].to_bits());
+        let found = found.increments.entry(names[*series as usize].clone()).or_default();
+        found.push((start_ns, end_ns, layout != 0));
     }
     for metadata in batch.metadata() {
         let texts = (metadata.kind.as_str().to_owned(), metadata.help.to_owned(), metadata.unit.to_owned());
@@ -163,7 +169,7 @@ fn flags(rng: &mut Rng) -> u32 {
 fn number(rng: &mut Rng) -> NumberPoint {
     NumberPoint {
         attributes: attributes(rng, 4),
-        start: NOW,
+        start: pick(rng, &[0, NOW]),
         time: time(rng),
         value: match rng.below(6) {
             0 => None,
@@ -181,7 +187,7 @@ fn histogram(rng: &mut Rng) -> HistogramPoint {
     let buckets = (bounds.len() as u64 + rng.below(3)) as usize;
     HistogramPoint {
         attributes: attributes(rng, 4),
-        start: NOW,
+        start: pick(rng, &[0, NOW]),
         time: time(rng),
         count: rng.below(1000),
         sum: (rng.below(3) > 0).then_some(12.5),
@@ -271,7 +277,7 @@ fn translation(rng: &mut Rng) -> Translation {
         keeps_identifying: rng.below(2) == 0,
         has_target_info: rng.below(4) > 0,
         has_scope_labels: rng.below(3) == 0,
-        delta: pick(rng, &[Delta::Refused, Delta::Kept]),
+        delta: pick(rng, &[Delta::Accumulated, Delta::Refused, Delta::Kept]),
         scale: 1,
     }
 }

@@ -160,6 +160,11 @@ impl Budget {
         self.head_bytes / 10
     }
 
+    /// Limit on the memory for the sums of series whose samples are sent as increments: a quarter of `head_bytes`.
+    pub const fn sums_bytes(&self) -> u64 {
+        self.head_bytes / 4
+    }
+
     /// Limit on the memory of tenants with events: 1 % of `head_bytes`. Events themselves are not kept in memory.
     pub const fn events_bytes(&self) -> u64 {
         self.head_bytes / 100
@@ -216,7 +221,7 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, events {}) + inflight {} (unwritten {}, new series {}, grpc {}) + query {} (evaluation {}, cache {}, exports {}, \
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, sums {}, events {}) + inflight {} (unwritten {}, new series {}, grpc {}) + query {} (evaluation {}, cache {}, exports {}, \
              answers {}) + flush {} + decoders {} + auth {} + other {} (process {}, connections {}, tables {}, spare {})",
             mib(self.total_bytes),
             self.reason,
@@ -226,6 +231,7 @@ impl fmt::Display for Budget {
             mib(self.replicas_bytes()),
             mib(self.paths_bytes()),
             mib(self.aggregator_bytes()),
+            mib(self.sums_bytes()),
             mib(self.events_bytes()),
             mib(self.inflight_bytes),
             mib(self.unwritten_bytes()),
@@ -277,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_printed_budget_has_all_of_its_parts() {
-        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, events 1) + inflight 37 (unwritten 9, new series 9, grpc 4) + query 37 \
+        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, sums 30, events 1) + inflight 37 (unwritten 9, new series 9, grpc 4) + query 37 \
                         (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 4 + auth 2 + other 25 (process 8, \
                         connections 12, tables 2, spare 2)";
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);

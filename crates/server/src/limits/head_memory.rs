@@ -26,6 +26,8 @@ pub(crate) struct HeadMemory {
     pub(crate) paths: Account,
     /// Memory of series that aggregation rules compute, of all tenants.
     pub(crate) aggregator: Account,
+    /// Memory for the sums of series whose samples are sent as increments, of all tenants.
+    pub(crate) sums: Account,
     /// Memory of the tenants that have events.
     pub(crate) events: Account,
     peak_bytes: AtomicU64,
@@ -39,6 +41,7 @@ impl HeadMemory {
             replicas: Account::new("replicas", budget.replicas_bytes()),
             paths: Account::new("paths", budget.paths_bytes()),
             aggregator: Account::new("aggregator", budget.aggregator_bytes()),
+            sums: Account::new("sums", budget.sums_bytes()),
             events: Account::new("events", budget.events_bytes()),
             limit_bytes: budget.head_bytes,
             partitions,
@@ -49,7 +52,7 @@ impl HeadMemory {
 
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
-        let others = [&self.replicas, &self.paths, &self.aggregator, &self.events];
+        let others = [&self.replicas, &self.paths, &self.aggregator, &self.sums, &self.events];
         heads_bytes + others.map(Account::used_bytes).iter().sum::<u64>()
     }
 

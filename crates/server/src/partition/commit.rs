@@ -26,9 +26,12 @@ impl Owner {
                     );
                 }
                 self.apply(&mut group);
+                self.sums.keep_changes();
                 for mut submission in group.drain(..) {
-                    submission.outcome.samples += submission.slice.len() as u64;
-                    self.context.metrics.samples.add(submission.slice.len() as u64);
+                    let stored = submission.stored_samples();
+                    submission.outcome.samples += stored;
+                    self.context.metrics.samples.add(stored);
+                    submission.increments.summed = None;
                     match submission.is_last_slice() {
                         true => {
                             self.slicing.ended(&submission);
@@ -45,6 +48,7 @@ impl Owner {
                 // the discarded records defined series, which must be defined again in later records
                 self.dictionary.forget();
                 self.journal.abandon();
+                self.sums.discard_changes();
                 self.context.metrics.group_failures.inc();
                 if let Some(OutageMessage { groups, lasted }) =
                     self.outage.failed(self.context.clock.instant())
@@ -69,6 +73,7 @@ impl Owner {
             if submission.is_last_slice() {
                 submission.outcome.exemplars = submission.exemplars.len() as u64;
             }
+            self.sum_up(submission);
             self.record(submission)?;
         }
         let began = self.context.clock.instant();
@@ -82,7 +87,7 @@ impl Owner {
     /// Writes the samples of a submission's current slice to the journal. Series that the journal's current
     /// dictionary does not define yet are defined in the same record.
     fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
-        let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
+        let Self { encoder, journal, dictionary, label_bytes, partition, sums, .. } = self;
         let partition = partition.head.read();
         let head = partition.tenant(&submission.tenant);
         let defined = dictionary.of(&submission.tenant);
@@ -107,14 +112,31 @@ impl Owner {
             Ok::<_, JournalError>(())
         };
         let columns = submission.columns();
+        let changed = submission.changed_sums();
         match columns.values() {
-            ValuesRef::Floats(values) => {
+            ValuesRef::Floats(values) if changed.is_empty() => {
                 for ((&series, &timestamp_ms), &value) in
                     columns.refs().iter().zip(columns.timestamps()).zip(values)
                 {
                     next_record(encoder)?;
                     define(series, encoder);
                     encoder.sample(series, timestamp_ms, value);
+                }
+            }
+            ValuesRef::Floats(values) => {
+                let mut changed = changed.iter().peekable();
+                let samples = columns.refs().iter().zip(columns.timestamps()).zip(values);
+                for (number, ((&series, &timestamp_ms), &value)) in samples.enumerate() {
+                    next_record(encoder)?;
+                    define(series, encoder);
+                    encoder.sample(series, timestamp_ms, value);
+                    // a sum is in the same record as its last sample
+                    if let Some((_, key)) = changed.next_if(|(sample, _)| *sample == number)
+                        && let Some(sum) = sums.get(&submission.tenant, *key)
+                    {
+                        encoder.forgotten(sums.forgotten_ns());
+                        encoder.sum(*key, sum);
+                    }
                 }
             }
             ValuesRef::Histograms(values) => {

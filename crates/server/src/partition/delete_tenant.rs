@@ -39,6 +39,7 @@ impl Owner {
             let _ = request.reply.send(Err(Refusal::from(&error))); // the receiver may be gone
             return;
         }
+        self.sums.remove_tenant(&request.tenant);
         let extras = {
             let mut head = self.partition.head.write();
             let extras = head.take_extras(&request.tenant);

@@ -26,7 +26,7 @@ mod tests;
 use super::Owner;
 use apply::Replay;
 use journal::record::RECORD_VERSION;
-use journal::{Damage, Entry, Item, JournalError, Offset, RecordError};
+use journal::{Damage, Entry, Item, JournalError, Offset, Record, RecordError};
 use marks::Sealed;
 use model::TenantId;
 use references::References;
@@ -141,7 +141,13 @@ impl Owner {
                 Err(RecordError::Truncated) => return Ok(Err("a truncated record")),
             }
             if replay.buffers.record.is_deleted {
+                self.sums.remove_tenant(&replay.buffers.record.tenant);
                 self.partition.grew(replay.forget(&mut self.partition.head.write()));
+                return Ok(Ok(()));
+            }
+            self.restore_sums(&replay.buffers.record);
+            if replay.buffers.record.is_only_sums() {
+                replay.buffers.settle();
                 return Ok(Ok(()));
             }
             let Replay { marks, buffers, .. } = replay;
@@ -174,6 +180,15 @@ impl Owner {
             }
             self.unsealed_bytes += if is_sealed { 0 } else { entry.payload.len() as u64 };
             return Ok(Ok(()));
+        }
+    }
+
+    /// Restores the sums of a record, whether or not its samples are in tables.
+    fn restore_sums(&mut self, record: &Record) {
+        self.sums.restore_forgotten(record.forgotten_ns);
+        let now_s = self.context.steady_s();
+        for (key, accumulator) in &record.sums {
+            self.sums.restore(&record.tenant, *key, accumulator, now_s);
         }
     }
 

@@ -118,7 +118,10 @@ impl Owner {
         let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
         if stats.dictionaries > 1 || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all) {
             match self.begin_dictionary() {
-                Ok(()) => self.sealing.carried = upto,
+                Ok(()) => {
+                    self.sealing.carried = upto;
+                    self.sums.carry(upto, self.context.clock.instant());
+                }
                 Err(error) => {
                     self.journal.abandon();
                     self.dictionary.forget();
@@ -241,7 +244,7 @@ impl Owner {
     /// Deletes those of the journal's dictionaries that no tenant needs.
     pub(super) fn truncate_to_mark(&mut self) {
         let needed = Offset(self.context.lake.mark(self.number).needed_from());
-        if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
+        if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried).min(self.sums.carried())) {
             tracing::warn!(partition = self.number, %error, "cannot truncate the journal");
         }
         self.publish_stats();

@@ -24,6 +24,8 @@ pub(crate) struct PartitionShared {
     pub(crate) journal_segments: AtomicU64,
     pub(crate) creating: AtomicU64,
     pub(crate) unsealed_bytes: AtomicU64,
+    /// Number of series whose samples are sums of increments.
+    pub(crate) sums: AtomicU64,
     /// Arrival time of the oldest sample that was not frozen for sealing yet, in Unix milliseconds; 0 if there is
     /// none.
     pub(crate) unsealed_since_ms: AtomicI64,
@@ -42,6 +44,7 @@ impl PartitionShared {
             journal_segments: AtomicU64::new(0),
             creating: AtomicU64::new(0),
             unsealed_bytes: AtomicU64::new(0),
+            sums: AtomicU64::new(0),
             unsealed_since_ms: AtomicI64::new(0),
         }
     }

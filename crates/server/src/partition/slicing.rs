@@ -176,7 +176,8 @@ fn leave_out_late(
     head: &TenantHead,
     error: &SeriesRefusal,
 ) -> usize {
-    let Submission { refs, timestamps, values, outcome, .. } = submission;
+    let Submission { refs, timestamps, values, increments, outcome, .. } = submission;
+    let mut removed = Vec::new();
     let mut newest = Newest::default();
     let mut kept = from;
     let mut refused = None;
@@ -187,7 +188,12 @@ fn leave_out_late(
             (refs[kept], timestamps[kept]) = (series, timestamp_ms);
             values.keep(i, kept);
             kept += 1;
-        } else if refused == Some(series) {
+            continue;
+        }
+        if !increments.is_empty() {
+            removed.push(i as u32);
+        }
+        if refused == Some(series) {
             outcome.refuse_more(1);
         } else {
             refused = Some(series);
@@ -195,6 +201,7 @@ fn leave_out_late(
             outcome.postpone(Postponed::LateSamples);
         }
     }
+    increments.leave_out(&removed);
     let left_out = refs.len() - kept;
     refs.truncate(kept);
     timestamps.truncate(kept);
@@ -237,7 +244,7 @@ impl Newest {
     }
 }
 
-fn labels_text(head: &TenantHead, series: SeriesRef) -> String {
+pub(super) fn labels_text(head: &TenantHead, series: SeriesRef) -> String {
     let mut bytes = Vec::new();
     head.write_labels(series, &mut bytes);
     describe_labels(&bytes)

@@ -7,14 +7,15 @@ use crate::write_path::aggregator::Contributions;
 use admission::Postponed;
 use head::Columns;
 use model::{
-    ErrorKind, Exemplar, Labels, Metadata, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValueKind, Values,
+    ErrorKind, Exemplar, Increment, Labels, Metadata, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
+    ValueKind, Values,
 };
 use protocol::labels::describe_labels;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-use stdx::budget::Reservation;
+use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 use tokio::sync::oneshot;
 
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
@@ -36,6 +37,10 @@ pub(crate) struct Submission {
     /// Samples of new series, indexed by [`NewSeries::samples`].
     pub(crate) new_timestamps: Vec<i64>,
     pub(crate) new_values: Values,
+    /// Which samples are increments.
+    pub(crate) increments: Increments,
+    /// Which samples of new series are increments, by their index in `new_values`.
+    pub(crate) new_increments: Increments,
     pub(crate) created: usize,
     /// Whether the series that were not created are in the tenant's backlog.
     is_left_out: bool,
@@ -53,6 +58,104 @@ pub(crate) struct Submission {
     pub(crate) memory: Option<Arc<Reservation>>,
     /// Keeps the series' references valid.
     pub(crate) pin: Option<head::Pin>,
+}
+
+/// The samples of a submission that are not values, but have to be added to the sum of their series. Usually, there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Increments {
+    /// In the order of the samples.
+    all: Vec<SubmittedIncrement>,
+    /// Number of the submission among those of its partition with increments. Slices of a submission have the same.
+    pub(super) number: Option<u32>,
+    /// The samples of the current slice, with sums instead of increments. `None` before it is summed, and if it has no
+    /// increments.
+    pub(crate) summed: Option<Box<Summed>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SubmittedIncrement {
+    /// Index of the sample.
+    pub(crate) sample: u32,
+    pub(crate) key: SeriesKey,
+    pub(crate) increment: Increment,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Summed {
+    pub(crate) refs: Vec<SeriesRef>,
+    pub(crate) timestamps: Vec<i64>,
+    pub(crate) values: Vec<f64>,
+    /// The series whose sums have changed, each with the index of its last sample.
+    pub(crate) changed: Vec<(usize, SeriesKey)>,
+    /// Number of samples that were refused.
+    pub(crate) refused: u64,
+}
+
+impl Summed {
+    pub(super) fn with_room_for(samples: usize) -> Self {
+        Self {
+            refs: Vec::with_capacity(samples),
+            timestamps: Vec::with_capacity(samples),
+            values: Vec::with_capacity(samples),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn push(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
+        self.refs.push(series);
+        self.timestamps.push(timestamp_ms);
+        self.values.push(value);
+    }
+}
+
+impl Increments {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        sample: usize,
+        key: SeriesKey,
+        increment: Increment,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        reservation.push(&mut self.all, SubmittedIncrement { sample: sample as u32, key, increment })
+    }
+
+    /// Makes room for the increments of new series.
+    pub(crate) fn make_room(
+        &mut self,
+        new: &Self,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        reservation.room(&mut self.all, new.all.len())
+    }
+
+    /// The increments among these samples, in their order.
+    pub(crate) fn among(&self, samples: &Range<usize>) -> &[SubmittedIncrement] {
+        let index_of = |sample: usize| self.all.partition_point(|i| (i.sample as usize) < sample);
+        &self.all[index_of(samples.start)..index_of(samples.end)]
+    }
+
+    /// Adds the increments of a new series. Its samples were those with the indexes `samples` of `new`, and now begin at the
+    /// index `at`.
+    pub(super) fn add_new(&mut self, new: &Self, samples: &Range<usize>, at: usize) {
+        let moved = new.among(samples).iter().map(|increment| {
+            let sample = increment.sample as usize - samples.start + at;
+            SubmittedIncrement { sample: sample as u32, ..*increment }
+        });
+        self.all.extend(moved);
+    }
+
+    /// Removes the increments among samples that were left out, whose indexes are sorted, and renumbers the others.
+    pub(super) fn leave_out(&mut self, samples: &[u32]) {
+        self.all.retain_mut(|increment| {
+            let left_out = samples.binary_search(&increment.sample);
+            increment.sample -= left_out.unwrap_or_else(|before| before) as u32;
+            left_out.is_err()
+        });
+    }
 }
 
 #[derive(Debug)]
@@ -173,6 +276,8 @@ impl Submission {
             new: Vec::new(),
             new_timestamps: Vec::new(),
             new_values: Values::new(kind),
+            increments: Increments::default(),
+            new_increments: Increments::default(),
             created: 0,
             is_left_out: false,
             stream: None,
@@ -193,6 +298,7 @@ impl Submission {
 
     /// Removes the new series, of which none may be created yet.
     pub(crate) fn take_new(&mut self) -> NewPart {
+        assert!(self.new_increments.is_empty(), "BUG: increments of a sender that gets no answer");
         let empty = Values::new(self.new_values.kind());
         NewPart {
             series: std::mem::take(&mut self.new),
@@ -205,10 +311,24 @@ impl Submission {
         self.created == self.new.len()
     }
 
+    /// The samples of the current slice, as they are stored.
     pub(crate) fn columns(&self) -> Columns<'_> {
+        if let Some(summed) = &self.increments.summed {
+            return Columns::new(&summed.refs, &summed.timestamps, (&summed.values).into());
+        }
         let slice = self.slice.clone();
         let values = self.values.as_ref().slice(slice.clone());
         Columns::new(&self.refs[slice.clone()], &self.timestamps[slice], values)
+    }
+
+    /// The series whose sums the current slice has changed.
+    pub(crate) fn changed_sums(&self) -> &[(usize, SeriesKey)] {
+        self.increments.summed.as_ref().map_or(&[], |summed| &summed.changed)
+    }
+
+    /// Number of samples of the current slice that are stored, or were stored before.
+    pub(crate) fn stored_samples(&self) -> u64 {
+        self.slice.len() as u64 - self.increments.summed.as_ref().map_or(0, |summed| summed.refused)
     }
 
     /// True for the last slice. Metadata and exemplars are stored with it.

@@ -235,10 +235,9 @@ settings! {
             "Whether each series gets labels with name, version, schema and attributes of its instrumentation scope")
             .why("The labels begin with `otel_scope_`, as in Prometheus 3.6 with `promote_scope_metadata`")
             .per_tenant();
-        OTLP_DELTA: Delta = setting("otlp_delta", "refuse",
+        OTLP_DELTA: Delta = setting("otlp_delta", "accumulate",
             "What becomes of sums and histograms with delta temporality")
-            .why("OpenTelemetry's SDKs and its collector can send cumulative points instead \
-                ([otlp.md](../otlp.md#delta-temporality))")
+            .why("What a sender repeats is added once, also after a crash ([otlp.md](../otlp.md#delta-temporality))")
             .per_tenant();
         OTLP_BUCKETS: Scale = setting("otlp_buckets", "2",
             "Number of buckets per power of two to which exponential histograms are converted")

@@ -144,7 +144,7 @@ fn defaults_of_a_machine() {
         otlp_target_info = true
         otlp_keep_identifying = false
         otlp_scope_labels = false
-        otlp_delta = "refuse"
+        otlp_delta = "accumulate"
         otlp_buckets = 2
         graphite = "none"
         graphite_udp = true

@@ -414,20 +414,23 @@ impl Value for Promoted {
 
 impl Value for Delta {
     const TAKES: Takes = Takes::Word(&[
+        ("accumulate", "they are added up, so that each series is cumulative"),
         ("refuse", "their points are refused, and the answer says so"),
         ("keep", "each point is stored as it was sent, so its series is not cumulative"),
     ]);
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
         match text {
+            "accumulate" => Ok(Self::Accumulated),
             "refuse" => Ok(Self::Refused),
             "keep" => Ok(Self::Kept),
-            _ => Err("must be refuse or keep".into()),
+            _ => Err("must be accumulate, refuse or keep".into()),
         }
     }
 
     fn show(&self, _: &Setting) -> Json {
         json!(match self {
+            Self::Accumulated => "accumulate",
             Self::Refused => "refuse",
             Self::Kept => "keep",
         })

@@ -103,6 +103,11 @@ fn of_partitions(node: &Node) {
             p.creating.load(Ordering::Relaxed)
         },
     );
+    gauge(
+        "floodmark_delta_series",
+        "Series whose samples are sums of samples with delta temporality.",
+        |p| p.sums.load(Ordering::Relaxed),
+    );
     gauge("floodmark_journal_bytes", "Bytes in the journals' segments.", |p| {
         p.journal_bytes.load(Ordering::Relaxed)
     });

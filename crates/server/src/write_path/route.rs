@@ -379,13 +379,8 @@ impl Routing<'_> {
             Some(Decision::Stored(key)) => {
                 let number = key.partition(context.partitions.len());
                 if let Some(known) = self.known(number, key, V::KIND) {
-                    return place(
-                        batch,
-                        position,
-                        &mut parts[number].0,
-                        Destination::Known(known),
-                        reservation,
-                    );
+                    let (part, to) = (&mut parts[number].0, Destination::Known(known));
+                    return place(batch, position, key, part, to, reservation);
                 }
             }
             None => {}
@@ -415,8 +410,8 @@ impl Routing<'_> {
         // if its labels were not sorted or the name was rewritten, the key has changed now, and the series may be known
         let known = if key == series.key { None } else { self.known(number, key, V::KIND) };
         self.creates |= known.is_none();
-        let destination = known.map_or(Destination::New(key, labels), Destination::Known);
-        place(batch, position, &mut parts[number].0, destination, reservation)
+        let destination = known.map_or(Destination::New(labels), Destination::Known);
+        place(batch, position, key, &mut parts[number].0, destination, reservation)
     }
 
     /// Looks up a series that does not wait.
@@ -431,13 +426,14 @@ impl Routing<'_> {
 /// The series to which samples are added.
 enum Destination {
     Known(SeriesRef),
-    New(SeriesKey, Labels),
+    New(Labels),
 }
 
 /// Adds the samples of a series that was not found by its key to the submission of its partition.
 fn place<V: Value>(
     batch: &SeriesBatch<V>,
     position: u32,
+    key: SeriesKey,
     part: &mut Submission,
     destination: Destination,
     reservation: &mut IncrementalReservation<'_>,
@@ -451,8 +447,13 @@ fn place<V: Value>(
     reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
     reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
     reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
+    // all samples of a series may have been left out
+    let increment = if values.is_empty() { None } else { batch.increment_of(position) };
     match destination {
         Destination::Known(known) => {
+            if let Some(increment) = increment {
+                part.increments.push(part.refs.len(), key, *increment, reservation)?;
+            }
             part.refs.extend(std::iter::repeat_n(known, values.len()));
             part.timestamps.extend_from_slice(timestamps);
             V::of(&mut part.values).extend_from_slice(values);
@@ -460,13 +461,17 @@ fn place<V: Value>(
                 reservation.push(&mut part.exemplars, (known, exemplar.clone()))?;
             }
         }
-        Destination::New(key, labels) => {
+        Destination::New(labels) => {
             reservation.room(&mut part.new_timestamps, values.len())?;
             reservation.room(V::of(&mut part.new_values), values.len())?;
             // will be copied once more when the series is created
             reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
             reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
             let start = part.new_timestamps.len() as u32;
+            if let Some(increment) = increment {
+                part.new_increments.push(start as usize, key, *increment, reservation)?;
+                part.increments.make_room(&part.new_increments, reservation)?;
+            }
             part.new_timestamps.extend_from_slice(timestamps);
             V::of(&mut part.new_values).extend_from_slice(values);
             let samples = start..part.new_timestamps.len() as u32;
@@ -495,6 +500,7 @@ fn resolve_known<V: Value>(
         reservation.grow(&mut known, batch.series.len())?;
         known.resize(batch.series.len(), None);
     }
+    let has_increments = !batch.increments.is_empty();
     for (number, (partition, (part, _))) in context.partitions.iter().zip(parts.iter_mut()).enumerate() {
         let head = partition.head.read();
         let head = head.tenant(tenant);
@@ -511,6 +517,12 @@ fn resolve_known<V: Value>(
             };
             if track {
                 known[position] = Some(found);
+            }
+            if has_increments
+                && !series.samples.is_empty()
+                && let Some(increment) = batch.increment_of(position as u32)
+            {
+                part.increments.push(part.refs.len(), series.key, *increment, reservation)?;
             }
             for i in series.samples.start as usize..series.samples.end as usize {
                 part.refs.push(found);

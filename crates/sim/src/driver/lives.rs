@@ -67,6 +67,9 @@ impl Driver {
             delete.lose_connection();
         }
         self.traffic.borrow_mut().lose_connection();
+        if let Some(deltas) = &self.deltas {
+            deltas.borrow_mut().lose_connection();
+        }
         if power {
             self.note("what was not synced may be lost");
             self.disk.lose_power();
@@ -154,6 +157,7 @@ impl Driver {
                 traffic.model.check(&found)?;
             }
         }
+        self.check_deltas()?;
         self.store.set_faults(faults);
         Ok(())
     }

@@ -72,6 +72,11 @@ fn deletes_remove_the_selected_samples_and_no_others() {
 }
 
 #[test]
+fn every_delta_counts_once() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Deltas));
+}
+
+#[test]
 fn samples_of_many_days_are_sealed_in_passes() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Backfills));
 }

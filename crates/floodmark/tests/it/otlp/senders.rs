@@ -1,10 +1,11 @@
 //! OpenTelemetry's SDK for Python, unmodified. The script `scripts/test-servers.sh` installs it.
 
 use crate::harness::programs::cache;
-use crate::harness::{Server, now_ms};
+use crate::harness::{Options, Request, Server, now_ms};
 use std::process::Command;
 
 const HTTP: &str = include_str!("senders/http.py");
+const DELTAS: &str = include_str!("senders/deltas.py");
 
 /// Runs a script with the SDK. Returns `None` if the SDK is missing.
 pub(super) fn run(script: &str, args: &[&str]) -> Option<String> {
@@ -57,12 +58,57 @@ fn points_of_the_python_sdk_are_read_back() {
 }
 
 #[test]
-fn delta_temporality_is_refused_by_name() {
-    let server = Server::new();
+fn delta_temporality_is_refused_by_name_if_so_configured() {
+    let server = Server::start(Options::default().config("otlp_delta = \"refuse\"\n"));
     let endpoint = format!("http://{}/v1/metrics", server.address);
     let Some(_) = run(HTTP, &[&endpoint, "none", "delta"]) else { return };
     assert_eq!(server.value("temperature_celsius", now_ms()), Some(21.5), "a gauge has no temporality");
     assert_eq!(server.value("count(requests_total)", now_ms()), None);
-    let reply = server.send(&crate::harness::Request::get("/api/v1/refusals"));
+    let reply = server.send(&Request::get("/api/v1/refusals"));
     reply.expect(200, &["otlp_delta", "requests_total"]);
+}
+
+/// The SDK exports several times, and sends each export twice, as it does if it gets no answer. The server is killed in
+/// between.
+#[test]
+fn deltas_of_the_python_sdk_are_added_up_over_http_and_grpc() {
+    for (protocol, seal) in [("http", false), ("grpc", true)] {
+        let mut server = Server::start(Options::default().arg("--otlp-grpc=127.0.0.1:0"));
+        for run_number in 1..=2 {
+            let endpoint = match protocol {
+                "http" => format!("http://{}/v1/metrics", server.address),
+                _ => format!("http://{}", server.logged_address("grpc")),
+            };
+            let Some(text) = run(DELTAS, &[protocol, &endpoint]) else { return };
+            assert!(text.contains("exported 5 times"), "{text}");
+            for (result, expected) in
+                [("repeated", true), ("late", false), ("too_late", false), ("overlapping", false)]
+            {
+                let count = server.metric(&format!("floodmark_delta_samples_total{{result=\"{result}\"}}"));
+                assert_eq!(count > 0.0, expected, "{protocol}, {run_number}: {result}");
+            }
+            if seal {
+                server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &[]);
+            }
+            server.kill9();
+            server.restart();
+            let (now, times) = (now_ms(), f64::from(run_number));
+            let check = |query: &str, expected: f64| {
+                assert_eq!(
+                    server.value(query, now),
+                    Some(times * expected),
+                    "{protocol}, {run_number}: {query}"
+                );
+            };
+            check(r#"requests_total{http_method="GET"}"#, 1.0 + 2.0 + 3.0 + 4.0 + 5.0);
+            check(r#"requests_total{http_method="POST"}"#, 2.5 * 5.0);
+            check("took_milliseconds_count", 3.0 * 5.0);
+            check("took_milliseconds_sum", 1_010.0 * 5.0);
+            check(r#"took_milliseconds_bucket{le="5"}"#, 5.0);
+            check(r#"took_milliseconds_bucket{le="10"}"#, 2.0 * 5.0);
+            check(r#"took_milliseconds_bucket{le="+Inf"}"#, 3.0 * 5.0);
+            assert_eq!(server.value("rare_total", now), Some(times), "{protocol}: only in the first export");
+        }
+        assert_eq!(server.value("resets(requests_total{http_method=\"GET\"}[10m])", now_ms()), Some(0.0));
+    }
 }

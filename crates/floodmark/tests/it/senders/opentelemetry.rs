@@ -59,6 +59,21 @@ const KEPT: &[(&str, &[f64])] = &[
     (r#"exponential_seconds_bucket{job="shop",le="0.5"}"#, &[50.0]),
 ];
 
+/// The same if they are added up.
+const ADDED: &[(&str, &[f64])] = &[
+    (r#"requests_total{job="shop",http_method="GET",code="200"}"#, &[7.0, 12.0]),
+    (r#"requests_total{job="shop",http_method="POST",retried="true"}"#, &[2.5]),
+    (r#"queue_length{job="shop"}"#, &[-3.0, -2.0, -2.0]),
+    (r#"temperature_celsius{job="shop",room="größer"}"#, &[21.5, 21.5, 21.5]),
+    (r#"read_bytes_total{job="shop"}"#, &[1000.0, 1500.0, 1500.0]),
+    (r#"took_milliseconds_count{job="shop"}"#, &[3.0, 4.0]),
+    (r#"took_milliseconds_sum{job="shop"}"#, &[1010.0, 1017.0]),
+    (r#"took_milliseconds_bucket{job="shop",le="5"}"#, &[1.0, 1.0]),
+    (r#"took_milliseconds_bucket{job="shop",le="10"}"#, &[2.0, 3.0]),
+    (r#"took_milliseconds_bucket{job="shop",le="+Inf"}"#, &[3.0, 4.0]),
+    (r#"{__name__=~"exponential.*"}"#, &[]),
+];
+
 /// The same if they are refused.
 const REFUSED: &[(&str, &[f64])] = &[
     (r#"{__name__=~"requests.*|read.*|took.*|exponential.*"}"#, &[]),
@@ -84,11 +99,14 @@ fn points_of_the_go_sdk_are_read_back() {
         let cumulative = send("cumulative", "");
         let said: Vec<_> = cumulative.lines().filter(|line| line.starts_with("said:")).collect();
         assert!(!said.is_empty() && said.iter().all(|line| line.contains("exponential")), "{said:?}");
+        send("added", DELTA);
         send("kept", DELTA);
         let refused = send("refused", DELTA);
         assert!(refused.contains("otlp_delta") && refused.contains("requests_total"), "{refused}");
         for _ in 0..2 {
-            for (tenant, expected) in [("cumulative", CUMULATIVE), ("kept", KEPT), ("refused", REFUSED)] {
+            for (tenant, expected) in
+                [("cumulative", CUMULATIVE), ("added", ADDED), ("kept", KEPT), ("refused", REFUSED)]
+            {
                 for (series, values) in expected {
                     assert_eq!(
                         values_of(&server, tenant, series),

@@ -6,7 +6,7 @@ use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, REQUEST_EXTRAS_MA
 use model::{Batch, ErrorKind, SeriesRefusal};
 use prost::Message;
 use protocol::labels::describe_labels;
-use protocol::otlp::{Decoder, Format, Media, Promoted, Translation};
+use protocol::otlp::{Decoder, Delta, Format, Media, Promoted, Translation};
 use protocol::{Body, DecodeError, Decoder as _, Encoding};
 use std::sync::Arc;
 use stdx::budget::Account;
@@ -80,7 +80,9 @@ fn a_refused_point_does_not_affect_others() {
     metrics.push(Metric { name: "typeless".into(), ..Metric::default() });
     metrics.push(gauge(&"n".repeat(LABEL_VALUE_BYTES_MAX + 1), vec![], 1.0));
     metrics.push(gauge("last", vec![], 1.0));
-    let batch = decode(&request_of(vec![], metrics));
+    let refusing = Translation { delta: Delta::Refused, ..Translation::default() };
+    let request = request_of(vec![], metrics).encode_to_vec();
+    let batch = decode_with(&mut Decoder::new(1), Media::Protobuf, &refusing, &request).unwrap();
     let expected = [
         (SeriesRefusal::AttributeTooDeep, "deep{}"),
         (SeriesRefusal::AttributeTooLarge, "large{}"),
@@ -555,4 +557,58 @@ fn every_truncation_and_damage() {
         }
     }
     assert!(read > 200, "prost accepts too few of the damaged messages");
+}
+
+#[test]
+fn deltas_that_cannot_be_added_are_refused() {
+    let point = |value| NumberPoint { time: NOW, value: Some(value), ..NumberPoint::default() };
+    let sum = |name: &str, value, is_monotonic| {
+        let data = Some(Data::Sum(Sum { points: vec![point(value)], temporality: 1, is_monotonic }));
+        Metric { name: name.into(), data, ..Metric::default() }
+    };
+    let histogram =
+        HistogramPoint { time: NOW, sum: Some(f64::NAN), bounds: vec![1.0], ..HistogramPoint::default() };
+    let histogram = Histogram { points: vec![histogram], temporality: 1 };
+    let exponential = ExponentialPoint { time: NOW, ..ExponentialPoint::default() };
+    let exponential = Exponential { points: vec![exponential], temporality: 1 };
+    let named = |name: &str, data| Metric { name: name.into(), data: Some(data), ..Metric::default() };
+    let batch = decode(&request_of(
+        vec![],
+        vec![
+            sum("up", Number::Int(1), true),
+            sum("down", Number::Int(-1), true),
+            sum("both", Number::Int(-1), false),
+            sum("infinite", Number::Double(f64::INFINITY), false),
+            named("took", Data::Histogram(histogram)),
+            named("exponential", Data::Exponential(exponential)),
+        ],
+    ));
+    let expected = [
+        (SeriesRefusal::NegativeIncrement, "down_total{}"),
+        (SeriesRefusal::IncrementNotFinite, "infinite{}"),
+        (SeriesRefusal::IncrementNotFinite, "took{}"),
+        (SeriesRefusal::ExponentialDelta, "exponential{}"),
+    ];
+    assert_eq!(refusals(&batch), expected.map(|(refusal, labels)| (refusal, labels.to_owned())));
+    assert_eq!(translated(&batch).increments.keys().collect::<Vec<_>>(), ["both{}", "up_total{}"]);
+}
+
+#[test]
+fn a_histogram_with_other_bounds_has_another_layout() {
+    let layouts = |bounds: &[f64]| {
+        let (bounds, counts) = (bounds.to_vec(), vec![0; bounds.len() + 1]);
+        let point = HistogramPoint { time: NOW, sum: Some(0.0), bounds, counts, ..HistogramPoint::default() };
+        let data = Some(Data::Histogram(Histogram { points: vec![point], temporality: 1 }));
+        let batch =
+            decode(&request_of(vec![], vec![Metric { name: "took".into(), data, ..Metric::default() }]));
+        assert_eq!(batch.floats.increments.len(), batch.floats.series.len());
+        let layouts: Vec<_> = batch.floats.increments.iter().map(|i| i.increment.layout).collect();
+        assert!(layouts.iter().all(|layout| *layout == layouts[0]), "{layouts:?}");
+        layouts[0]
+    };
+    let all = [layouts(&[]), layouts(&[1.0]), layouts(&[1.0, 2.0]), layouts(&[1.0, 2.5])];
+    assert!(
+        all.iter().all(|layout| *layout != 0 && all.iter().filter(|other| *other == layout).count() == 1)
+    );
+    assert_eq!(layouts(&[1.0]), all[1]);
 }

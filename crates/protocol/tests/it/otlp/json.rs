@@ -233,6 +233,7 @@ impl Json {
         self.elements("explicitBounds", &point.bounds, |json, bound| json.double_value(*bound));
         self.elements("bucketCounts", &point.counts, |json, count| json.integer_value(count));
         self.integer("timeUnixNano", point.time);
+        self.integer("startTimeUnixNano", point.start);
         self.integer("count", point.count);
         for (name, n) in [("sum", point.sum), ("min", point.min), ("max", point.max)] {
             if let Some(n) = n {

@@ -23,6 +23,8 @@ pub(crate) struct Translated {
     pub refused: u64,
     pub refused_exemplars: u64,
     pub converted: u64,
+    /// Start and end of the increments of each series, and whether the series is of a histogram.
+    pub increments: BTreeMap<String, Vec<(u64, u64, bool)>>,
     /// Type, help and unit of each metric.
     pub metadata: BTreeMap<String, BTreeSet<(String, String, String)>>,
 }
@@ -161,11 +163,17 @@ struct Reference<'a> {
     resource: Vec<(&'a str, String)>,
     scope: Vec<(String, String)>,
     newest: u64,
+    /// Set while the samples are increments.
+    increment: Option<(u64, u64, bool)>,
+    is_accumulated: bool,
+    is_monotonic: bool,
 }
 
 pub(crate) fn translate(request: &Request, translation: &Translation) -> Translated {
     let (out, resource, scope) = Default::default();
-    let mut reference = Reference { translation, out, resource, scope, newest: 0 };
+    let (increment, is_accumulated, is_monotonic) = Default::default();
+    let mut reference =
+        Reference { translation, out, resource, scope, newest: 0, increment, is_accumulated, is_monotonic };
     for metrics in &request.resource_metrics {
         reference.newest = 0;
         let attributes = metrics.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
@@ -259,6 +267,9 @@ impl<'a> Reference<'a> {
         let series = Labels::from_pairs(&pairs).to_string();
         let sample = ((time / 1_000_000) as i64, value.to_bits());
         self.out.series.entry(series.clone()).or_default().push(sample);
+        if let Some(increment) = self.increment {
+            self.out.increments.entry(series.clone()).or_default().push(increment);
+        }
         series
     }
 
@@ -271,10 +282,12 @@ impl<'a> Reference<'a> {
             Some(Data::Exponential(histogram)) => (histogram.temporality, "histogram"),
             Some(Data::Summary(_)) => (2, "summary"),
         };
-        let is_stored = temporality == 2 || temporality == 1 && self.translation.delta == Delta::Kept;
+        let is_stored = temporality == 2 || temporality == 1 && self.translation.delta != Delta::Refused;
+        self.is_accumulated = temporality == 1 && self.translation.delta == Delta::Accumulated;
+        self.is_monotonic = kind == "counter";
         let name = metric_name(metric, self.translation.naming);
         if is_stored {
-            let kind = if temporality == 1 { "unknown" } else { kind };
+            let kind = if temporality == 1 && !self.is_accumulated { "unknown" } else { kind };
             let metadata = (kind.to_owned(), metric.description.clone(), metric.unit.clone());
             self.out.metadata.entry(name.clone()).or_default().insert(metadata);
         }
@@ -288,6 +301,7 @@ impl<'a> Reference<'a> {
             Data::Summary(summary) => summary.points.iter().for_each(|point| self.summary(&name, point)),
             Data::Exponential(_) => panic!("BUG: the reference has no exponential histograms"),
         }
+        self.increment = None;
     }
 
     fn takes(&mut self, time: u64, is_stored: bool) -> bool {
@@ -305,7 +319,11 @@ impl<'a> Reference<'a> {
             Some(Number::Int(n)) => Some(n as f64),
             None => is_stale.then_some(0.0),
         };
-        if self.takes(point.time, is_stored && value.is_some()) {
+        let is_increment = self.is_accumulated && !is_stale;
+        let can_be_added = |value: f64| value.is_finite() && !(self.is_monotonic && value < 0.0);
+        let is_stored = is_stored && value.is_some_and(|value| !is_increment || can_be_added(value));
+        if self.takes(point.time, is_stored) {
+            self.increment = is_increment.then_some((point.start, point.time, false));
             let labels = self.labels(&attributes_of(&point.attributes), false);
             let series = self.add(&labels, name, None, point.time, stale_or(is_stale, value.unwrap()));
             self.exemplars(&point.exemplars, |_| Some(series.clone()));
@@ -317,6 +335,8 @@ impl<'a> Reference<'a> {
             return;
         }
         let labels = self.labels(&attributes_of(&point.attributes), false);
+        let is_increment = self.is_accumulated && point.flags & 1 == 0;
+        self.increment = is_increment.then_some((point.start, point.time, true));
         let value = |n| stale_or(point.flags & 1 != 0, n);
         if let Some(sum) = point.sum {
             self.add(&labels, &format!("{name}_sum"), None, point.time, value(sum));

@@ -1,0 +1,364 @@
+//! The sums of series whose samples were sent as increments (OpenTelemetry's delta temporality).
+//!
+//! ```text
+//!   submission ─▶ sum_up: increments become sums ─▶ record: samples and sums ─▶ sync ─▶ head
+//!                    │ from here on, there are only ordinary samples
+//!                    └─ refused, or repeated: no sample
+//! ```
+//!
+//! A record has the samples of a submission, and the sums of their series as they are afterwards. So the knowledge of what
+//! was added is as durable as the samples. Tables do not contain it. Before a part of the journal is deleted, the sums in it
+//! are written again ([`carry`]). Sums of series that got nothing for a long time are forgotten ([`forget`]). Then an
+//! increment that is not newer than what was forgotten is refused, because it may have been added.
+
+mod carry;
+mod forget;
+#[cfg(test)]
+mod tests;
+
+use super::Owner;
+use super::slicing::labels_text;
+use crate::partition::submission::{Outcome, Submission, Summed};
+use admission::Postponed;
+use admission::gate::MULTIPLE;
+use carry::Carrying;
+use forget::Forgetting;
+use head::TenantHead;
+use model::accumulator::{Added, Piece, Sum};
+use model::{Accumulator, Increment, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValuesRef};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::time::Instant;
+use stdx::budget::{Account, Exhausted, Reservation};
+
+/// Upper bound on the memory of a sum without pieces. The nodes of a map are at least half full.
+const SUM_BYTES: usize = 2 * size_of::<(SeriesKey, Entry)>() + 16;
+
+/// Memory of a tenant without sums.
+const TENANT_BYTES: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Sums {
+    tenants: BTreeMap<TenantId, TenantSums>,
+    count: usize,
+    /// Number of submissions that have had increments.
+    submissions: u32,
+    /// No increment that was added, and whose series has no sum any more, ends after this time.
+    forgotten_ns: u64,
+    account: Account,
+    /// What the group that is being written has changed.
+    changes: Vec<Change>,
+    /// Working memory.
+    sums: Vec<Sum>,
+    carrying: Carrying,
+    forgetting: Forgetting,
+}
+
+#[derive(Debug)]
+struct TenantSums {
+    of: BTreeMap<SeriesKey, Entry>,
+    pieces: usize,
+    /// The tenant's part of the account.
+    account: Account,
+    memory: Reservation,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    accumulator: Accumulator,
+    /// When the last increment arrived, in seconds of [`super::steady_s`].
+    seen_s: u32,
+    /// The submission that it came in. 0 if it came before the start.
+    submission: u32,
+}
+
+/// Where an increment comes from.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// Number of the submission.
+    submission: u32,
+    /// Weight of the tenant.
+    weight: usize,
+    /// When it arrived.
+    now_s: u32,
+}
+
+#[derive(Debug)]
+struct Change {
+    tenant: TenantId,
+    key: SeriesKey,
+    before: Option<Entry>,
+}
+
+/// A place in all sums, in the order of tenants and keys.
+type Place = (TenantId, SeriesKey);
+
+impl TenantSums {
+    fn new(whole: &Account) -> Self {
+        let account = whole.part();
+        let memory = account.reserve(0).expect("BUG: no memory was asked for");
+        Self { of: BTreeMap::new(), pieces: 0, account, memory }
+    }
+
+    /// Reserves memory for one more sum.
+    fn make_room(&mut self, weight: usize) -> Result<(), Exhausted> {
+        self.account.share(MULTIPLE * weight as u64, u64::MAX);
+        self.memory.resize(self.bytes(1))
+    }
+
+    fn bytes(&self, more_sums: usize) -> u64 {
+        let sums = self.of.len() + more_sums;
+        (TENANT_BYTES + sums * SUM_BYTES + self.pieces * size_of::<Piece>()) as u64
+    }
+
+    /// Gives back memory that is not needed any more.
+    fn settle(&mut self) {
+        let bytes = self.bytes(0).min(self.memory.bytes());
+        self.memory.resize(bytes).expect("BUG: a reservation cannot shrink");
+    }
+
+    fn put(&mut self, key: SeriesKey, entry: Entry) -> Option<Entry> {
+        self.pieces += entry.accumulator.pieces.len();
+        let before = self.of.insert(key, entry);
+        self.pieces -= before.as_ref().map_or(0, |entry| entry.accumulator.pieces.len());
+        before
+    }
+
+    /// Closes the time of a sum that was changed, if there is no memory for its pieces.
+    fn close_if_full(&mut self, key: SeriesKey) {
+        if self.memory.resize(self.bytes(0)).is_err() {
+            let mut entry = self.remove(key).expect("BUG: the sum just added is missing");
+            entry.accumulator.close();
+            self.put(key, entry);
+            self.settle();
+        }
+    }
+
+    fn remove(&mut self, key: SeriesKey) -> Option<Entry> {
+        let removed = self.of.remove(&key)?;
+        self.pieces -= removed.accumulator.pieces.len();
+        Some(removed)
+    }
+}
+
+impl Sums {
+    pub(super) fn new(account: Account, now: Instant) -> Self {
+        Self {
+            tenants: BTreeMap::new(),
+            count: 0,
+            submissions: 0,
+            forgotten_ns: 0,
+            account,
+            changes: Vec::new(),
+            sums: Vec::new(),
+            carrying: Carrying::default(),
+            forgetting: Forgetting::new(now),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0 && self.forgotten_ns == 0
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// When there is work for [`Owner::sums_turn`].
+    pub(super) fn wants_turn(&self) -> Instant {
+        let forgets = self.forgetting.time_share.due();
+        self.carrying.running.as_ref().map_or(forgets, |running| running.time_share.due().min(forgets))
+    }
+
+    pub(super) const fn forgotten_ns(&self) -> u64 {
+        self.forgotten_ns
+    }
+
+    pub(super) fn get(&self, tenant: &TenantId, key: SeriesKey) -> Option<&Accumulator> {
+        Some(&self.tenants.get(tenant)?.of.get(&key)?.accumulator)
+    }
+
+    /// Adds an increment. The samples that must be stored are then in `self.sums`.
+    fn add(
+        &mut self,
+        tenant: &TenantId,
+        key: SeriesKey,
+        increment: &Increment,
+        origin: Origin,
+    ) -> Result<Added, SeriesRefusal> {
+        self.sums.clear();
+        if !self.tenants.contains_key(tenant) {
+            self.tenants.insert(tenant.clone(), TenantSums::new(&self.account));
+        }
+        let own = self.tenants.get_mut(tenant).expect("BUG: the tenant just added is missing");
+        let Origin { submission, weight, now_s } = origin;
+        let before = own.of.get(&key).cloned();
+        let continues = before.as_ref().is_some_and(|entry| entry.submission == submission);
+        let mut accumulator = match &before {
+            Some(entry) => entry.accumulator.clone(),
+            None => {
+                let limit_mib = self.account.limit_bytes() >> 20;
+                own.make_room(weight).map_err(|_| SeriesRefusal::NoRoomForSums { limit_mib })?;
+                Accumulator::new(self.forgotten_ns, increment.layout)
+            }
+        };
+        let added = accumulator.add(increment, continues, &mut self.sums)?;
+        if added == Added::Repeated {
+            if let Some(entry) = own.of.get_mut(&key) {
+                (entry.seen_s, entry.submission) = (now_s, submission);
+            }
+        } else {
+            own.put(key, Entry { accumulator, seen_s: now_s, submission });
+            own.close_if_full(key);
+            self.count += usize::from(before.is_none());
+            self.changes.push(Change { tenant: tenant.clone(), key, before });
+        }
+        Ok(added)
+    }
+
+    /// Must be called when the group is durable.
+    pub(super) fn keep_changes(&mut self) {
+        self.changes.clear();
+    }
+
+    /// Undoes what was added since the last group.
+    pub(super) fn discard_changes(&mut self) {
+        for Change { tenant, key, before } in self.changes.drain(..).rev() {
+            let Some(own) = self.tenants.get_mut(&tenant) else { continue };
+            match before {
+                Some(entry) => _ = own.put(key, entry),
+                None => self.count -= usize::from(own.remove(key).is_some()),
+            }
+            own.settle();
+        }
+    }
+
+    /// Restores a sum from the journal. If there is no memory for it, it is forgotten.
+    pub(super) fn restore(
+        &mut self,
+        tenant: &TenantId,
+        key: SeriesKey,
+        accumulator: &Accumulator,
+        now_s: u32,
+    ) {
+        let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.account));
+        if !own.of.contains_key(&key) && own.make_room(1).is_err() {
+            self.forgotten_ns = self.forgotten_ns.max(accumulator.newest_ns());
+            return;
+        }
+        let before = own.put(key, Entry { accumulator: accumulator.clone(), seen_s: now_s, submission: 0 });
+        self.count += usize::from(before.is_none());
+        own.close_if_full(key);
+    }
+
+    pub(super) fn restore_forgotten(&mut self, forgotten_ns: u64) {
+        self.forgotten_ns = self.forgotten_ns.max(forgotten_ns);
+    }
+
+    pub(super) fn remove_tenant(&mut self, tenant: &TenantId) {
+        self.count -= self.tenants.remove(tenant).map_or(0, |own| own.of.len());
+    }
+
+    /// The next sums after a place, at most `count`, all of the same tenant.
+    fn after(&self, place: Option<&Place>, count: usize) -> Option<(&TenantId, Vec<SeriesKey>)> {
+        let from = place.map_or(Bound::Unbounded, |(tenant, _)| Bound::Included(tenant));
+        for (tenant, own) in self.tenants.range::<TenantId, _>((from, Bound::Unbounded)) {
+            let after = match place {
+                Some((at, key)) if at == tenant => Bound::Excluded(*key),
+                _ => Bound::Unbounded,
+            };
+            let keys: Vec<_> =
+                own.of.range((after, Bound::Unbounded)).take(count).map(|(key, _)| *key).collect();
+            if !keys.is_empty() {
+                return Some((tenant, keys));
+            }
+        }
+        None
+    }
+}
+
+impl Owner {
+    pub(super) fn sums_turn(&mut self) {
+        let began = self.context.clock.instant();
+        if self.sums.carrying.running.as_ref().is_some_and(|running| running.time_share.due() <= began) {
+            self.carry_slice(began);
+        }
+        if self.sums.forgetting.time_share.due() <= began {
+            self.forget_slice(began);
+        }
+    }
+
+    /// Replaces the increments among the samples of a submission's slice by sums. Refuses those that cannot be added.
+    pub(super) fn sum_up(&mut self, submission: &mut Submission) {
+        submission.increments.summed = None;
+        if submission.increments.is_empty() {
+            return;
+        }
+        let slice = submission.slice.clone();
+        let increments = submission.increments.among(&slice).to_vec();
+        if increments.is_empty() {
+            return;
+        }
+        let ValuesRef::Floats(values) = submission.values.as_ref() else { return };
+        // 0 stands for none
+        let number = submission.increments.number.get_or_insert_with(|| {
+            self.sums.submissions = self.sums.submissions.wrapping_add(1).max(1);
+            self.sums.submissions
+        });
+        let origin = Origin {
+            submission: *number,
+            weight: self.context.weight(&submission.tenant),
+            now_s: self.context.steady_s(),
+        };
+        let metrics = &self.context.metrics.increments;
+        let partition = self.partition.head.read();
+        let head = partition.tenant(&submission.tenant);
+        let mut summed = Box::new(Summed::with_room_for(slice.len()));
+        let mut next = increments.iter().peekable();
+        let mut refused = Refused { head, last: None };
+        for sample in slice {
+            let (series, timestamp_ms) = (submission.refs[sample], submission.timestamps[sample]);
+            let Some(submitted) = next.next_if(|submitted| submitted.sample as usize == sample) else {
+                summed.push(series, timestamp_ms, values[sample]);
+                continue;
+            };
+            let (key, increment) = (submitted.key, &submitted.increment);
+            match self.sums.add(&submission.tenant, key, increment, origin) {
+                Ok(added) => {
+                    metrics.of(added).inc();
+                    for (timestamp_ms, sum) in &self.sums.sums {
+                        summed.push(series, *timestamp_ms, *sum);
+                    }
+                    if added != Added::Repeated {
+                        summed.changed.push((summed.refs.len() - 1, key));
+                    }
+                }
+                Err(error) => {
+                    metrics.of_refused(&error).inc();
+                    summed.refused += 1;
+                    refused.push(series, error, &mut submission.outcome);
+                }
+            }
+        }
+        submission.increments.summed = Some(summed);
+    }
+}
+
+/// Counts refused increments. Those of one series that follow each other and have the same reason are one refused series.
+struct Refused<'a> {
+    head: Option<&'a TenantHead>,
+    last: Option<(SeriesRef, SeriesRefusal)>,
+}
+
+impl Refused<'_> {
+    fn push(&mut self, series: SeriesRef, error: SeriesRefusal, outcome: &mut Outcome) {
+        if let SeriesRefusal::NoRoomForSums { .. } = error {
+            outcome.postpone(Postponed::NewSeries);
+        }
+        let last = Some((series, error.clone()));
+        if std::mem::replace(&mut self.last, last.clone()) == last {
+            return outcome.refuse_more(1);
+        }
+        outcome.refuse(error, 1, || self.head.map_or_else(String::new, |head| labels_text(head, series)));
+    }
+}

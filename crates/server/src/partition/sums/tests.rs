@@ -1,0 +1,353 @@
+use super::super::{Command, Freeze, Sealed, SealedSamples};
+use super::*;
+use crate::limits::tenant_state::TenantStates;
+use crate::node::Node;
+use crate::partition::submission::NewSeries;
+use crate::refusal::Refusal;
+use crate::settings::Settings;
+use crate::world::World;
+use crate::write_path::tests::small_settings;
+use journal::faulty::{Faults, Faulty};
+use journal::{Journal, JournalId, Memory, Offset};
+use model::{Labels, Samples, TimeRange, ValueKind};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use stdx::budget::IncrementalReservation;
+use stdx::clock::ManualClock;
+use stdx::rng::Rng;
+use tokio::sync::oneshot;
+
+const MS: u64 = 1_000_000;
+
+type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
+
+struct Fixture {
+    clock: Arc<ManualClock>,
+    node: Node,
+    owner: Owner,
+    send: SyncSender<Command>,
+    dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn over(journal: Box<dyn Journal>, dir: tempfile::TempDir) -> Self {
+        let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+        let settings = Settings { partitions: 1, series_idle_s: 3600, ..small_settings(dir.path()) };
+        let world = World::real(Arc::<ManualClock>::clone(&clock));
+        let node = Node::assemble(settings, world).unwrap().node;
+        let (send, receive) = sync_channel(16);
+        let (context, partition) = (Arc::clone(node.owning()), Arc::clone(&node.reads().partitions[0]));
+        let mut owner = Owner::new(0, context, partition, journal, receive);
+        assert!(owner.begin().unwrap());
+        Self { clock, node, owner, send, dir }
+    }
+
+    fn new() -> (Memory, Self) {
+        let journal = Memory::new(JournalId::default(), 10);
+        let fixture = Self::over(Box::new(journal.reopen()), tempfile::tempdir().unwrap());
+        (journal, fixture)
+    }
+
+    /// Submits increments of series `m{i="…"}`, each with its series, start and end in milliseconds, and value.
+    fn submit(&self, increments: &[(usize, u64, u64, f64)]) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let state = TenantStates::for_test(1).of(&TenantId::anonymous(), || true, Instant::now());
+        let mut submission = Submission::new(state, ValueKind::Float, reply);
+        let mut memory = Account::new("test", 1 << 30).reserve(0).unwrap();
+        let mut reservation = IncrementalReservation::new(&mut memory);
+        for (i, start_ms, end_ms, value) in increments {
+            let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+            let key = SeriesKey::of(labels.as_bytes(), self.owner.context.seed);
+            let increment =
+                Increment { start_ns: start_ms * MS, end_ns: end_ms * MS, layout: 0, value: *value };
+            let head = self.owner.partition.head.read();
+            let known = head.tenant(&TenantId::anonymous()).and_then(|head| head.resolve(key));
+            if let Some(series) = known {
+                submission.increments.push(submission.refs.len(), key, increment, &mut reservation).unwrap();
+                submission.refs.push(series);
+                submission.timestamps.push(*end_ms as i64);
+                submission.values.extend(ValuesRef::Floats(&[*value]));
+            } else {
+                let at = submission.new_timestamps.len();
+                submission.new_increments.push(at, key, increment, &mut reservation).unwrap();
+                submission.new_timestamps.push(*end_ms as i64);
+                submission.new_values.extend(ValuesRef::Floats(&[*value]));
+                let samples = at as u32..at as u32 + 1;
+                submission.new.push(NewSeries { key, labels, samples, exemplars: Vec::new() });
+            }
+        }
+        self.send.send(Command::Write(Box::new(submission))).unwrap();
+        answer
+    }
+
+    fn turns(&mut self) {
+        for _ in 0..20 {
+            self.owner.turn(None);
+            self.clock.advance(5);
+        }
+    }
+
+    /// Returns how many samples are stored, and why others are refused.
+    fn add(&mut self, increments: &[(usize, u64, u64, f64)]) -> (u64, Vec<SeriesRefusal>) {
+        let mut answer = self.submit(increments);
+        self.turns();
+        let outcome = answer.try_recv().expect("an answer").unwrap();
+        (outcome.samples, outcome.errors.into_iter().map(|(error, _)| error).collect())
+    }
+
+    fn samples(&self, i: usize) -> Vec<(i64, f64)> {
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+        let key = SeriesKey::of(labels.as_bytes(), self.owner.context.seed);
+        let partition = self.owner.partition.head.read();
+        let Some(head) = partition.tenant(&TenantId::anonymous()) else { return Vec::new() };
+        let Some(series) = head.find(key) else { return Vec::new() };
+        let mut out = Samples::<f64>::default();
+        head.read(series, TimeRange::ALL, &mut out);
+        out.iter_from(0).collect()
+    }
+
+    /// Freezes and releases everything, as if it were in tables.
+    fn seal(&mut self) -> Offset {
+        let (reply, answer) = sync_channel(1);
+        let except = BTreeSet::new();
+        self.send.send(Command::Freeze(Freeze { all: true, except: except.clone(), reply })).unwrap();
+        self.turns();
+        let upto = answer.recv().unwrap().upto;
+        self.owner.context.lake.change_marks(|(_, mark)| mark.upto = upto.0).unwrap();
+        let (reply, answer) = sync_channel(1);
+        self.send.send(Command::Sealed(Sealed { what: SealedSamples::All { upto, except }, reply })).unwrap();
+        self.turns();
+        answer.recv().unwrap();
+        upto
+    }
+
+    fn stop(self) -> tempfile::TempDir {
+        self.node.stop();
+        self.dir
+    }
+}
+
+#[test]
+fn submissions_of_one_group_see_each_other() {
+    let (journal, mut fixture) = Fixture::new();
+    fixture.add(&[(0, 10, 20, 1.0)]);
+    let answers = [
+        fixture.submit(&[(0, 20, 30, 2.0), (1, 20, 30, 1.0)]),
+        fixture.submit(&[(0, 20, 30, 2.0), (0, 30, 40, 4.0)]),
+        fixture.submit(&[(0, 30, 40, 4.0)]),
+    ];
+    fixture.turns();
+    for (mut answer, samples) in answers.into_iter().zip([2, 2, 1]) {
+        let outcome = answer.try_recv().unwrap().unwrap();
+        assert_eq!((outcome.samples, outcome.refused_samples), (samples, 0));
+    }
+    let expected = [(20, 1.0), (30, 3.0), (40, 7.0)];
+    assert_eq!(fixture.samples(0), expected);
+    let dir = fixture.stop();
+    let mut restarted = Fixture::over(Box::new(journal.reopen()), dir);
+    assert_eq!(restarted.samples(0), expected);
+    assert_eq!(restarted.add(&[(0, 30, 40, 4.0), (0, 40, 50, 8.0), (1, 20, 30, 1.0)]), (3, vec![]));
+    assert_eq!(restarted.samples(0), [(20, 1.0), (30, 3.0), (40, 7.0), (50, 15.0)]);
+    assert_eq!(restarted.samples(1), [(30, 1.0)]);
+    restarted.stop();
+}
+
+#[test]
+fn a_group_that_cannot_be_written_changes_nothing() {
+    let journal = Memory::new(JournalId::default(), 1000);
+    let mut rng = Rng::announced();
+    let faults = Faults { append_error: 0.2, sync_error: 0.3, ..Faults::default() };
+    let faulty = Faulty::new(Box::new(journal), faults, rng.next_u64());
+    let mut fixture = Fixture::over(Box::new(faulty), tempfile::tempdir().unwrap());
+    let (mut sums, mut failures) = ([0.0; 3], 0);
+    for n in 1..=200 {
+        let increments: Vec<_> = (0..3).map(|i| (i, n * 10, n * 10 + 10, (n + i as u64) as f64)).collect();
+        loop {
+            let mut answer = fixture.submit(&increments);
+            fixture.turns();
+            match answer.try_recv().expect("an answer") {
+                Ok(outcome) => {
+                    assert_eq!((outcome.samples, outcome.refused_samples), (3, 0));
+                    break;
+                }
+                Err(_) => failures += 1,
+            }
+        }
+        for (i, _, end_ms, value) in increments {
+            sums[i] += value;
+            assert_eq!(fixture.samples(i).last(), Some(&(end_ms as i64, sums[i])));
+        }
+    }
+    assert!(failures > 20, "{failures} failures");
+    fixture.stop();
+}
+
+#[test]
+fn refused_increments_are_named_and_the_others_stored() {
+    let (_, mut fixture) = Fixture::new();
+    assert_eq!(fixture.add(&[(0, 10, 20, 1.0), (1, 10, 20, 1.0)]), (2, vec![]));
+    let (samples, errors) = fixture.add(&[(0, 15, 30, 1.0), (1, 20, 30, 1.0), (0, 20, 30, f64::INFINITY)]);
+    assert_eq!(samples, 1);
+    assert_eq!(errors, [SeriesRefusal::IncrementOverlaps, SeriesRefusal::IncrementNotFinite]);
+    assert_eq!((fixture.samples(0), fixture.samples(1)), (vec![(20, 1.0)], vec![(20, 1.0), (30, 2.0)]));
+    fixture.stop();
+}
+
+/// Increments in slices, of which some are late and some are refused.
+#[test]
+fn large_submissions_are_added_in_slices() {
+    let (_, mut fixture) = Fixture::new();
+    fixture.add(&[(0, 1, 2, 1.0)]);
+    let count = 100_000_u64;
+    let increments: Vec<_> = (1..=count).map(|n| (0, n * 2, n * 2 + 2, 1.0)).collect();
+    let mut answer = fixture.submit(&increments);
+    let outcome = loop {
+        fixture.turns();
+        if let Ok(answer) = answer.try_recv() {
+            break answer.unwrap();
+        }
+    };
+    assert_eq!((outcome.samples, outcome.refused_samples), (count, 0));
+    let samples = fixture.samples(0);
+    assert_eq!(samples.len() as u64, count + 1);
+    assert_eq!(samples.last(), Some(&((count * 2 + 2) as i64, (count + 1) as f64)));
+    fixture.stop();
+}
+
+#[test]
+fn sums_are_carried_over_before_their_records_are_deleted() {
+    let (journal, mut fixture) = Fixture::new();
+    let count = 1200;
+    let all = |n: u64| (0..count).map(|i| (i, n * 10, n * 10 + 10, i as f64)).collect::<Vec<_>>();
+    fixture.add(&all(1));
+    fixture.turns();
+    for n in 2..5 {
+        let upto = fixture.seal();
+        // a change while the sums are written again
+        fixture.owner.sums_turn();
+        fixture.add(&all(n)[..100]);
+        for _ in 0..50 {
+            fixture.turns();
+        }
+        assert!(fixture.owner.sums.carrying.running.is_none());
+        assert_eq!(fixture.owner.sums.carried(), upto);
+        assert!(
+            fixture.owner.journal.start() >= upto,
+            "{:?} is before {upto:?}",
+            fixture.owner.journal.start()
+        );
+    }
+    let expected = sums_of(&fixture);
+    let dir = fixture.stop();
+    let restarted = Fixture::over(Box::new(journal.reopen()), dir);
+    assert_eq!(sums_of(&restarted), expected);
+    assert_eq!(expected.len(), count);
+    restarted.stop();
+}
+
+fn sums_of(fixture: &Fixture) -> BTreeMap<SeriesKey, (u64, f64)> {
+    let own = &fixture.owner.sums.tenants[&TenantId::anonymous()];
+    let sum = |accumulator: &Accumulator| (accumulator.newest_ns(), accumulator.total());
+    own.of.iter().map(|(key, entry)| (*key, sum(&entry.accumulator))).collect()
+}
+
+#[test]
+fn a_sum_outlives_its_series() {
+    let (journal, mut fixture) = Fixture::new();
+    fixture.add(&[(0, 10, 20, 1.0), (1, 10, 20, 1.0)]);
+    fixture.seal();
+    let series_count = |fixture: &Fixture| {
+        let partition = fixture.owner.partition.head.read();
+        partition.tenant(&TenantId::anonymous()).map_or(0, TenantHead::series_count)
+    };
+    for _ in 0..10 {
+        fixture.clock.advance(3_600_000);
+        fixture.turns();
+    }
+    assert_eq!((series_count(&fixture), fixture.owner.sums.count()), (0, 2));
+    assert_eq!(fixture.add(&[(0, 10, 20, 1.0), (0, 20, 30, 2.0)]), (2, vec![]));
+    assert_eq!(fixture.samples(0), [(30, 3.0)]);
+    fixture.seal();
+    let dir = fixture.stop();
+    let mut restarted = Fixture::over(Box::new(journal.reopen()), dir);
+    assert_eq!((series_count(&restarted), restarted.owner.sums.count()), (0, 2));
+    assert_eq!(restarted.add(&[(0, 20, 30, 2.0), (0, 30, 40, 4.0), (1, 20, 40, 4.0)]), (3, vec![]));
+    assert_eq!((restarted.samples(0), restarted.samples(1)), (vec![(40, 7.0)], vec![(40, 5.0)]));
+    restarted.stop();
+}
+
+#[test]
+fn a_deleted_tenant_has_no_sums() {
+    let (journal, mut fixture) = Fixture::new();
+    fixture.add(&[(0, 10, 20, 1.0)]);
+    let (reply, _answer) = oneshot::channel();
+    let tenant = TenantId::anonymous();
+    fixture.send.send(Command::DeleteTenant(super::super::DeleteTenant { tenant, reply })).unwrap();
+    fixture.turns();
+    assert_eq!(fixture.owner.sums.count(), 0);
+    let dir = fixture.stop();
+    let restarted = Fixture::over(Box::new(journal.reopen()), dir);
+    assert_eq!(restarted.owner.sums.count(), 0);
+    restarted.stop();
+}
+
+#[test]
+fn idle_sums_are_forgotten_and_what_may_have_been_added_is_refused() {
+    let (journal, mut fixture) = Fixture::new();
+    fixture.add(&[(0, 10, 20, 1.0), (1, 10, 30, 1.0)]);
+    for _ in 0..30 {
+        fixture.clock.advance(3_600_000);
+        assert_eq!(fixture.owner.sums.count(), 2);
+        fixture.add(&[(1, 30, 30 + fixture.clock.passed_ms(), 0.0)]);
+        fixture.turns();
+        if fixture.owner.sums.count() == 1 {
+            break;
+        }
+    }
+    assert_eq!(fixture.owner.sums.count(), 1, "a series that gets increments is not forgotten");
+    assert_eq!(fixture.owner.sums.forgotten_ns(), 20 * MS);
+    let check = |fixture: &mut Fixture| {
+        assert_eq!(fixture.add(&[(0, 10, 20, 1.0)]), (0, vec![SeriesRefusal::IncrementTooLate]));
+        assert_eq!(fixture.add(&[(2, 10, 15, 1.0)]), (0, vec![SeriesRefusal::IncrementTooLate]));
+    };
+    check(&mut fixture);
+    fixture.seal();
+    fixture.turns();
+    let dir = fixture.stop();
+    let mut restarted = Fixture::over(Box::new(journal.reopen()), dir);
+    assert_eq!(restarted.owner.sums.forgotten_ns(), 20 * MS);
+    check(&mut restarted);
+    assert_eq!(restarted.add(&[(0, 15, 25, 5.0)]), (1, vec![]));
+    assert_eq!(restarted.samples(0), [(25, 5.0)]);
+    restarted.stop();
+}
+
+#[test]
+fn the_memory_of_sums_is_limited() {
+    let (_, mut fixture) = Fixture::new();
+    let account = fixture.owner.context.heads.sums.clone();
+    let taken = account.reserve(account.limit_bytes() - 100 * SUM_BYTES as u64).unwrap();
+    let increments: Vec<_> = (0..200).map(|i| (i, 10, 20, 1.0)).collect();
+    let mut answer = fixture.submit(&increments);
+    fixture.turns();
+    let outcome = answer.try_recv().unwrap().unwrap();
+    assert!(outcome.samples > 20 && outcome.samples < 100, "{} stored", outcome.samples);
+    assert_eq!(outcome.samples + outcome.refused_samples, 200);
+    assert_eq!(outcome.postponed, [Postponed::NewSeries], "the sender repeats it");
+    // with gaps, for which there is no memory
+    for n in 2..10 {
+        let known: Vec<_> = increments[..10].iter().map(|(i, ..)| (*i, n * 20, n * 20 + 10, 1.0)).collect();
+        assert_eq!(fixture.add(&known), (10, vec![]));
+        assert!(account.used_bytes() <= account.limit_bytes());
+    }
+    drop(taken);
+    let (samples, errors) = fixture.add(&increments);
+    assert!(samples >= 190, "{samples} stored, {errors:?}");
+    let count = fixture.owner.sums.count();
+    assert_eq!(count, 200);
+    let own = &fixture.owner.sums.tenants[&TenantId::anonymous()];
+    assert_eq!(own.memory.bytes(), own.bytes(0));
+    assert_eq!(own.pieces, own.of.values().map(|entry| entry.accumulator.pieces.len()).sum::<usize>());
+    fixture.stop();
+}
