@@ -34,6 +34,9 @@ use stdx::budget::{Account, Exhausted, Reservation};
 /// Upper bound on the memory of a sum without pieces. The nodes of a map are at least half full.
 const SUM_BYTES: usize = 2 * size_of::<(SeriesKey, Entry)>() + 16;
 
+/// Submissions are numbered from 1 to this, again and again.
+const NUMBERS: u32 = 1 << 31;
+
 /// Memory of a tenant without sums.
 const TENANT_BYTES: usize = 1024;
 
@@ -68,8 +71,30 @@ struct Entry {
     accumulator: Accumulator,
     /// When the last increment arrived, in seconds of [`super::steady_s`].
     seen_s: u32,
-    /// The submission that it came in. 0 if it came before the start.
-    submission: u32,
+    /// The submission that it came in.
+    submission: LastSubmission,
+}
+
+/// The last submission that had an increment of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LastSubmission(u32);
+
+impl LastSubmission {
+    /// Before the start.
+    const NONE: Self = Self(0);
+
+    /// `has_added` says whether an increment of this submission was added.
+    const fn new(number: u32, has_added: bool) -> Self {
+        Self(number << 1 | has_added as u32)
+    }
+
+    const fn is(self, number: u32) -> bool {
+        self.0 >> 1 == number
+    }
+
+    const fn has_added(self, number: u32) -> bool {
+        self.0 == number << 1 | 1
+    }
 }
 
 /// Where an increment comes from.
@@ -193,7 +218,8 @@ impl Sums {
         let own = self.tenants.get_mut(tenant).expect("BUG: the tenant just added is missing");
         let Origin { submission, weight, now_s } = origin;
         let before = own.of.get(&key).cloned();
-        let continues = before.as_ref().is_some_and(|entry| entry.submission == submission);
+        let continues = before.as_ref().is_some_and(|entry| entry.submission.is(submission));
+        let has_added = before.as_ref().is_some_and(|entry| entry.submission.has_added(submission));
         let mut accumulator = match &before {
             Some(entry) => entry.accumulator.clone(),
             None => {
@@ -204,10 +230,15 @@ impl Sums {
         };
         let added = accumulator.add(increment, continues, &mut self.sums)?;
         if added == Added::Repeated {
+            if has_added {
+                // no request repeats itself: two sources have one series, and increments of the same size
+                return Err(SeriesRefusal::IncrementOverlaps);
+            }
             if let Some(entry) = own.of.get_mut(&key) {
-                (entry.seen_s, entry.submission) = (now_s, submission);
+                (entry.seen_s, entry.submission) = (now_s, LastSubmission::new(submission, false));
             }
         } else {
+            let submission = LastSubmission::new(submission, true);
             own.put(key, Entry { accumulator, seen_s: now_s, submission });
             own.close_if_full(key);
             self.count += usize::from(before.is_none());
@@ -246,7 +277,10 @@ impl Sums {
             self.forgotten_ns = self.forgotten_ns.max(accumulator.newest_ns());
             return;
         }
-        let before = own.put(key, Entry { accumulator: accumulator.clone(), seen_s: now_s, submission: 0 });
+        let before = own.put(
+            key,
+            Entry { accumulator: accumulator.clone(), seen_s: now_s, submission: LastSubmission::NONE },
+        );
         self.count += usize::from(before.is_none());
         own.close_if_full(key);
     }
@@ -302,7 +336,8 @@ impl Owner {
         let ValuesRef::Floats(values) = submission.values.as_ref() else { return };
         // 0 stands for none
         let number = submission.increments.number.get_or_insert_with(|| {
-            self.sums.submissions = self.sums.submissions.wrapping_add(1).max(1);
+            self.sums.submissions = (self.sums.submissions + 1) % NUMBERS;
+            self.sums.submissions = self.sums.submissions.max(1);
             self.sums.submissions
         });
         let origin = Origin {

@@ -16,7 +16,9 @@ use crate::settings::TenantSettings;
 use admission::Postponed;
 use admission::age::Window;
 use admission::election::{Arrival, End, REPLICA_NAME_BYTES_MAX, Vote};
-use model::{Batch, BatchSeries, ErrorKind, Exemplar, SeriesBatch, SeriesHasher, SeriesRefusal, Value};
+use model::{
+    Batch, BatchIncrement, BatchSeries, ErrorKind, Exemplar, SeriesBatch, SeriesHasher, SeriesRefusal, Value,
+};
 use protocol::labels::{describe_labels, find_labels};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -213,6 +215,7 @@ impl Deduplicator<'_> {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
         let (mut kept, mut samples_kept) = (0, 0);
+        let (mut increment, mut increments_kept) = (0, 0);
         let mut exemplars = Exemplars::default();
         let window = self.window;
         for position in 0..batch.series.len() {
@@ -229,11 +232,22 @@ impl Deduplicator<'_> {
             let lost_exemplars =
                 exemplars.keep(&mut batch.exemplars, position as u32, kept as u32, &decision);
             self.count(&decision, &series, (sent - series.samples.len()) as u64, lost_exemplars);
-            if matches!(decision, Decision::Untouched | Decision::After(_)) {
+            let is_kept = matches!(decision, Decision::Untouched | Decision::After(_));
+            if batch.increments.get(increment).is_some_and(|found| found.series == position as u32) {
+                // the increment of a series whose only sample was left out has nothing to be added to
+                if is_kept && !series.samples.is_empty() {
+                    batch.increments[increments_kept] =
+                        BatchIncrement { series: kept as u32, ..batch.increments[increment] };
+                    increments_kept += 1;
+                }
+                increment += 1;
+            }
+            if is_kept {
                 batch.series[kept] = series;
                 kept += 1;
             }
         }
+        batch.increments.truncate(increments_kept);
         batch.series.truncate(kept);
         batch.timestamps.truncate(samples_kept);
         batch.values.truncate(samples_kept);

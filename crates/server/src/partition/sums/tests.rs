@@ -128,6 +128,19 @@ impl Fixture {
     }
 }
 
+/// Two scopes of a request may have one series, and deltas of the same size.
+#[test]
+fn equal_increments_of_one_request_are_not_taken_for_a_repetition() {
+    let (_journal, mut fixture) = Fixture::new();
+    let twice = [(0, 10, 20, 1.0), (0, 10, 20, 1.0)];
+    assert_eq!(fixture.add(&twice), (1, vec![SeriesRefusal::IncrementOverlaps]));
+    // a request that is repeated is a repetition
+    assert_eq!(fixture.add(&[(0, 20, 30, 1.0), (0, 30, 40, 1.0)]), (2, vec![]));
+    assert_eq!(fixture.add(&[(0, 20, 30, 1.0), (0, 30, 40, 1.0)]), (2, vec![]));
+    assert_eq!(fixture.samples(0), [(20, 1.0), (30, 2.0), (40, 3.0)]);
+    fixture.stop();
+}
+
 #[test]
 fn submissions_of_one_group_see_each_other() {
     let (journal, mut fixture) = Fixture::new();
