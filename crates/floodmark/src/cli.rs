@@ -6,6 +6,7 @@ pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod limits;
 pub(crate) mod result;
+pub(crate) mod rules;
 pub(crate) mod scenario;
 mod scenario_text;
 pub(crate) mod serve;
@@ -56,6 +57,9 @@ pub(crate) enum Command {
     /// Check a configuration file, or show the settings in effect
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Test the rules on what is stored
+    #[command(subcommand)]
+    Rules(rules::RulesCommand),
     /// Show every limit of a running server: value, use, origin and reason
     Limits(limits::LimitsArgs),
     /// Run server and lab on this machine: load, kill -9, recovery, every sample verified

@@ -11,6 +11,7 @@ mod lab;
 mod limits;
 mod manual;
 mod output;
+mod rule_test;
 mod scenario;
 mod serve;
 mod signals;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args).map(|()| true),
         Command::Inspect(command) => inspect::run(command).map(|()| true),
         Command::Config(command) => config::run(command).map(|()| true),
+        Command::Rules(command) => rule_test::run(command).map(|()| true),
         Command::Limits(args) => limits::run(&args).map(|()| true),
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(args),

@@ -81,7 +81,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
                 _ = terminate.recv() => return tracing::info!("SIGTERM: finishing requests in progress"),
                 _ = interrupt.recv() => return tracing::info!("SIGINT: finishing requests in progress"),
                 _ = hangup.recv() => {
-                    tracing::info!("SIGHUP: reloading overrides, credentials, certificates and Graphite's rules");
+                    tracing::info!("SIGHUP: reloading overrides, credentials, certificates and rules");
                     let node = hung_up.clone();
                     tokio::task::spawn_blocking(move || node.reload());
                 }

@@ -58,6 +58,9 @@ pub enum SeriesRefusal {
     /// A rule of the server rewrites the name of the series to one that cannot be stored.
     #[error("the name is rewritten by a rule (setting graphite_rewrite), but {reason}")]
     Rewritten { reason: String },
+    /// A rule of the server makes labels that cannot be stored.
+    #[error("the labels are changed by rules (setting ingest_rules), but {reason}")]
+    Ruled { reason: String },
     #[error("series has no samples")]
     NoSamples,
     #[error(

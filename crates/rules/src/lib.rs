@@ -1,4 +1,4 @@
-//! Carbon's rule files.
+//! Rule files: carbon's, and those about what is stored.
 //!
 //! The text of a file goes in, and decisions about names come out. The crate has no files, no clock and no
 //! threads.
@@ -9,6 +9,7 @@
 //! | `rewrite-rules.conf` | [`Rewrites`] | the name under which a series is stored |
 //! | `whitelist.conf`, `blacklist.conf` | [`NameList`] | which names are stored at all |
 //! | `aggregation-rules.conf` | [`Aggregations`] | which series are computed from the points of others |
+//! | rules of each tenant (YAML) | [`IngestRules`] | which series are dropped, and which labels the others get |
 //!
 //! A name is a path with its tags, as Graphite writes it: `servers.web1.load` or `disk.used;host=web1`.
 //!
@@ -19,6 +20,8 @@
 pub mod aggregations;
 mod archive;
 mod error;
+pub mod fuzz;
+pub mod ingest;
 mod ini;
 mod list;
 mod method;
@@ -29,6 +32,7 @@ mod schemas;
 pub use aggregations::Aggregations;
 pub use archive::{Archive, parse_archives};
 pub use error::RuleError;
+pub use ingest::IngestRules;
 pub use list::NameList;
 pub use method::Method;
 pub use rewrites::Rewrites;

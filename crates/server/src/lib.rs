@@ -15,7 +15,7 @@
 //! - `write_path`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
 //! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables
-//! - `graphite_rules`: carbon's rule files; `events`: events of dashboards
+//! - `graphite_rules`: carbon's rule files; `ingest_rules`: rules on what is stored; `events`: events of dashboards
 //! - `heap`: statistics and profiles of the allocator
 //! - `self_monitoring`: stores the node's own metrics as series
 //! - `query_source`: heads and tables as one source for queries
@@ -32,6 +32,7 @@ mod events;
 mod graphite_rules;
 mod heap;
 mod http;
+mod ingest_rules;
 mod limits;
 mod listen;
 mod machine;
@@ -56,6 +57,7 @@ mod write_path;
 pub use datadir::{DataDirError, series_seed};
 pub use graphite_rules::RuleFiles;
 pub use heap::{Allocator, HeapStatistics};
+pub use ingest_rules::IngestRulesFile;
 pub use listen::GraphiteSockets;
 pub use machine::raise_files;
 pub use node::{Node, StartError};

@@ -230,6 +230,7 @@ impl Node {
         self.auth().reload();
         self.tls().reload();
         self.rules().reload();
+        self.0.writes.ingest.file().reload();
     }
 
     fn has_watched_files(&self) -> bool {
@@ -237,6 +238,7 @@ impl Node {
             || self.auth().is_required()
             || self.tls().has_source()
             || self.rules().has_source()
+            || self.0.writes.ingest.file().has_source()
     }
 
     pub(crate) fn rules(&self) -> &Arc<GraphiteRules> {

@@ -53,6 +53,7 @@ pub use tenant_settings::{TenantSettings, Tenants};
 
 use crate::auth::{AuthFile, Networks};
 use crate::graphite_rules::RuleFiles;
+use crate::ingest_rules::IngestRulesFile;
 use crate::limits::budget::{Budget, connection_bytes};
 use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
@@ -110,6 +111,8 @@ pub struct Settings {
     pub otlp_grpc: OtlpGrpcSettings,
     pub graphite: GraphiteSettings,
     pub graphite_rules: RuleFiles,
+    /// Rules on what is stored.
+    pub ingest_rules: Option<IngestRulesFile>,
     pub statsd: StatsdSettings,
     /// How many files may be open, and how many of them are not for connections.
     pub files: Files,
@@ -249,6 +252,7 @@ impl Settings {
             otlp_grpc,
             graphite,
             graphite_rules: graphite_rules::rule_files(reader)?,
+            ingest_rules: ingest_rules(reader)?,
             statsd,
             files,
             listing: Vec::new(),
@@ -277,6 +281,15 @@ fn auth_file(
             });
         }
         None => {}
+    }
+    Ok(file)
+}
+
+/// Reads the path of the rules on what is stored, and checks the file.
+fn ingest_rules(reader: &mut Reader<'_>) -> Result<Option<IngestRulesFile>, SettingsError> {
+    let file = reader.read(&table::INGEST_RULES)?.map(|path| IngestRulesFile { path });
+    if let Some(file) = &file {
+        file.load().map_err(|reason| reader.error(&table::INGEST_RULES, reason))?;
     }
     Ok(file)
 }

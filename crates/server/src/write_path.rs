@@ -14,6 +14,7 @@ pub(crate) mod aliases;
 mod context;
 mod decoder_pool;
 pub(crate) mod gates;
+pub(crate) mod ingest;
 pub(crate) mod known;
 pub(crate) mod names;
 mod replicas;
@@ -105,7 +106,17 @@ pub(crate) async fn count(context: &Arc<Context>, tenant: &TenantId, outcome: &m
     }
 }
 
-/// Writes a batch that the node itself has made, such as its own metrics. `memory` is the reservation for the batch.
+/// Where the samples of a batch come from if no decoder has made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The node itself. Rules on what is stored do not apply.
+    Node,
+    Sender,
+    /// They waited for the creation of their series, which have their final labels, and count against no rate limit again.
+    Queue,
+}
+
+/// Writes a batch of the node's own metrics. `memory` is the reservation for the batch.
 pub(crate) async fn write_batch(
     context: &Arc<Context>,
     principal: &Principal,
@@ -113,7 +124,7 @@ pub(crate) async fn write_batch(
     memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
     admit(context, principal, batch.bytes.len()).await?;
-    write_admitted(context, principal, batch, memory).await
+    store_batch(context, principal, batch, memory, Source::Node, Instant::now()).await
 }
 
 /// Writes a part of what [`admit`] has admitted as one request.
@@ -123,7 +134,7 @@ pub(crate) async fn write_admitted(
     batch: &mut Batch,
     memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
-    store_batch(context, principal, batch, memory, false, Instant::now()).await
+    store_batch(context, principal, batch, memory, Source::Sender, Instant::now()).await
 }
 
 /// Writes samples that came in an earlier request, which counted against the tenant's rate limits.
@@ -137,7 +148,7 @@ pub(crate) async fn write_counted(
     admission::write::rights(principal).map_err(Refusal::from)?;
     context.readiness.wait_for_replay().await;
     check(context, principal)?;
-    store_batch(context, principal, batch, memory, true, began).await
+    store_batch(context, principal, batch, memory, Source::Queue, began).await
 }
 
 async fn store_batch(
@@ -145,14 +156,16 @@ async fn store_batch(
     principal: &Principal,
     batch: &mut Batch,
     mut memory: Reservation,
-    is_counted: bool,
+    source: Source,
     began: Instant,
 ) -> Result<Outcome, Unwritten> {
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
     let (at_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
     let form = &EncodedLabels;
-    let arrival = Arrival { at_ms, is_counted, is_aggregated: false, names: None, waiting: None, form };
+    let (is_counted, is_final) = (source == Source::Queue, source != Source::Sender);
+    let arrival =
+        Arrival { at_ms, is_counted, is_final, is_aggregated: false, names: None, waiting: None, form };
     let routed = route(context, principal, arrival, batch, labels, &mut memory)?;
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await

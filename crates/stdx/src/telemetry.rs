@@ -111,12 +111,16 @@ pub struct Reading<'a> {
 /// Reads several gauges that differ in one label. Returns the label's value for each gauge, with the gauge's own value.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
+/// Reads several counters, each with its labels.
+type ReadLabelled = Box<dyn Fn() -> Vec<(Vec<(String, String)>, f64)> + Send + Sync>;
+
 enum Metric {
     Counter(Counter),
     Gauge(Gauge),
     CounterFn(Box<dyn Fn() -> f64 + Send + Sync>),
     GaugeFn(Box<dyn Fn() -> f64 + Send + Sync>),
     GaugesFn(&'static str, ReadMany),
+    CountersFn(ReadLabelled),
     Histogram(Histogram),
 }
 
@@ -129,7 +133,7 @@ impl std::fmt::Debug for Metric {
 impl Metric {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Counter(_) | Self::CounterFn(_) => "counter",
+            Self::Counter(_) | Self::CounterFn(_) | Self::CountersFn(_) => "counter",
             Self::Gauge(_) | Self::GaugeFn(_) | Self::GaugesFn(..) => "gauge",
             Self::Histogram(_) => "histogram",
         }
@@ -188,6 +192,17 @@ impl Registry {
         read: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static,
     ) {
         self.push(name, help, &[], Metric::GaugesFn(label, Box::new(read)));
+    }
+
+    /// Counters that differ in their labels. At each [`Self::read`] of the registry, `read` returns the labels and
+    /// numbers. The caller has to limit how many there are.
+    pub fn counters_fn(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> Vec<(Vec<(String, String)>, f64)> + Send + Sync + 'static,
+    ) {
+        self.push(name, help, &[], Metric::CountersFn(Box::new(read)));
     }
 
     pub fn histogram(
@@ -252,6 +267,9 @@ impl Entry {
             Metric::GaugesFn(label, read) => {
                 read().iter().for_each(|(text, n)| value("", Some((label, text)), *n));
             }
+            Metric::CountersFn(read) => read().iter().for_each(|(labels, value)| {
+                each(Reading { name: self.name, suffix: "", labels, extra: None, value: *value });
+            }),
             Metric::Histogram(h) => {
                 let mut cumulative = 0;
                 for (i, count) in h.0.counts.iter().enumerate() {
@@ -303,6 +321,8 @@ mod tests {
         h.observe(5.0);
         r.counter_fn("v_seconds_total", "V.", || 0.5);
         r.gauges_fn("w", "W.", "who", || vec![("a\"".into(), 1.0), ("b".into(), 2.0)]);
+        let labels = |a: &str| vec![("a".to_owned(), a.to_owned()), ("b".to_owned(), "1".to_owned())];
+        r.counters_fn("u_total", "U.", move || vec![(labels("x"), 3.0), (labels("y"), 4.0)]);
         assert_eq!(
             r.render(),
             "# HELP x_total Xs.\n# TYPE x_total counter\nx_total{reason=\"a\\\"b\"} 3\nx_total{reason=\"c\"} 0\n\
@@ -311,7 +331,8 @@ mod tests {
              z_seconds_bucket{k=\"v\",le=\"1\"} 1\nz_seconds_bucket{k=\"v\",le=\"+Inf\"} 2\n\
              z_seconds_sum{k=\"v\"} 5.1\nz_seconds_count{k=\"v\"} 2\n\
              # HELP v_seconds_total V.\n# TYPE v_seconds_total counter\nv_seconds_total 0.5\n\
-             # HELP w W.\n# TYPE w gauge\nw{who=\"a\\\"\"} 1\nw{who=\"b\"} 2\n"
+             # HELP w W.\n# TYPE w gauge\nw{who=\"a\\\"\"} 1\nw{who=\"b\"} 2\n\
+             # HELP u_total U.\n# TYPE u_total counter\nu_total{a=\"x\",b=\"1\"} 3\nu_total{a=\"y\",b=\"1\"} 4\n"
         );
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 const BENCHMARKS: &str = include_str!("../../../../docs/benchmarks.md");
 const LAB: &str = include_str!("../../../../docs/lab.md");
 
-const DOCUMENTS: [(&str, &str); 15] = [
+const DOCUMENTS: [(&str, &str); 16] = [
     ("README.md", include_str!("../../../../README.md")),
     ("bench/README.md", include_str!("../../../../bench/README.md")),
     ("benchmarks.md", BENCHMARKS),
@@ -19,6 +19,7 @@ const DOCUMENTS: [(&str, &str); 15] = [
     ("configuration.md", include_str!("../../../../docs/reference/configuration.md")),
     ("formats.md", include_str!("../../../../docs/formats/README.md")),
     ("http.md", include_str!("../../../../docs/reference/http.md")),
+    ("ingest-rules.md", include_str!("../../../../docs/ingest-rules.md")),
     ("lab.md", LAB),
     ("metrics-table.md", include_str!("../../../../docs/formats/metrics-table.md")),
     ("operating.md", include_str!("../../../../docs/operating.md")),

@@ -193,6 +193,7 @@ retention = "never"
         rollup_retention                       samples                         default
         future_limit                           10m                             default
         past_limit                             3650d                           default
+        ingest_rules                           none                            default
         series_idle                            1h                              default
         inflight_requests                      609                             derived: one per 256 KiB of the account `inflight`, 64 to 4096
         creating_requests                      609                             derived: same as `inflight_requests`
@@ -481,6 +482,7 @@ fn exit_statuses_are_those_that_help_names() {
           export       Export samples from the tables: JSON lines, text, Parquet
           inspect      Inspect a data directory and its tables, even while a server is running
           config       Check a configuration file, or show the settings in effect
+          rules        Test the rules on what is stored
           limits       Show every limit of a running server: value, use, origin and reason
           demo         Run server and lab on this machine: load, kill -9, recovery, every sample verified
           completions  Print a completion script for a shell

@@ -27,6 +27,7 @@ mod graphite_render;
 mod hostile_tenant;
 mod imports;
 mod influx;
+mod ingest_rules;
 mod lab;
 mod lab_signals;
 mod lake;

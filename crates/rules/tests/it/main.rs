@@ -7,6 +7,31 @@ use stdx::damage::each_damaged;
 
 const MUTATIONS: usize = 3000;
 
+#[test]
+fn damaged_ingest_rules() {
+    const FILE: &str = r#"
+default:
+  - {source_labels: [a, b], separator: '-', regex: '(?i)(f.*)-(?P<n>[a-z]{1,3}\d?)', target_label: 'x_$1', replacement: "${n}$$"}
+  - {regex: '(a|é)', action: labelmap, replacement: 'm_$1'}
+  - match: servers.*.cpu.*
+    name: cpu
+    labels: {host: $1, mode: '${2}'}
+classes:
+  - tenants: ["team-*"]
+    rules:
+      - {source_labels: [__name__], regex: go_.+|up, action: drop}
+      - {source_labels: [b], modulus: 8, target_label: shard, action: hashmod}
+      - regex: >
+          x
+        action: labeldrop
+tenants:
+  lab: []
+"#;
+    let list = "- {action: keep, regex: 'a[[:alpha:]]+|b', source_labels: [a]} # c\n- {target_label: b, replacement: }\n";
+    let corpus = [FILE.as_bytes().to_vec(), list.as_bytes().to_vec(), list.repeat(20).into_bytes()];
+    each_damaged(&corpus, MUTATIONS / 3, rules::fuzz::ingest_rules);
+}
+
 /// Whatever a file contains, it is an error or rules, and no name makes rules panic.
 #[test]
 fn damaged_files() {

@@ -25,6 +25,7 @@ use crate::write_path;
 use crate::write_path::aggregator::Aggregator;
 use crate::write_path::aliases::Aliases;
 use crate::write_path::gates::Gates;
+use crate::write_path::ingest::Ingest;
 use crate::write_path::names::NameDecisions;
 use admission::NewTenants;
 use journal::{Journal, JournalError, Offset};
@@ -227,6 +228,7 @@ impl Assembly {
             settings: Arc::clone(&self.settings),
             overrides: Arc::clone(&self.overrides),
             rules: Arc::clone(&self.rules),
+            ingest: Ingest::new(self.settings.ingest_rules.clone(), decoders.clone(), &self.registry),
             names: NameDecisions::new(decoders.clone(), &self.registry),
             aliases: Aliases::new(decoders.clone(), &self.registry),
             aggregator: Aggregator::new(

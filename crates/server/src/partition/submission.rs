@@ -191,6 +191,9 @@ pub struct Outcome {
     /// Number of samples left out because another replica is elected. To the sender, they count as stored.
     pub deduplicated_samples: u64,
     pub deduplicated_exemplars: u64,
+    /// Number of samples that rules dropped. To the sender, they count as stored.
+    pub dropped_samples: u64,
+    pub dropped_exemplars: u64,
     /// True if at least one series was created for this request.
     pub(crate) has_created: bool,
     /// Why parts of the request were refused temporarily. Each reason is listed once.
@@ -254,6 +257,8 @@ impl Outcome {
         self.refused_series += other.refused_series;
         self.deduplicated_samples += other.deduplicated_samples;
         self.deduplicated_exemplars += other.deduplicated_exemplars;
+        self.dropped_samples += other.dropped_samples;
+        self.dropped_exemplars += other.dropped_exemplars;
         self.has_created |= other.has_created;
         other.postponed.into_iter().for_each(|what| self.postpone(what));
         let room = Self::ERRORS_MAX - self.errors.len();

@@ -152,6 +152,11 @@ settings! {
         PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
             .why("Each day has its own files, so this bounds the number of files. Does not apply to `import`. `100y` \
                 allows all samples since 1970");
+        INGEST_RULES: Option<PathBuf> = setting("ingest_rules", "none",
+            "File with rules on what is stored: which series are dropped, and which labels the others get")
+            .why("[ingest-rules.md](../ingest-rules.md) describes the file. Changes of the file take effect within a second, or at \
+                once on SIGHUP")
+            .or("none");
         SERIES_IDLE: Millis = setting("series_idle", "1h",
             "Time without a sample after which a series is no longer active")
             .why("The series then leaves memory once its samples are sealed. While the head fills up, series leave \

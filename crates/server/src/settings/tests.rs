@@ -124,6 +124,7 @@ fn defaults_of_a_machine() {
         rollup_retention = "samples"
         future_limit = "10m"
         past_limit = "3650d"
+        ingest_rules = "none"
         series_idle = "1h"
         inflight_requests = 2452  # one per 256 KiB of the account `inflight`, 64 to 4096
         creating_requests = 2452  # same as `inflight_requests`

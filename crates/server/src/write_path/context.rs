@@ -1,6 +1,7 @@
 use super::aggregator::Aggregator;
 use super::aliases::Aliases;
 use super::gates::Gates;
+use super::ingest::Ingest;
 use super::names::NameDecisions;
 use crate::graphite_rules::GraphiteRules;
 use crate::limits::head_memory::HeadMemory;
@@ -26,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) overrides: Arc<Overrides>,
     pub(crate) rules: Arc<GraphiteRules>,
+    /// Rules on what is stored.
+    pub(crate) ingest: Ingest,
     /// Decisions of the rules on names.
     pub(crate) names: NameDecisions,
     /// Keys of the series of text lines.

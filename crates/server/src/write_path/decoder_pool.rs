@@ -158,8 +158,15 @@ impl<D: Decoder> Decoders<D> {
         let decoded = decoder.decode(request, batch, memory).map_err(Refusal::from);
         let routed = decoded.and_then(|()| {
             let form = D::label_form(&format);
-            let arrival =
-                Arrival { at_ms, is_counted: false, is_aggregated: has_rules, names, waiting, form };
+            let arrival = Arrival {
+                at_ms,
+                is_counted: false,
+                is_final: false,
+                is_aggregated: has_rules,
+                names,
+                waiting,
+                form,
+            };
             route(context, principal, arrival, batch, labels, memory)
         });
         self.put(workspace);

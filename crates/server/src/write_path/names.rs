@@ -146,6 +146,11 @@ impl<'a> NameRules<'a> {
         Ok(Ok(labels))
     }
 
+    /// Differs between versions of the rules.
+    pub(super) const fn names_fingerprint(&self) -> SeriesKey {
+        self.rules.names_fingerprint
+    }
+
     /// Decisions of other rules have other keys, so that they are never found.
     const fn key(&self, sent: SeriesKey) -> SeriesKey {
         SeriesKey(sent.0 ^ self.rules.fingerprint.0)

@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::aliases::Learned;
+use super::ingest::{Recalled, Ruled, TenantRules, Verdict};
 use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::replicas::deduplicate;
@@ -13,10 +14,11 @@ use admission::Postponed;
 use admission::age::Window;
 use model::caps::BODY_BYTES_MAX;
 use model::{
-    Batch, Exemplar, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
-    TenantId, Value, ValueKind,
+    Batch, Exemplar, Labels, LabelsBuilder, MetadataRef, Principal, SeriesBatch, SeriesKey, SeriesRef,
+    SeriesRefusal, TenantId, Value, ValueKind,
 };
 use protocol::{EncodedLabels, LabelForm};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
@@ -81,6 +83,8 @@ pub(super) struct Arrival<'a> {
     pub(super) at_ms: i64,
     /// False if the samples count against the tenant's rate limit now.
     pub(super) is_counted: bool,
+    /// Whether the series have the labels that the rules on what is stored gave them.
+    pub(super) is_final: bool,
     /// Whether aggregation rules see the samples.
     pub(super) is_aggregated: bool,
     /// Rules that apply to series that are not known by the name that was sent.
@@ -100,7 +104,8 @@ pub(super) fn route(
     labels: &mut LabelsBuilder,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
-    let Arrival { at_ms: arrived_ms, is_counted, is_aggregated, names, waiting, mut form } = arrival;
+    let Arrival { at_ms: arrived_ms, is_counted, is_final, is_aggregated, names, waiting, mut form } =
+        arrival;
     let tenant = &principal.tenant;
     let (settings, state) = (context.overrides.current(), context.tenant(tenant));
     let own = settings.of(tenant);
@@ -127,6 +132,8 @@ pub(super) fn route(
             context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
     }
 
+    let loaded = if is_final { None } else { context.ingest.current() };
+    let rules = loaded.as_ref().and_then(|loaded| context.ingest.of(loaded, tenant, names));
     let decoded_bytes = memory.bytes();
     let mut reservation = IncrementalReservation::new(memory);
     let mut routing = Routing {
@@ -137,10 +144,13 @@ pub(super) fn route(
         labels,
         form,
         names,
+        rules: rules.as_ref(),
         waiting,
         outcome,
         creates: false,
         learned: Vec::new(),
+        recalled: Recalled::default(),
+        verdicts: Vec::new(),
     };
     // exemplars are moved and not copied, so the request's reservation already includes their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
@@ -148,9 +158,15 @@ pub(super) fn route(
     if !batch.histograms.series.is_empty() {
         parts.push(routing.series(&mut batch.histograms, &mut reservation)?);
     }
-    let Routing { outcome, creates, learned, .. } = routing;
+    let Routing { mut outcome, creates, learned, recalled, mut verdicts, .. } = routing;
     context.aliases.remember(&learned);
-    route_metadata(context, tenant, batch, &mut parts[0], &mut reservation)?;
+    route_metadata(context, tenant, rules.as_ref(), batch, &mut parts[0], &mut verdicts, &mut reservation)?;
+    if let Some(rules) = &rules {
+        context.ingest.remember(rules, &verdicts);
+        context.ingest.count(tenant, rules, &recalled);
+        outcome.dropped_samples = recalled.dropped_samples();
+        outcome.dropped_exemplars = recalled.dropped_exemplars;
+    }
     let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
     let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
     Ok(Routed { parts, outcome, creates, bytes })
@@ -323,11 +339,16 @@ struct Routing<'a> {
     form: &'a dyn LabelForm,
     /// Rules that apply to series that are not known by the name that was sent.
     names: Option<NameRules<'a>>,
+    /// The tenant's rules on what is stored.
+    rules: Option<&'a TenantRules<'a>>,
     waiting: Option<&'a dyn WaitingSeries>,
     outcome: Outcome,
     creates: bool,
     /// Series whose labels were parsed because nobody knew their keys.
     learned: Vec<Learned>,
+    recalled: Recalled,
+    /// What the rules said about series, by the key as sent.
+    verdicts: Vec<(SeriesKey, Verdict)>,
 }
 
 impl Routing<'_> {
@@ -342,11 +363,28 @@ impl Routing<'_> {
             reservation.grow(&mut waiting, batch.series.len())?;
             self.context.aliases.translate(&mut batch.series, &mut waiting);
         }
+        if let Some(rules) = self.rules {
+            self.recalled.undecided.clear();
+            reservation.room(&mut self.recalled.undecided, batch.series.len())?;
+            self.recalled.undecided.extend_from_slice(&waiting);
+            self.recalled.undecided.resize(batch.series.len(), false);
+            rules.recall(batch, &mut self.recalled);
+        }
         let mut parts = parts(self.context, self.state, batch, reservation)?;
         if let Some(all) = self.waiting {
             assert!(self.form.is_encoded(), "BUG: series of text lines wait");
             all.mark(self.tenant, &batch.series, &mut waiting);
             reservation.reserve(waiting.len())?;
+        }
+        if self.rules.is_some() {
+            // a series is looked up only by the key under which it is stored
+            let missing = batch.series.len() - waiting.len();
+            reservation.room(&mut waiting, missing)?;
+            waiting.resize(batch.series.len(), false);
+            waiting
+                .iter_mut()
+                .zip(&self.recalled.undecided)
+                .for_each(|(waits, undecided)| *waits |= undecided);
         }
         resolve_known(self.context, self.tenant, batch, &waiting, &mut parts, &mut unknown, reservation)?;
         for position in unknown {
@@ -369,6 +407,9 @@ impl Routing<'_> {
         let exemplars = exemplars_of(&batch.exemplars, position);
         if series.samples.is_empty() && exemplars.is_empty() {
             return Ok(()); // all samples of the series were refused for their timestamps
+        }
+        if self.rules.is_some() {
+            return self.resolve_by_rules(batch, position, parts, reservation);
         }
         let points = u64::from(series.samples.end - series.samples.start);
         match self.names.and_then(|names| names.remembered(series.key)) {
@@ -412,6 +453,98 @@ impl Routing<'_> {
         self.creates |= known.is_none();
         let destination = known.map_or(Destination::New(labels), Destination::Known);
         place(batch, position, key, &mut parts[number].0, destination, reservation)
+    }
+
+    /// Like [`Self::resolve`], for a tenant with rules on what is stored.
+    fn resolve_by_rules<V: Value>(
+        &mut self,
+        batch: &SeriesBatch<V>,
+        position: u32,
+        parts: &mut [Part],
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        let Self { context, bytes, .. } = *self;
+        let series = &batch.series[position as usize];
+        let points = u64::from(series.samples.end - series.samples.start);
+        let exemplars = exemplars_of(&batch.exemplars, position).len() as u64;
+        let is_undecided = self.recalled.undecided[position as usize];
+        if is_undecided
+            && let Some(names) = self.names
+            && let Some(Decision::LeftOut(list)) = names.remembered(series.key)
+        {
+            context.names.count(list, points);
+            return Ok(());
+        }
+        self.recalled.applied += 1;
+        let ruled = match self.form.labels_of(bytes, &series.labels, self.labels) {
+            Ok(labels) => {
+                let own = SeriesKey::of(labels.as_bytes(), context.seed);
+                if !self.form.is_encoded() && is_undecided && own != series.key {
+                    reservation.push(&mut self.learned, (series.key, own))?;
+                }
+                // the verdict is looked up by the key as sent or, for texts, by the one that their key is replaced by
+                let sent = if self.form.is_encoded() { series.key } else { own };
+                self.ruled(labels, own, V::KIND, points).map(|ruled| (ruled, sent))
+            }
+            Err(error) => Err(error),
+        };
+        let (ruled, sent) = match ruled {
+            Ok(ruled) => ruled,
+            Err(error) => {
+                self.outcome.refused_exemplars += exemplars;
+                self.outcome.refuse(error, points, || self.form.describe(bytes, &series.labels));
+                return Ok(());
+            }
+        };
+        let (labels, verdict) = match ruled {
+            Some(Ruled::Stored(labels)) => {
+                let key = SeriesKey::of(labels.as_bytes(), context.seed);
+                (Some((key, labels)), if key == sent { Verdict::Unchanged } else { Verdict::Stored(key) })
+            }
+            Some(Ruled::Dropped(rule)) => {
+                self.recalled.drop_samples(rule, points);
+                self.recalled.dropped_exemplars += exemplars;
+                (None, Verdict::Dropped(rule as u32))
+            }
+            None => {
+                return Ok(()); // left out and counted by a list of names
+            }
+        };
+        if is_undecided {
+            reservation.push(&mut self.verdicts, (sent, verdict))?;
+        }
+        let Some((key, labels)) = labels else { return Ok(()) };
+        let number = key.partition(context.partitions.len());
+        let known = self.known(number, key, V::KIND);
+        self.creates |= known.is_none();
+        let destination = known.map_or(Destination::New(labels), Destination::Known);
+        place(batch, position, key, &mut parts[number].0, destination, reservation)
+    }
+
+    /// Applies the rules on names, then those on what is stored. `own` is the key of the labels. Returns `None` if a list of
+    /// names leaves the series out.
+    fn ruled(
+        &mut self,
+        labels: Labels,
+        own: SeriesKey,
+        kind: ValueKind,
+        points: u64,
+    ) -> Result<Option<Ruled>, SeriesRefusal> {
+        let (context, rules) = (self.context, self.rules.expect("BUG: the tenant has no rules"));
+        let mut labels = labels;
+        let is_known = |this: &Self| this.known(own.partition(context.partitions.len()), own, kind).is_some();
+        if let Some(names) = self.names
+            && !is_known(self)
+        {
+            match names.decide(own, labels, self.labels, context.seed)? {
+                Ok(named) => labels = named,
+                Err(list) => {
+                    context.names.count(list, points);
+                    return Ok(None);
+                }
+            }
+        }
+        rules.apply(labels, self.labels).map(Some)
     }
 
     /// Looks up a series that does not wait.
@@ -557,12 +690,26 @@ fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exempla
 fn route_metadata(
     context: &Arc<Context>,
     tenant: &TenantId,
+    rules: Option<&TenantRules<'_>>,
     batch: &Batch,
     parts: &mut [Part],
+    verdicts: &mut Vec<(SeriesKey, Verdict)>,
     reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), Exhausted> {
     for metadata in batch.metadata() {
-        let key = SeriesKey::of(metadata.metric.as_bytes(), context.seed);
+        let mut key = SeriesKey::of(metadata.metric.as_bytes(), context.seed);
+        let mut metric = Cow::Borrowed(metadata.metric);
+        if let Some(rules) = rules {
+            reservation.room(verdicts, 1)?;
+            match rules.metric(metadata.metric, key, verdicts) {
+                Some(name) => metric = name,
+                None => continue,
+            }
+            if metric != metadata.metric {
+                key = SeriesKey::of(metric.as_bytes(), context.seed);
+            }
+        }
+        let metadata = MetadataRef { metric: &metric, ..metadata };
         let number = key.partition(parts.len());
         let head = context.partitions[number].head.read();
         let known = head.tenant(tenant).and_then(|head| head.metadata_of(metadata.metric));

@@ -124,6 +124,27 @@ impl Prometheus {
         self.run(port, &config)
     }
 
+    /// Starts a Prometheus that scrapes itself every second, and writes to two tenants of `floodmark`: everything to `ours`,
+    /// and to `theirs` what the rules leave.
+    pub(crate) fn start_relabelling(mut self, floodmark: SocketAddr, rules: &str) -> Self {
+        let port = free_port();
+        self.queues = 2;
+        let mut config = format!(
+            "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n\
+             scrape_configs:\n\
+             - {{ job_name: prometheus, static_configs: [ {{ targets: ['127.0.0.1:{port}'] }} ] }}\n\
+             remote_write:\n"
+        );
+        for (tenant, rules) in [("ours", "[]"), ("theirs", rules)] {
+            config.push_str(&format!(
+                "- url: http://{floodmark}/api/v1/write\n  name: {tenant}\n  headers: {{ X-Scope-OrgID: {tenant} }}\n  \
+                 queue_config: {{ batch_send_deadline: 500ms, max_backoff: 1s, min_shards: 1, max_shards: 1 }}\n  \
+                 write_relabel_configs: {rules}\n"
+            ));
+        }
+        self.run(port, &config)
+    }
+
     pub(crate) fn stop(&mut self) {
         self.running = None;
     }

@@ -29,11 +29,11 @@ pub(crate) async fn remote_write(
         Err(refusal) => Err(refusal.clone().into()),
     };
     let (mut response, samples, exemplars) = match answer {
-        // deduplicated samples count as written: if the counts were zero, Prometheus would conclude that the
-        // server does not support version 2.0
+        // deduplicated and dropped samples count as written: if the counts were zero, Prometheus would conclude that
+        // the server does not support version 2.0
         Ok(outcome) => {
-            let samples = outcome.samples + outcome.deduplicated_samples;
-            let exemplars = outcome.exemplars + outcome.deduplicated_exemplars;
+            let samples = outcome.samples + outcome.deduplicated_samples + outcome.dropped_samples;
+            let exemplars = outcome.exemplars + outcome.deduplicated_exemplars + outcome.dropped_exemplars;
             (outcome_response(&outcome), samples, exemplars)
         }
         Err(Unwritten { refusal, samples, exemplars }) => {

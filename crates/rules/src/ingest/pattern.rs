@@ -1,0 +1,437 @@
+//! Regular expressions in Go's syntax, as Prometheus uses them: they must match a whole text, and `.` matches a newline.
+//!
+//! Lists of texts and `prefix.*` are matched without the regex engine.
+
+use super::label_set::TooMuch;
+use regex_automata::meta::{Config, Regex};
+use regex_automata::nfa::thompson::{Compiler, Config as NfaConfig, WhichCaptures};
+use regex_automata::util::captures::Captures;
+use regex_automata::util::syntax;
+use std::collections::HashSet;
+
+/// Limit on the length of an expression. Lists of metric names can be long.
+const PATTERN_BYTES_MAX: usize = 64 << 10;
+
+/// Limit on the compiled size of an expression.
+const COMPILED_BYTES_MAX: usize = 256 << 10;
+
+/// Limit on the states that an expression's automaton keeps in each thread.
+const AUTOMATON_BYTES_MAX: usize = 64 << 10;
+
+/// Limit on the steps of one match: 0.1 s. The engine takes at most one step for each byte and each state.
+const STEPS_MAX: usize = 32 << 20;
+
+#[derive(Debug)]
+pub(super) struct Pattern {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// `.*`, or with a group `(.*)`.
+    Any {
+        has_group: bool,
+    },
+    /// Exactly these texts.
+    OneOf(HashSet<Box<str>>),
+    /// `prefix.*` (`more` is 0) or `prefix.+` (`more` is 1).
+    Prefix {
+        prefix: Box<str>,
+        more: usize,
+    },
+    Engine {
+        regex: Box<Regex>,
+        states: usize,
+    },
+}
+
+/// The groups of a match.
+pub(super) struct Groups<'t> {
+    text: &'t str,
+    found: Found,
+}
+
+enum Found {
+    /// This many groups have the whole text.
+    Whole(usize),
+    Captures(Captures),
+}
+
+impl<'t> Groups<'t> {
+    /// The text of a group, which is empty if the group has not matched. Group 0 is the whole text.
+    pub(super) fn get(&self, number: usize) -> &'t str {
+        match &self.found {
+            Found::Whole(count) if number < *count => self.text,
+            Found::Whole(_) => "",
+            Found::Captures(found) => found.get_group(number).map_or("", |span| &self.text[span.range()]),
+        }
+    }
+}
+
+impl Pattern {
+    pub(super) fn compile(text: &str) -> Result<Self, String> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(format!("expression of {} bytes, the limit is {PATTERN_BYTES_MAX}", text.len()));
+        }
+        let kind = match simple(text) {
+            Some(kind) => kind,
+            None => engine(text).map_err(|reason| format!("expression {text:?}: {reason}"))?,
+        };
+        Ok(Self { text: text.to_owned(), kind })
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn is_match(&self, text: &str) -> Result<bool, TooMuch> {
+        Ok(match &self.kind {
+            Kind::Any { .. } => true,
+            Kind::OneOf(texts) => texts.contains(text),
+            Kind::Prefix { prefix, more } => {
+                text.strip_prefix(&**prefix).is_some_and(|rest| rest.len() >= *more)
+            }
+            Kind::Engine { regex, states } => {
+                check_steps(*states, text)?;
+                regex.is_match(text)
+            }
+        })
+    }
+
+    /// Returns the groups if the expression matches.
+    pub(super) fn groups<'t>(&self, text: &'t str) -> Result<Option<Groups<'t>>, TooMuch> {
+        let found = match &self.kind {
+            Kind::Engine { regex, states } => {
+                check_steps(*states, text)?;
+                let mut captures = regex.create_captures();
+                regex.captures(text, &mut captures);
+                captures.is_match().then_some(Found::Captures(captures))
+            }
+            Kind::Any { has_group } => Some(Found::Whole(1 + usize::from(*has_group))),
+            _ => self.is_match(text)?.then_some(Found::Whole(1)),
+        };
+        Ok(found.map(|found| Groups { text, found }))
+    }
+
+    /// Number of groups, including the whole match.
+    pub(super) fn group_count(&self) -> usize {
+        match &self.kind {
+            Kind::Engine { regex, .. } => regex.captures_len(),
+            Kind::Any { has_group: true } => 2,
+            _ => 1,
+        }
+    }
+
+    pub(super) fn group_named(&self, name: &str) -> Option<usize> {
+        match &self.kind {
+            Kind::Engine { regex, .. } => {
+                let mut names = regex.group_info().pattern_names(regex_automata::PatternID::ZERO);
+                names.position(|found| found == Some(name))
+            }
+            _ => None,
+        }
+    }
+
+    /// Memory that the expression takes in any case. While it matches, each thread takes some more.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let own = match &self.kind {
+            Kind::Any { .. } => 0,
+            Kind::OneOf(texts) => texts.capacity() * 2 * size_of::<Box<str>>() + self.text.len(),
+            Kind::Prefix { prefix, .. } => prefix.len(),
+            Kind::Engine { regex, .. } => regex.memory_usage(),
+        };
+        own + self.text.len()
+    }
+}
+
+fn check_steps(states: usize, text: &str) -> Result<(), TooMuch> {
+    match states.saturating_mul(text.len()) {
+        0..=STEPS_MAX => Ok(()),
+        _ => Err(TooMuch::Steps(text.len())),
+    }
+}
+
+fn simple(text: &str) -> Option<Kind> {
+    match text {
+        ".*" => return Some(Kind::Any { has_group: false }),
+        "(.*)" => return Some(Kind::Any { has_group: true }),
+        _ => {}
+    }
+    for (end, more) in [(".*", 0), (".+", 1)] {
+        if let Some(prefix) = text.strip_suffix(end).and_then(literal) {
+            return Some(Kind::Prefix { prefix: prefix.into(), more });
+        }
+    }
+    // a `|` after a backslash leaves the backslash at the end of a part, which is then no literal
+    let texts: Option<HashSet<Box<str>>> =
+        text.split('|').map(|part| literal(part).map(String::into_boxed_str)).collect();
+    texts.map(Kind::OneOf)
+}
+
+/// The text that an expression without operators matches.
+fn literal(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(next) = chars.next() {
+        match next {
+            '\\' => out.push(chars.next().filter(char::is_ascii_punctuation)?),
+            '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' => return None,
+            other => out.push(other),
+        }
+    }
+    Some(out)
+}
+
+fn engine(text: &str) -> Result<Kind, String> {
+    let translated = translated(text)?;
+    // parsed alone first, because `a)|(b` would close the group that anchors it
+    syntax::parse(&translated).map_err(|error| last_line(&error.to_string()))?;
+    let whole = format!("^(?s:{translated})$");
+    let too_large = |limit: Option<usize>, error: &dyn std::fmt::Display| match limit {
+        Some(limit) => format!("it takes more than {} KiB of memory", limit >> 10),
+        None => last_line(&error.to_string()),
+    };
+    let config = NfaConfig::new().nfa_size_limit(Some(COMPILED_BYTES_MAX)).which_captures(WhichCaptures::All);
+    let nfa = Compiler::new().configure(config).build(&whole);
+    let nfa = nfa.map_err(|error| too_large(error.size_limit(), &error))?;
+    let config = Config::new()
+        .nfa_size_limit(Some(COMPILED_BYTES_MAX))
+        .onepass_size_limit(Some(COMPILED_BYTES_MAX))
+        .hybrid_cache_capacity(AUTOMATON_BYTES_MAX);
+    let regex = Regex::builder().configure(config).build(&whole);
+    let regex = regex.map_err(|error| too_large(error.size_limit(), &error))?;
+    Ok(Kind::Engine { regex: Box::new(regex), states: nfa.states().len() })
+}
+
+/// Last line of a parser's error. The earlier lines repeat the expression.
+fn last_line(error: &str) -> String {
+    error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// Rewrites what Go reads differently from the engine: classes of ASCII characters, `\Q…\E`, braces that are no repetition,
+/// and `[`, `&&`, `--` and `~~` in a class.
+fn translated(text: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let taken = match next {
+            '\\' => escape(rest, false, &mut out)?,
+            '[' => class(rest, &mut out)?,
+            '{' => brace(rest, &mut out),
+            other => {
+                out.push(other);
+                other.len_utf8()
+            }
+        };
+        rest = &rest[taken..];
+    }
+    Ok(out)
+}
+
+/// Copies an escape, and returns its length.
+fn escape(text: &str, is_in_class: bool, out: &mut String) -> Result<usize, String> {
+    let Some(next) = text[1..].chars().next() else { return Err("it ends with a backslash".into()) };
+    let class = match next {
+        'd' => "[0-9]",
+        'D' => "[^0-9]",
+        's' => "[\\t\\n\\f\\r ]",
+        'S' => "[^\\t\\n\\f\\r ]",
+        'w' => "[0-9A-Za-z_]",
+        'W' => "[^0-9A-Za-z_]",
+        'b' if !is_in_class => "(?-u:\\b)",
+        '<' => "<",
+        '>' => ">",
+        'Q' if !is_in_class => {
+            let quoted = &text[2..];
+            let end = quoted.find("\\E").unwrap_or(quoted.len());
+            for quoted in quoted[..end].chars() {
+                if quoted.is_ascii_punctuation() && !matches!(quoted, '<' | '>') {
+                    out.push('\\');
+                }
+                out.push(quoted);
+            }
+            return Ok((2 + end + 2).min(text.len()));
+        }
+        'C' => return Err("\\C (a single byte) is not supported".into()),
+        // names of properties contain braces
+        'p' | 'P' if text[2..].starts_with('{') => {
+            let end = text.find('}').ok_or("\\p{ has no }")?;
+            out.push_str(&text[..=end]);
+            return Ok(end + 1);
+        }
+        'x' if text[2..].starts_with('{') => {
+            let end = text.find('}').ok_or("\\x{ has no }")?;
+            out.push_str(&text[..=end]);
+            return Ok(end + 1);
+        }
+        other => {
+            out.push('\\');
+            out.push(other);
+            return Ok(1 + other.len_utf8());
+        }
+    };
+    out.push_str(class);
+    Ok(2)
+}
+
+/// Copies a class, and returns its length. A class without an end is copied whole, and so is an error later.
+fn class(text: &str, out: &mut String) -> Result<usize, String> {
+    let mut at = 1;
+    out.push('[');
+    if text[at..].starts_with('^') {
+        out.push('^');
+        at += 1;
+    }
+    if text[at..].starts_with(']') {
+        out.push_str("\\]");
+        at += 1;
+    }
+    while let Some(next) = text[at..].chars().next() {
+        match next {
+            '\\' => {
+                at += escape(&text[at..], true, out)?;
+                continue;
+            }
+            ']' => {
+                out.push(']');
+                return Ok(at + 1);
+            }
+            '[' if text[at..].starts_with("[:") && text[at..].contains(":]") => {
+                let end = at + text[at..].find(":]").expect("BUG: it was found before") + 2;
+                out.push_str(&text[at..end]);
+                at = end;
+                continue;
+            }
+            '[' => out.push_str("\\["),
+            '&' | '~' => {
+                out.push('\\');
+                out.push(next);
+            }
+            '-' if text[at + 1..].starts_with('-') => out.push_str("\\-"),
+            other => out.push(other),
+        }
+        at += next.len_utf8();
+    }
+    Ok(at)
+}
+
+/// Copies a repetition, or a brace that begins none, and returns its length.
+fn brace(text: &str, out: &mut String) -> usize {
+    let end = text.find('}').filter(|end| is_repetition(&text[1..*end]));
+    match end {
+        Some(end) => {
+            out.push_str(&text[..=end]);
+            end + 1
+        }
+        None => {
+            out.push_str("\\{");
+            1
+        }
+    }
+}
+
+/// Tells whether the text between two braces is `n`, `n,` or `n,m`.
+fn is_repetition(text: &str) -> bool {
+    let (low, high) = text.split_once(',').unwrap_or((text, ""));
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    !low.is_empty() && digits(low) && digits(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_match_whole_texts() {
+        for (pattern, matching, others) in [
+            (".*", &["", "a", "a\nb"][..], &[][..]),
+            ("", &[""], &["a"]),
+            ("a|b.c|", &["a", "bxc", ""], &["b", "ab"]),
+            ("a|b\\.c|", &["a", "b.c", ""], &["bxc", "ab", "a|b.c"]),
+            ("a\\|b", &["a|b"], &["a", "b"]),
+            ("go_.*", &["go_", "go_x", "go_\n"], &["xgo_", "go"]),
+            ("go_.+", &["go_x"], &["go_"]),
+            ("go_\\.*", &["go_", "go_.."], &["go_x"]),
+            ("a.c", &["abc", "a\nc"], &["xabc", "abcx"]),
+            ("(?i)Ab", &["aB"], &["aBc"]),
+            ("\\d+", &["17"], &["١٧", ""]),
+            ("\\w\\W\\s", &["a- "], &["é- "]),
+            ("[[:alpha:]_[]+", &["a_["], &["1"]),
+            ("[a&&b]+", &["a&b"], &["c"]),
+            ("[^]a]", &["b"], &["]", "a"]),
+            ("x{,2}", &["x{,2}"], &["x", "xx"]),
+            ("x{2}{", &["xx{"], &["xx"]),
+            ("\\Qa.b\\E+", &["a.b", "a.bb"], &["axb"]),
+            ("\\Qa.b", &["a.b"], &["axb"]),
+            ("\\pL+\\p{Greek}", &["éα"], &["éa"]),
+            ("\\x{e9}\\x41", &["éA"], &["eA"]),
+            ("a\\b-", &["a-"], &["a"]),
+            ("(?m)^a$", &["a"], &["a\nb", "b\na"]),
+            ("[\\w.]+", &["a.b"], &["a-b"]),
+        ] {
+            let compiled = Pattern::compile(pattern).unwrap();
+            for (texts, expected) in [(matching, true), (others, false)] {
+                for text in texts {
+                    assert_eq!(compiled.is_match(text), Ok(expected), "{pattern} {text:?}");
+                    assert_eq!(compiled.groups(text).unwrap().is_some(), expected, "{pattern} {text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn simple_expressions_need_no_engine() {
+        let is_simple = |text: &str| !matches!(Pattern::compile(text).unwrap().kind, Kind::Engine { .. });
+        for text in [".*", "(.*)", "up", "a|b|c", "go_.*", "go_.+", "a\\.b", "", "é|ü"] {
+            assert!(is_simple(text), "{text}");
+        }
+        for text in ["a.b", "(a|b)", "a?", ".*a", "a|b.*", "(.+)"] {
+            assert!(!is_simple(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn groups_are_found_by_number_and_name() {
+        let compiled = Pattern::compile("(?P<env>[a-z]+)-(x)?(.*)").unwrap();
+        assert_eq!(
+            (compiled.group_count(), compiled.group_named("env"), compiled.group_named("no")),
+            (4, Some(1), None)
+        );
+        let groups = compiled.groups("prod-é").unwrap().unwrap();
+        assert_eq!([0, 1, 2, 3, 4].map(|number| groups.get(number)), ["prod-é", "prod", "", "é", ""]);
+        let any = Pattern::compile("(.*)").unwrap();
+        let groups = any.groups("a").unwrap().unwrap();
+        assert_eq!([0, 1, 2].map(|number| groups.get(number)), ["a", "a", ""]);
+    }
+
+    #[test]
+    fn errors_say_why() {
+        for (pattern, reason) in [
+            ("(", "unclosed group"),
+            ("a)|(b", "unopened group"),
+            ("a(?!b)", "look-around"),
+            ("(a)\\1", "backreferences are not supported"),
+            ("(\\w{100}){100}", "more than 256 KiB"),
+            ("[a", "unclosed character class"),
+            ("a\\", "ends with a backslash"),
+            ("\\C", "not supported"),
+        ] {
+            let error = Pattern::compile(pattern).unwrap_err();
+            assert!(error.contains(reason) && error.contains(&format!("{pattern:?}")), "{error}");
+        }
+        assert!(Pattern::compile(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+    }
+
+    /// Backtracking engines need 2^30 steps for this.
+    #[test]
+    fn a_pattern_bomb_takes_linear_time() {
+        let bomb = Pattern::compile(&format!("{}{}b", "a?".repeat(30), "a".repeat(30))).unwrap();
+        assert_eq!(bomb.is_match(&"a".repeat(30)), Ok(false));
+        let nested = Pattern::compile("((a*)*)*b").unwrap();
+        assert!(nested.groups(&"a".repeat(10_000)).unwrap().is_none());
+        let large = Pattern::compile("(?:a?){500}b").unwrap();
+        assert_eq!(large.is_match(&"a".repeat(100_000)), Err(TooMuch::Steps(100_000)));
+        assert_eq!(large.is_match("aab"), Ok(true));
+    }
+}

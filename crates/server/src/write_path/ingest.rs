@@ -1,0 +1,245 @@
+//! Applies the rules on what is stored to the series of a request.
+//!
+//! ```text
+//!   key as sent ─▶ verdict remembered? ─┬─ unchanged ─▶ looked up as sent
+//!                                       ├─ stored as another key ─▶ looked up by that key
+//!                                       ├─ dropped ─▶ counted
+//!                                       └─ none ─▶ labels ─▶ rules ─▶ verdict
+//! ```
+//!
+//! What the rules say depends on the labels alone. So the verdict is remembered by the key of the labels, mixed with a hash of the
+//! rules: after a change, no earlier verdict is found.
+
+mod verdicts;
+
+use super::names::NameRules;
+use crate::ingest_rules::{IngestRulesFile, LoadedRules, WatchedRules};
+use model::labels::METRIC_NAME;
+use model::{Labels, LabelsBuilder, SeriesBatch, SeriesKey, SeriesRefusal, TenantId, Value};
+use parking_lot::Mutex;
+use rules::ingest::{Decision, LabelSet, RuleList};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stdx::budget::Account;
+use stdx::telemetry::{Counter, Registry};
+pub(super) use verdicts::Verdict;
+use verdicts::{Known, Verdicts};
+
+/// Limit on the pairs of a tenant and a rule whose dropped samples are counted by themselves.
+const COUNTED_MAX: usize = 1000;
+
+/// Stands for all tenants in a row that counts those without a row of their own.
+const OTHERS: &str = "";
+
+#[derive(Debug)]
+pub(crate) struct Ingest {
+    file: WatchedRules,
+    verdicts: Verdicts,
+    dropped: Arc<Mutex<DroppedSamples>>,
+    applied: Counter,
+}
+
+/// Dropped samples by tenant and rule.
+type DroppedSamples = BTreeMap<(String, String), u64>;
+
+impl Ingest {
+    /// The file was checked when the settings were read. If it has become invalid since then, there are no rules until it
+    /// is valid again.
+    pub(crate) fn new(file: Option<IngestRulesFile>, account: Account, r: &Registry) -> Self {
+        let file = WatchedRules::new(file, LoadedRules::default(), r);
+        file.reload();
+        let dropped = Arc::new(Mutex::new(DroppedSamples::new()));
+        let read = Arc::clone(&dropped);
+        r.counters_fn(
+            "floodmark_ingest_rules_dropped_samples_total",
+            "Samples dropped by rules, by tenant and rule. The row with empty labels counts those without a row of their own.",
+            move || {
+                let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+                let dropped = read.lock();
+                let rows = dropped.iter();
+                rows.map(|((tenant, rule), n)| (vec![label("tenant", tenant), label("rule", rule)], *n as f64))
+                    .collect()
+            },
+        );
+        let help = "Series to whose labels rules were applied, because what the rules say was not remembered, or because they are new.";
+        let applied = r.counter("floodmark_ingest_rules_applied_series_total", help);
+        Self { file, verdicts: Verdicts::new(account), dropped, applied }
+    }
+
+    pub(crate) const fn file(&self) -> &WatchedRules {
+        &self.file
+    }
+
+    /// The rules in effect. `None` if no file is configured.
+    pub(super) fn current(&self) -> Option<Arc<LoadedRules>> {
+        self.file.has_source().then(|| self.file.current())
+    }
+
+    /// The rules for the series of one request. `None` if the tenant has none. `names` are rules that come before.
+    pub(super) fn of<'a>(
+        &self,
+        loaded: &'a LoadedRules,
+        tenant: &TenantId,
+        names: Option<NameRules<'_>>,
+    ) -> Option<TenantRules<'a>> {
+        let (list, salt) = loaded.of(tenant)?;
+        let salt = salt ^ names.map_or(0, |names| names.names_fingerprint().0);
+        Some(TenantRules { list, salt, known: self.verdicts.known() })
+    }
+
+    pub(super) fn remember(&self, rules: &TenantRules<'_>, learned: &[(SeriesKey, Verdict)]) {
+        learned.iter().for_each(|(sent, verdict)| self.verdicts.put(rules.key(*sent), *verdict));
+    }
+
+    /// Counts what the rules did in a request.
+    pub(super) fn count(&self, tenant: &TenantId, rules: &TenantRules<'_>, recalled: &Recalled) {
+        self.applied.add(recalled.applied);
+        for (index, samples) in recalled.dropped.iter().enumerate().filter(|(_, samples)| **samples > 0) {
+            let rule = format!("{}/{}", rules.list.name, index + 1);
+            let mut all = self.dropped.lock();
+            let own = (tenant.to_string(), rule);
+            let has_room = all.len() < COUNTED_MAX;
+            if let Some(count) = all.get_mut(&own) {
+                *count += samples;
+            } else if has_room {
+                all.insert(own, *samples);
+            } else {
+                // one row more at most
+                *all.entry((OTHERS.to_owned(), OTHERS.to_owned())).or_default() += samples;
+            }
+        }
+    }
+}
+
+/// The rules for the series of one request.
+#[derive(Debug)]
+pub(super) struct TenantRules<'a> {
+    list: &'a RuleList,
+    salt: u128,
+    known: Known,
+}
+
+/// What is known of a request's series after [`TenantRules::recall`].
+#[derive(Debug, Default)]
+pub(super) struct Recalled {
+    /// For each series, whether the rules must be asked.
+    pub(super) undecided: Vec<bool>,
+    /// Samples that were dropped, for each rule.
+    pub(super) dropped: Vec<u64>,
+    pub(super) dropped_exemplars: u64,
+    /// Series to whose labels the rules were applied.
+    pub(super) applied: u64,
+}
+
+impl Recalled {
+    pub(super) fn drop_samples(&mut self, rule: usize, samples: u64) {
+        if self.dropped.len() <= rule {
+            self.dropped.resize(rule + 1, 0);
+        }
+        self.dropped[rule] += samples;
+    }
+
+    pub(super) fn dropped_samples(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+/// What the rules say about labels.
+#[derive(Debug)]
+pub(super) enum Ruled {
+    Stored(Labels),
+    /// By the rule with this index.
+    Dropped(usize),
+}
+
+impl TenantRules<'_> {
+    /// Gives series the keys under which they are stored, and takes the samples of dropped ones, as far as verdicts are
+    /// remembered. Before, `undecided` of `recalled` says which series have keys that are not those of their labels.
+    pub(super) fn recall<V: Value>(&self, batch: &mut SeriesBatch<V>, recalled: &mut Recalled) {
+        let mut dropped = Vec::new();
+        for (position, series) in batch.series.iter_mut().enumerate() {
+            if recalled.undecided[position] {
+                continue;
+            }
+            match self.known.get(self.key(series.key)) {
+                Some(Verdict::Unchanged) => {}
+                Some(Verdict::Stored(key)) => series.key = key,
+                Some(Verdict::Dropped(rule)) => {
+                    recalled.drop_samples(rule as usize, series.samples.len() as u64);
+                    series.samples.end = series.samples.start;
+                    if !batch.exemplars.is_empty() {
+                        dropped.push(position as u32);
+                    }
+                }
+                None => recalled.undecided[position] = true,
+            }
+        }
+        if !dropped.is_empty() {
+            let before = batch.exemplars.len();
+            batch.exemplars.retain(|(position, _)| dropped.binary_search(position).is_err());
+            recalled.dropped_exemplars += (before - batch.exemplars.len()) as u64;
+        }
+    }
+
+    /// Applies the rules to labels.
+    pub(super) fn apply(&self, labels: Labels, builder: &mut LabelsBuilder) -> Result<Ruled, SeriesRefusal> {
+        let mut set = LabelSet::new(labels.iter());
+        let decision = self.list.apply(&mut set).map_err(|error| refusal(&error))?;
+        if let Decision::Dropped(rule) = decision {
+            return Ok(Ruled::Dropped(rule));
+        }
+        if !set.is_changed() {
+            drop(set);
+            return Ok(Ruled::Stored(labels));
+        }
+        builder.clear();
+        set.iter().for_each(|(name, value)| builder.push(name, value));
+        builder.build_series().map(Ruled::Stored).map_err(|error| refusal(&error))
+    }
+
+    /// Returns the name under which the metadata of a metric is stored. `None` if its series are dropped. `key` is that of
+    /// the name. Appends to `learned` what should be remembered.
+    pub(super) fn metric<'m>(
+        &self,
+        metric: &'m str,
+        key: SeriesKey,
+        learned: &mut Vec<(SeriesKey, Verdict)>,
+    ) -> Option<Cow<'m, str>> {
+        let key = of_metric(key);
+        match self.known.get(self.key(key)) {
+            Some(Verdict::Unchanged) => return Some(metric.into()),
+            Some(Verdict::Dropped(_)) => return None,
+            Some(Verdict::Stored(_)) | None => {}
+        }
+        let mut set = LabelSet::new([(METRIC_NAME, metric)].into_iter());
+        match self.list.apply_to_name(&mut set) {
+            Ok(Decision::Kept) if !set.is_changed() => {
+                learned.push((key, Verdict::Unchanged));
+                Some(metric.into())
+            }
+            Ok(Decision::Kept) => {
+                Some(set.get(METRIC_NAME).to_owned()).filter(|name| !name.is_empty()).map(Cow::Owned)
+            }
+            Ok(Decision::Dropped(rule)) => {
+                learned.push((key, Verdict::Dropped(rule as u32)));
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Verdicts of other rules have other keys, so that they are never found.
+    const fn key(&self, sent: SeriesKey) -> SeriesKey {
+        SeriesKey(sent.0 ^ self.salt)
+    }
+}
+
+/// Metrics and series have different verdicts. The number is arbitrary.
+const fn of_metric(key: SeriesKey) -> SeriesKey {
+    SeriesKey(key.0 ^ 0x6d65_7461_6461_7461_206f_6620_6d65_7472)
+}
+
+fn refusal(reason: &dyn std::fmt::Display) -> SeriesRefusal {
+    SeriesRefusal::Ruled { reason: reason.to_string() }
+}
