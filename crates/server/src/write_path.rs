@@ -68,7 +68,7 @@ pub(crate) async fn write<D: Decoder>(
     let began = Instant::now();
     admit(context, &request.principal, request.bytes.len()).await?;
     let (gates, tenant) = (&context.gates, request.principal.tenant.clone());
-    let is_large = request.is_large().map_err(Refusal::from)?;
+    let is_large = request.is_large(context.ingest.has_rules(&tenant)).map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
     let thread = if is_large {
         request.take_memory_ahead()?;

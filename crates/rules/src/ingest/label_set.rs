@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const LABELS_MAX: usize = 512;
 
 /// Limit on the text that the rules add to one series.
-const ADDED_BYTES_MAX: usize = 1 << 20;
+pub(super) const ADDED_BYTES_MAX: usize = 1 << 20;
 
 /// Why rules cannot be applied to a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -85,9 +85,9 @@ impl Mapping {
         let Some(stars) = self.stars(&path) else { return Ok(true) };
         let Outcome::Map { name, labels: set, .. } = &self.outcome else { return Ok(false) };
         let group = |number: usize| if number == 0 { &*path } else { stars[number - 1] };
-        labels.set(METRIC_NAME, &name.expand(group))?;
+        labels.set(METRIC_NAME, &name.expand(group)?)?;
         for (name, value) in set {
-            labels.set(name, &value.expand(group))?;
+            labels.set(name, &value.expand(group)?)?;
         }
         Ok(true)
     }

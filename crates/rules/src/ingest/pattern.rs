@@ -18,8 +18,12 @@ const COMPILED_BYTES_MAX: usize = 256 << 10;
 /// Limit on the states that an expression's automaton keeps in each thread.
 const AUTOMATON_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on the steps of one match: 0.1 s. The engine takes at most one step for each byte and each state.
+/// Limit on the steps of one match: 0.1 s. The engine takes at most one step for each byte and each state, and copies the
+/// places of all groups with it if they are asked for.
 const STEPS_MAX: usize = 32 << 20;
+
+/// Limit on the groups of an expression, with the whole match. For each of them and each state, a thread keeps two places.
+const GROUPS_MAX: usize = 33;
 
 #[derive(Debug)]
 pub(super) struct Pattern {
@@ -103,7 +107,7 @@ impl Pattern {
     pub(super) fn groups<'t>(&self, text: &'t str) -> Result<Option<Groups<'t>>, TooMuch> {
         let found = match &self.kind {
             Kind::Engine { regex, states } => {
-                check_steps(*states, text)?;
+                check_steps(states.saturating_mul(regex.captures_len()), text)?;
                 let mut captures = regex.create_captures();
                 regex.captures(text, &mut captures);
                 captures.is_match().then_some(Found::Captures(captures))
@@ -201,6 +205,9 @@ fn engine(text: &str) -> Result<Kind, String> {
         .hybrid_cache_capacity(AUTOMATON_BYTES_MAX);
     let regex = Regex::builder().configure(config).build(&whole);
     let regex = regex.map_err(|error| too_large(error.size_limit(), &error))?;
+    if regex.captures_len() > GROUPS_MAX {
+        return Err(format!("{} groups, the limit is {}", regex.captures_len() - 1, GROUPS_MAX - 1));
+    }
     Ok(Kind::Engine { regex: Box::new(regex), states: nfa.states().len() })
 }
 
@@ -240,6 +247,7 @@ fn escape(text: &str, is_in_class: bool, out: &mut String) -> Result<usize, Stri
         'w' => "[0-9A-Za-z_]",
         'W' => "[^0-9A-Za-z_]",
         'b' if !is_in_class => "(?-u:\\b)",
+        'B' if !is_in_class => "(?-u:\\B)",
         '<' => "<",
         '>' => ">",
         'Q' if !is_in_class => {
@@ -416,11 +424,13 @@ mod tests {
             ("[a", "unclosed character class"),
             ("a\\", "ends with a backslash"),
             ("\\C", "not supported"),
+            (&"(a)".repeat(33), "33 groups, the limit is 32"),
         ] {
             let error = Pattern::compile(pattern).unwrap_err();
             assert!(error.contains(reason) && error.contains(&format!("{pattern:?}")), "{error}");
         }
         assert!(Pattern::compile(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+        assert!(Pattern::compile(r".*\Ba").unwrap().is_match("ba").unwrap());
     }
 
     /// Backtracking engines need 2^30 steps for this.

@@ -1,6 +1,6 @@
 //! Rules of Prometheus' `relabel_config`.
 
-use super::label_set::{LabelSet, TooMuch};
+use super::label_set::{ADDED_BYTES_MAX, LabelSet, TooMuch};
 use super::pattern::Pattern;
 use super::template::Template;
 use super::yaml::Field;
@@ -180,10 +180,14 @@ impl Relabel {
             Action::LabelDrop => labels.retain(|name| Ok(!self.pattern.is_match(name)?))?,
             Action::LabelKeep => labels.retain(|name| self.pattern.is_match(name))?,
             Action::LabelMap => {
-                let mut mapped = Vec::new();
+                let (mut mapped, mut bytes) = (Vec::new(), 0);
                 for (name, value) in labels.iter() {
                     if let Some(groups) = self.pattern.groups(name)? {
-                        let new = self.replacement.expand(|number| groups.get(number));
+                        let new = self.replacement.expand(|number| groups.get(number))?;
+                        bytes += new.len() + value.len();
+                        if bytes > ADDED_BYTES_MAX {
+                            return Err(TooMuch::Bytes);
+                        }
                         mapped.push((new, value.to_owned()));
                     }
                 }
@@ -198,11 +202,11 @@ impl Relabel {
     fn replace(&self, labels: &mut LabelSet<'_>) -> Result<(), TooMuch> {
         let source = self.source(labels)?;
         let Some(groups) = self.pattern.groups(&source)? else { return Ok(()) };
-        let target = self.target.expand(|number| groups.get(number));
+        let target = self.target.expand(|number| groups.get(number))?;
         if target.is_empty() {
             return Ok(()); // not the name of a label
         }
-        let value = self.replacement.expand(|number| groups.get(number));
+        let value = self.replacement.expand(|number| groups.get(number))?;
         labels.set(&target, &value)
     }
 

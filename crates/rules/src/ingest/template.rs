@@ -1,5 +1,7 @@
 //! Replacements in Go's syntax: `$1`, `$name`, `${1}`, `${name}`, and `$$` for a dollar sign.
 
+use super::label_set::{ADDED_BYTES_MAX, TooMuch};
+
 /// A replacement whose groups are looked up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Template(Vec<Part>);
@@ -46,12 +48,20 @@ impl Template {
         groups.max().unwrap_or(0)
     }
 
-    pub(super) fn expand<'g>(&self, group: impl Fn(usize) -> &'g str) -> String {
-        let texts = self.0.iter().map(|part| match part {
-            Part::Text(text) => text,
-            Part::Group(number) => group(*number),
-        });
-        texts.collect()
+    /// Fails if the text would be longer than rules may make the labels of a series.
+    pub(super) fn expand<'g>(&self, group: impl Fn(usize) -> &'g str) -> Result<String, TooMuch> {
+        let mut expanded = String::new();
+        for part in &self.0 {
+            let text = match part {
+                Part::Text(text) => text,
+                Part::Group(number) => group(*number),
+            };
+            if expanded.len() + text.len() > ADDED_BYTES_MAX {
+                return Err(TooMuch::Bytes);
+            }
+            expanded.push_str(text);
+        }
+        Ok(expanded)
     }
 }
 
@@ -110,8 +120,11 @@ mod tests {
             ("é${1}é", "éaaé"),
         ] {
             let template = Template::parse(text, 3, |name| (name == "first").then_some(1));
-            assert_eq!(template.expand(|group| ["aab", "aa", "b"][group]), expanded, "{text}");
+            assert_eq!(template.expand(|group| ["aab", "aa", "b"][group]).unwrap(), expanded, "{text}");
         }
+        let long = Template::parse(&"$1".repeat(20_000), 2, |_| None);
+        let value = "x".repeat(16 << 10);
+        assert_eq!(long.expand(|_| &value), Err(TooMuch::Bytes));
         let of = |text| Template::parse(text, 3, |_| None);
         assert_eq!((of("$2$1").last_group(), of("x").last_group()), (2, 0));
     }

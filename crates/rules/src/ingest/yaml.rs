@@ -78,7 +78,9 @@ impl Content {
 
 /// Parses a file with at most one document. A file without content is null.
 pub(super) fn parse(text: &str) -> Result<Node, RuleError> {
-    let mut events = Events { parser: Parser::new_from_str(text), line: 1 };
+    // YAML also ends lines with a single carriage return
+    let last_line = text.matches(['\n', '\r']).count() + 1;
+    let mut events = Events { parser: Parser::new_from_str(text), line: 1, last_line };
     let mut root = Node { line: 1, content: Content::Null };
     let mut documents = 0;
     loop {
@@ -102,6 +104,7 @@ struct Events<'t> {
     parser: Parser<'t, StrInput<'t>>,
     /// Where the last event begins.
     line: usize,
+    last_line: usize,
 }
 
 impl<'t> Events<'t> {
@@ -112,12 +115,13 @@ impl<'t> Events<'t> {
     fn next(&mut self) -> Result<Event<'t>, RuleError> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => {
-                self.line = span.start.line();
+                self.line = span.start.line().clamp(1, self.last_line);
                 Ok(event)
             }
-            Some(Err(error)) => {
-                Err(RuleError::new(error.marker().line(), format!("invalid YAML: {}", error.info())))
-            }
+            Some(Err(error)) => Err(RuleError::new(
+                error.marker().line().clamp(1, self.last_line),
+                format!("invalid YAML: {}", error.info()),
+            )),
             None => Ok(Event::StreamEnd),
         }
     }

@@ -19,6 +19,9 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 pub(super) const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// For tenants with rules on what is stored, each new series costs as much as its rules, so the limit is the lowest.
+const INLINE_RULED_BYTES_MAX: usize = 16 << 10;
+
 /// Memory that a body takes until it is stored, as a multiple of its decoded length.
 pub(super) const NEED_FACTOR: u64 = 2;
 
@@ -53,8 +56,11 @@ pub(crate) struct Encoded<D: Decoder> {
 
 impl<D: Decoder> Encoded<D> {
     /// True if the body is large or has no declared length. Such a body is decoded on a blocking thread.
-    pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
+    ///
+    /// `has_rules` says that the tenant has rules on what is stored.
+    pub(crate) fn is_large(&self, has_rules: bool) -> Result<bool, DecodeError> {
         let decoded_max = match self.encoding {
+            _ if has_rules => INLINE_RULED_BYTES_MAX,
             Encoding::Snappy => INLINE_BYTES_MAX,
             _ if self.bytes.len() > INLINE_COMPRESSED_BYTES_MAX => return Ok(true),
             _ => INLINE_TEXT_BYTES_MAX,
@@ -264,7 +270,7 @@ mod tests {
     #[test]
     fn a_small_body_that_becomes_many_lines_takes_a_thread() {
         let account = Account::new("bodies", 1 << 20);
-        let is_large = |encoding, bytes| encoded(&account, encoding, bytes).is_large().unwrap();
+        let is_large = |encoding, bytes| encoded(&account, encoding, bytes).is_large(false).unwrap();
         let lines = b"a 1 1700000000\n";
         let compressed = zstd::bulk::compress(&lines.repeat(20_000), 1).unwrap();
         assert!(compressed.len() < 200, "{} bytes", compressed.len());

@@ -14,6 +14,7 @@ mod verdicts;
 
 use super::names::NameRules;
 use crate::ingest_rules::{IngestRulesFile, LoadedRules, WatchedRules};
+use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, SeriesBatch, SeriesKey, SeriesRefusal, TenantId, Value};
 use parking_lot::Mutex;
@@ -76,6 +77,11 @@ impl Ingest {
         self.file.has_source().then(|| self.file.current())
     }
 
+    /// True if series of the tenant that are not known must pass rules, which takes longer than decoding.
+    pub(super) fn has_rules(&self, tenant: &TenantId) -> bool {
+        self.current().is_some_and(|loaded| loaded.of(tenant).is_some())
+    }
+
     /// The rules for the series of one request. `None` if the tenant has none. `names` are rules that come before.
     pub(super) fn of<'a>(
         &self,
@@ -84,7 +90,11 @@ impl Ingest {
         names: Option<NameRules<'_>>,
     ) -> Option<TenantRules<'a>> {
         let (list, salt) = loaded.of(tenant)?;
-        let salt = salt ^ names.map_or(0, |names| names.names_fingerprint().0);
+        // rules on names do not apply to series that the tenant has already, so their verdicts are not for others
+        let of_names = |names: NameRules<'_>| {
+            SeriesKey::of(tenant.as_str().as_bytes(), names.names_fingerprint().0 as u64)
+        };
+        let salt = salt ^ names.map_or(0, |names| of_names(names).0);
         Some(TenantRules { list, salt, known: self.verdicts.known() })
     }
 
@@ -219,7 +229,8 @@ impl TenantRules<'_> {
                 Some(metric.into())
             }
             Ok(Decision::Kept) => {
-                Some(set.get(METRIC_NAME).to_owned()).filter(|name| !name.is_empty()).map(Cow::Owned)
+                let is_valid = |name: &String| (1..=LABEL_VALUE_BYTES_MAX).contains(&name.len());
+                Some(set.get(METRIC_NAME).to_owned()).filter(is_valid).map(Cow::Owned)
             }
             Ok(Decision::Dropped(rule)) => {
                 learned.push((key, Verdict::Dropped(rule as u32)));

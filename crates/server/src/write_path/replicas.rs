@@ -87,7 +87,8 @@ impl ElectedReplicas {
         self.fate = match refused {
             // the samples of other partitions are stored, but those of this share may only exist in other replicas
             Some(refusal) if is_share_refused && is_repeated(refusal) => Fate::Repeated,
-            _ if outcome.samples > 0 => Fate::Stored,
+            // samples that a rule drops need no other replica
+            _ if outcome.samples + outcome.dropped_samples > 0 => Fate::Stored,
             None if outcome.refused_samples == 0 => Fate::Stored,
             Some(refusal) if is_repeated(refusal) => Fate::Repeated,
             _ => Fate::Refused,

@@ -111,7 +111,7 @@ pub(super) fn route(
     let own = settings.of(tenant);
     let mut outcome = refused_by_decoder(batch, form);
     // samples of a replica that is not elected do not count against the rate limit, as long as they are not stored
-    let uncertain_samples = if own.ha_dedup {
+    let uncertain_samples = if own.ha_dedup && !is_final {
         if !form.is_encoded() {
             encode_labels(context.seed, form, batch, labels, &mut outcome, memory, ENCODED_BYTES_MAX)?;
             form = &EncodedLabels;
@@ -471,6 +471,7 @@ impl Routing<'_> {
         if is_undecided
             && let Some(names) = self.names
             && let Some(Decision::LeftOut(list)) = names.remembered(series.key)
+            && self.known(series.key.partition(context.partitions.len()), series.key, V::KIND).is_none()
         {
             context.names.count(list, points);
             return Ok(());
