@@ -69,6 +69,9 @@ def show(report):
         shown = ["-" if figures.get(name) is None else "%.2f" % (figures[name] * factor) for name, factor in columns.values()]
         print("".join("%13s" % figure for figure in shown))
     verify = report["verify"]
+    if verify is None:
+        print("not read back: " + "; ".join(report["warnings"]))
+        return
     print("sent %d, owed %d, lost %d, wrong %d, superseded %d" % (
         report["totals"]["samples_acknowledged"], verify["acknowledged"], verify["lost"], verify["wrong"], verify["superseded"]))
     broken = ["%s %s (measured: %s)" % (rule["rule"], rule["limit"], rule["measured"]) for rule in report["verdict"] if not rule["pass"]]
