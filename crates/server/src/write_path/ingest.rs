@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What the rules say depends on the labels alone. So the verdict is remembered by the key of the labels, mixed with a hash of the
-//! rules: after a change, no earlier verdict is found.
+//! rules: after a change, no earlier verdict is found. Graphite's rules on names do not apply to series that the tenant has
+//! already, so where there are such rules, a verdict is the tenant's own.
 
 mod verdicts;
 
