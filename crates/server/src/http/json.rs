@@ -28,6 +28,8 @@ pub(crate) struct Json {
     /// Value of a header, for formats that have no place for warnings.
     warning: Option<HeaderValue>,
     decimals: Decimals,
+    /// The number or point that is being written.
+    short: Backwards,
 }
 
 /// Names data that the answer lacks, because it could not be read.
@@ -60,6 +62,7 @@ impl Json {
             refused: None,
             warning: None,
             decimals: Decimals::default(),
+            short: Backwards::default(),
         }
     }
 
@@ -144,14 +147,15 @@ impl Json {
 
     /// Writes a number, and `null` for NaN. JSON has no infinity, so it is written as a number that parses to it.
     pub(crate) fn number(&mut self, v: f64) {
-        let mut text = Backwards::new();
-        self.number_before(&mut text, v);
-        self.put(text.as_bytes());
+        self.short.clear();
+        self.number_before(v);
+        self.put_short();
     }
 
+    /// Writes a number before what `short` contains.
     #[inline]
-    fn number_before(&mut self, text: &mut Backwards, v: f64) {
-        let whole = v as i64;
+    fn number_before(&mut self, v: f64) {
+        let (whole, text) = (v as i64, &mut self.short);
         if whole as f64 == v && v.abs() < 9e15 {
             text.integer(whole);
         } else if v.is_nan() {
@@ -168,16 +172,24 @@ impl Json {
     /// Writes a point of Graphite's, `[value,time]`, after a comma unless its position is 0.
     #[inline]
     pub(crate) fn datapoint(&mut self, position: usize, v: f64, time_s: i64) {
-        let mut text = Backwards::new();
-        text.byte(b']');
-        text.integer(time_s);
-        text.byte(b',');
-        self.number_before(&mut text, v);
-        text.byte(b'[');
+        self.short.clear();
+        self.short.byte(b']');
+        self.short.time(time_s);
+        self.short.byte(b',');
+        self.number_before(v);
+        self.short.byte(b'[');
         if position > 0 {
-            text.byte(b',');
+            self.short.byte(b',');
         }
-        self.put(text.as_bytes());
+        self.put_short();
+    }
+
+    #[inline]
+    fn put_short(&mut self) {
+        let room = self.bytes.capacity() - self.bytes.len();
+        if room >= Backwards::COPY_BYTES || self.make_room(Backwards::COPY_BYTES) {
+            self.short.append_to(&mut self.bytes);
+        }
     }
 
     /// Writes a time as Prometheus does: in seconds, with three decimals unless it is a whole second.
