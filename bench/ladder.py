@@ -1,6 +1,6 @@
 """The stresser's ladder on Floodmark, go-carbon and carbon, with the account's disk figures beside ours.
 
-    FLOODMARK=path/to/floodmark python3 bench/ladder.py [--preset stresser] [--duration 10m] [--json FOLDER] floodmark PROGRAM
+    FLOODMARK=path/to/floodmark python3 bench/ladder.py [--preset stresser] [--duration 10m] [--set KEY=VALUE] [--json FOLDER] floodmark PROGRAM
     FLOODMARK=path/to/floodmark python3 bench/ladder.py [...] go-carbon PROGRAM CARBONAPI
     FLOODMARK=path/to/floodmark python3 bench/ladder.py [...] carbon ENVIRONMENT CARBONAPI GO_CARBON
 
@@ -9,21 +9,26 @@ minute for a day, and nothing is throttled. The lab reads everything back throug
 through carbonapi and a go-carbon that only reads carbon's files, which is why carbon gets time to write them.
 
 A row has the figures of a step: metrics a minute, the disk's busy time and its time for a request, the CPU and memory of the server, and the
-time until a socket has taken a report. After the rows follow the points that were owed, lost and wrong, and the rules that were broken.
+time until a socket has taken a report. After the rows follow the points that were owed, lost and wrong, the time that the read-back took, and the rules
+that were broken. For Floodmark, also the series that it created and the points that it dropped: if it drops one, nothing that came on the same
+connection is owed, so prefer a longer `--duration`. `--set load.reconnect=1m` limits this to a minute, at the cost of the latency.
 """
 
 import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
+import urllib.request
 
 from carbons import CARBON, CARBONAPI, SCHEMAS, Server, carbon_command, go_carbon, write_configuration
 from floodmark_bench import FLOODMARK, free_port
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--preset", default="stresser")
-parser.add_argument("--duration", default="10m")
+parser.add_argument("--duration", help="of all steps together, by default that of the preset")
+parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="changes a key of the preset")
 parser.add_argument("--json", help="folder for the lab's reports")
 parser.add_argument("system", choices=["floodmark", "go-carbon", "carbon"])
 parser.add_argument("program")
@@ -52,16 +57,27 @@ def start(data):
 def run(server, ports, folder):
     """The lab's report."""
     settings = {"target.read": "http://127.0.0.1:%d" % ports["http"], "target.data_dir": folder, "verify.patience": "300s"}
-    command = [FLOODMARK, "lab", "run", args.preset, "--pid", str(server.process.pid), "--duration", args.duration, "--json", "--quiet"]
+    command = [FLOODMARK, "lab", "run", args.preset, "--pid", str(server.process.pid), "--json", *([] if sys.stderr.isatty() else ["--quiet"])]
+    command += ["--duration", args.duration] if args.duration else []
     command += ["--target", "tcp://127.0.0.1:%d" % ports["lines"]]
-    command += [flag for name, value in settings.items() for flag in ("--set", "%s=%s" % (name, value))]
+    changes = ["%s=%s" % item for item in settings.items()] + args.set
+    command += [flag for change in changes for flag in ("--set", change)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE).stdout)
+
+
+def created_and_dropped(ports):
+    """What Floodmark counts of new series: those that it created, and the points that it dropped, by reason."""
+    text = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % ports["http"], timeout=60).read().decode()
+    counts = {line.rsplit(" ", 1)[0]: int(float(line.rsplit(" ", 1)[1])) for line in text.splitlines() if not line.startswith("#")}
+    prefix = "floodmark_graphite_dropped_points_total{"
+    dropped = {name[len(prefix) : -1]: count for name, count in counts.items() if name.startswith(prefix) and count}
+    return counts["floodmark_head_series_created_total"], dropped
 
 
 def show(report):
     columns = {"metrics/min": ("samples_per_s", 60), "busy %": ("disk_util", 100), "await ms": ("disk_await_s", 1000), "CPU cores": ("cpu_cores", 1),
                "RSS MiB": ("memory_bytes", 2**-20), "p99 ms": ("p99_s", 1000)}
-    print("%s, %s, %s" % (args.system, args.preset, args.duration))
+    print("%s, %s, %.0f s" % (args.system, args.preset, report["wall_s"]))
     print("".join("%13s" % column for column in columns))
     for step in report["steps"]:
         figures = {**step, **(step.get("latency") or {})}
@@ -74,6 +90,7 @@ def show(report):
         return
     print("sent %d, owed %d, lost %d, wrong %d, superseded %d" % (
         report["totals"]["samples_acknowledged"], verify["acknowledged"], verify["lost"], verify["wrong"], verify["superseded"]))
+    print("read back in %.0f s by %d queries" % (verify["wall_s"], verify["queries"]))
     broken = ["%s %s (measured: %s)" % (rule["rule"], rule["limit"], rule["measured"]) for rule in report["verdict"] if not rule["pass"]]
     print("rules broken: " + (", ".join(broken) or "none"), flush=True)
 
@@ -82,6 +99,7 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
     servers, ports, folder = start(data)
     try:
         report = run(servers[0], ports, folder)
+        created = created_and_dropped(ports) if args.system == "floodmark" else None
     finally:
         [server.stop() for server in servers]
 if args.json:
@@ -89,3 +107,5 @@ if args.json:
     with open(os.path.join(args.json, "%s-%s.json" % (args.system, args.preset)), "w") as file:
         json.dump(report, file)
 show(report)
+if created:
+    print("created %d series, dropped %s" % (created[0], created[1] or "no points"))

@@ -1,7 +1,8 @@
 //! Reads every acknowledged sample back and compares it bit by bit.
 //!
 //! ```text
-//!   ledger ─▶ queries: some metrics × some rounds (× one job), small enough for any server's limits
+//!   ledger ─▶ queries: some metrics of some targets × some rounds, small enough for most servers' limits
+//!               │          if a server refuses one for its size, its parts are asked for, down to a single series
 //!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
@@ -12,6 +13,7 @@ pub mod ledger;
 pub(crate) mod promql;
 mod queries;
 pub(crate) mod render;
+mod targets;
 
 use crate::http::{Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
 use crate::scenario::ReadApi;
@@ -199,7 +201,7 @@ pub async fn verify(
         ledger: ledger.clone(),
         queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples, options.step_ms),
         next: AtomicU64::new(0),
-        halvings: AtomicU32::new(0),
+        splits: AtomicU32::new(0),
         path: endpoint.path().trim_end_matches('/').to_owned() + api_path(options.read_api),
         patient_until: begin + options.patience,
         report: Mutex::default(),
@@ -269,9 +271,8 @@ struct Job {
     ledger: Ledger,
     queries: Queries,
     next: AtomicU64,
-    /// How often queries must be halved before the target answers, as far as is known. Later queries are halved at
-    /// once.
-    halvings: AtomicU32,
+    /// How often queries must be split before the target answers, as far as is known. Later queries are split at once.
+    splits: AtomicU32,
     path: String,
     patient_until: Instant,
     report: Mutex<VerifyReport>,
@@ -279,12 +280,13 @@ struct Job {
 
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// A query is halved at most this often. If the target does not even answer a 256th of it, the size is not the cause.
-const HALVINGS_MAX: u32 = 8;
+/// Later queries are split at once at most this often, so that a target that was short of memory for a while is not
+/// asked for single series from then on.
+const SPLITS_AT_ONCE_MAX: u32 = 6;
 
-/// Added to the error if the target refuses a query that cannot be halved again.
+/// Added to the error if the target refuses a query that cannot be split again.
 const NO_ROOM: &str =
-    "the target refuses even a small part of a query: reduce the samples per query (--page, verify.page)";
+    "the target refuses even the smallest query that the lab can ask, of one name and one interval";
 
 impl Job {
     /// Fails if the slots of `/render` are not as far apart as expected. The answers to short queries cannot show that.
@@ -309,22 +311,23 @@ impl Job {
                 continue;
             }
             let mut open = vec![(query, 0)];
-            while let Some((query, halved)) = open.pop() {
-                let needed = self.halvings.load(Ordering::Relaxed);
-                let halves = || query.halves(&self.ledger.plan).filter(|_| halved < HALVINGS_MAX);
-                if halved < needed
-                    && let Some((first, second)) = halves()
-                {
-                    open.extend([(second, halved + 1), (first, halved + 1)]);
+            while let Some((query, splits)) = open.pop() {
+                let mut split = || {
+                    let parts = query.split(&self.ledger.plan);
+                    open.extend(parts.iter().rev().map(|part| (part.clone(), splits + 1)));
+                    !parts.is_empty()
+                };
+                if splits < self.splits.load(Ordering::Relaxed) && split() {
                     continue;
                 }
                 match self.settle(&mut client, &mut checker, &query).await {
                     Ok(()) => {}
                     Err(Unanswered::Failed(why)) => return Err(why),
                     Err(Unanswered::TooMuch(why)) => {
-                        let Some((first, second)) = halves() else { return Err(why.context(NO_ROOM)) };
-                        self.halvings.fetch_max(halved + 1, Ordering::Relaxed);
-                        open.extend([(second, halved + 1), (first, halved + 1)]);
+                        if !split() {
+                            return Err(why.context(NO_ROOM));
+                        }
+                        self.splits.fetch_max((splits + 1).min(SPLITS_AT_ONCE_MAX), Ordering::Relaxed);
                     }
                 }
             }

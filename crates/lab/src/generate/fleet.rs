@@ -116,7 +116,7 @@ impl Fleet {
         }
         let pick = |list: &[&'static str]| list[(target % list.len() as u64) as usize];
         let app = pick(&APPS);
-        let (o2, o3, o4) = (96 + target / 62_500, target / 250 % 250, target % 250 + 1);
+        let [o2, o3, o4] = address(target);
         let id = mix(self.seed ^ mix(target ^ generation.rotate_left(40)));
         let mut labels: Vec<(String, String)> = vec![
             // the label that identifies a target comes first, because some fleets have only two labels
@@ -152,8 +152,20 @@ impl Fleet {
     }
 
     pub fn has_job(&self) -> bool {
-        let others = self.cycles.iter().map(|(name, _)| name).chain(self.fixed.iter().map(|(name, _)| name));
-        self.naming == Naming::Labels && self.labels > 3 && others.into_iter().all(|name| name != "job")
+        self.has_own(3, "job")
+    }
+
+    /// True if targets have the label `instance` with an address of their own, such as `10.96.0.1:9102`.
+    pub fn has_instance(&self) -> bool {
+        self.has_own(4, "instance")
+    }
+
+    /// True if targets have one of the default labels, before which there are `before` others, and no additional label
+    /// replaces it.
+    fn has_own(&self, before: usize, label: &str) -> bool {
+        let mut others =
+            self.cycles.iter().map(|(name, _)| name).chain(self.fixed.iter().map(|(name, _)| name));
+        self.naming == Naming::Labels && self.labels > before && others.all(|name| name != label)
     }
 
     pub fn job(&self, target: u64) -> String {
@@ -180,6 +192,14 @@ impl Fleet {
         let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();
         METRIC_NAME.len() + self.series_name(0, 0, &self.metric_name(0, 0)).len() + text
     }
+}
+
+/// The last three numbers of the address of each target: which number is the first, and how many there are.
+pub const ADDRESS_LEVELS: [(u64, u64); 3] = [(96, u64::MAX), (0, 250), (1, 250)];
+
+fn address(target: u64) -> [u64; 3] {
+    let [(base2, _), (base3, size3), (base4, size4)] = ADDRESS_LEVELS;
+    [base2 + target / (size3 * size4), base3 + target / size4 % size3, base4 + target % size4]
 }
 
 /// Encodes a target's labels in canonical form, without a metric name.

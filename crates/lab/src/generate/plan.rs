@@ -206,6 +206,11 @@ impl Plan {
         (tick + phase) / ticks + relabels
     }
 
+    /// True if targets are replaced by others with other series.
+    pub fn replaces_targets(&self) -> bool {
+        self.series_churn_ticks.is_some() || !self.relabel_ticks.is_empty()
+    }
+
     pub fn metric_generation(&self, round: u32) -> u64 {
         self.metric_churn_ticks.map_or(0, |ticks| self.tick(round) / ticks)
     }

@@ -48,6 +48,8 @@ pub struct Shape {
     pub steps: u32,
     /// Factors of a ladder, which replace `from`, `to` and `steps`.
     pub factors: Vec<f64>,
+    /// Share of each step of a ladder in which the load grows to the step's factor. The report leaves this time out.
+    pub rise: f64,
     /// When each spike, relabelling or outage begins. By default, there is one in the middle of the duration.
     pub at: Vec<Span>,
     /// How long each spike or outage lasts.
@@ -81,6 +83,7 @@ impl Default for Shape {
             to: 1.0,
             steps: 5,
             factors: Vec::new(),
+            rise: 0.0,
             at: Vec::new(),
             lasts: Span::seconds(30.0),
             factor: 2.0,
@@ -146,6 +149,9 @@ impl Shape {
         if self.steps == 0 || self.steps as usize > STEPS_MAX || self.factors.len() > STEPS_MAX {
             return fault("shape.steps", format!("the number of steps is not between 1 and {STEPS_MAX}"));
         }
+        if !(0.0..1.0).contains(&self.rise) {
+            return fault("shape.rise", format!("{} is not at least 0 and below 1", self.rise));
+        }
         if self.at.len() > STEPS_MAX {
             return fault("shape.at", format!("there are more than {STEPS_MAX} times"));
         }
@@ -175,8 +181,11 @@ impl Course {
             Kind::Ramp => from + (to - from) * (at_s / self.duration_s).clamp(0.0, 1.0),
             Kind::Ladder => {
                 let steps = self.shape.ladder();
-                let step = (at_s / self.duration_s * steps.len() as f64) as usize;
-                steps[step.min(steps.len() - 1)]
+                let at = at_s / self.duration_s * steps.len() as f64;
+                let step = (at as usize).min(steps.len() - 1);
+                let before = step.checked_sub(1).map_or(0.0, |before| steps[before]);
+                let risen = ((at - step as f64) / self.shape.rise).clamp(0.0, 1.0);
+                if self.shape.rise > 0.0 { before + (steps[step] - before) * risen } else { steps[step] }
             }
             Kind::Spike => self.spike_at(at_s).map_or(1.0, |spike| self.spike_factor(spike)),
             Kind::Diurnal => {
@@ -215,7 +224,8 @@ impl Course {
         self.shape.kind == Kind::Endurance
     }
 
-    /// Divides the duration into phases, each of which gets figures of its own in the report.
+    /// Divides the duration into phases, each of which gets figures of its own in the report. Only the rises of a ladder
+    /// belong to no phase.
     pub fn phases(&self) -> Vec<LoadPhase> {
         let mut cuts: Vec<(f64, String)> = match self.shape.kind {
             Kind::Constant | Kind::Stress => vec![(0.0, "all".into())],
@@ -235,7 +245,10 @@ impl Course {
         let phases = cuts.into_iter().zip(ends);
         phases
             .filter(|((from, _), to)| from < to)
-            .map(|((from_s, name), to_s)| LoadPhase { name, from_s, to_s })
+            .map(|((from_s, name), to_s)| {
+                let rise = if self.shape.kind == Kind::Ladder { self.shape.rise } else { 0.0 };
+                LoadPhase { name, from_s: from_s + (to_s - from_s) * rise, to_s }
+            })
             .collect()
     }
 
@@ -287,6 +300,10 @@ mod tests {
         check("", &[(0.0, 1.0), (99.0, 1.0)]);
         check("kind = 'ladder'", &[(0.0, 0.2), (19.9, 0.2), (20.1, 0.4), (99.0, 1.0), (200.0, 1.0)]);
         check("kind = 'ladder'\nfactors = [1, 3]", &[(10.0, 1.0), (60.0, 3.0)]);
+        check(
+            "kind = 'ladder'\nfactors = [1, 3]\nrise = 0.4",
+            &[(0.0, 0.0), (10.0, 0.5), (20.0, 1.0), (49.9, 1.0), (60.0, 2.0), (70.0, 3.0), (100.0, 3.0)],
+        );
         check("kind = 'ramp'\nto = 4", &[(0.0, 0.0), (50.0, 2.0), (100.0, 4.0)]);
         check("kind = 'stress'", &[(0.0, 2.0)]);
         check(
@@ -324,9 +341,24 @@ mod tests {
     }
 
     #[test]
+    fn the_steps_of_a_ladder_begin_after_their_rise() {
+        let phases = course("kind = 'ladder'\nsteps = 2\nrise = 0.4").phases();
+        let times: Vec<_> = phases.iter().map(|phase| (phase.from_s, phase.to_s)).collect();
+        assert_eq!(times, [(20.0, 50.0), (70.0, 100.0)]);
+    }
+
+    #[test]
     fn bounds() {
-        for bad in ["to = -1", "factor = 1e9", "steps = 0", "amplitude = 2", "period = 0", "factors = [nan]"]
-        {
+        for bad in [
+            "to = -1",
+            "rise = 1",
+            "rise = -0.1",
+            "factor = 1e9",
+            "steps = 0",
+            "amplitude = 2",
+            "period = 0",
+            "factors = [nan]",
+        ] {
             assert!(toml::from_str::<Shape>(bad).unwrap().check().is_err(), "{bad}");
         }
         assert!(toml::from_str::<Shape>("kind = 'nonsense'").is_err());

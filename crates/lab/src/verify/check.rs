@@ -2,6 +2,7 @@
 
 use super::promql::Series;
 use super::queries::{Query, slot_ms};
+use super::targets::{Places, Targets};
 use super::{VerifyOptions, VerifyReport};
 use crate::generate::fleet::{BOUND_LABEL, Histograms, Part, series_labels, target_bytes};
 use crate::generate::plan::Plan;
@@ -55,8 +56,8 @@ impl std::fmt::Display for Example {
 pub(super) struct Checker {
     /// Finds the target and generation of a series by the hash of its labels and name without the metric's name.
     targets: HashMap<SeriesKey, (u64, u64)>,
-    /// Rounds and job for which `targets` was computed.
-    targets_of: Option<(Range<u32>, Option<u64>)>,
+    /// Rounds and targets for which `targets` was computed.
+    targets_of: Option<(Range<u32>, Targets)>,
     /// How often the current query has returned each sample, by target, metric and round.
     seen: Vec<u8>,
     labels: Vec<u8>,
@@ -87,13 +88,15 @@ impl Checker {
         let mut sheet = Sheet {
             ledger,
             query,
+            places: query.targets.places(&ledger.plan),
             found: VerifyReport::default(),
             examples_max: options.examples_max,
             tolerance: options.tolerance,
             step_ms: options.step_ms,
         };
         self.seen.clear();
-        self.seen.resize(sheet.targets() * query.metrics.len() * query.rounds.len(), 0);
+        let targets = query.targets.len(&ledger.plan) as usize;
+        self.seen.resize(targets * query.metrics.len() * query.rounds.len(), 0);
         for series in series {
             match self.identify(&ledger.plan, &metrics, series) {
                 Some(known) => sheet.series(&mut self.seen, known, series),
@@ -106,19 +109,15 @@ impl Checker {
 
     /// Computes the labels of all targets that the query may return, unless they are known from an earlier query.
     fn know_targets(&mut self, plan: &Plan, query: &Query) {
-        let of = (query.rounds.clone(), query.job);
-        let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();
-        let known = self
-            .targets_of
-            .as_ref()
-            .is_some_and(|(rounds, job)| *job == query.job && (unchanging || *rounds == query.rounds));
+        let of = (query.rounds.clone(), query.targets.clone());
+        let known = self.targets_of.as_ref().is_some_and(|(rounds, targets)| {
+            *targets == query.targets && (!plan.replaces_targets() || *rounds == query.rounds)
+        });
         if known {
             return;
         }
         self.targets.clear();
-        let first = plan.first_target(0);
-        let targets = first..first + plan.targets * u64::from(plan.writers);
-        for target in targets.filter(|t| query.has_target(plan, *t)) {
+        for target in query.targets.iter(plan) {
             let generations =
                 plan.generation(target, query.rounds.start)..=plan.generation(target, query.rounds.end - 1);
             for generation in generations {
@@ -188,6 +187,7 @@ impl<'a> Metrics<'a> {
 struct Sheet<'a> {
     ledger: &'a Ledger,
     query: &'a Query,
+    places: Places,
     found: VerifyReport,
     examples_max: usize,
     tolerance: f64,
@@ -199,15 +199,10 @@ impl Sheet<'_> {
         &self.ledger.plan
     }
 
-    fn targets(&self) -> usize {
-        (self.plan().targets * u64::from(self.plan().writers)) as usize
-    }
-
     /// Index in `seen` of the counter that belongs to a sample.
     fn cell(&self, target: u64, metric: u32, round: u32) -> usize {
         let query = self.query;
-        let target = (target - self.plan().first_target(0)) as usize;
-        let row = target * query.metrics.len() + (metric - query.metrics.start) as usize;
+        let row = self.places.of(target) * query.metrics.len() + (metric - query.metrics.start) as usize;
         row * query.rounds.len() + (round - query.rounds.start) as usize
     }
 
@@ -302,10 +297,8 @@ impl Sheet<'_> {
     }
 
     fn missing(&mut self, seen: &[u8]) {
-        let first = self.plan().first_target(0);
         let query = self.query;
-        let plan = &self.ledger.plan;
-        for target in (first..first + self.targets() as u64).filter(|t| query.has_target(plan, *t)) {
+        for target in query.targets.iter(&self.ledger.plan) {
             for metric in query.metrics.clone() {
                 self.missing_of(seen, target, metric);
             }

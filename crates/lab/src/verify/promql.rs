@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 /// If the target does not answer, a query is retried for this time, because the target may be restarting.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// If the target lacks memory for a query, it is retried for this time, and then halved.
+/// If the target lacks memory for a query, it is retried for this time, and then split.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
 const QUERY_SHOWN: usize = 160;
 
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// The answer is too large, or the target lacks memory for it. Half of the query may succeed.
+    /// The answer is too large, or the target lacks memory for it. A part of the query may succeed.
     TooMuch(anyhow::Error),
     /// The target does not answer, or fails on this query.
     Failed(anyhow::Error),

@@ -1,6 +1,6 @@
 //! Divides the samples to be read back into queries, none of which returns too many samples.
 
-use crate::generate::fleet::JOBS;
+use super::targets::Targets;
 use crate::generate::naming::Naming;
 use crate::generate::plan::Plan;
 use std::ops::Range;
@@ -13,17 +13,17 @@ const NAMES_MAX: u32 = 100;
 /// (`-search.maxQueryLen`).
 const NAMES_BYTES_MAX: usize = 12 << 10;
 
-/// A query for the samples of some metrics in some rounds. It can be limited to the targets of one job, or, if series
-/// have paths, of one host.
+/// With fewer series in a query, the cost of the query itself outweighs that of its series.
+const SERIES_MIN: u64 = 10_000;
+
+/// A query for the samples of some metrics of some targets in some rounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
     /// Metrics that share a name, such as the buckets of a histogram, are always in the same query.
     pub(super) metrics: Range<u32>,
     /// Rounds in which the metrics have the same names.
     pub(super) rounds: Range<u32>,
-    /// Selects the targets whose number modulo [`JOBS`] is this value, or the targets of the writer with this index.
-    /// `None` selects all targets.
-    pub(super) job: Option<u64>,
+    pub(super) targets: Targets,
     /// Names of the metrics, without the paths of targets.
     pub(super) names: Vec<String>,
     /// See [`super::VerifyOptions::step_ms`]. A query never ends within a slot.
@@ -34,8 +34,8 @@ pub(super) struct Query {
 pub(super) struct Queries {
     chunks: Vec<Chunk>,
     metrics: u32,
-    /// Number of jobs if each query is for one job. `None` if queries are for all jobs.
-    jobs: Option<u64>,
+    /// All targets. Each query is for one part of them.
+    parts: Vec<Targets>,
     step_ms: u64,
     len: u64,
 }
@@ -49,21 +49,21 @@ struct Chunk {
 }
 
 impl Queries {
-    /// Divides the first `rounds` rounds into queries, each for about `samples_max` samples. Samples in the same slot of
-    /// `step_ms` belong to the same query.
+    /// Divides the first `rounds` rounds into queries, each of which returns about `samples_max` samples. Samples in the
+    /// same slot of `step_ms` belong to the same query, and only one of them is returned.
     pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64, step_ms: u64) -> Self {
-        let targets = plan.targets * u64::from(plan.writers);
         // maximum number of series that have the same target and the same name
         let alike = plan.fleet.histograms.alike_max();
-        let jobs = match &plan.fleet.naming {
-            Naming::Labels => plan.fleet.has_job().then_some(JOBS),
-            Naming::Timers { .. } => Some(u64::from(plan.writers)),
-        };
-        let jobs = jobs.filter(|_| targets * u64::from(alike) > samples_max);
-        let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
+        let slot_rounds = slot_rounds(plan, step_ms);
+        let slots = u64::from(rounds.div_ceil(slot_rounds)).max(1);
+        // the server finds each series again for each query, so that a query preferably has all of its samples
+        let series_max = (samples_max / slots).max(SERIES_MIN).min(samples_max);
+        let parts = Targets::divide(plan, series_max / u64::from(alike));
+        let targets = parts.iter().map(|part| part.len(plan)).max().unwrap_or(0);
+        let series = (targets * u64::from(alike)).max(1);
         let narrow = |n: u64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
-        let step = narrow(samples_max / samples_of_round);
-        let mut queries = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, step_ms, len: 0 };
+        let step = narrow(samples_max / series).saturating_mul(slot_rounds);
+        let mut queries = Self { chunks: Vec::new(), metrics: plan.metrics, parts, step_ms, len: 0 };
         let mut begin = 0;
         while begin < rounds {
             let mut end = whole_slots(plan, begin, begin.saturating_add(step), step_ms).min(rounds);
@@ -72,7 +72,7 @@ impl Queries {
                 let left = ticks - plan.tick(begin) % ticks;
                 end = end.min(begin.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
             }
-            let names = samples_max / (samples_of_round * u64::from(end - begin));
+            let names = samples_max / (series * u64::from((end - begin).div_ceil(slot_rounds)));
             let names = narrow(names).min(names_max(plan, begin));
             queries.push(begin..end, names.saturating_mul(alike));
             begin = end;
@@ -82,7 +82,7 @@ impl Queries {
 
     fn push(&mut self, rounds: Range<u32>, step: u32) {
         self.chunks.push(Chunk { rounds, step, first: self.len });
-        self.len += u64::from(self.metrics.div_ceil(step)) * self.jobs.unwrap_or(1);
+        self.len += u64::from(self.metrics.div_ceil(step)) * self.parts.len() as u64;
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -98,8 +98,7 @@ impl Queries {
         let chunk = &self.chunks[self.chunks.partition_point(|chunk| chunk.first <= number) - 1];
         let within = number - chunk.first;
         let steps = u64::from(self.metrics.div_ceil(chunk.step));
-        let (job, step) = (within / steps, (within % steps) as u32);
-        debug_assert!(job < self.jobs.unwrap_or(1));
+        let (part, step) = (&self.parts[(within / steps) as usize], (within % steps) as u32);
         // metrics with the same name belong to the query that contains the first of them
         let cut = |step: u32| {
             let edge = chunk.step.saturating_mul(step).min(self.metrics);
@@ -111,40 +110,48 @@ impl Queries {
             metrics.clone().map(|metric| plan.fleet.metric_name(metric, generation)).collect();
         names.dedup();
         let (rounds, step_ms) = (chunk.rounds.clone(), self.step_ms);
-        Some(Query { metrics, rounds, job: self.jobs.map(|_| job), names, step_ms })
+        Some(Query { metrics, rounds, targets: part.clone(), names, step_ms })
     }
 }
 
 /// Moves the end of some rounds to the end of a slot: to an earlier one, or else to the first.
 fn whole_slots(plan: &Plan, begin: u32, end: u32, step_ms: u64) -> u32 {
-    let slot_rounds = u32::try_from(step_ms / u64::from(plan.interval_ms)).unwrap_or(u32::MAX).max(1);
+    let slot_rounds = slot_rounds(plan, step_ms);
     let within = |round: u32| (plan.tick(round) % u64::from(slot_rounds)) as u32;
     let earlier = end - within(end).min(end);
     if earlier > begin { earlier } else { begin.saturating_add(slot_rounds - within(begin)) }
 }
 
+/// Number of rounds whose samples are in one slot.
+fn slot_rounds(plan: &Plan, step_ms: u64) -> u32 {
+    u32::try_from(step_ms / u64::from(plan.interval_ms)).unwrap_or(u32::MAX).max(1)
+}
+
 impl Query {
-    /// Divides the query into two halves. `None` if it has only one name and one round.
-    pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
+    /// Divides the query: first its names, then its targets, then its rounds. Empty if it has one name of one target in
+    /// one slot, or if its targets cannot be told apart.
+    pub(super) fn split(&self, plan: &Plan) -> Vec<Self> {
         let (mut first, mut second) = (self.clone(), self.clone());
         let middle = self.names.len() / 2;
         if middle > 0 {
             let histograms = plan.fleet.histograms;
             let mut begins = self.metrics.clone().filter(|metric| histograms.first_alike(*metric) == *metric);
-            let cut = begins.nth(middle)?;
+            let cut = begins.nth(middle).expect("BUG: a query has more names than metrics");
             (first.metrics.end, second.metrics.start) = (cut, cut);
             second.names = first.names.split_off(middle);
-        } else if self.rounds.len() > 1 {
-            let middle = self.rounds.start + self.rounds.len() as u32 / 2;
-            let cut = whole_slots(plan, self.rounds.start, middle, self.step_ms);
-            if cut >= self.rounds.end {
-                return None;
-            }
-            (first.rounds.end, second.rounds.start) = (cut, cut);
-        } else {
-            return None;
+            return vec![first, second];
         }
-        Some((first, second))
+        let parts = self.targets.split(plan);
+        if !parts.is_empty() {
+            return parts.into_iter().map(|part| Self { targets: part, ..self.clone() }).collect();
+        }
+        let middle = self.rounds.start + self.rounds.len() as u32 / 2;
+        let cut = whole_slots(plan, self.rounds.start, middle, self.step_ms);
+        if self.rounds.len() < 2 || cut >= self.rounds.end {
+            return Vec::new();
+        }
+        (first.rounds.end, second.rounds.start) = (cut, cut);
+        vec![first, second]
     }
 }
 
@@ -158,14 +165,19 @@ impl Query {
     pub(super) fn selector(&self, plan: &Plan) -> String {
         let fleet = &plan.fleet;
         if let Naming::Timers { prefix, .. } = &fleet.naming {
-            let host =
-                self.job.map_or("[0-9]+".to_owned(), |job| (u64::from(plan.first_writer) + job).to_string());
+            let host = self.targets.number(0).unwrap_or("[0-9]+".into());
+            let timer = match self.targets.number(1) {
+                None => "[^.]+".to_owned(),
+                Some(timer) if plan.replaces_targets() => timer + "(-g[0-9]+)?",
+                Some(timer) => timer,
+            };
             let (prefix, names) = (prefix.replace('.', "[.]"), self.names.join("|"));
-            return format!("{{__name__=~\"{prefix}[.]host-{host}[.]timer-[^.]+[.]({names})\"}}");
+            return format!("{{__name__=~\"{prefix}[.]host-{host}[.]timer-{timer}[.]({names})\"}}");
         }
         let fixed = fleet.fixed.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
-        let job = self.job.map(|job| format!("job={}", quoted(&fleet.job(job))));
-        let mut matchers: Vec<String> = fixed.chain(job).collect();
+        let job = self.targets.job().map(|job| format!("job={}", quoted(&fleet.job(job))));
+        let instance = self.targets.instance(plan).map(|pattern| format!("instance=~\"{pattern}\""));
+        let mut matchers: Vec<String> = fixed.chain(job).chain(instance).collect();
         let name = match self.names.as_slice() {
             [name] => name.as_str(),
             // the generated names have no characters that need escaping
@@ -182,13 +194,6 @@ impl Query {
     pub(super) fn times(&self, plan: &Plan) -> (i64, i64) {
         let (first, last) = (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1);
         (slot_ms(first, self.step_ms), slot_ms(last, self.step_ms))
-    }
-
-    pub(super) fn has_target(&self, plan: &Plan, target: u64) -> bool {
-        self.job.is_none_or(|job| match plan.fleet.naming {
-            Naming::Labels => target % JOBS == job,
-            Naming::Timers { .. } => (target - plan.first_target(0)) / plan.targets == job,
-        })
     }
 }
 
@@ -216,7 +221,7 @@ mod tests {
             let mut seen = HashSet::new();
             for number in 0..queries.len() {
                 let query = queries.get(&plan, number).unwrap();
-                let targets = (14..35).filter(|t| query.has_target(&plan, *t));
+                let targets = query.targets.iter(&plan);
                 let samples = targets.clone().count() * query.rounds.len() * query.metrics.len();
                 assert!(samples as u64 <= samples_max.max(2), "{samples} of {samples_max}");
                 for (target, round) in targets.flat_map(|t| query.rounds.clone().map(move |r| (t, r))) {
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_ask_for_all_of_a_query() {
+    fn the_smallest_parts_ask_for_all_of_a_query() {
         let fleet = Fleet { histograms: Histograms { count: 2, buckets: 3 }, ..Fleet::default() };
         let plan = Plan { fleet, metrics: 17, ..small() };
         let all = Queries::new(&plan, 7, 1_000_000, 1);
@@ -239,19 +244,21 @@ mod tests {
         let mut seen = HashSet::new();
         let mut queries = 0;
         while let Some(query) = open.pop() {
-            if let Some((first, second)) = query.halves(&plan) {
-                open.extend([first, second]);
+            let split = query.split(&plan);
+            if !split.is_empty() {
+                open.extend(split);
                 continue;
             }
             queries += 1;
-            assert_eq!((query.names.len(), query.rounds.len()), (1, 1));
+            assert_eq!((query.names.len(), query.rounds.len(), query.targets.len(&plan)), (1, 1, 1));
             let (_, part) = plan.fleet.histograms.part(query.metrics.start);
             let name = plan.fleet.metric_name(query.metrics.start, 0);
             assert_eq!(query.names, [name], "{part:?}");
-            assert!(query.metrics.clone().all(|metric| seen.insert((metric, query.rounds.start))));
+            let target = query.targets.iter(&plan).next().unwrap();
+            assert!(query.metrics.clone().all(|metric| seen.insert((metric, query.rounds.start, target))));
         }
-        assert_eq!((seen.len(), all.len()), (17 * 7, 1));
-        assert!(queries < 17 * 7, "the buckets of a histogram have one name");
+        assert_eq!((seen.len(), all.len()), (17 * 7 * 21, 1));
+        assert!(queries < 17 * 7 * 21, "the buckets of a histogram have one name");
     }
 
     #[test]
@@ -263,18 +270,18 @@ mod tests {
             let mut open: Vec<Query> = (0..queries.len()).map(|n| queries.get(&plan, n).unwrap()).collect();
             let mut seen = HashSet::new();
             while let Some(query) = open.pop() {
-                if let Some((first, second)) = query.halves(&plan) {
-                    open.extend([first, second]);
+                let split = query.split(&plan);
+                if !split.is_empty() {
+                    open.extend(split);
                     continue;
                 }
                 let Query { rounds, metrics, .. } = &query;
+                let target = query.targets.iter(&plan).next();
                 assert!(rounds.end == 50 || plan.tick(rounds.end).is_multiple_of(4), "{rounds:?}");
                 assert!(rounds.start == 0 || plan.tick(rounds.start).is_multiple_of(4), "{rounds:?}");
-                assert!(
-                    rounds.len() <= 4 && rounds.clone().all(|r| seen.insert((r, query.job, metrics.start)))
-                );
+                assert!(rounds.len() <= 4 && rounds.clone().all(|r| seen.insert((r, target, metrics.start))));
             }
-            assert_eq!(seen.len() % (50 * 5), 0);
+            assert_eq!(seen.len(), 50 * 5 * 21);
         }
     }
 
@@ -301,6 +308,11 @@ mod tests {
         assert_eq!(selector(21 * 3), r#"{__name__=~"metric_3|metric_4",tenant="a \"b\""}"#);
         assert_eq!(selector(21), r#"metric_1{tenant="a \"b\""}"#);
         assert_eq!(selector(3), r#"metric_1{tenant="a \"b\"",job="checkout-api"}"#);
+        let last = Queries::new(&plan, 1, 1, 1);
+        assert_eq!(
+            last.get(&plan, last.len() - 1).unwrap().selector(&plan),
+            r#"metric_4{tenant="a \"b\"",job="shipment-eta",instance=~"10[.]96[.]0[.]3[0-5]:.*"}"#
+        );
     }
 
     #[test]
@@ -314,11 +326,12 @@ mod tests {
             let mut series = 0;
             for query in all {
                 for name in query.names {
-                    assert!(names.insert((name.clone(), query.job, query.rounds.start)), "{name}");
+                    let target = query.targets.iter(&plan).next();
+                    assert!(names.insert((name.clone(), target, query.rounds.start)), "{name}");
                 }
-                series += query.metrics.len() * query.rounds.len() * if query.job.is_some() { 1 } else { 16 };
+                series += query.metrics.len() * query.rounds.len() * query.targets.len(&plan) as usize;
             }
-            assert_eq!(series, 25 * 3 * 16, "{samples_max}");
+            assert_eq!(series, 25 * 3 * 21, "{samples_max}");
         }
     }
 }

@@ -60,15 +60,21 @@ pub(crate) fn one(plan: &Plan, (target, generation, metric): (u64, u64, u32), ro
 fn target(plan: &Plan, asked: &Query) -> String {
     let fleet = &plan.fleet;
     if let Naming::Timers { prefix, .. } = &fleet.naming {
-        let host = asked.job.map_or("*".to_owned(), |job| (u64::from(plan.first_writer) + job).to_string());
+        let host = asked.targets.number(0).unwrap_or("*".into());
+        let timer = match asked.targets.number(1) {
+            None => "*".to_owned(),
+            Some(timer) if plan.replaces_targets() => format!("{{timer-{timer},timer-{timer}-g*}}"),
+            Some(timer) => format!("timer-{timer}"),
+        };
         let names = match asked.names.as_slice() {
             [name] => name.clone(),
             names => format!("{{{}}}", names.join(",")),
         };
-        return format!("{prefix}.host-{host}.*.{names}");
+        return format!("{prefix}.host-{host}.{timer}.{names}");
     }
     let mut expressions = vec![format!("'name=~^({})$'", asked.names.join("|"))];
-    expressions.extend(asked.job.map(|job| format!("'job={}'", fleet.job(job))));
+    expressions.extend(asked.targets.job().map(|job| format!("'job={}'", fleet.job(job))));
+    expressions.extend(asked.targets.instance(plan).map(|pattern| format!("'instance=~^{pattern}$'")));
     expressions.extend(fleet.fixed.iter().map(|(name, value)| format!("'{name}={value}'")));
     format!("seriesByTag({})", expressions.join(","))
 }
@@ -158,11 +164,20 @@ mod tests {
             "{form}"
         );
         // the plan's writers are the hosts 2 to 4
-        assert_eq!(ask(&plan, 20, 0).0, "STRESS.host-2.*.count");
+        assert_eq!(ask(&plan, 20, 0).0, "STRESS.host-[2-3].*.count");
+        assert_eq!(ask(&plan, 7, 0).0, "STRESS.host-2.*.count");
+        assert_eq!(ask(&plan, 6, 0).0, "STRESS.host-2.timer-[0-3].count");
+        let replaced = Plan { series_churn_ticks: Some(9), ..plan };
+        assert_eq!(ask(&replaced, 6, 0).0, "STRESS.host-2.{timer-[0-3],timer-[0-3]-g*}.count");
         let tagged =
             Plan { fleet: Fleet { fixed: vec![("t".into(), "a".into())], ..Fleet::default() }, ..small() };
         let (target, _) = ask(&tagged, 21, 1);
         assert_eq!(target, "seriesByTag('name=~^(metric_1)$','t=a')");
+        let (target, _) = ask(&tagged, 1, 5 * 20);
+        assert_eq!(
+            target,
+            "seriesByTag('name=~^(metric_0)$','job=shipment-eta','instance=~^10[.]96[.]0[.]3[0-5]:.*$','t=a')"
+        );
     }
 
     #[test]

@@ -96,6 +96,33 @@ async fn only_the_last_point_of_a_slot_can_be_read() {
     }
 }
 
+/// Hosts and timers have numbers of one, two and three digits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_refuses_large_queries_is_asked_for_parts() {
+    let shapes: [fn(&mut Scenario); 3] = [
+        |_| {},
+        |s| s.load.series_interval = Some(Span::seconds(20.0)),
+        |s| (s.load.naming, s.load.metrics) = (SeriesNaming::Labels, Count(4.0)),
+    ];
+    for shape in shapes {
+        // three, because a timer may have been replaced twice
+        for (series_max, refuses) in [(3, true), (40, true), (1_000_000, false)] {
+            let carbon = Carbon::start(10, false, |_| Mode::Keep).await;
+            carbon.answer_at_most(series_max);
+            let mut scenario = scenario(&carbon);
+            (scenario.load.writers, scenario.load.series_per_metric) = (3, Count(107.0));
+            (scenario.load.first_writer, scenario.load.rounds) = (9, Some(3));
+            (scenario.load.batch, scenario.verify.page) = (500, Count(1e6));
+            shape(&mut scenario);
+            let result = run(&scenario).await.result;
+            let verify = result.verify.as_ref().unwrap_or_else(|| panic!("{:?}", result.warnings));
+            assert!(result.passed(), "{verify:?}");
+            assert_eq!(verify.read_back, result.totals.series_active * 3);
+            assert_eq!(carbon.refusals() > 0, refuses, "at most {series_max} series");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_loses_points_is_found_out() {
     let carbon = Carbon::start(10, false, |_| Mode::Lose).await;

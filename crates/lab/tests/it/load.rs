@@ -239,14 +239,28 @@ async fn more_connections_than_requests_and_more_targets_than_a_page() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_that_refuses_every_page_is_named_with_the_setting() {
+async fn queries_are_split_down_to_single_series_for_a_target_that_refuses_larger_ones() {
+    let target = Target::start(|_| Reaction::Keep).await;
+    // six rounds of one series
+    target.answer_at_most(6);
+    let mut scenario = scenario(&target);
+    scenario.load.series_per_metric = Count(40.0);
+    let result = write(&scenario).await.result;
+    let verify = result.verify.as_ref().unwrap();
+    assert!(result.passed() && verify.read_back == 5 * 80 * 6, "{verify:?}");
+    assert!((5 * 80..5 * 80 * 6).contains(&verify.queries), "{verify:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_refuses_every_query_is_named() {
     let target = Target::start(|_| Reaction::Keep).await;
     target.answer_at_most(0);
     let scenario = scenario(&target);
     let result = write(&scenario).await.result;
     assert!(!result.passed() && result.verify.is_none());
     let text = summary::text(&result, false);
-    for expected in [scenario.target.read.as_deref().unwrap(), "page", "too many samples"] {
+    for expected in [scenario.target.read.as_deref().unwrap(), "even the smallest query", "too many samples"]
+    {
         assert!(text.contains(expected), "{expected:?} is not in\n{text}");
     }
 }

@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use regex::Regex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -201,7 +202,7 @@ impl Target {
             unpercent(found.unwrap())
         };
         let (query, time) = (parameter("query"), parameter("time"));
-        let (selector, range) = query.split_once('[').unwrap();
+        let (selector, range) = query.rsplit_once('[').unwrap();
         let range_ms: i64 = range.strip_suffix("ms]").unwrap().parse().unwrap();
         let end_ms = (time.parse::<f64>().unwrap() * 1000.0).round() as i64;
         let matchers = matchers(selector);
@@ -210,9 +211,10 @@ impl Target {
             let hidden = std::mem::take(&mut state.hidden);
             state.keep(hidden, Reaction::Keep);
         }
-        let result = state.samples.iter().filter(|(labels, _)| {
-            matchers.iter().all(|(label, values)| values.contains(&labels[*label].as_str()))
-        });
+        let result = state
+            .samples
+            .iter()
+            .filter(|(labels, _)| matchers.iter().all(|(label, values)| values.is_match(&labels[*label])));
         let result = result.map(|(labels, samples)| {
             let inside = samples.iter().filter(|(t, _)| (end_ms - range_ms..=end_ms).contains(t));
             let values: Vec<_> = inside.map(|(t, v)| (*t as f64 / 1000.0, v.to_string())).collect();
@@ -250,14 +252,17 @@ impl State {
 
 /// Returns the values that a selector such as `name{label="…"}` or `{__name__=~"…|…",label="…"}` permits for each
 /// label.
-fn matchers(selector: &str) -> Vec<(&str, HashSet<&str>)> {
+fn matchers(selector: &str) -> Vec<(&str, Regex)> {
+    let whole = |pattern: &str| Regex::new(&format!("^(?:{pattern})$")).unwrap();
     let (name, rest) = selector.split_once('{').unwrap_or((selector, "}"));
     let inside = rest.strip_suffix('}').unwrap();
-    let named = (!name.is_empty()).then(|| ("__name__", HashSet::from([name])));
+    let named = (!name.is_empty()).then(|| ("__name__", whole(name)));
     let others = inside.split(',').filter(|matcher| !matcher.is_empty()).map(|matcher| {
         let (label, values) = matcher.split_once('=').unwrap();
-        let values = values.trim_start_matches('~').trim_matches('"');
-        (label, values.split('|').collect())
+        match values.strip_prefix('~') {
+            Some(pattern) => (label, whole(pattern.trim_matches('"'))),
+            None => (label, whole(&regex::escape(values.trim_matches('"')))),
+        }
     });
     named.into_iter().chain(others).collect()
 }

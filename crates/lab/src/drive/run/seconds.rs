@@ -32,10 +32,23 @@ pub(crate) struct Seconds {
     /// Number of queries, and of successful queries, until the previous tick.
     reads: (u64, u64),
     phases: Vec<LoadPhase>,
-    /// The latencies during each phase of the load, and the cumulative counts at its beginning.
-    steps: Vec<(Histogram<u64>, Sums)>,
+    /// What was counted during each phase of the load.
+    steps: Vec<StepSums>,
     pub(crate) series_active_max: f64,
     pub(crate) still: Duration,
+}
+
+/// Latencies of a phase, and the cumulative counts at its beginning and at its end.
+struct StepSums {
+    latency: Histogram<u64>,
+    begin: Sums,
+    end: Sums,
+}
+
+impl StepSums {
+    fn new() -> Self {
+        Self { latency: histogram(), begin: Sums::default(), end: Sums::default() }
+    }
 }
 
 /// If two ticks are further apart than this, the generator was suspended.
@@ -67,7 +80,7 @@ impl Seconds {
             factors: Box::new(move |at_s| course.factor(at_s)),
             meter: Meter::new(begin),
             reads: (0, 0),
-            steps: phases.iter().map(|_| (histogram(), Sums::default())).collect(),
+            steps: phases.iter().map(|_| StepSums::new()).collect(),
             phases,
             series_active_max: 0.0,
             still: Duration::ZERO,
@@ -148,13 +161,13 @@ impl Seconds {
     fn tick_steps(&mut self, second: &Second) {
         // if the phase changes within a second, the second belongs to the phase that takes up most of it
         let middle = second.at_s - 0.5;
-        let at = self.phases.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
-        if let Some((latency, _)) = self.steps.get_mut(at) {
-            latency.add(&second.latency).expect("BUG: the histograms have different bounds");
-        }
-        for (phase, (_, begin)) in self.phases.iter().zip(&mut self.steps) {
+        let last = self.phases.len().saturating_sub(1);
+        for (number, (phase, step)) in self.phases.iter().zip(&mut self.steps).enumerate() {
             if phase.from_s > middle {
-                *begin = second.sums.clone();
+                step.begin = second.sums.clone();
+            } else if middle < phase.to_s || number == last {
+                step.latency.add(&second.latency).expect("BUG: the histograms have different bounds");
+                step.end = second.sums.clone();
             }
         }
     }
@@ -200,13 +213,17 @@ impl Seconds {
     /// Adds the figures of each phase to the result. Called once, at the end.
     pub(crate) fn finish(&mut self, result: &mut RunResult) {
         let (rest, _) = take_recent(tallies(&self.lanes));
-        if let Some((latency, _)) = self.steps.last_mut() {
-            latency.add(&rest).expect("BUG: the histograms have different bounds");
-        }
-        let end = Sums::of(tallies(&self.lanes));
-        let ends: Vec<Sums> = self.steps.iter().skip(1).map(|(_, sums)| sums.clone()).chain([end]).collect();
         let reached_s = (Instant::now() - self.begin).as_secs_f64();
-        for ((phase, (latency, begin)), end) in self.phases.iter().zip(&self.steps).zip(ends) {
+        // what came after the last whole second belongs to the step in which the run has ended
+        let last = self.phases.len().saturating_sub(1);
+        let reached = self.phases.iter().zip(&mut self.steps).enumerate().find(|(number, (phase, _))| {
+            phase.from_s < reached_s && (reached_s <= phase.to_s || *number == last)
+        });
+        if let Some((_, (_, step))) = reached {
+            step.latency.add(&rest).expect("BUG: the histograms have different bounds");
+            step.end = Sums::of(tallies(&self.lanes));
+        }
+        for (phase, StepSums { latency, begin, end }) in self.phases.iter().zip(&self.steps) {
             if phase.from_s >= reached_s {
                 break;
             }
@@ -224,7 +241,7 @@ impl Seconds {
                 },
                 samples_per_s: end.acknowledged.saturating_sub(begin.acknowledged) as f64 / seconds,
                 latency: Quantiles::of_micros(latency),
-                refused: refused(&end).saturating_sub(refused(begin)),
+                refused: refused(end).saturating_sub(refused(begin)),
                 ..Step::default()
             });
         }

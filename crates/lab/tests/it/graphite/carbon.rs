@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use regex::Regex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -35,6 +36,9 @@ struct State {
     points: u64,
     connections: u64,
     datagrams: u64,
+    /// A query that would return more series is refused.
+    answer_max: Option<usize>,
+    refusals: u64,
 }
 
 type Script = dyn Fn(u64) -> Mode + Send + Sync;
@@ -124,6 +128,15 @@ impl Carbon {
         self.state.lock().unwrap().datagrams
     }
 
+    pub(crate) fn answer_at_most(&self, series: usize) {
+        self.state.lock().unwrap().answer_max = Some(series);
+    }
+
+    /// Number of queries that would have returned too many series.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.state.lock().unwrap().refusals
+    }
+
     pub(crate) fn connections(&self) -> u64 {
         self.state.lock().unwrap().connections
     }
@@ -178,10 +191,13 @@ impl Carbon {
         assert_eq!(head.uri.path(), "/render");
         let body = body.collect().await.map_err(|_| "body")?.to_bytes();
         let form = std::str::from_utf8(&body).map_err(|_| "form")?;
-        Ok(Response::new(self.render(head.uri.query().unwrap_or(form)).into()))
+        Ok(match self.render(head.uri.query().unwrap_or(form)) {
+            Some(answer) => Response::new(answer.into()),
+            None => Response::builder().status(422).body("too many series".into()).unwrap(),
+        })
     }
 
-    fn render(&self, parameters: &str) -> String {
+    fn render(&self, parameters: &str) -> Option<String> {
         let parameter = |name: &str| {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
             crate::target::unpercent(found.unwrap())
@@ -191,45 +207,65 @@ impl Carbon {
         let after = |time: i64| time - time.rem_euclid(self.step_s) + self.step_s;
         let (start, end, step) = (after(from), after(until), self.step_s);
         let target = parameter("target");
-        let state = self.state.lock().unwrap();
-        let series = state.slots.iter().filter(|(name, _)| selects(&target, name)).map(|(name, slots)| {
+        let selects = selector(&target);
+        let mut state = self.state.lock().unwrap();
+        let selected = state.slots.iter().filter(|(name, _)| selects(name));
+        let series = selected.map(|(name, slots)| {
             let points = (start..end).step_by(step as usize);
             let points: Vec<_> = points.map(|slot| (slots.get(&slot).copied(), slot)).collect();
             serde_json::json!({ "target": name, "datapoints": points })
         });
-        series.collect::<serde_json::Value>().to_string()
+        let series: Vec<serde_json::Value> = series.collect();
+        if state.answer_max.is_some_and(|max| series.len() > max) {
+            state.refusals += 1;
+            return None;
+        }
+        Some(serde_json::Value::from(series).to_string())
     }
 }
 
-/// Supports what the lab asks: paths with `*` and `{a,b}`, and `seriesByTag('name=~^(a|b)$','k=v')`.
-fn selects(target: &str, name: &str) -> bool {
+/// Supports what the lab asks: paths with `*`, `[0-9]` and `{a,b}`, and `seriesByTag('name=~^(a|b)$','k=v')`.
+fn selector(target: &str) -> Box<dyn Fn(&str) -> bool> {
     let Some(inside) = target.strip_prefix("seriesByTag(").and_then(|rest| rest.strip_suffix(')')) else {
-        let (pattern, parts): (Vec<&str>, Vec<&str>) =
-            (target.split('.').collect(), name.split('.').collect());
-        return pattern.len() == parts.len()
-            && pattern.iter().zip(parts).all(|(p, part)| part_selects(p, part));
+        let pattern = glob(target);
+        return Box::new(move |name| pattern.is_match(name));
     };
-    let mut tags = name.split(';');
-    let path = tags.next().unwrap();
-    let tags: BTreeMap<&str, &str> =
-        tags.map(|tag| tag.split_once('=').unwrap()).chain([("name", path)]).collect();
-    inside.split("','").all(|expression| {
-        let (tag, value) = expression.trim_matches('\'').split_once('=').unwrap();
-        match value.strip_prefix("~^(").and_then(|names| names.strip_suffix(")$")) {
-            Some(names) => names.split('|').any(|one| one == tags[tag]),
-            None => tags.get(tag) == Some(&value),
-        }
+    let expressions: Vec<(String, Regex)> = inside
+        .split("','")
+        .map(|expression| {
+            let (tag, value) = expression.trim_matches('\'').split_once('=').unwrap();
+            let pattern = match value.strip_prefix('~') {
+                Some(pattern) => pattern.to_owned(),
+                None => format!("^{}$", regex::escape(value)),
+            };
+            (tag.to_owned(), Regex::new(&pattern).unwrap())
+        })
+        .collect();
+    Box::new(move |name| {
+        let mut tags = name.split(';');
+        let path = tags.next().unwrap();
+        let tags: BTreeMap<&str, &str> =
+            tags.map(|tag| tag.split_once('=').unwrap()).chain([("name", path)]).collect();
+        expressions
+            .iter()
+            .all(|(tag, pattern)| tags.get(tag.as_str()).is_some_and(|tag| pattern.is_match(tag)))
     })
 }
 
-fn part_selects(pattern: &str, part: &str) -> bool {
-    if let Some(words) = pattern.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-        return words.split(',').any(|word| word == part);
+fn glob(text: &str) -> Regex {
+    let mut pattern = "^".to_owned();
+    let mut in_braces = false;
+    for character in text.chars() {
+        match character {
+            '.' => pattern += "[.]",
+            '*' => pattern += "[^.]*",
+            '{' => (in_braces, pattern) = (true, pattern + "(?:"),
+            '}' => (in_braces, pattern) = (false, pattern + ")"),
+            ',' if in_braces => pattern.push('|'),
+            _ => pattern.push(character),
+        }
     }
-    match pattern.split_once('*') {
-        Some((before, after)) => part.starts_with(before) && part.ends_with(after),
-        None => pattern == part,
-    }
+    Regex::new(&(pattern + "$")).unwrap()
 }
 
 type Point = (String, i64, f64);
