@@ -52,6 +52,8 @@ pub struct RuleList {
     pub name: String,
     /// Counted from 0, unique in the file.
     pub number: usize,
+    /// Hash of what the rules say. Lists with the same rules have the same, whatever else their files contain.
+    pub fingerprint: u128,
     rules: Vec<IngestRule>,
 }
 
@@ -106,7 +108,7 @@ impl IngestRules {
                         // a tenant with an empty list has no rules, not even the default ones
                         let list = match list {
                             Some(list) => list,
-                            None => found.push(format!("tenant {key}"), Vec::new()),
+                            None => found.push(format!("tenant {key}"), value, Vec::new()),
                         };
                         found.tenants.insert(tenant, list);
                     }
@@ -148,7 +150,7 @@ impl IngestRules {
             let name = format!("class {number}");
             let list = match self.list(name.clone(), rules)? {
                 Some(list) => list,
-                None => self.push(name, Vec::new()),
+                None => self.push(name, rules, Vec::new()),
             };
             self.classes.push((TenantPatterns::new(patterns), list));
         }
@@ -171,12 +173,13 @@ impl IngestRules {
             }
             rules.push(rule);
         }
-        Ok((!rules.is_empty()).then(|| self.push(name, rules)))
+        Ok((!rules.is_empty()).then(|| self.push(name, list, rules)))
     }
 
-    fn push(&mut self, name: String, rules: Vec<IngestRule>) -> usize {
+    /// Adds the list with these rules, which `node` was parsed to, and returns its number.
+    fn push(&mut self, name: String, node: &Node, rules: Vec<IngestRule>) -> usize {
         let number = self.lists.len();
-        self.lists.push(RuleList { name, number, rules });
+        self.lists.push(RuleList { name, number, fingerprint: node.fingerprint(), rules });
         number
     }
 

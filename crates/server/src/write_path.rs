@@ -26,6 +26,7 @@ pub(crate) use context::Context;
 pub(crate) use decoder_pool::{Decoders, Encoded, Origin};
 pub(crate) use replicas::ElectedReplicas;
 
+use crate::ingest_rules::TenantList;
 use crate::limits::fair_permits::Permit;
 use crate::limits::gate::Pass;
 use crate::limits::tenant_state::TenantState;
@@ -68,7 +69,8 @@ pub(crate) async fn write<D: Decoder>(
     let began = Instant::now();
     admit(context, &request.principal, request.bytes.len()).await?;
     let (gates, tenant) = (&context.gates, request.principal.tenant.clone());
-    let is_large = request.is_large(context.ingest.has_rules(&tenant)).map_err(Refusal::from)?;
+    let rules = context.ingest.list_of(&tenant);
+    let is_large = request.is_large(rules.is_some()).map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
     let thread = if is_large {
         request.take_memory_ahead()?;
@@ -78,7 +80,7 @@ pub(crate) async fn write<D: Decoder>(
         None
     };
     let known = gates.enter(&tenant, context.overrides.current().of(&tenant))?;
-    let resolved = resolve(context, decoders, request, thread, began).await?;
+    let resolved = resolve(context, decoders, request, rules, thread, began).await?;
     let mut outcome = store_within(context, &tenant, known, resolved).await?;
     count(context, &tenant, &mut outcome).await;
     Ok(outcome)
@@ -164,8 +166,9 @@ async fn store_batch(
     let (at_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
     let form = &EncodedLabels;
     let (is_counted, is_final) = (source == Source::Queue, source != Source::Sender);
-    let arrival =
-        Arrival { at_ms, is_counted, is_final, is_aggregated: false, names: None, waiting: None, form };
+    let rules = if is_final { None } else { context.ingest.list_of(tenant) };
+    let (is_aggregated, names, waiting, rules) = (false, None, None, rules.as_ref());
+    let arrival = Arrival { at_ms, is_counted, is_final, is_aggregated, names, rules, waiting, form };
     let routed = route(context, principal, arrival, batch, labels, &mut memory)?;
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await
@@ -221,6 +224,7 @@ async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
     request: Encoded<D>,
+    rules: Option<TenantList>,
     thread: Option<Permit<TenantId>>,
     began: Instant,
 ) -> Result<Resolved, Refusal> {
@@ -228,14 +232,14 @@ async fn resolve<D: Decoder>(
     let prepared = if thread.is_some() {
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let task = tokio::task::spawn_blocking(move || {
-            let prepared = decoders.prepare(&context, request);
+            let prepared = decoders.prepare(&context, request, rules.as_ref());
             drop(thread); // the permit is held until decoding ends
             prepared
         });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
     } else {
         let _turn = context.gates.decoding_turn(&request.principal.tenant).await;
-        decoders.prepare(context, request)
+        decoders.prepare(context, request, rules.as_ref())
     };
     Ok(Resolved { prepared: prepared?, began })
 }

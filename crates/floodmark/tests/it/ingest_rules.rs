@@ -182,6 +182,52 @@ tenants:
     assert_eq!(all, 4.0);
 }
 
+/// Two tenants have contradicting rules for the same series. The file is changed for one of them.
+#[test]
+fn a_change_for_one_tenant_forgets_nothing_of_another() {
+    let file = |of_b: &str| {
+        format!(
+            "
+tenants:
+  b:
+    - {of_b}
+  a:
+    - {{source_labels: [__name__], regex: up, action: drop}}
+    - {{source_labels: [__name__], regex: go_x, target_label: __name__, replacement: go_a}}
+"
+        )
+    };
+    let rules = Rules::new(&file("{source_labels: [__name__], regex: go_x, action: drop}"));
+    let server = Server::start(rules.options());
+    let applied = || server.metric("floodmark_ingest_rules_applied_series_total");
+    let at_ms = now_ms();
+    let send = |tenant: &str, round: i64| {
+        let series = [Series::named("up"), Series::named("go_x"), Series::named("same")];
+        let series = series.map(|series| series.sample(at_ms + round, round as f64));
+        server.send(&Request::write(&wire::v1(&series)).tenant(tenant)).expect(204, &[]);
+    };
+    for round in 1..=3 {
+        ["a", "b"].iter().for_each(|tenant| send(tenant, round));
+        let value = round.to_string();
+        expect(&server, "a", &[("__name__=go_a", &value), ("__name__=same", &value)]);
+        expect(&server, "b", &[("__name__=same", &value), ("__name__=up", &value)]);
+    }
+    assert_eq!(applied(), 6.0);
+    rules.write(&file("{source_labels: [__name__], regex: same, action: drop}"));
+    server.signal_hangup();
+    let mut round = 4;
+    wait_for("the other rules", || {
+        send("b", round);
+        round += 1;
+        stored(&server, "b").contains_key("__name__=go_x").then_some(())
+    });
+    assert_eq!(applied(), 9.0, "the rules decided again on the three series of b");
+    send("a", round);
+    let value = round.to_string();
+    expect(&server, "a", &[("__name__=go_a", &value), ("__name__=same", &value)]);
+    assert_eq!(applied(), 9.0, "the rules decided again on series of a");
+}
+
 #[test]
 fn rules_apply_to_every_protocol() {
     let rules = Rules::new(

@@ -257,3 +257,39 @@ fn metadata_follows_rules_on_names() {
         assert_eq!(found, expected, "{name}");
     }
 }
+
+/// Verdicts are remembered by the fingerprint, so equal ones must mean equal rules, and a change elsewhere in the file must not
+/// change it.
+#[test]
+fn the_fingerprint_of_a_list_depends_on_its_content_only() {
+    let of = |text: &str, tenant: &str| {
+        let rules = IngestRules::parse(text).unwrap();
+        rules.of(&TenantId::parse(tenant).unwrap()).unwrap().fingerprint
+    };
+    let first = of("tenants:\n  a: [{regex: x, action: labeldrop}]\n", "a");
+    for same in [
+        "# other lines\n\ntenants:\n  b: [{regex: y, action: labeldrop}]\n  a:\n  - regex: \"x\"\n    action: labeldrop\n",
+        "default: [{regex: z, action: labeldrop}]\ntenants: {a: [{regex: x, action: labeldrop}]}\n",
+        "- {regex: x, action: labeldrop}\n",
+        "classes: [{tenants: ['*'], rules: [{regex: x, action: labeldrop}]}]\n",
+    ] {
+        assert_eq!(of(same, "a"), first, "{same}");
+    }
+    let mut all = vec![first];
+    for other in [
+        "- {regex: y, action: labeldrop}\n",
+        "- {regex: x, action: labelkeep}\n",
+        "- {action: labeldrop, regex: x}\n",
+        "- {regex: x, action: labeldrop}\n- {regex: x, action: labeldrop}\n",
+        "- {source_labels: [a, b], target_label: c}\n",
+        "- {source_labels: [ab], target_label: c}\n",
+        "- {source_labels: [a], separator: , target_label: c}\n",
+        "- {source_labels: [a], separator: '', target_label: c}\n",
+        "- {match: a.*, name: a, labels: {b: $1}}\n",
+        "- {match: a.*, name: b, labels: {a: $1}}\n",
+    ] {
+        let found = of(other, "a");
+        assert!(!all.contains(&found), "{other}");
+        all.push(found);
+    }
+}

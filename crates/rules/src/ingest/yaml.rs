@@ -3,6 +3,7 @@
 //! Anchors, aliases and tags are errors. So a file never means more than it contains.
 
 use crate::RuleError;
+use model::SeriesKey;
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 
 /// Limit on how deep lists and mappings are nested. Rule files need five levels.
@@ -34,6 +35,41 @@ pub(super) struct Field {
 impl Node {
     pub(super) fn error(&self, reason: impl Into<String>) -> RuleError {
         RuleError::new(self.line, reason)
+    }
+
+    /// Hash of the content. It does not depend on lines, comments and quotes.
+    pub(super) fn fingerprint(&self) -> u128 {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        SeriesKey::of(&bytes, 0).0
+    }
+
+    /// Appends the content in a form that differs between any two contents: kinds, lengths, texts.
+    fn encode(&self, out: &mut Vec<u8>) {
+        fn put(text: &str, out: &mut Vec<u8>) {
+            out.extend((text.len() as u64).to_le_bytes());
+            out.extend(text.as_bytes());
+        }
+        match &self.content {
+            Content::Null => out.push(0),
+            Content::Text(text) => {
+                out.push(1);
+                put(text, out);
+            }
+            Content::List(items) => {
+                out.push(2);
+                out.extend((items.len() as u64).to_le_bytes());
+                items.iter().for_each(|item| item.encode(out));
+            }
+            Content::Map(fields) => {
+                out.push(3);
+                out.extend((fields.len() as u64).to_le_bytes());
+                for Field { key, value, .. } in fields {
+                    put(key, out);
+                    value.encode(out);
+                }
+            }
+        }
     }
 
     pub(super) const fn is_null(&self) -> bool {

@@ -4,6 +4,7 @@ use super::Context;
 use super::known::{Split, WaitingSeries};
 use super::names::NameRules;
 use super::route::{Arrival, Prepared, Routed, route};
+use crate::ingest_rules::TenantList;
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use model::{Batch, LabelsBuilder, Principal};
@@ -42,6 +43,8 @@ pub(super) struct Points<'a> {
     pub(super) origin: Origin,
     /// Series that count as new.
     pub(super) waiting: Option<&'a dyn WaitingSeries>,
+    /// The tenant's rules on what is stored.
+    pub(super) rules: Option<&'a TenantList>,
 }
 
 #[derive(Debug)]
@@ -112,13 +115,15 @@ impl<D: Decoder> Decoders<D> {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
+    /// `rules` are the tenant's rules on what is stored.
     pub(crate) fn prepare(
         &self,
         context: &Arc<Context>,
         mut request: Encoded<D>,
+        rules: Option<&TenantList>,
     ) -> Result<Prepared, Refusal> {
         let body = Body { encoding: request.encoding, bytes: &request.bytes };
-        let points = Points { origin: Origin::Sender, waiting: None };
+        let points = Points { origin: Origin::Sender, waiting: None, rules };
         let routed =
             self.routed(context, &request.principal, request.format, body, points, &mut request.memory);
         drop(request.bytes);
@@ -154,7 +159,7 @@ impl<D: Decoder> Decoders<D> {
         points: Points<'_>,
         memory: &mut Reservation,
     ) -> Result<Routed, Refusal> {
-        let Points { origin, waiting } = points;
+        let Points { origin, waiting, rules: list } = points;
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let (at_ms, rules) = (context.clock.now_ms(), context.rules.current());
@@ -170,6 +175,7 @@ impl<D: Decoder> Decoders<D> {
                 is_final: false,
                 is_aggregated: has_rules,
                 names,
+                rules: list,
                 waiting,
                 form,
             };

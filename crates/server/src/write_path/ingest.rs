@@ -8,17 +8,18 @@
 //! ```
 //!
 //! What the rules say depends on the labels alone. So the verdict is remembered by the key of the labels, mixed with a hash of the
-//! rules: after a change, no earlier verdict is found. Graphite's rules on names do not apply to series that the tenant has
+//! tenant's list: after a change of the list, no earlier verdict is found, and a change of another list forgets nothing. Graphite's rules on names do not apply to series that the tenant has
 //! already, so where there are such rules, a verdict is the tenant's own.
 
 mod verdicts;
 
 use super::names::NameRules;
-use crate::ingest_rules::{IngestRulesFile, LoadedRules, WatchedRules};
+use crate::ingest_rules::{IngestRulesFile, TenantList, WatchedRules};
 use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, SeriesBatch, SeriesKey, SeriesRefusal, TenantId, Value};
 use parking_lot::Mutex;
+use rules::IngestRules;
 use rules::ingest::{Decision, LabelSet, RuleList};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -49,7 +50,7 @@ impl Ingest {
     /// The file was checked when the settings were read. If it has become invalid since then, there are no rules until it
     /// is valid again.
     pub(crate) fn new(file: Option<IngestRulesFile>, account: Account, r: &Registry) -> Self {
-        let file = WatchedRules::new(file, LoadedRules::default(), r);
+        let file = WatchedRules::new(file, IngestRules::default(), r);
         file.reload();
         let dropped = Arc::new(Mutex::new(DroppedSamples::new()));
         let read = Arc::clone(&dropped);
@@ -73,30 +74,28 @@ impl Ingest {
         &self.file
     }
 
-    /// The rules in effect. `None` if no file is configured.
-    pub(super) fn current(&self) -> Option<Arc<LoadedRules>> {
-        self.file.has_source().then(|| self.file.current())
+    /// The tenant's rules in effect, for one request. `None` if it has none.
+    pub(super) fn list_of(&self, tenant: &TenantId) -> Option<TenantList> {
+        if !self.file.has_source() {
+            return None;
+        }
+        TenantList::of(self.file.current(), tenant)
     }
 
-    /// True if series of the tenant that are not known must pass rules, which takes longer than decoding.
-    pub(super) fn has_rules(&self, tenant: &TenantId) -> bool {
-        self.current().is_some_and(|loaded| loaded.of(tenant).is_some())
-    }
-
-    /// The rules for the series of one request. `None` if the tenant has none. `names` are rules that come before.
+    /// The rules for the series of one request. `names` are rules that come before.
     pub(super) fn of<'a>(
         &self,
-        loaded: &'a LoadedRules,
+        list: &'a TenantList,
         tenant: &TenantId,
         names: Option<NameRules<'_>>,
-    ) -> Option<TenantRules<'a>> {
-        let (list, salt) = loaded.of(tenant)?;
+    ) -> TenantRules<'a> {
+        let list = list.list();
         // rules on names do not apply to series that the tenant has already, so their verdicts are not for others
         let of_names = |names: NameRules<'_>| {
             SeriesKey::of(tenant.as_str().as_bytes(), names.names_fingerprint().0 as u64)
         };
-        let salt = salt ^ names.map_or(0, |names| of_names(names).0);
-        Some(TenantRules { list, salt, known: self.verdicts.known() })
+        let salt = list.fingerprint ^ names.map_or(0, |names| of_names(names).0);
+        TenantRules { list, salt, known: self.verdicts.known() }
     }
 
     pub(super) fn remember(&self, rules: &TenantRules<'_>, learned: &[(SeriesKey, Verdict)]) {

@@ -138,19 +138,20 @@ pub(crate) async fn send<D: Decoder>(
         None
     };
     let pass = gates.enter(&principal.tenant, own)?;
+    let rules = context.ingest.list_of(&principal.tenant);
     let split = {
         let _passing = context.traffic.enter();
         match thread {
             None => {
                 let _turn = gates.decoding_turn(&principal.tenant).await;
-                let points = Points { origin, waiting: Some(&**waiting) };
+                let points = Points { origin, waiting: Some(&**waiting), rules: rules.as_ref() };
                 decoders.split(context, principal, format, bytes, memory, points)
             }
             Some(thread) => {
                 let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
                 let (principal, bytes, waiting) = (principal.clone(), Arc::clone(bytes), Arc::clone(waiting));
                 let task = tokio::task::spawn_blocking(move || {
-                    let points = Points { origin, waiting: Some(&*waiting) };
+                    let points = Points { origin, waiting: Some(&*waiting), rules: rules.as_ref() };
                     let split = decoders.split(&context, &principal, format, &bytes, memory, points);
                     drop(thread); // the permit is held until decoding ends
                     split

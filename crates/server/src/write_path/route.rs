@@ -6,6 +6,7 @@ use super::ingest::{Recalled, Ruled, TenantRules, Verdict};
 use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::replicas::deduplicate;
+use crate::ingest_rules::TenantList;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::shared::PartitionShared;
 use crate::partition::submission::{Answer, NewPart, NewSeries, Outcome, Submission};
@@ -89,6 +90,8 @@ pub(super) struct Arrival<'a> {
     pub(super) is_aggregated: bool,
     /// Rules that apply to series that are not known by the name that was sent.
     pub(super) names: Option<NameRules<'a>>,
+    /// The tenant's rules on what is stored. `None` also if the series have final labels.
+    pub(super) rules: Option<&'a TenantList>,
     /// Series that count as new.
     pub(super) waiting: Option<&'a dyn WaitingSeries>,
     pub(super) form: &'a dyn LabelForm,
@@ -104,7 +107,7 @@ pub(super) fn route(
     labels: &mut LabelsBuilder,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
-    let Arrival { at_ms: arrived_ms, is_counted, is_final, is_aggregated, names, waiting, mut form } =
+    let Arrival { at_ms: arrived_ms, is_counted, is_final, is_aggregated, names, rules, waiting, mut form } =
         arrival;
     let tenant = &principal.tenant;
     let (settings, state) = (context.overrides.current(), context.tenant(tenant));
@@ -132,8 +135,7 @@ pub(super) fn route(
             context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
     }
 
-    let loaded = if is_final { None } else { context.ingest.current() };
-    let rules = loaded.as_ref().and_then(|loaded| context.ingest.of(loaded, tenant, names));
+    let rules = rules.map(|list| context.ingest.of(list, tenant, names));
     let decoded_bytes = memory.bytes();
     let mut reservation = IncrementalReservation::new(memory);
     let mut routing = Routing {

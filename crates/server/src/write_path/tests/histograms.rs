@@ -62,7 +62,7 @@ pub(super) fn histogram(sum: f64) -> Histogram {
 
 pub(crate) fn submit_both(node: &Node, text: &str) {
     let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
-    let prepared = decoders.prepare(node.writes(), request(node, text)).unwrap();
+    let prepared = decoders.prepare(node.writes(), request(node, text), None).unwrap();
     assert!(submit(node.writes(), prepared.submissions).refused.is_none());
 }
 
