@@ -1,28 +1,37 @@
 //! Divides a decoded batch among the partitions. The memory for this is reserved before it is allocated.
+//!
+//! - [`encoding`], [`times`]: prepare the series of the batch
+//! - [`placing`]: adds their samples to submissions
+//! - [`ruled`]: applies rules on what is stored
+
+mod encoding;
+mod placing;
+mod ruled;
+mod times;
 
 use super::Context;
 use super::aliases::Learned;
-use super::ingest::{Recalled, Ruled, TenantRules, Verdict};
+use super::ingest::{Recalled, TenantRules, Verdict};
 use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::replicas::deduplicate;
 use crate::ingest_rules::TenantList;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::shared::PartitionShared;
-use crate::partition::submission::{Answer, NewPart, NewSeries, Outcome, Submission};
+use crate::partition::submission::{Answer, NewPart, Outcome, Submission};
 use crate::refusal::Refusal;
-use admission::Postponed;
-use admission::age::Window;
-use model::caps::BODY_BYTES_MAX;
+use encoding::{ENCODED_BYTES_MAX, encode_labels};
 use model::{
-    Batch, Exemplar, Labels, LabelsBuilder, MetadataRef, Principal, SeriesBatch, SeriesKey, SeriesRef,
-    SeriesRefusal, TenantId, Value, ValueKind,
+    Batch, Labels, LabelsBuilder, MetadataRef, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
+    TenantId, Value, ValueKind,
 };
+use placing::{Destination, exemplars_of, place, resolve_known};
 use protocol::{EncodedLabels, LabelForm};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
+use times::leave_out_impossible_times;
 use tokio::sync::oneshot;
 
 pub(crate) struct Prepared {
@@ -225,112 +234,6 @@ fn refused_by_decoder(batch: &Batch, form: &dyn LabelForm) -> Outcome {
     }
 }
 
-/// Limit on the bytes of a text and of its labels once they are encoded. The labels of a line are repeated for each of its
-/// fields, so they can take a multiple of the text. Decoders count up to four bodies of them, as they are written; encoded,
-/// they are a little longer. Without a limit, offsets would exceed 32 bits.
-const ENCODED_BYTES_MAX: usize = 8 * BODY_BYTES_MAX;
-
-const _: () = assert!(ENCODED_BYTES_MAX < u32::MAX as usize, "encoded labels exceed u32 indexes");
-
-/// Writes the labels of all series in the layout of [`model::labels`]. Series with invalid labels are refused, and lose
-/// their samples. The request is refused if its bytes exceed `bytes_max`.
-fn encode_labels(
-    seed: u64,
-    form: &dyn LabelForm,
-    batch: &mut Batch,
-    builder: &mut LabelsBuilder,
-    outcome: &mut Outcome,
-    memory: &mut Reservation,
-    bytes_max: usize,
-) -> Result<(), Refusal> {
-    let Batch { bytes, floats, .. } = batch;
-    let mut reservation = IncrementalReservation::new(memory);
-    for series in &mut floats.series {
-        match form.labels_of(bytes, &series.labels, builder) {
-            Ok(labels) => {
-                if bytes.len() + labels.as_bytes().len() > bytes_max {
-                    let message = format!("request and its labels take more than {bytes_max} bytes");
-                    return Err(Refusal::too_large("decode", message));
-                }
-                let start = bytes.len() as u32;
-                reservation.extend(bytes, labels.as_bytes())?;
-                series.key = SeriesKey::of(labels.as_bytes(), seed);
-                series.labels = start..bytes.len() as u32;
-            }
-            Err(error) => {
-                outcome.refuse(error, series.samples.len() as u64, || form.describe(bytes, &series.labels));
-                series.labels = 0..0;
-                series.samples.end = series.samples.start;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn leave_out_impossible_times(
-    context: &Arc<Context>,
-    arrived_ms: i64,
-    batch: &mut Batch,
-    form: &dyn LabelForm,
-    outcome: &mut Outcome,
-) {
-    let timestamps = batch.floats.timestamps.iter().chain(&batch.histograms.timestamps);
-    let (oldest, newest) = timestamps.fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
-    if oldest > newest {
-        return; // no samples
-    }
-    let window = Window::at(arrived_ms, context.settings.past_ms, context.settings.future_ms);
-    if window.contains(oldest) && window.contains(newest) {
-        context.wall.heard(newest, &*context.clock);
-        return;
-    }
-    let doubt = context.wall.doubt(&*context.clock);
-    let bytes = &batch.bytes;
-    let mut refuse = |timestamp_ms, labels: Option<&Range<u32>>| {
-        let (reason, is_in_doubt) = window.reason(timestamp_ms, doubt);
-        if is_in_doubt {
-            outcome.postpone(Postponed::Clock);
-        }
-        match labels {
-            Some(labels) => {
-                let error = SeriesRefusal::Timestamp { timestamp_ms, reason };
-                outcome.refuse(error, 1, || form.describe(bytes, labels));
-            }
-            None => outcome.refuse_more(1),
-        }
-    };
-    leave_out_times(&mut batch.floats, window, &mut refuse);
-    leave_out_times(&mut batch.histograms, window, &mut refuse);
-}
-
-/// Removes samples that are outside of the window, and calls `refuse` for each of them. For the first of each series,
-/// it gets the labels of the series.
-fn leave_out_times<V: Value>(
-    batch: &mut SeriesBatch<V>,
-    window: Window,
-    refuse: &mut impl FnMut(i64, Option<&Range<u32>>),
-) {
-    let SeriesBatch { series, timestamps, values, .. } = batch;
-    let mut kept = 0;
-    for series in series.iter_mut() {
-        let (start, mut is_first) = (kept, true);
-        for i in series.samples.start as usize..series.samples.end as usize {
-            let timestamp_ms = timestamps[i];
-            if window.contains(timestamp_ms) {
-                timestamps[kept] = timestamp_ms;
-                values.swap(kept, i);
-                kept += 1;
-                continue;
-            }
-            refuse(timestamp_ms, is_first.then_some(&series.labels));
-            is_first = false;
-        }
-        series.samples = start as u32..kept as u32;
-    }
-    timestamps.truncate(kept);
-    values.truncate(kept);
-}
-
 struct Routing<'a> {
     context: &'a Arc<Context>,
     tenant: &'a TenantId,
@@ -365,29 +268,14 @@ impl Routing<'_> {
             reservation.grow(&mut waiting, batch.series.len())?;
             self.context.aliases.translate(&mut batch.series, &mut waiting);
         }
-        if let Some(rules) = self.rules {
-            self.recalled.undecided.clear();
-            reservation.room(&mut self.recalled.undecided, batch.series.len())?;
-            self.recalled.undecided.extend_from_slice(&waiting);
-            self.recalled.undecided.resize(batch.series.len(), false);
-            rules.recall(batch, &mut self.recalled);
-        }
+        self.recall(batch, &waiting, reservation)?;
         let mut parts = parts(self.context, self.state, batch, reservation)?;
         if let Some(all) = self.waiting {
             assert!(self.form.is_encoded(), "BUG: series of text lines wait");
             all.mark(self.tenant, &batch.series, &mut waiting);
             reservation.reserve(waiting.len())?;
         }
-        if self.rules.is_some() {
-            // a series is looked up only by the key under which it is stored
-            let missing = batch.series.len() - waiting.len();
-            reservation.room(&mut waiting, missing)?;
-            waiting.resize(batch.series.len(), false);
-            waiting
-                .iter_mut()
-                .zip(&self.recalled.undecided)
-                .for_each(|(waits, undecided)| *waits |= undecided);
-        }
+        self.mark_undecided(&mut waiting, reservation)?;
         resolve_known(self.context, self.tenant, batch, &waiting, &mut parts, &mut unknown, reservation)?;
         for position in unknown {
             self.resolve(batch, position, &mut parts, reservation)?;
@@ -404,288 +292,81 @@ impl Routing<'_> {
         parts: &mut [Part],
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
-        let Self { context, bytes, .. } = *self;
-        let series = &batch.series[position as usize];
-        let exemplars = exemplars_of(&batch.exemplars, position);
-        if series.samples.is_empty() && exemplars.is_empty() {
+        let (context, series) = (self.context, &batch.series[position as usize]);
+        let points = u64::from(series.samples.end - series.samples.start);
+        if points == 0 && exemplars_of(&batch.exemplars, position).is_empty() {
             return Ok(()); // all samples of the series were refused for their timestamps
         }
         if self.rules.is_some() {
-            return self.resolve_by_rules(batch, position, parts, reservation);
+            return self.resolve_by_rules(batch, position, points, parts, reservation);
         }
-        let points = u64::from(series.samples.end - series.samples.start);
         match self.names.and_then(|names| names.remembered(series.key)) {
             Some(Decision::LeftOut(list)) => {
                 context.names.count(list, points);
                 return Ok(());
             }
             Some(Decision::Stored(key)) => {
-                let number = key.partition(context.partitions.len());
-                if let Some(known) = self.known(number, key, V::KIND) {
-                    let (part, to) = (&mut parts[number].0, Destination::Known(known));
-                    return place(batch, position, key, part, to, reservation);
+                if let Some(known) = self.known(key, V::KIND) {
+                    let part = &mut parts[key.partition(context.partitions.len())].0;
+                    return place(batch, position, key, part, Destination::Known(known), reservation);
                 }
             }
             None => {}
         }
-        let named =
-            self.form.labels_of(bytes, &series.labels, self.labels).and_then(|labels| match self.names {
-                Some(names) => names.decide(series.key, labels, self.labels, context.seed),
-                None => Ok(Ok(labels)),
-            });
-        let labels = match named {
-            Ok(Ok(labels)) => labels,
-            Ok(Err(list)) => {
-                context.names.count(list, points);
-                return Ok(());
+        let labels = self.form.labels_of(self.bytes, &series.labels, self.labels);
+        let named = labels.and_then(|labels| match self.names {
+            Some(names) => names.decide(series.key, labels, self.labels, context.seed),
+            None => Ok(Ok(labels)),
+        });
+        match named {
+            Ok(Ok(labels)) => {
+                let key = SeriesKey::of(labels.as_bytes(), context.seed);
+                if !self.form.is_encoded() && key != series.key {
+                    reservation.push(&mut self.learned, (series.key, key))?;
+                }
+                self.place(batch, position, (key, labels), Some(series.key), parts, reservation)?;
             }
-            Err(error) => {
-                self.outcome.refused_exemplars += exemplars.len() as u64;
-                self.outcome.refuse(error, points, || self.form.describe(bytes, &series.labels));
-                return Ok(());
-            }
-        };
-        let key = SeriesKey::of(labels.as_bytes(), context.seed);
-        let number = key.partition(context.partitions.len());
-        if !self.form.is_encoded() && key != series.key {
-            reservation.push(&mut self.learned, (series.key, key))?;
+            Ok(Err(list)) => context.names.count(list, points),
+            Err(error) => self.refuse(batch, position, error),
         }
-        // if its labels were not sorted or the name was rewritten, the key has changed now, and the series may be known
-        let known = if key == series.key { None } else { self.known(number, key, V::KIND) };
-        self.creates |= known.is_none();
-        let destination = known.map_or(Destination::New(labels), Destination::Known);
-        place(batch, position, key, &mut parts[number].0, destination, reservation)
+        Ok(())
     }
 
-    /// Like [`Self::resolve`], for a tenant with rules on what is stored.
-    fn resolve_by_rules<V: Value>(
+    /// Adds the samples of a series with its final labels to the submission of their partition. `not_found` is a key
+    /// by which the series was looked up before.
+    fn place<V: Value>(
         &mut self,
         batch: &SeriesBatch<V>,
         position: u32,
+        (key, labels): (SeriesKey, Labels),
+        not_found: Option<SeriesKey>,
         parts: &mut [Part],
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
-        let Self { context, bytes, .. } = *self;
-        let series = &batch.series[position as usize];
-        let points = u64::from(series.samples.end - series.samples.start);
-        let exemplars = exemplars_of(&batch.exemplars, position).len() as u64;
-        let is_undecided = self.recalled.undecided[position as usize];
-        if is_undecided
-            && let Some(names) = self.names
-            && let Some(Decision::LeftOut(list)) = names.remembered(series.key)
-            && self.known(series.key.partition(context.partitions.len()), series.key, V::KIND).is_none()
-        {
-            context.names.count(list, points);
-            return Ok(());
-        }
-        self.recalled.applied += 1;
-        let ruled = match self.form.labels_of(bytes, &series.labels, self.labels) {
-            Ok(labels) => {
-                let own = SeriesKey::of(labels.as_bytes(), context.seed);
-                if !self.form.is_encoded() && is_undecided && own != series.key {
-                    reservation.push(&mut self.learned, (series.key, own))?;
-                }
-                // the verdict is looked up by the key as sent or, for texts, by the one that their key is replaced by
-                let sent = if self.form.is_encoded() { series.key } else { own };
-                self.ruled(labels, own, V::KIND, points).map(|ruled| (ruled, sent))
-            }
-            Err(error) => Err(error),
-        };
-        let (ruled, sent) = match ruled {
-            Ok(ruled) => ruled,
-            Err(error) => {
-                self.outcome.refused_exemplars += exemplars;
-                self.outcome.refuse(error, points, || self.form.describe(bytes, &series.labels));
-                return Ok(());
-            }
-        };
-        let (labels, verdict) = match ruled {
-            Some(Ruled::Stored(labels)) => {
-                let key = SeriesKey::of(labels.as_bytes(), context.seed);
-                (Some((key, labels)), if key == sent { Verdict::Unchanged } else { Verdict::Stored(key) })
-            }
-            Some(Ruled::Dropped(rule)) => {
-                self.recalled.drop_samples(rule, points);
-                self.recalled.dropped_exemplars += exemplars;
-                (None, Verdict::Dropped(rule as u32))
-            }
-            None => {
-                return Ok(()); // left out and counted by a list of names
-            }
-        };
-        if is_undecided {
-            reservation.push(&mut self.verdicts, (sent, verdict))?;
-        }
-        let Some((key, labels)) = labels else { return Ok(()) };
-        let number = key.partition(context.partitions.len());
-        let known = self.known(number, key, V::KIND);
+        // if its labels were not sorted, or rules changed them, the key has changed now, and the series may be known
+        let known = if not_found == Some(key) { None } else { self.known(key, V::KIND) };
         self.creates |= known.is_none();
         let destination = known.map_or(Destination::New(labels), Destination::Known);
-        place(batch, position, key, &mut parts[number].0, destination, reservation)
+        let part = &mut parts[key.partition(self.context.partitions.len())].0;
+        place(batch, position, key, part, destination, reservation)
     }
 
-    /// Applies the rules on names, then those on what is stored. `own` is the key of the labels. Returns `None` if a list of
-    /// names leaves the series out.
-    fn ruled(
-        &mut self,
-        labels: Labels,
-        own: SeriesKey,
-        kind: ValueKind,
-        points: u64,
-    ) -> Result<Option<Ruled>, SeriesRefusal> {
-        let (context, rules) = (self.context, self.rules.expect("BUG: the tenant has no rules"));
-        let mut labels = labels;
-        let is_known = |this: &Self| this.known(own.partition(context.partitions.len()), own, kind).is_some();
-        if let Some(names) = self.names
-            && !is_known(self)
-        {
-            match names.decide(own, labels, self.labels, context.seed)? {
-                Ok(named) => labels = named,
-                Err(list) => {
-                    context.names.count(list, points);
-                    return Ok(None);
-                }
-            }
-        }
-        rules.apply(labels, self.labels).map(Some)
+    fn refuse<V: Value>(&mut self, batch: &SeriesBatch<V>, position: u32, error: SeriesRefusal) {
+        let series = &batch.series[position as usize];
+        let points = u64::from(series.samples.end - series.samples.start);
+        self.outcome.refused_exemplars += exemplars_of(&batch.exemplars, position).len() as u64;
+        self.outcome.refuse(error, points, || self.form.describe(self.bytes, &series.labels));
     }
 
     /// Looks up a series that does not wait.
-    fn known(&self, partition: usize, key: SeriesKey, kind: ValueKind) -> Option<SeriesRef> {
+    fn known(&self, key: SeriesKey, kind: ValueKind) -> Option<SeriesRef> {
         if self.waiting.is_some_and(|waiting| waiting.waits(self.tenant, key)) {
             return None;
         }
-        self.context.partitions[partition].head.read().tenant(self.tenant)?.resolve(key.of_kind(kind))
+        let partitions = &self.context.partitions;
+        let head = partitions[key.partition(partitions.len())].head.read();
+        head.tenant(self.tenant)?.resolve(key.of_kind(kind))
     }
-}
-
-/// The series to which samples are added.
-enum Destination {
-    Known(SeriesRef),
-    New(Labels),
-}
-
-/// Adds the samples of a series that was not found by its key to the submission of its partition.
-fn place<V: Value>(
-    batch: &SeriesBatch<V>,
-    position: u32,
-    key: SeriesKey,
-    part: &mut Submission,
-    destination: Destination,
-    reservation: &mut IncrementalReservation<'_>,
-) -> Result<(), Exhausted> {
-    let series = &batch.series[position as usize];
-    let exemplars = exemplars_of(&batch.exemplars, position);
-    let samples = series.samples.start as usize..series.samples.end as usize;
-    let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
-    reservation.reserve(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
-    // this also makes room for samples of new series, which are appended here once the series exist
-    reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
-    reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
-    reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
-    // all samples of a series may have been left out
-    let increment = if values.is_empty() { None } else { batch.increment_of(position) };
-    match destination {
-        Destination::Known(known) => {
-            if let Some(increment) = increment {
-                part.increments.push(part.refs.len(), key, *increment, reservation)?;
-            }
-            part.refs.extend(std::iter::repeat_n(known, values.len()));
-            part.timestamps.extend_from_slice(timestamps);
-            V::of(&mut part.values).extend_from_slice(values);
-            for (_, exemplar) in exemplars {
-                reservation.push(&mut part.exemplars, (known, exemplar.clone()))?;
-            }
-        }
-        Destination::New(labels) => {
-            reservation.room(&mut part.new_timestamps, values.len())?;
-            reservation.room(V::of(&mut part.new_values), values.len())?;
-            // will be copied once more when the series is created
-            reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
-            reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
-            let start = part.new_timestamps.len() as u32;
-            if let Some(increment) = increment {
-                part.new_increments.push(start as usize, key, *increment, reservation)?;
-                part.increments.make_room(&part.new_increments, reservation)?;
-            }
-            part.new_timestamps.extend_from_slice(timestamps);
-            V::of(&mut part.new_values).extend_from_slice(values);
-            let samples = start..part.new_timestamps.len() as u32;
-            let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
-            reservation.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
-        }
-    }
-    Ok(())
-}
-
-/// Adds samples of known series to submissions, and other series to `unknown`. `waiting` has an entry for each series, or
-/// none; series that wait are unknown.
-fn resolve_known<V: Value>(
-    context: &Arc<Context>,
-    tenant: &TenantId,
-    batch: &mut SeriesBatch<V>,
-    waiting: &[bool],
-    parts: &mut [Part],
-    unknown: &mut Vec<u32>,
-    reservation: &mut IncrementalReservation<'_>,
-) -> Result<(), Exhausted> {
-    let count = parts.len();
-    let mut known: Vec<Option<SeriesRef>> = Vec::new();
-    let track = !batch.exemplars.is_empty();
-    if track {
-        reservation.grow(&mut known, batch.series.len())?;
-        known.resize(batch.series.len(), None);
-    }
-    let has_increments = !batch.increments.is_empty();
-    for (number, (partition, (part, _))) in context.partitions.iter().zip(parts.iter_mut()).enumerate() {
-        let head = partition.head.read();
-        let head = head.tenant(tenant);
-        let values = V::of(&mut part.values);
-        for (position, series) in batch.series.iter().enumerate() {
-            if series.key.partition(count) != number {
-                continue;
-            }
-            let waits = waiting.get(position).copied().unwrap_or(false);
-            let head = if waits { None } else { head };
-            let Some(found) = head.and_then(|h| h.resolve(series.key.of_kind(V::KIND))) else {
-                reservation.push(unknown, position as u32)?;
-                continue;
-            };
-            if track {
-                known[position] = Some(found);
-            }
-            if has_increments
-                && !series.samples.is_empty()
-                && let Some(increment) = batch.increment_of(position as u32)
-            {
-                part.increments.push(part.refs.len(), series.key, *increment, reservation)?;
-            }
-            for i in series.samples.start as usize..series.samples.end as usize {
-                part.refs.push(found);
-                part.timestamps.push(batch.timestamps[i]);
-                values.push(batch.values[i].clone());
-            }
-        }
-    }
-    let mut left = Vec::new();
-    for (position, exemplar) in std::mem::take(&mut batch.exemplars) {
-        match known[position as usize] {
-            Some(series) => {
-                let partition = batch.series[position as usize].key.partition(count);
-                reservation.push(&mut parts[partition].0.exemplars, (series, exemplar))?;
-            }
-            None => reservation.push(&mut left, (position, exemplar))?,
-        }
-    }
-    batch.exemplars = left;
-    Ok(())
-}
-
-/// Returns the exemplars of the series at `position`. `exemplars` must be sorted by position.
-fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
-    let from = exemplars.partition_point(|(p, _)| *p < position);
-    let count = exemplars[from..].partition_point(|(p, _)| *p == position);
-    &exemplars[from..from + count]
 }
 
 /// Adds new metadata to the partition to which the metric's name hashes. Metadata that this partition already has is
@@ -722,48 +403,4 @@ fn route_metadata(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use model::ErrorKind;
-    use protocol::influx::{self, Format, Names, Precision};
-    use protocol::{Body, Decoder as _, Encoding, Request};
-    use stdx::budget::Account;
-
-    #[test]
-    fn exemplars_are_found_by_the_position_of_their_series() {
-        let exemplar = |value| Exemplar { labels: Labels::empty(), timestamp_ms: 0, value };
-        let positions = [0, 0, 3, 4, 4, 4, 9];
-        let all: Vec<_> = positions.iter().zip(0..).map(|(p, i)| (*p, exemplar(f64::from(i)))).collect();
-        for position in 0..11 {
-            let expected: Vec<_> = all.iter().filter(|(p, _)| *p == position).cloned().collect();
-            assert_eq!(exemplars_of(&all, position), expected, "position {position}");
-        }
-        assert!(exemplars_of(&[], 0).is_empty());
-    }
-
-    #[test]
-    fn labels_that_are_encoded_are_bounded() {
-        let text = b"cpu,host=a x=1,y=1,z=1\n";
-        let names = Arc::new(Names::default());
-        let format = || Format { precision: Precision::Seconds, arrival_ms: 0, names: Arc::clone(&names) };
-        let encoded = |bytes_max| {
-            let mut memory = Account::new("test", 1 << 20).reserve(0).unwrap();
-            let (mut batch, mut outcome) = (Batch::default(), Outcome::default());
-            let body = Body { encoding: Encoding::Identity, bytes: text };
-            let request = Request { format: format(), body };
-            influx::Decoder::new(1).decode(request, &mut batch, &mut memory).unwrap();
-            let builder = &mut LabelsBuilder::new();
-            encode_labels(1, &*names, &mut batch, builder, &mut outcome, &mut memory, bytes_max)?;
-            assert_eq!(outcome.refused_series, 0);
-            Ok::<_, Refusal>(batch.bytes.len())
-        };
-        let bytes = encoded(ENCODED_BYTES_MAX).unwrap();
-        assert_eq!(encoded(bytes).unwrap(), bytes);
-        let refusal = encoded(bytes - 1).unwrap_err();
-        assert_eq!((refusal.kind, refusal.reason), (ErrorKind::TooLarge, "decode"));
-        assert!(refusal.message.contains(&(bytes - 1).to_string()), "{}", refusal.message);
-    }
 }
