@@ -54,6 +54,8 @@ pub struct RuleList {
     pub number: usize,
     /// Hash of what the rules say. Lists with the same rules have the same, whatever else their files contain.
     pub fingerprint: u128,
+    /// Limit on the steps of the rules for each byte of a series' labels, as long as the rules do not make them longer.
+    pub steps_per_byte: usize,
     rules: Vec<IngestRule>,
 }
 
@@ -179,7 +181,12 @@ impl IngestRules {
     /// Adds the list with these rules, which `node` was parsed to, and returns its number.
     fn push(&mut self, name: String, node: &Node, rules: Vec<IngestRule>) -> usize {
         let number = self.lists.len();
-        self.lists.push(RuleList { name, number, fingerprint: node.fingerprint(), rules });
+        let steps_per_byte = rules.iter().fold(0, |steps: usize, rule| match &rule.kind {
+            Kind::Relabel(relabel) => steps.saturating_add(relabel.steps_per_byte()),
+            Kind::Mapping(_) => steps + 1,
+        });
+        let fingerprint = node.fingerprint();
+        self.lists.push(RuleList { name, number, fingerprint, steps_per_byte, rules });
         number
     }
 

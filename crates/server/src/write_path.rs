@@ -70,7 +70,7 @@ pub(crate) async fn write<D: Decoder>(
     admit(context, &request.principal, request.bytes.len()).await?;
     let (gates, tenant) = (&context.gates, request.principal.tenant.clone());
     let rules = context.ingest.list_of(&tenant);
-    let is_large = request.is_large(rules.is_some()).map_err(Refusal::from)?;
+    let is_large = request.is_large(rules.as_ref()).map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
     let thread = if is_large {
         request.take_memory_ahead()?;

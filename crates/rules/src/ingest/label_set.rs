@@ -1,12 +1,16 @@
 //! The labels of a series while rules change them.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 /// Limit on the number of labels. A series may have a quarter of them, and `labelmap` can double them.
 const LABELS_MAX: usize = 512;
 
 /// Limit on the text that the rules add to one series.
 pub(super) const ADDED_BYTES_MAX: usize = 1 << 20;
+
+/// Limit on the steps of all rules of a list for one series: 0.2 s at worst. Usual rules take a few thousand.
+const STEPS_MAX: usize = 64 << 20;
 
 /// Why rules cannot be applied to a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -17,8 +21,21 @@ pub enum TooMuch {
     Bytes,
     #[error("the values of source_labels take more than {0} bytes together")]
     Source(usize),
-    #[error("its expression takes too many steps for a text of {0} bytes")]
-    Steps(usize),
+    #[error("the rules take more than {} million steps for one series", STEPS_MAX >> 20)]
+    Steps,
+}
+
+/// Counts what rules do for one series, in steps. A step is a byte that is copied or compared, or a label that is passed over.
+/// For expressions, it is a byte times a state of the automaton, and times the groups that are asked for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Steps(Cell<usize>);
+
+impl Steps {
+    pub(super) fn take(&self, steps: usize) -> Result<(), TooMuch> {
+        let taken = self.0.get().saturating_add(steps);
+        self.0.set(taken);
+        if taken > STEPS_MAX { Err(TooMuch::Steps) } else { Ok(()) }
+    }
 }
 
 type Text<'a> = Cow<'a, str>;
@@ -32,13 +49,14 @@ pub struct LabelSet<'a> {
     unchanged: usize,
     added_bytes: usize,
     is_changed: bool,
+    pub(super) steps: Steps,
 }
 
 impl<'a> LabelSet<'a> {
     /// `labels` must be sorted by name, and have no empty values.
     pub fn new(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let labels: Vec<_> = labels.map(|(name, value)| (name.into(), value.into())).collect();
-        Self { unchanged: labels.len(), labels, added_bytes: 0, is_changed: false }
+        Self { unchanged: labels.len(), labels, ..Self::default() }
     }
 
     /// True if a label was set or removed, even if its value is as before.
@@ -48,6 +66,10 @@ impl<'a> LabelSet<'a> {
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.labels.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.labels.len()
     }
 
     /// The value of a label, or an empty text.
@@ -61,6 +83,7 @@ impl<'a> LabelSet<'a> {
             self.remove(name);
             return Ok(());
         }
+        self.steps.take(self.labels.len())?;
         self.added_bytes += name.len() + value.len();
         if self.added_bytes > ADDED_BYTES_MAX {
             return Err(TooMuch::Bytes);
@@ -89,11 +112,11 @@ impl<'a> LabelSet<'a> {
     /// Keeps only the labels whose name is selected.
     pub(super) fn retain(
         &mut self,
-        mut is_kept: impl FnMut(&str) -> Result<bool, TooMuch>,
+        is_kept: impl Fn(&str, &Steps) -> Result<bool, TooMuch>,
     ) -> Result<(), TooMuch> {
         let mut place = 0;
         while place < self.labels.len() {
-            if is_kept(&self.labels[place].0)? {
+            if is_kept(&self.labels[place].0, &self.steps)? {
                 place += 1;
             } else {
                 self.is_changed = true;

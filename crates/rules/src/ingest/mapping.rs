@@ -82,6 +82,7 @@ impl Mapping {
     /// Changes the labels if the name matches. Returns false if the series is dropped.
     pub(super) fn apply(&self, labels: &mut LabelSet<'_>) -> Result<bool, TooMuch> {
         let path = labels.get(METRIC_NAME).to_owned();
+        labels.steps.take(labels.count() + path.len())?;
         let Some(stars) = self.stars(&path) else { return Ok(true) };
         let Outcome::Map { name, labels: set, .. } = &self.outcome else { return Ok(false) };
         let group = |number: usize| if number == 0 { &*path } else { stars[number - 1] };

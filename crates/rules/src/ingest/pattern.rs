@@ -2,7 +2,7 @@
 //!
 //! Lists of texts and `prefix.*` are matched without the regex engine.
 
-use super::label_set::TooMuch;
+use super::label_set::{Steps, TooMuch};
 use regex_automata::meta::{Config, Regex};
 use regex_automata::nfa::thompson::{Compiler, Config as NfaConfig, WhichCaptures};
 use regex_automata::util::captures::Captures;
@@ -17,10 +17,6 @@ const COMPILED_BYTES_MAX: usize = 256 << 10;
 
 /// Limit on the states that an expression's automaton keeps in each thread.
 const AUTOMATON_BYTES_MAX: usize = 64 << 10;
-
-/// Limit on the steps of one match: 0.1 s. The engine takes at most one step for each byte and each state, and copies the
-/// places of all groups with it if they are asked for.
-const STEPS_MAX: usize = 32 << 20;
 
 /// Limit on the groups of an expression, with the whole match. For each of them and each state, a thread keeps two places.
 const GROUPS_MAX: usize = 33;
@@ -89,33 +85,41 @@ impl Pattern {
         &self.text
     }
 
-    pub(super) fn is_match(&self, text: &str) -> Result<bool, TooMuch> {
+    pub(super) fn is_match(&self, text: &str, steps: &Steps) -> Result<bool, TooMuch> {
+        steps.take(text.len().saturating_mul(self.steps_per_byte(false)))?;
         Ok(match &self.kind {
             Kind::Any { .. } => true,
             Kind::OneOf(texts) => texts.contains(text),
             Kind::Prefix { prefix, more } => {
                 text.strip_prefix(&**prefix).is_some_and(|rest| rest.len() >= *more)
             }
-            Kind::Engine { regex, states } => {
-                check_steps(*states, text)?;
-                regex.is_match(text)
-            }
+            Kind::Engine { regex, .. } => regex.is_match(text),
         })
     }
 
     /// Returns the groups if the expression matches.
-    pub(super) fn groups<'t>(&self, text: &'t str) -> Result<Option<Groups<'t>>, TooMuch> {
+    pub(super) fn groups<'t>(&self, text: &'t str, steps: &Steps) -> Result<Option<Groups<'t>>, TooMuch> {
         let found = match &self.kind {
-            Kind::Engine { regex, states } => {
-                check_steps(states.saturating_mul(regex.captures_len()), text)?;
+            Kind::Engine { regex, .. } => {
+                steps.take(text.len().saturating_mul(self.steps_per_byte(true)))?;
                 let mut captures = regex.create_captures();
                 regex.captures(text, &mut captures);
                 captures.is_match().then_some(Found::Captures(captures))
             }
             Kind::Any { has_group } => Some(Found::Whole(1 + usize::from(*has_group))),
-            _ => self.is_match(text)?.then_some(Found::Whole(1)),
+            _ => self.is_match(text, steps)?.then_some(Found::Whole(1)),
         };
         Ok(found.map(|found| Groups { text, found }))
+    }
+
+    /// Limit on the steps for each byte of a text. The engine takes at most one step for each state, and copies the places of
+    /// all groups with it if they are asked for.
+    pub(super) fn steps_per_byte(&self, has_groups: bool) -> usize {
+        match &self.kind {
+            Kind::Engine { regex, states } if has_groups => states.saturating_mul(regex.captures_len()),
+            Kind::Engine { states, .. } => *states,
+            _ => 1,
+        }
     }
 
     /// Number of groups, including the whole match.
@@ -146,13 +150,6 @@ impl Pattern {
             Kind::Engine { regex, .. } => regex.memory_usage(),
         };
         own + self.text.len()
-    }
-}
-
-fn check_steps(states: usize, text: &str) -> Result<(), TooMuch> {
-    match states.saturating_mul(text.len()) {
-        0..=STEPS_MAX => Ok(()),
-        _ => Err(TooMuch::Steps(text.len())),
     }
 }
 
@@ -381,8 +378,13 @@ mod tests {
             let compiled = Pattern::compile(pattern).unwrap();
             for (texts, expected) in [(matching, true), (others, false)] {
                 for text in texts {
-                    assert_eq!(compiled.is_match(text), Ok(expected), "{pattern} {text:?}");
-                    assert_eq!(compiled.groups(text).unwrap().is_some(), expected, "{pattern} {text:?}");
+                    let steps = Steps::default();
+                    assert_eq!(compiled.is_match(text, &steps), Ok(expected), "{pattern} {text:?}");
+                    assert_eq!(
+                        compiled.groups(text, &steps).unwrap().is_some(),
+                        expected,
+                        "{pattern} {text:?}"
+                    );
                 }
             }
         }
@@ -406,10 +408,10 @@ mod tests {
             (compiled.group_count(), compiled.group_named("env"), compiled.group_named("no")),
             (4, Some(1), None)
         );
-        let groups = compiled.groups("prod-é").unwrap().unwrap();
+        let groups = compiled.groups("prod-é", &Steps::default()).unwrap().unwrap();
         assert_eq!([0, 1, 2, 3, 4].map(|number| groups.get(number)), ["prod-é", "prod", "", "é", ""]);
         let any = Pattern::compile("(.*)").unwrap();
-        let groups = any.groups("a").unwrap().unwrap();
+        let groups = any.groups("a", &Steps::default()).unwrap().unwrap();
         assert_eq!([0, 1, 2].map(|number| groups.get(number)), ["a", "a", ""]);
     }
 
@@ -430,18 +432,24 @@ mod tests {
             assert!(error.contains(reason) && error.contains(&format!("{pattern:?}")), "{error}");
         }
         assert!(Pattern::compile(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
-        assert!(Pattern::compile(r".*\Ba").unwrap().is_match("ba").unwrap());
+        assert!(Pattern::compile(r".*\Ba").unwrap().is_match("ba", &Steps::default()).unwrap());
     }
 
     /// Backtracking engines need 2^30 steps for this.
     #[test]
     fn a_pattern_bomb_takes_linear_time() {
+        let steps = Steps::default();
         let bomb = Pattern::compile(&format!("{}{}b", "a?".repeat(30), "a".repeat(30))).unwrap();
-        assert_eq!(bomb.is_match(&"a".repeat(30)), Ok(false));
+        assert_eq!(bomb.is_match(&"a".repeat(30), &steps), Ok(false));
         let nested = Pattern::compile("((a*)*)*b").unwrap();
-        assert!(nested.groups(&"a".repeat(10_000)).unwrap().is_none());
+        assert!(nested.groups(&"a".repeat(10_000), &steps).unwrap().is_none());
         let large = Pattern::compile("(?:a?){500}b").unwrap();
-        assert_eq!(large.is_match(&"a".repeat(100_000)), Err(TooMuch::Steps(100_000)));
-        assert_eq!(large.is_match("aab"), Ok(true));
+        assert_eq!(large.is_match("aab", &steps), Ok(true));
+        // each match takes some of the steps of the series
+        let long = "a".repeat(10_000);
+        let matches = (0..100).take_while(|_| large.is_match(&long, &steps) == Ok(false)).count();
+        assert!((1..20).contains(&matches), "{matches}");
+        assert_eq!(large.is_match("aab", &steps), Err(TooMuch::Steps));
+        assert_eq!(large.is_match("aab", &Steps::default()), Ok(true));
     }
 }

@@ -163,8 +163,8 @@ impl Relabel {
     /// Changes the labels. Returns false if the series is dropped.
     pub(super) fn apply(&self, labels: &mut LabelSet<'_>) -> Result<bool, TooMuch> {
         match self.action {
-            Action::Keep => return self.pattern.is_match(&self.source(labels)?),
-            Action::Drop => return Ok(!self.pattern.is_match(&self.source(labels)?)?),
+            Action::Keep => return self.pattern.is_match(&self.source(labels)?, &labels.steps),
+            Action::Drop => return Ok(!self.pattern.is_match(&self.source(labels)?, &labels.steps)?),
             Action::KeepEqual => return Ok(self.source(labels)? == labels.get(&self.target_text)),
             Action::DropEqual => return Ok(self.source(labels)? != labels.get(&self.target_text)),
             Action::Replace => self.replace(labels)?,
@@ -177,12 +177,12 @@ impl Relabel {
             }
             Action::Lowercase => labels.set(&self.target_text, &lowercase(&self.source(labels)?))?,
             Action::Uppercase => labels.set(&self.target_text, &uppercase(&self.source(labels)?))?,
-            Action::LabelDrop => labels.retain(|name| Ok(!self.pattern.is_match(name)?))?,
-            Action::LabelKeep => labels.retain(|name| self.pattern.is_match(name))?,
+            Action::LabelDrop => labels.retain(|name, steps| Ok(!self.pattern.is_match(name, steps)?))?,
+            Action::LabelKeep => labels.retain(|name, steps| self.pattern.is_match(name, steps))?,
             Action::LabelMap => {
                 let (mut mapped, mut bytes) = (Vec::new(), 0);
                 for (name, value) in labels.iter() {
-                    if let Some(groups) = self.pattern.groups(name)? {
+                    if let Some(groups) = self.pattern.groups(name, &labels.steps)? {
                         let new = self.replacement.expand(|number| groups.get(number))?;
                         bytes += new.len() + value.len();
                         if bytes > ADDED_BYTES_MAX {
@@ -201,7 +201,7 @@ impl Relabel {
 
     fn replace(&self, labels: &mut LabelSet<'_>) -> Result<(), TooMuch> {
         let source = self.source(labels)?;
-        let Some(groups) = self.pattern.groups(&source)? else { return Ok(()) };
+        let Some(groups) = self.pattern.groups(&source, &labels.steps)? else { return Ok(()) };
         let target = self.target.expand(|number| groups.get(number))?;
         if target.is_empty() {
             return Ok(()); // not the name of a label
@@ -221,7 +221,14 @@ impl Relabel {
                 return Err(TooMuch::Source(SOURCE_BYTES_MAX));
             }
         }
+        labels.steps.take(self.sources.len() * labels.count() + source.len())?;
         Ok(source)
+    }
+
+    /// Limit on the steps for each byte of the labels.
+    pub(super) fn steps_per_byte(&self) -> usize {
+        let has_groups = matches!(self.action, Action::Replace | Action::LabelMap);
+        self.pattern.steps_per_byte(has_groups).saturating_mul(self.sources.len().max(1))
     }
 
     /// True if the rule looks only at the name of the metric, and decides only about it. Such rules also apply to metadata.

@@ -235,6 +235,33 @@ fn labels_stay_bounded() {
     );
 }
 
+/// Each match is linear, but there may be many of them.
+#[test]
+fn the_steps_for_one_series_are_bounded() {
+    let check = |rule: &str, count: usize, labels: &[(&str, &str)], expected: Result<Decision, TooMuch>| {
+        let rules = IngestRules::parse(&rule.repeat(count)).unwrap();
+        let mut set = LabelSet::new(labels.iter().copied());
+        let applied = rules.lists()[0].apply(&mut set).map_err(|error| error.reason);
+        assert_eq!(applied, expected, "{count} times {rule}");
+    };
+    let long = "a".repeat(16 << 10);
+    let (short, long) = (&[("__name__", "a"), ("a", "aaaaaaaa")][..], &[("__name__", "a"), ("a", &long)][..]);
+    let (kept, too_much) = (Ok(Decision::Kept), Err(TooMuch::Steps));
+    for (rule, count) in [
+        ("- {source_labels: [a], regex: '(a?){100}b', target_label: c}\n", 300),
+        ("- {source_labels: [a], regex: '(?:a?){400}b', action: drop}\n", 300),
+        ("- {source_labels: [a, a, a], regex: '(?:a?){30}b', action: drop}\n", 1000),
+        ("- {source_labels: [a, a, a], regex: x, action: drop}\n", 1000),
+    ] {
+        check(rule, 1, long, kept);
+        check(rule, count, long, too_much);
+        check(rule, count, short, kept);
+    }
+    let names: Vec<String> = (0..128).map(|n| format!("{}{n}", "a".repeat(2000))).collect();
+    let many: Vec<_> = names.iter().map(|name| (name.as_str(), "x")).collect();
+    check("- {regex: '(?:a?){20}b', action: labeldrop}\n", 100, &many, too_much);
+}
+
 #[test]
 fn metadata_follows_rules_on_names() {
     let rules = IngestRules::parse(

@@ -18,10 +18,22 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 /// For encodings other than snappy, the limits are lower: the body may be text, where each line is a series and costs
 /// more than its bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
-pub(super) const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
+const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// For tenants with rules on what is stored, each new series costs as much as its rules, so the limit is the lowest.
+/// For tenants with rules on what is stored, new series cost as much as the rules, so the limits are the lowest. Usual
+/// rules take less than a hundredth of the steps that their expressions may take.
 const INLINE_RULED_BYTES_MAX: usize = 16 << 10;
+const INLINE_RULED_STEPS_MAX: usize = 2 << 20;
+
+/// Limit on the bytes of a text that is decoded in place.
+pub(super) fn inline_max(rules: Option<&TenantList>) -> usize {
+    match rules {
+        Some(rules) => {
+            INLINE_RULED_BYTES_MAX.min(INLINE_RULED_STEPS_MAX / rules.list().steps_per_byte.max(1))
+        }
+        None => INLINE_TEXT_BYTES_MAX,
+    }
+}
 
 /// Memory that a body takes until it is stored, as a multiple of its decoded length.
 pub(super) const NEED_FACTOR: u64 = 2;
@@ -60,13 +72,13 @@ pub(crate) struct Encoded<D: Decoder> {
 impl<D: Decoder> Encoded<D> {
     /// True if the body is large or has no declared length. Such a body is decoded on a blocking thread.
     ///
-    /// `has_rules` says that the tenant has rules on what is stored.
-    pub(crate) fn is_large(&self, has_rules: bool) -> Result<bool, DecodeError> {
+    /// `rules` are the tenant's rules on what is stored.
+    pub(crate) fn is_large(&self, rules: Option<&TenantList>) -> Result<bool, DecodeError> {
         let decoded_max = match self.encoding {
-            _ if has_rules => INLINE_RULED_BYTES_MAX,
+            _ if rules.is_some() => inline_max(rules),
             Encoding::Snappy => INLINE_BYTES_MAX,
             _ if self.bytes.len() > INLINE_COMPRESSED_BYTES_MAX => return Ok(true),
-            _ => INLINE_TEXT_BYTES_MAX,
+            _ => inline_max(None),
         };
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
     }
@@ -276,7 +288,7 @@ mod tests {
     #[test]
     fn a_small_body_that_becomes_many_lines_takes_a_thread() {
         let account = Account::new("bodies", 1 << 20);
-        let is_large = |encoding, bytes| encoded(&account, encoding, bytes).is_large(false).unwrap();
+        let is_large = |encoding, bytes| encoded(&account, encoding, bytes).is_large(None).unwrap();
         let lines = b"a 1 1700000000\n";
         let compressed = zstd::bulk::compress(&lines.repeat(20_000), 1).unwrap();
         assert!(compressed.len() < 200, "{} bytes", compressed.len());

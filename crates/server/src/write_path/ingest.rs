@@ -122,6 +122,17 @@ impl Ingest {
     }
 }
 
+/// What is known of what the rules say about a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remembered {
+    /// The series has the key under which it is stored, or was dropped.
+    Decided,
+    /// The series was refused before, because the rules cannot be applied to it.
+    Refused,
+    /// The rules must be asked.
+    Nothing,
+}
+
 /// The rules for the series of one request.
 #[derive(Debug)]
 pub(super) struct TenantRules<'a> {
@@ -133,8 +144,8 @@ pub(super) struct TenantRules<'a> {
 /// What is known of a request's series after [`TenantRules::recall`].
 #[derive(Debug, Default)]
 pub(super) struct Recalled {
-    /// For each series, whether the rules must be asked.
-    pub(super) undecided: Vec<bool>,
+    /// For each series.
+    pub(super) remembered: Vec<Remembered>,
     /// Samples that were dropped, for each rule.
     pub(super) dropped: Vec<u64>,
     pub(super) dropped_exemplars: u64,
@@ -165,11 +176,11 @@ pub(super) enum Ruled {
 
 impl TenantRules<'_> {
     /// Gives series the keys under which they are stored, and takes the samples of dropped ones, as far as verdicts are
-    /// remembered. Before, `undecided` of `recalled` says which series have keys that are not those of their labels.
+    /// remembered. Before, `remembered` of `recalled` has [`Remembered::Decided`] for those whose keys are those of their labels.
     pub(super) fn recall<V: Value>(&self, batch: &mut SeriesBatch<V>, recalled: &mut Recalled) {
         let mut dropped = Vec::new();
         for (position, series) in batch.series.iter_mut().enumerate() {
-            if recalled.undecided[position] {
+            if recalled.remembered[position] != Remembered::Decided {
                 continue;
             }
             match self.known.get(self.key(series.key)) {
@@ -182,7 +193,8 @@ impl TenantRules<'_> {
                         dropped.push(position as u32);
                     }
                 }
-                None => recalled.undecided[position] = true,
+                Some(Verdict::Refused) => recalled.remembered[position] = Remembered::Refused,
+                None => recalled.remembered[position] = Remembered::Nothing,
             }
         }
         if !dropped.is_empty() {
@@ -208,6 +220,11 @@ impl TenantRules<'_> {
         builder.build_series().map(Ruled::Stored).map_err(|error| refusal(&error))
     }
 
+    /// What is remembered of the metadata of a metric whose name has this key. Names that rules change are not remembered.
+    pub(super) fn recall_metric(&self, key: SeriesKey) -> Option<Verdict> {
+        self.known.get(self.key(of_metric(key)))
+    }
+
     /// Returns the name under which the metadata of a metric is stored. `None` if its series are dropped. `key` is that of
     /// the name. Appends to `learned` what should be remembered.
     pub(super) fn metric<'m>(
@@ -217,11 +234,6 @@ impl TenantRules<'_> {
         learned: &mut Vec<(SeriesKey, Verdict)>,
     ) -> Option<Cow<'m, str>> {
         let key = of_metric(key);
-        match self.known.get(self.key(key)) {
-            Some(Verdict::Unchanged) => return Some(metric.into()),
-            Some(Verdict::Dropped(_)) => return None,
-            Some(Verdict::Stored(_)) | None => {}
-        }
         let mut set = LabelSet::new([(METRIC_NAME, metric)].into_iter());
         match self.list.apply_to_name(&mut set) {
             Ok(Decision::Kept) if !set.is_changed() => {
@@ -236,7 +248,10 @@ impl TenantRules<'_> {
                 learned.push((key, Verdict::Dropped(rule as u32)));
                 None
             }
-            Err(_) => None,
+            Err(_) => {
+                learned.push((key, Verdict::Refused));
+                None
+            }
         }
     }
 

@@ -10,7 +10,7 @@
 //! caller queues their samples (`listen::lines`). While samples of a series are queued, later ones must not overtake them.
 //! So they count as samples of a new series, whether or not it exists by now ([`WaitingSeries`]).
 
-use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
+use super::decoder_pool::{NEED_FACTOR, Origin, Points, inline_max};
 use super::route::{Prepared, Routed};
 use super::{Context, Decoders, Submitted, Unwritten, admit, internal, settle, submit};
 use crate::limits::gate::Pass;
@@ -131,14 +131,14 @@ pub(crate) async fn send<D: Decoder>(
     let tenant = context.tenant(&principal.tenant);
     let mut memory = tenant.inflight(own).reserve(0)?;
     context.metrics.body_bytes.add(bytes.len() as u64);
-    let thread = if bytes.len() > INLINE_TEXT_BYTES_MAX {
+    let rules = context.ingest.list_of(&principal.tenant);
+    let thread = if bytes.len() > inline_max(rules.as_ref()) {
         take_memory_ahead(&mut memory, bytes.len())?;
         Some(gates.decoding_permit(&principal.tenant).await)
     } else {
         None
     };
     let pass = gates.enter(&principal.tenant, own)?;
-    let rules = context.ingest.list_of(&principal.tenant);
     let split = {
         let _passing = context.traffic.enter();
         match thread {

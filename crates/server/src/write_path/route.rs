@@ -1,10 +1,12 @@
 //! Divides a decoded batch among the partitions. The memory for this is reserved before it is allocated.
 //!
 //! - [`encoding`], [`times`]: prepare the series of the batch
+//! - [`metadata`]: chooses what is new of the metadata
 //! - [`placing`]: adds their samples to submissions
 //! - [`ruled`]: applies rules on what is stored
 
 mod encoding;
+mod metadata;
 mod placing;
 mod ruled;
 mod times;
@@ -22,14 +24,14 @@ use crate::partition::submission::{Answer, NewPart, Outcome, Submission};
 use crate::refusal::Refusal;
 use encoding::{ENCODED_BYTES_MAX, encode_labels};
 use model::{
-    Batch, Labels, LabelsBuilder, MetadataRef, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
-    TenantId, Value, ValueKind,
+    Batch, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
+    Value, ValueKind,
 };
 use placing::{Destination, exemplars_of, place, resolve_known};
 use protocol::{EncodedLabels, LabelForm};
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 use times::leave_out_impossible_times;
 use tokio::sync::oneshot;
@@ -161,6 +163,7 @@ pub(super) fn route(
         creates: false,
         learned: Vec::new(),
         recalled: Recalled::default(),
+        rules_until: None,
         verdicts: Vec::new(),
     };
     // exemplars are moved and not copied, so the request's reservation already includes their memory
@@ -169,9 +172,9 @@ pub(super) fn route(
     if !batch.histograms.series.is_empty() {
         parts.push(routing.series(&mut batch.histograms, &mut reservation)?);
     }
-    let Routing { mut outcome, creates, learned, recalled, mut verdicts, .. } = routing;
+    routing.metadata(batch, &mut parts[0], &mut reservation)?;
+    let Routing { mut outcome, creates, learned, recalled, verdicts, .. } = routing;
     context.aliases.remember(&learned);
-    route_metadata(context, tenant, rules.as_ref(), batch, &mut parts[0], &mut verdicts, &mut reservation)?;
     if let Some(rules) = &rules {
         context.ingest.remember(rules, &verdicts);
         context.ingest.count(tenant, rules, &recalled);
@@ -252,6 +255,8 @@ struct Routing<'a> {
     /// Series whose labels were parsed because nobody knew their keys.
     learned: Vec<Learned>,
     recalled: Recalled,
+    /// When the rules must stop. `None` if they were not asked yet.
+    rules_until: Option<Instant>,
     /// What the rules said about series, by the key as sent.
     verdicts: Vec<(SeriesKey, Verdict)>,
 }
@@ -367,40 +372,4 @@ impl Routing<'_> {
         let head = partitions[key.partition(partitions.len())].head.read();
         head.tenant(self.tenant)?.resolve(key.of_kind(kind))
     }
-}
-
-/// Adds new metadata to the partition to which the metric's name hashes. Metadata that this partition already has is
-/// dropped, because it is durable.
-fn route_metadata(
-    context: &Arc<Context>,
-    tenant: &TenantId,
-    rules: Option<&TenantRules<'_>>,
-    batch: &Batch,
-    parts: &mut [Part],
-    verdicts: &mut Vec<(SeriesKey, Verdict)>,
-    reservation: &mut IncrementalReservation<'_>,
-) -> Result<(), Exhausted> {
-    for metadata in batch.metadata() {
-        let mut key = SeriesKey::of(metadata.metric.as_bytes(), context.seed);
-        let mut metric = Cow::Borrowed(metadata.metric);
-        if let Some(rules) = rules {
-            reservation.room(verdicts, 1)?;
-            match rules.metric(metadata.metric, key, verdicts) {
-                Some(name) => metric = name,
-                None => continue,
-            }
-            if metric != metadata.metric {
-                key = SeriesKey::of(metric.as_bytes(), context.seed);
-            }
-        }
-        let metadata = MetadataRef { metric: &metric, ..metadata };
-        let number = key.partition(parts.len());
-        let head = context.partitions[number].head.read();
-        let known = head.tenant(tenant).and_then(|head| head.metadata_of(metadata.metric));
-        if known.is_none_or(|known| !metadata.is(known)) {
-            reservation.reserve(metadata.metric.len() + metadata.help.len() + metadata.unit.len())?;
-            reservation.push(&mut parts[number].0.metadata, metadata.to_owned())?;
-        }
-    }
-    Ok(())
 }

@@ -18,6 +18,7 @@ use stdx::clock::{Clock, ManualClock, SystemClock};
 pub(crate) mod histograms;
 mod limits;
 mod replicas;
+mod rules;
 mod text;
 
 pub(crate) fn small_node(dir: &std::path::Path) -> Node {

@@ -1,6 +1,6 @@
 //! Remembers what the rules said about series.
 //!
-//! Two tables, both read without locks. In one, a series that is stored as sent, or dropped, takes eight bytes. In the other, a series
+//! Two tables, both read without locks. In one, a series that is stored as sent, dropped or refused takes eight bytes. In the other, a series
 //! that is stored under another key takes 24 bytes. A table begins small and grows with its series. If it may not grow,
 //! others take the places of series, and the rules decide again.
 
@@ -20,11 +20,12 @@ const SETS_MAX: u64 = 1 << 22;
 const WAYS: usize = 8;
 
 /// The lowest bits of an entry of the first table say what is remembered: 0 that the series is unchanged, otherwise the
-/// number of the rule that drops it, counted from 1.
+/// number of the rule that drops it, counted from 1. The largest says that the series is refused.
 const CODE_BITS: u32 = 10;
 const CODES: u64 = 1 << CODE_BITS;
+const REFUSED: u64 = CODES - 1;
 
-const _: () = assert!((rules::RULES_MAX as u64) < CODES, "the numbers of rules exceed their bits");
+const _: () = assert!((rules::RULES_MAX as u64) < REFUSED, "the numbers of rules exceed their bits");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -33,6 +34,8 @@ pub(crate) enum Verdict {
     Stored(SeriesKey),
     /// By the rule with this index.
     Dropped(u32),
+    /// The rules cannot be applied to the series, or make labels that cannot be stored.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -61,6 +64,7 @@ impl Verdicts {
         let code = match verdict {
             Verdict::Unchanged => 0,
             Verdict::Dropped(rule) => u64::from(rule) + 1,
+            Verdict::Refused => REFUSED,
             Verdict::Stored(stored) => {
                 let [high, low] = halves(stored);
                 // a reader finds either all three words of one writer, or a sum that is not that of the key
@@ -82,6 +86,7 @@ impl Known {
             if let Some([word]) = table.find(key, |[word]| word & !(CODES - 1) == tag) {
                 return Some(match word & (CODES - 1) {
                     0 => Verdict::Unchanged,
+                    REFUSED => Verdict::Refused,
                     code => Verdict::Dropped(code as u32 - 1),
                 });
             }
@@ -227,7 +232,8 @@ mod tests {
 
     fn verdict(n: u64) -> Verdict {
         match n % 3 {
-            0 => Verdict::Unchanged,
+            0 if n.is_multiple_of(2) => Verdict::Unchanged,
+            0 => Verdict::Refused,
             1 => Verdict::Dropped((n % 1000) as u32),
             _ => Verdict::Stored(key(!n)),
         }

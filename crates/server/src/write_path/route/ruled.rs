@@ -5,13 +5,22 @@
 //!                            ├─ dropped ─▶ samples are taken away
 //!                            └─ undecided ─▶ unknown ─▶ resolve_by_rules: labels ─▶ rules ─▶ placed, and remembered
 //! ```
+//!
+//! Rules may take a second of a request. Series on which they have not decided by then are refused, and the sender
+//! repeats the request. Then, the others are known, so that the rules go on where they ended.
 
 use super::placing::exemplars_of;
 use super::{Part, Routing};
-use crate::write_path::ingest::{Ruled, Verdict};
+use crate::write_path::ingest::{Remembered, Ruled, Verdict};
 use crate::write_path::names::Decision;
+use admission::Postponed;
 use model::{Labels, SeriesBatch, SeriesKey, SeriesRefusal, Value, ValueKind};
+use std::time::Duration;
 use stdx::budget::{Exhausted, IncrementalReservation};
+
+/// How long rules may take for one request, before the rest of it must be sent again. Meanwhile, the request has one of the few
+/// permits to decode. One series more is decided at the end of this time (at most 0.2 s).
+const RULE_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Routing<'_> {
     /// Applies what is remembered of the rules to the series of a batch, and marks the others in `waiting`, because a series is
@@ -24,11 +33,12 @@ impl Routing<'_> {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
         let Some(rules) = self.rules else { return Ok(()) };
-        let undecided = &mut self.recalled.undecided;
-        undecided.clear();
-        reservation.room(undecided, batch.series.len())?;
-        undecided.extend_from_slice(aliased);
-        undecided.resize(batch.series.len(), false);
+        let remembered = &mut self.recalled.remembered;
+        remembered.clear();
+        reservation.room(remembered, batch.series.len())?;
+        let of_aliased = |aliased: &bool| if *aliased { Remembered::Nothing } else { Remembered::Decided };
+        remembered.extend(aliased.iter().map(of_aliased));
+        remembered.resize(batch.series.len(), Remembered::Decided);
         rules.recall(batch, &mut self.recalled);
         Ok(())
     }
@@ -42,11 +52,12 @@ impl Routing<'_> {
         if self.rules.is_none() {
             return Ok(());
         }
-        let undecided = &self.recalled.undecided;
-        let missing = undecided.len() - waiting.len();
+        let remembered = &self.recalled.remembered;
+        let missing = remembered.len() - waiting.len();
         reservation.room(waiting, missing)?;
-        waiting.resize(undecided.len(), false);
-        waiting.iter_mut().zip(undecided).for_each(|(waits, undecided)| *waits |= undecided);
+        waiting.resize(remembered.len(), false);
+        let both = waiting.iter_mut().zip(remembered);
+        both.for_each(|(waits, remembered)| *waits |= *remembered != Remembered::Decided);
         Ok(())
     }
 
@@ -60,7 +71,8 @@ impl Routing<'_> {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
         let series = &batch.series[position as usize];
-        let is_undecided = self.recalled.undecided[position as usize];
+        let remembered = self.recalled.remembered[position as usize];
+        let is_undecided = remembered != Remembered::Decided;
         if is_undecided
             && let Some(names) = self.names
             && let Some(Decision::LeftOut(list)) = names.remembered(series.key)
@@ -69,23 +81,37 @@ impl Routing<'_> {
             self.context.names.count(list, points);
             return Ok(());
         }
+        // without another error in the answer, the rules say again why they cannot be applied
+        if remembered == Remembered::Refused && (!self.outcome.errors.is_empty() || self.is_rule_time_up()) {
+            let reason = "the result cannot be stored; an earlier answer has the details".to_owned();
+            self.refuse(batch, position, SeriesRefusal::Ruled { reason });
+            return Ok(());
+        }
+        if self.is_rule_time_up() {
+            let limit_ms = RULE_TIME_MAX.as_millis() as u64;
+            self.refuse(batch, position, SeriesRefusal::RuleTime { limit_ms });
+            self.outcome.postpone(Postponed::RuleTime);
+            return Ok(());
+        }
         self.recalled.applied += 1;
-        let ruled = match self.form.labels_of(self.bytes, &series.labels, self.labels) {
-            Ok(labels) => {
-                let own = SeriesKey::of(labels.as_bytes(), self.context.seed);
-                if !self.form.is_encoded() && is_undecided && own != series.key {
-                    reservation.push(&mut self.learned, (series.key, own))?;
-                }
-                // the verdict is looked up by the key as sent or, for texts, by the one that their key is replaced by
-                let sent = if self.form.is_encoded() { series.key } else { own };
-                self.ruled(labels, own, V::KIND, points).map(|ruled| (ruled, sent))
-            }
-            Err(error) => Err(error),
-        };
-        let (ruled, sent) = match ruled {
-            Ok((Some(ruled), sent)) => (ruled, sent),
-            Ok((None, _)) => return Ok(()), // left out and counted by a list of names
+        let labels = match self.form.labels_of(self.bytes, &series.labels, self.labels) {
+            Ok(labels) => labels,
             Err(error) => {
+                self.refuse(batch, position, error);
+                return Ok(());
+            }
+        };
+        let own = SeriesKey::of(labels.as_bytes(), self.context.seed);
+        if !self.form.is_encoded() && is_undecided && own != series.key {
+            reservation.push(&mut self.learned, (series.key, own))?;
+        }
+        // the verdict is looked up by the key as sent or, for texts, by the one that their key is replaced by
+        let sent = if self.form.is_encoded() { series.key } else { own };
+        let ruled = match self.ruled(labels, own, V::KIND, points) {
+            Ok(Some(ruled)) => ruled,
+            Ok(None) => return Ok(()), // left out and counted by a list of names
+            Err(error) => {
+                reservation.push(&mut self.verdicts, (sent, Verdict::Refused))?;
                 self.refuse(batch, position, error);
                 return Ok(());
             }
@@ -109,6 +135,12 @@ impl Routing<'_> {
             Some(stored) => self.place(batch, position, stored, None, parts, reservation),
             None => Ok(()),
         }
+    }
+
+    /// True if the rules have taken all their time for this request.
+    pub(super) fn is_rule_time_up(&mut self) -> bool {
+        let now = self.context.clock.instant();
+        now >= *self.rules_until.get_or_insert(now + RULE_TIME_MAX)
     }
 
     /// Applies the rules on names, then those on what is stored. `own` is the key of the labels. Returns `None` if a list of
