@@ -298,6 +298,9 @@ async fn settle(
         let refusal = refusal.with_series(outcome.first_refused());
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
     }
+    if let Some(effects) = outcome.rules.take() {
+        context.ingest.settle(&tenant.id, &effects);
+    }
     if outcome.has_created && outcome.postponed.is_empty() {
         tenant.shortage.lock().found_room();
     }

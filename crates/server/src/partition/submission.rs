@@ -4,6 +4,7 @@ use crate::limits::tenant_state::TenantState;
 use crate::refusal::Refusal;
 use crate::write_path::ElectedReplicas;
 use crate::write_path::aggregator::Contributions;
+use crate::write_path::ingest::Effects;
 use admission::Postponed;
 use head::Columns;
 use model::{
@@ -206,6 +207,8 @@ pub struct Outcome {
     pub converted_points: u64,
     /// Points that count in computed series once the request is durable. Boxed, because most requests have none.
     pub(crate) contributions: Option<Box<Contributions>>,
+    /// What rules on what is stored did, until the request is durable. Boxed, because most tenants have no rules.
+    pub(crate) rules: Option<Box<Effects>>,
     /// The elected replicas whose samples the request contains, until it is answered.
     pub(crate) elected: Option<Box<ElectedReplicas>>,
 }

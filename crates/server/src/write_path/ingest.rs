@@ -102,11 +102,15 @@ impl Ingest {
         learned.iter().for_each(|(sent, verdict)| self.verdicts.put(rules.key(*sent), *verdict));
     }
 
-    /// Counts what the rules did in a request.
-    pub(super) fn count(&self, tenant: &TenantId, rules: &TenantRules<'_>, recalled: &Recalled) {
-        self.applied.add(recalled.applied);
-        for (index, samples) in recalled.dropped.iter().enumerate().filter(|(_, samples)| **samples > 0) {
-            let rule = format!("{}/{}", rules.list.name, index + 1);
+    pub(super) fn count_applied(&self, series: u64) {
+        self.applied.add(series);
+    }
+
+    /// Must be called once the request in which rules had these effects is durable.
+    pub(super) fn settle(&self, tenant: &TenantId, effects: &Effects) {
+        effects.written.iter().for_each(|(slot, verdict)| self.verdicts.put(*slot, *verdict));
+        for (index, samples) in effects.dropped.iter().enumerate().filter(|(_, samples)| **samples > 0) {
+            let rule = format!("{}/{}", effects.list, index + 1);
             let mut all = self.dropped.lock();
             let own = (tenant.to_string(), rule);
             let has_room = all.len() < COUNTED_MAX;
@@ -119,6 +123,32 @@ impl Ingest {
                 *all.entry((OTHERS.to_owned(), OTHERS.to_owned())).or_default() += samples;
             }
         }
+    }
+}
+
+/// What rules did in a request that is not durable yet. If it is refused, its sender repeats it, and nothing is counted twice.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Name of the list.
+    list: String,
+    /// Samples that were dropped, for each rule.
+    dropped: Vec<u64>,
+    /// Which metadata of which metric is written. It must not be remembered before it is durable.
+    pub(super) written: Vec<(SeriesKey, Verdict)>,
+}
+
+impl Effects {
+    pub(super) fn of(rules: &TenantRules<'_>, dropped: Vec<u64>, written: Vec<(SeriesKey, Verdict)>) -> Self {
+        Self { list: rules.list.name.clone(), dropped, written }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.dropped.is_empty() && self.written.is_empty()
+    }
+
+    /// Memory besides that of `written`.
+    pub(super) const fn bytes(&self) -> usize {
+        size_of::<Self>() + self.list.capacity() + self.dropped.capacity() * size_of::<u64>()
     }
 }
 
@@ -146,7 +176,7 @@ pub(super) struct TenantRules<'a> {
 pub(super) struct Recalled {
     /// For each series.
     pub(super) remembered: Vec<Remembered>,
-    /// Samples that were dropped, for each rule.
+    /// Samples that are dropped, for each rule.
     pub(super) dropped: Vec<u64>,
     pub(super) dropped_exemplars: u64,
     /// Series to whose labels the rules were applied.
@@ -253,6 +283,18 @@ impl TenantRules<'_> {
                 None
             }
         }
+    }
+
+    /// True if the metadata of a metric was written before, and has not changed since then. The rules may have given another
+    /// metric the same name, whose metadata was written later.
+    pub(super) fn has_written(&self, metric: SeriesKey, content: SeriesKey) -> bool {
+        self.known.get(self.slot_of_metadata(metric)) == Some(Verdict::Stored(content))
+    }
+
+    /// Where it is remembered which metadata of a metric was written.
+    pub(super) const fn slot_of_metadata(&self, metric: SeriesKey) -> SeriesKey {
+        // the number is arbitrary
+        self.key(SeriesKey(metric.0 ^ 0x7772_6974_7465_6e20_6d65_7461_6461_7461))
     }
 
     /// Verdicts of other rules have other keys, so that they are never found.

@@ -13,7 +13,7 @@ mod times;
 
 use super::Context;
 use super::aliases::Learned;
-use super::ingest::{Recalled, TenantRules, Verdict};
+use super::ingest::{Effects, Recalled, TenantRules, Verdict};
 use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::replicas::deduplicate;
@@ -165,6 +165,7 @@ pub(super) fn route(
         recalled: Recalled::default(),
         rules_until: None,
         verdicts: Vec::new(),
+        written: Vec::new(),
     };
     // exemplars are moved and not copied, so the request's reservation already includes their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
@@ -173,13 +174,18 @@ pub(super) fn route(
         parts.push(routing.series(&mut batch.histograms, &mut reservation)?);
     }
     routing.metadata(batch, &mut parts[0], &mut reservation)?;
-    let Routing { mut outcome, creates, learned, recalled, verdicts, .. } = routing;
+    let Routing { mut outcome, creates, learned, recalled, verdicts, written, .. } = routing;
     context.aliases.remember(&learned);
     if let Some(rules) = &rules {
         context.ingest.remember(rules, &verdicts);
-        context.ingest.count(tenant, rules, &recalled);
+        context.ingest.count_applied(recalled.applied);
         outcome.dropped_samples = recalled.dropped_samples();
         outcome.dropped_exemplars = recalled.dropped_exemplars;
+        let effects = Effects::of(rules, recalled.dropped, written);
+        if !effects.is_empty() {
+            reservation.reserve(effects.bytes())?;
+            outcome.rules = Some(Box::new(effects));
+        }
     }
     let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
     let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
@@ -259,6 +265,8 @@ struct Routing<'a> {
     rules_until: Option<Instant>,
     /// What the rules said about series, by the key as sent.
     verdicts: Vec<(SeriesKey, Verdict)>,
+    /// Metadata that the request writes, as it is to be remembered later.
+    written: Vec<(SeriesKey, Verdict)>,
 }
 
 impl Routing<'_> {

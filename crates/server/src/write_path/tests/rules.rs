@@ -124,3 +124,92 @@ async fn rules_that_take_long_go_on_with_a_retry_and_known_series_are_stored() {
     assert_eq!(ruled.applied() - before, 1.0, "the rules tell again why, for one series");
     stop(ruled.node).await;
 }
+
+/// A remote-write message with metadata only.
+fn metadata(metrics: &[(&str, &str)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, help) in metrics {
+        let mut one = vec![0x08, 1, 0x12, name.len() as u8];
+        one.extend(name.as_bytes());
+        one.extend([0x22, help.len() as u8]);
+        one.extend(help.as_bytes());
+        body.extend([0x1a, one.len() as u8]);
+        body.extend(one);
+    }
+    snap::raw::Encoder::new().compress_vec(&body).unwrap()
+}
+
+impl Ruled {
+    /// Returns how many entries of metadata a request would write.
+    fn new_metadata(&self, metrics: &[(&str, &str)]) -> usize {
+        let decoders: Decoders<remote_write::Decoder> =
+            Decoders::new(self.node.reads().seed, self.node.writes().decoders.clone());
+        let principal = Principal::of(TenantId::anonymous());
+        let bytes = metadata(metrics).into();
+        let memory = self.node.writes().inflight.reserve(10_000).unwrap();
+        let request = Encoded { principal, format: Version::V1, encoding: Encoding::Snappy, bytes, memory };
+        let rules = self.node.writes().ingest.list_of(&TenantId::anonymous());
+        let prepared = decoders.prepare(self.node.writes(), request, rules.as_ref()).unwrap();
+        prepared.submissions.iter().map(|(_, submission, _)| submission.metadata.len()).sum()
+    }
+
+    async fn write_metadata(&self, metrics: &[(&str, &str)]) {
+        let memory = self.node.writes().inflight.reserve(10_000).unwrap();
+        write(&self.node, TenantId::anonymous(), Version::V1, metadata(metrics), memory).await.unwrap();
+    }
+
+    fn help(&self, metric: &str) -> Option<String> {
+        let partitions = self.node.reads().partitions.iter();
+        let mut found = partitions.filter_map(|partition| {
+            let head = partition.head.read();
+            head.tenant(&TenantId::anonymous())?.metadata_of(metric).map(|found| found.help.clone())
+        });
+        found.next()
+    }
+}
+
+/// Otherwise, each request would write the metadata of all of them to the journal.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_of_metrics_that_become_one_is_written_once() {
+    let rules = "- {source_labels: [__name__], regex: '(a|b)_x', target_label: __name__, replacement: x}\n";
+    let ruled = Ruled::new(rules, Arc::new(SystemClock), |_| ());
+    let (a, b, own) = (("a_x", "from a"), ("b_x", "from b"), ("x", "own"));
+    let all = [a, b, own];
+    assert_eq!(ruled.new_metadata(&all), 3);
+    assert_eq!(ruled.new_metadata(&all), 3, "what is not durable is written again");
+    ruled.write_metadata(&all).await;
+    assert_eq!(ruled.help("x").as_deref(), Some("own"));
+    for round in [&all[..], &[a], &[b], &[own], &[own, b, a]] {
+        assert_eq!(ruled.new_metadata(round), 0, "{round:?}");
+    }
+    // a change is written, and so is the change back
+    for help in ["changed", "from a"] {
+        let changed = [("a_x", help)];
+        assert_eq!(ruled.new_metadata(&changed), 1, "{help}");
+        ruled.write_metadata(&changed).await;
+        assert_eq!(ruled.help("x").as_deref(), Some(help));
+        assert_eq!(ruled.new_metadata(&[changed[0], b, own]), 0, "{help}");
+    }
+    stop(ruled.node).await;
+}
+
+/// The sender repeats a request that was refused, so the samples that rules dropped from it would be counted again.
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_samples_of_a_request_that_is_refused_are_not_counted() {
+    let ruled = Ruled::new(RENAME, Arc::new(SystemClock), |settings| {
+        settings.tenants.general.limits.active_series = Some(1);
+    });
+    let dropped =
+        || ruled.metric("floodmark_ingest_rules_dropped_samples_total{tenant=\"a\",rule=\"default/3\"}");
+    for _ in 0..3 {
+        let all = [series("m", 0..2), series("gone", 0..5)].concat();
+        let Unwritten { refusal, .. } = ruled.send("a", &all).await.unwrap_err();
+        assert_eq!((refusal.reason, dropped()), ("active_series", 0.0));
+    }
+    for round in 1..=3 {
+        let all = [series("m", 0..1), series("gone", 0..5)].concat();
+        assert_eq!(ruled.send("a", &all).await.unwrap().dropped_samples, 5);
+        assert_eq!(dropped(), f64::from(5 * round));
+    }
+    stop(ruled.node).await;
+}
