@@ -213,3 +213,56 @@ async fn dropped_samples_of_a_request_that_is_refused_are_not_counted() {
     }
     stop(ruled.node).await;
 }
+
+/// Two tenants have contradicting rules for the same series, and more series than verdicts can be remembered.
+#[tokio::test(flavor = "multi_thread")]
+async fn displaced_verdicts_are_decided_again_and_never_those_of_others() {
+    let rules = "
+tenants:
+  a: [{source_labels: [__name__], regex: 'm(.*)', target_label: __name__, replacement: 'new$1'}]
+  b: [{source_labels: [__name__], regex: 'm(.*)', action: drop}]
+  c: [{source_labels: [__name__], regex: 'x(.*)', action: drop}]
+";
+    const OF_A: u32 = 9000;
+    const OF_B: u32 = 27_000;
+    // it stands still, so that rules have all the time that they need
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let ruled = Ruled::new(rules, clock, |_| ());
+    let mut applied = Vec::new();
+    for round in 0..3 {
+        for from in (0..OF_B).step_by(3000) {
+            let all = series("m", from..from + 3000);
+            let of_b = ruled.send("b", &all).await.unwrap();
+            assert_eq!((of_b.samples, of_b.dropped_samples), (0, 3000), "round {round}");
+            if from < OF_A {
+                let of_a = ruled.send("a", &all).await.unwrap();
+                assert_eq!((of_a.samples, of_a.dropped_samples), (3000, 0), "round {round}");
+            }
+            if from == 0 {
+                let of_c = ruled.send("c", &all).await.unwrap();
+                assert_eq!((of_c.samples, of_c.dropped_samples), (3000, 0), "round {round}");
+            }
+        }
+        applied.push(ruled.applied());
+    }
+    let (first, last) = (applied[0], applied[2] - applied[1]);
+    assert_eq!(first, f64::from(OF_A + OF_B + 3000));
+    assert!(last > 1000.0, "the rules decided again on {last} series, so all were remembered");
+    assert!(last < first, "the rules decided again on all {last} series");
+    let seed = ruled.node.reads().seed;
+    let has = |tenant: &str, name: &str, number: u32| {
+        let labels = Labels::from_pairs(&[("__name__", name), ("n", &number.to_string())]);
+        let key = model::SeriesKey::of(labels.as_bytes(), seed);
+        let tenant = TenantId::parse(tenant).unwrap();
+        let heads = ruled.node.reads().partitions.iter();
+        heads
+            .map(|partition| partition.head.read())
+            .any(|head| head.tenant(&tenant).is_some_and(|head| head.resolve(key).is_some()))
+    };
+    for number in 0..OF_B {
+        let found = [("a", "m"), ("a", "new"), ("b", "m"), ("b", "new"), ("c", "m"), ("c", "new")]
+            .map(|(tenant, name)| has(tenant, name, number));
+        assert_eq!(found, [false, number < OF_A, false, false, number < 3000, false], "series {number}");
+    }
+    stop(ruled.node).await;
+}
