@@ -265,6 +265,11 @@ fn escape(text: &str, is_in_class: bool, out: &mut String) -> Result<usize, Stri
             out.push_str(&text[..=end]);
             return Ok(end + 1);
         }
+        'p' | 'P' => {
+            let letter = text[2..].chars().next().map_or(0, char::len_utf8);
+            out.push_str(&text[..2 + letter]);
+            return Ok(2 + letter);
+        }
         'x' if text[2..].starts_with('{') => {
             let end = text.find('}').ok_or("\\x{ has no }")?;
             out.push_str(&text[..=end]);
@@ -280,6 +285,12 @@ fn escape(text: &str, is_in_class: bool, out: &mut String) -> Result<usize, Stri
     Ok(2)
 }
 
+/// Classes with a name, such as `[:digit:]`.
+const ASCII_CLASSES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "word", "xdigit",
+];
+
 /// Copies a class, and returns its length. A class without an end is copied whole, and so is an error later.
 fn class(text: &str, out: &mut String) -> Result<usize, String> {
     let mut at = 1;
@@ -288,37 +299,53 @@ fn class(text: &str, out: &mut String) -> Result<usize, String> {
         out.push('^');
         at += 1;
     }
-    if text[at..].starts_with(']') {
-        out.push_str("\\]");
-        at += 1;
-    }
-    while let Some(next) = text[at..].chars().next() {
-        match next {
-            '\\' => {
-                at += escape(&text[at..], true, out)?;
-                continue;
-            }
-            ']' => {
-                out.push(']');
-                return Ok(at + 1);
-            }
-            '[' if text[at..].starts_with("[:") && text[at..].contains(":]") => {
-                let end = at + text[at..].find(":]").expect("BUG: it was found before") + 2;
-                out.push_str(&text[at..end]);
-                at = end;
-                continue;
-            }
-            '[' => out.push_str("\\["),
-            '&' | '~' => {
-                out.push('\\');
-                out.push(next);
-            }
-            '-' if text[at + 1..].starts_with('-') => out.push_str("\\-"),
-            other => out.push(other),
+    let mut is_first = true;
+    while at < text.len() {
+        let rest = &text[at..];
+        if rest.starts_with(']') && !is_first {
+            out.push(']');
+            return Ok(at + 1);
         }
-        at += next.len_utf8();
+        is_first = false;
+        if rest.starts_with("[:")
+            && let Some(end) = rest[2..].find(":]")
+        {
+            let name = &rest[2..2 + end];
+            if !ASCII_CLASSES.contains(&name.trim_start_matches('^')) {
+                return Err(format!("there is no class [:{name}:]"));
+            }
+            out.push_str(&rest[..end + 4]);
+            at += end + 4;
+            continue;
+        }
+        let (length, is_character) = class_item(rest, out)?;
+        at += length;
+        // a minus between two characters makes a range, whatever the second one is
+        let rest = &text[at..];
+        if is_character && rest.len() > 1 && rest.starts_with('-') && !rest.starts_with("-]") {
+            out.push('-');
+            let (length, is_character) = class_item(&rest[1..], out)?;
+            if !is_character {
+                return Err("a range in a class does not end with a character".into());
+            }
+            at += 1 + length;
+        }
     }
     Ok(at)
+}
+
+/// Copies a character or an escape of a class. Returns its length, and whether it can begin a range.
+fn class_item(text: &str, out: &mut String) -> Result<(usize, bool), String> {
+    let Some(next) = text.chars().next() else { return Ok((0, false)) };
+    if next == '\\' {
+        let is_class = text[1..].starts_with(['d', 'D', 's', 'S', 'w', 'W', 'p', 'P']);
+        return Ok((escape(text, true, out)?, !is_class));
+    }
+    if matches!(next, '[' | ']' | '^' | '-' | '&' | '~') {
+        out.push('\\');
+    }
+    out.push(next);
+    Ok((next.len_utf8(), true))
 }
 
 /// Copies a repetition, or a brace that begins none, and returns its length.
@@ -374,6 +401,18 @@ mod tests {
             ("a\\b-", &["a-"], &["a"]),
             ("(?m)^a$", &["a"], &["a\nb", "b\na"]),
             ("[\\w.]+", &["a.b"], &["a-b"]),
+            ("[+--]+", &["+,-"], &["."]),
+            ("[--/]+", &["-./"], &[",", "0"]),
+            ("[&--]+", &["&'-"], &["."]),
+            ("[[-^]+", &["[\\]^"], &["_", "Z"]),
+            ("[]-a]+", &["]^_`a"], &["b", "\\"]),
+            ("[^]-a]+", &["b\\"], &["]", "`"]),
+            ("[a\\-z]+", &["a-z"], &["b"]),
+            ("[\\d-z]+", &["1-z"], &["y"]),
+            ("[a-]+", &["a-"], &["b"]),
+            ("[\\pL-~]+", &["é-~"], &["1"]),
+            ("[\\t-\\r]+", &["\t\n\r"], &[" ", "t"]),
+            ("[a~~b^]+", &["a~b^"], &["c"]),
         ] {
             let compiled = Pattern::compile(pattern).unwrap();
             for (texts, expected) in [(matching, true), (others, false)] {
@@ -424,6 +463,9 @@ mod tests {
             ("(a)\\1", "backreferences are not supported"),
             ("(\\w{100}){100}", "more than 256 KiB"),
             ("[a", "unclosed character class"),
+            ("[a--]", "invalid character class range"),
+            ("[--\\W]", "does not end with a character"),
+            ("[[:x:]", "no class [:x:]"),
             ("a\\", "ends with a backslash"),
             ("\\C", "not supported"),
             (&"(a)".repeat(33), "33 groups, the limit is 32"),
