@@ -444,6 +444,38 @@ fn a_real_prometheus_applies_the_same_rules() {
     drop(prometheus);
 }
 
+/// Carbon's rules on names apply only to series that the tenant does not have, so what the rules say changes when it gets one.
+#[test]
+fn verdicts_of_renamed_series_end_when_the_series_exists() {
+    let rules = Rules::new("- {source_labels: [__name__], regex: 'x\\..*', action: drop}\n");
+    let rewrites = rules.0.path().join("rewrite.conf");
+    std::fs::write(&rewrites, "[pre]\n^old\\. = x.\n").unwrap();
+    let server = Server::start(rules.options().arg(&format!("--graphite-rewrite={}", rewrites.display())));
+    let applied = || server.metric("floodmark_ingest_rules_applied_series_total");
+    let graphite = |tenant: &str, value: u32| {
+        let line = format!("old.a {value} {}\n", now_ms() / 1000);
+        let reply = server.send(&Request::post("/api/v1/graphite", line.into_bytes()).tenant(tenant));
+        assert!((200..300).contains(&reply.status), "{} {}", reply.status, reply.text());
+    };
+    for round in 1..=2 {
+        graphite("a", round);
+        graphite("b", round);
+        expect(&server, "a", &[]);
+        assert_eq!(dropped(&server, "a", "default/1"), f64::from(round));
+    }
+    assert_eq!(applied(), 1.0, "tenants share what both kinds of rules say about a series");
+    let series = Series::named("old.a").sample(now_ms() - 10_000, 7.0);
+    server.send(&Request::write(&wire::v1(&[series])).tenant("a")).expect(204, &[]);
+    for round in 3..=4 {
+        graphite("a", round);
+        graphite("b", round);
+        expect(&server, "a", &[("__name__=old.a", &round.to_string())]);
+        expect(&server, "b", &[]);
+    }
+    assert_eq!(dropped(&server, "a", "default/1"), 2.0);
+    assert_eq!(dropped(&server, "b", "default/1"), 4.0);
+}
+
 /// Points of new series wait in a queue of the server. Rules that would change their names a second time show that they are not
 /// applied to what comes from there. Carbon's rules on names come before.
 #[test]

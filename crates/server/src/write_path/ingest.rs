@@ -8,8 +8,8 @@
 //! ```
 //!
 //! What the rules say depends on the labels alone. So the verdict is remembered by the key of the labels, mixed with a hash of the
-//! tenant's list: after a change of the list, no earlier verdict is found, and a change of another list forgets nothing. Graphite's rules on names do not apply to series that the tenant has
-//! already, so where there are such rules, a verdict is the tenant's own.
+//! tenant's list: after a change of the list, no earlier verdict is found, and a change of another list forgets nothing. Graphite's rules on names come before, but
+//! do not apply to series that the tenant has already. So a key is also mixed with a hash of these rules if they apply to the series.
 
 mod verdicts;
 
@@ -83,23 +83,14 @@ impl Ingest {
     }
 
     /// The rules for the series of one request. `names` are rules that come before.
-    pub(super) fn of<'a>(
-        &self,
-        list: &'a TenantList,
-        tenant: &TenantId,
-        names: Option<NameRules<'_>>,
-    ) -> TenantRules<'a> {
-        let list = list.list();
-        // rules on names do not apply to series that the tenant has already, so their verdicts are not for others
-        let of_names = |names: NameRules<'_>| {
-            SeriesKey::of(tenant.as_str().as_bytes(), names.names_fingerprint().0 as u64)
-        };
-        let salt = list.fingerprint ^ names.map_or(0, |names| of_names(names).0);
-        TenantRules { list, salt, known: self.verdicts.known() }
+    pub(super) fn of<'a>(&self, list: &'a TenantList, names: Option<NameRules<'_>>) -> TenantRules<'a> {
+        let names = names.map(|names| names.names_fingerprint().0);
+        TenantRules { list: list.list(), names, known: self.verdicts.known() }
     }
 
-    pub(super) fn remember(&self, rules: &TenantRules<'_>, learned: &[(SeriesKey, Verdict)]) {
-        learned.iter().for_each(|(sent, verdict)| self.verdicts.put(rules.key(*sent), *verdict));
+    /// Remembers verdicts by their [`TenantRules::key`].
+    pub(super) fn remember(&self, learned: &[(SeriesKey, Verdict)]) {
+        learned.iter().for_each(|(key, verdict)| self.verdicts.put(*key, *verdict));
     }
 
     pub(super) fn count_applied(&self, series: u64) {
@@ -167,7 +158,8 @@ pub(super) enum Remembered {
 #[derive(Debug)]
 pub(super) struct TenantRules<'a> {
     list: &'a RuleList,
-    salt: u128,
+    /// Hash of the rules on names, if there are any.
+    names: Option<u128>,
     known: Known,
 }
 
@@ -207,13 +199,20 @@ pub(super) enum Ruled {
 impl TenantRules<'_> {
     /// Gives series the keys under which they are stored, and takes the samples of dropped ones, as far as verdicts are
     /// remembered. Before, `remembered` of `recalled` has [`Remembered::Decided`] for those whose keys are those of their labels.
-    pub(super) fn recall<V: Value>(&self, batch: &mut SeriesBatch<V>, recalled: &mut Recalled) {
+    /// `is_known` tells whether the tenant has a series.
+    pub(super) fn recall<V: Value>(
+        &self,
+        batch: &mut SeriesBatch<V>,
+        recalled: &mut Recalled,
+        is_known: impl Fn(SeriesKey) -> bool,
+    ) {
         let mut dropped = Vec::new();
         for (position, series) in batch.series.iter_mut().enumerate() {
             if recalled.remembered[position] != Remembered::Decided {
                 continue;
             }
-            match self.known.get(self.key(series.key)) {
+            let is_named = self.names.is_some() && !is_known(series.key);
+            match self.known.get(self.key(series.key, is_named)) {
                 Some(Verdict::Unchanged) => {}
                 Some(Verdict::Stored(key)) => series.key = key,
                 Some(Verdict::Dropped(rule)) => {
@@ -252,18 +251,18 @@ impl TenantRules<'_> {
 
     /// What is remembered of the metadata of a metric whose name has this key. Names that rules change are not remembered.
     pub(super) fn recall_metric(&self, key: SeriesKey) -> Option<Verdict> {
-        self.known.get(self.key(of_metric(key)))
+        self.known.get(self.key_of_metric(key))
     }
 
     /// Returns the name under which the metadata of a metric is stored. `None` if its series are dropped. `key` is that of
-    /// the name. Appends to `learned` what should be remembered.
+    /// the name. Appends to `learned` what should be remembered, by its key.
     pub(super) fn metric<'m>(
         &self,
         metric: &'m str,
         key: SeriesKey,
         learned: &mut Vec<(SeriesKey, Verdict)>,
     ) -> Option<Cow<'m, str>> {
-        let key = of_metric(key);
+        let key = self.key_of_metric(key);
         let mut set = LabelSet::new([(METRIC_NAME, metric)].into_iter());
         match self.list.apply_to_name(&mut set) {
             Ok(Decision::Kept) if !set.is_changed() => {
@@ -294,18 +293,24 @@ impl TenantRules<'_> {
     /// Where it is remembered which metadata of a metric was written.
     pub(super) const fn slot_of_metadata(&self, metric: SeriesKey) -> SeriesKey {
         // the number is arbitrary
-        self.key(SeriesKey(metric.0 ^ 0x7772_6974_7465_6e20_6d65_7461_6461_7461))
+        self.key(SeriesKey(metric.0 ^ 0x7772_6974_7465_6e20_6d65_7461_6461_7461), false)
     }
 
-    /// Verdicts of other rules have other keys, so that they are never found.
-    const fn key(&self, sent: SeriesKey) -> SeriesKey {
-        SeriesKey(sent.0 ^ self.salt)
+    /// Metrics and series have different verdicts.
+    const fn key_of_metric(&self, metric: SeriesKey) -> SeriesKey {
+        // the number is arbitrary
+        self.key(SeriesKey(metric.0 ^ 0x6d65_7461_6461_7461_206f_6620_6d65_7472), false)
     }
-}
 
-/// Metrics and series have different verdicts. The number is arbitrary.
-const fn of_metric(key: SeriesKey) -> SeriesKey {
-    SeriesKey(key.0 ^ 0x6d65_7461_6461_7461_206f_6620_6d65_7472)
+    /// The key of a verdict. Verdicts of other rules have other keys, so that they are never found. `is_named` tells that the
+    /// rules on names apply, too.
+    pub(super) const fn key(&self, sent: SeriesKey, is_named: bool) -> SeriesKey {
+        let names = match self.names {
+            Some(names) if is_named => names,
+            _ => 0,
+        };
+        SeriesKey(sent.0 ^ self.list.fingerprint ^ names)
+    }
 }
 
 fn refusal(reason: &dyn std::fmt::Display) -> SeriesRefusal {

@@ -146,7 +146,7 @@ pub(super) fn route(
             context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
     }
 
-    let rules = rules.map(|list| context.ingest.of(list, tenant, names));
+    let rules = rules.map(|list| context.ingest.of(list, names));
     let decoded_bytes = memory.bytes();
     let mut reservation = IncrementalReservation::new(memory);
     let mut routing = Routing {
@@ -177,7 +177,7 @@ pub(super) fn route(
     let Routing { mut outcome, creates, learned, recalled, verdicts, written, .. } = routing;
     context.aliases.remember(&learned);
     if let Some(rules) = &rules {
-        context.ingest.remember(rules, &verdicts);
+        context.ingest.remember(&verdicts);
         context.ingest.count_applied(recalled.applied);
         outcome.dropped_samples = recalled.dropped_samples();
         outcome.dropped_exemplars = recalled.dropped_exemplars;
@@ -263,7 +263,7 @@ struct Routing<'a> {
     recalled: Recalled,
     /// When the rules must stop. `None` if they were not asked yet.
     rules_until: Option<Instant>,
-    /// What the rules said about series, by the key as sent.
+    /// What the rules said about series.
     verdicts: Vec<(SeriesKey, Verdict)>,
     /// Metadata that the request writes, as it is to be remembered later.
     written: Vec<(SeriesKey, Verdict)>,

@@ -14,7 +14,7 @@ use super::{Part, Routing};
 use crate::write_path::ingest::{Remembered, Ruled, Verdict};
 use crate::write_path::names::Decision;
 use admission::Postponed;
-use model::{Labels, SeriesBatch, SeriesKey, SeriesRefusal, Value, ValueKind};
+use model::{Labels, SeriesBatch, SeriesKey, SeriesRefusal, Value};
 use std::time::Duration;
 use stdx::budget::{Exhausted, IncrementalReservation};
 
@@ -39,7 +39,9 @@ impl Routing<'_> {
         let of_aliased = |aliased: &bool| if *aliased { Remembered::Nothing } else { Remembered::Decided };
         remembered.extend(aliased.iter().map(of_aliased));
         remembered.resize(batch.series.len(), Remembered::Decided);
-        rules.recall(batch, &mut self.recalled);
+        let mut recalled = std::mem::take(&mut self.recalled);
+        rules.recall(batch, &mut recalled, |key| self.known(key, V::KIND).is_some());
+        self.recalled = recalled;
         Ok(())
     }
 
@@ -70,6 +72,7 @@ impl Routing<'_> {
         parts: &mut [Part],
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
+        let Some(rules) = self.rules else { return Ok(()) };
         let series = &batch.series[position as usize];
         let remembered = self.recalled.remembered[position as usize];
         let is_undecided = remembered != Remembered::Decided;
@@ -107,11 +110,17 @@ impl Routing<'_> {
         }
         // the verdict is looked up by the key as sent or, for texts, by the one that their key is replaced by
         let sent = if self.form.is_encoded() { series.key } else { own };
-        let ruled = match self.ruled(labels, own, V::KIND, points) {
+        let is_named = self.names.is_some() && self.known(own, V::KIND).is_none();
+        // it depends on the key as sent whether rules on names apply when the verdict is looked up
+        let is_remembered = is_undecided && (self.names.is_none() || sent == own);
+        let key_of_verdict = rules.key(sent, is_named);
+        let ruled = match self.ruled(labels, own, is_named, points) {
             Ok(Some(ruled)) => ruled,
             Ok(None) => return Ok(()), // left out and counted by a list of names
             Err(error) => {
-                reservation.push(&mut self.verdicts, (sent, Verdict::Refused))?;
+                if is_remembered {
+                    reservation.push(&mut self.verdicts, (key_of_verdict, Verdict::Refused))?;
+                }
                 self.refuse(batch, position, error);
                 return Ok(());
             }
@@ -127,8 +136,8 @@ impl Routing<'_> {
                 (None, Verdict::Dropped(rule as u32))
             }
         };
-        if is_undecided {
-            reservation.push(&mut self.verdicts, (sent, verdict))?;
+        if is_remembered {
+            reservation.push(&mut self.verdicts, (key_of_verdict, verdict))?;
         }
         match stored {
             // it may have been undecided, and then it was not looked up by any key
@@ -143,19 +152,19 @@ impl Routing<'_> {
         now >= *self.rules_until.get_or_insert(now + RULE_TIME_MAX)
     }
 
-    /// Applies the rules on names, then those on what is stored. `own` is the key of the labels. Returns `None` if a list of
+    /// Applies the rules on names if `is_named`, then those on what is stored. `own` is the key of the labels. Returns `None` if a list of
     /// names leaves the series out.
     fn ruled(
         &mut self,
         labels: Labels,
         own: SeriesKey,
-        kind: ValueKind,
+        is_named: bool,
         points: u64,
     ) -> Result<Option<Ruled>, SeriesRefusal> {
         let rules = self.rules.expect("BUG: the tenant has no rules");
         let mut labels = labels;
         if let Some(names) = self.names
-            && self.known(own, kind).is_none()
+            && is_named
         {
             match names.decide(own, labels, self.labels, self.context.seed)? {
                 Ok(named) => labels = named,
