@@ -7,7 +7,8 @@ PROGRAM is the floodmark binary of that version. The folder then contains
   data.tar.gz     a data directory after kill -9: tables, a rollup, a log with several commits, samples that are only in the journal
   *.ledger.json   ledgers of acknowledged samples, to be read back
   result.json     a result of the lab
-  golden.rec      recorded remote write
+  golden.rec      recorded remote write, Influx' lines and OpenTelemetry's points
+  deltas.json     points with delta temporality, some of which were sent, and the sums to be read back
 The clock of the programs is set to 15 January 2026 (scripts/test-clock.c), so that no test depends on the time of this script.
 """
 
@@ -46,6 +47,29 @@ def wait_for(url):
         except OSError:
             time.sleep(0.1)
     sys.exit(f"no answer from {url}")
+
+
+def deltas(start, end, amount):
+    """A request with points of the time from start to end, in seconds after noon, that add this amount to their sums."""
+    def times(point):
+        return point | {"startTimeUnixNano": str((NOON + start) * 10**9), "timeUnixNano": str((NOON + end) * 10**9)}
+    metrics = [
+        {"name": "golden_requests",
+         "sum": {"aggregationTemporality": 1, "isMonotonic": True, "dataPoints": [times({"asDouble": amount})]}},
+        {"name": "golden_size",
+         "histogram": {"aggregationTemporality": 1, "dataPoints": [times({
+             "count": str(2 * amount), "sum": 0.5 * amount, "explicitBounds": [1], "bucketCounts": [str(amount), str(amount)]})]}},
+    ]
+    return {"resourceMetrics": [{
+        "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "golden"}}]},
+        "scopeMetrics": [{"metrics": metrics}]}]}
+
+
+def sums(at, amount):
+    """What the series of these points are at a time, in seconds after noon."""
+    values = {"golden_requests_total": amount, "golden_size_sum": 0.5 * amount, "golden_size_count": 2 * amount,
+              'golden_size_bucket{le="1"}': amount, 'golden_size_bucket{le="+Inf"}': 2 * amount}
+    return [{"series": series, "time": NOON + at, "value": value} for series, value in values.items()]
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -87,6 +111,25 @@ with tempfile.TemporaryDirectory() as folder:
         wait_for(f"http://127.0.0.1:{proxy}/-/ready")
         target = ["--url", f"http://127.0.0.1:{proxy}/api/v1/write"]
         write("journal", "4")
+
+        def send(path, body, kind):
+            request = urllib.request.Request(f"http://127.0.0.1:{proxy}{path}", body.encode(), {"Content-Type": kind})
+            urllib.request.urlopen(request).read()
+
+        # the points of the minute in between are missing, and may still come
+        sent = [deltas(-180, -120, 1), deltas(-60, 0, 4)]
+        for body in sent:
+            send("/v1/metrics", json.dumps(body), "application/json")
+        send("/api/v2/write?precision=s", f"golden,host=a value=5 {NOON}\n", "text/plain")
+        expected = {
+            "stored": sums(-120, 1) + sums(0, 5), "repeated": sent[-1],
+            "late": deltas(-120, -60, 2), "after_late": sums(-120, 1) + sums(-60, 3) + sums(0, 7),
+            "next": deltas(0, 60, 8), "after_next": sums(0, 7) + sums(60, 15),
+            "recorded_samples": 11,
+        }
+        with open(os.path.join(out, "deltas.json"), "w") as file:
+            json.dump(expected, file, indent=1)
+            file.write("\n")
         recorder.send_signal(signal.SIGINT)
         recorder.wait()
         run("lab", "run", "cortex-110k-steady", "--scale", "0.0001", "--duration", "2s", "--target", url + "/api/v1/write",

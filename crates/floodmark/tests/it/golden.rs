@@ -50,6 +50,38 @@ fn verify(server: &Server, folder: &Path) {
     }
 }
 
+/// Points with delta temporality, if the folder has some.
+fn deltas(folder: &Path) -> Option<Value> {
+    let text = fs::read(folder.join("deltas.json")).ok()?;
+    Some(serde_json::from_slice(&text).expect("JSON"))
+}
+
+fn verify_sums(server: &Server, expected: &Value) {
+    for sum in expected.as_array().expect("sums") {
+        let (series, at_s) =
+            (sum["series"].as_str().expect("a series"), sum["time"].as_i64().expect("a time"));
+        let found = server.query_as(None, series, at_s * 1000);
+        let value: f64 = found["result"][0]["value"][1].as_str().unwrap_or("NaN").parse().expect("a number");
+        assert_eq!(Some(value), sum["value"].as_f64(), "{series} at {at_s}: {found:#}");
+    }
+}
+
+/// The sums of earlier versions are gone on with: what they contain is not added again, and a gap is still open.
+fn go_on_with_sums(server: &Server, deltas: &Value) {
+    let send = |what: &str| {
+        let request = Request::post("/v1/metrics", deltas[what].to_string().into_bytes());
+        let reply = server.send(&request.header("Content-Type", "application/json"));
+        assert!(!reply.expect(200, &[]).text().contains("rejected"), "{what}: {}", reply.text());
+    };
+    verify_sums(server, &deltas["stored"]);
+    send("repeated");
+    verify_sums(server, &deltas["stored"]);
+    send("late");
+    verify_sums(server, &deltas["after_late"]);
+    send("next");
+    verify_sums(server, &deltas["after_next"]);
+}
+
 #[test]
 fn data_of_earlier_versions_are_read_and_gone_on_with() {
     for folder in folders() {
@@ -57,6 +89,10 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         let data = unpack(&folder, dir.path());
         let mut server = open(&data);
         verify(&server, &folder);
+        let deltas = deltas(&folder);
+        if let Some(deltas) = &deltas {
+            go_on_with_sums(&server, deltas);
+        }
         // a query of one hour on the day before must be answered from the rollup
         server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["\"failures\":0"]);
         let params = [
@@ -86,6 +122,9 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         server.kill9();
         server.restart();
         verify(&server, &folder);
+        if let Some(deltas) = &deltas {
+            verify_sums(&server, &deltas["after_next"]);
+        }
     }
 }
 
@@ -117,7 +156,9 @@ fn recordings_and_results_of_earlier_versions_are_read() {
         let replayed =
             good(&lab(&["replay", text(&folder.join("golden.rec")), "--target", &target, "--json", "-q"]));
         let replayed: Value = serde_json::from_str(&replayed).expect("JSON");
-        assert_eq!(replayed["totals"]["samples_acknowledged"], 720, "{replayed:#}");
+        let others =
+            deltas(&folder).map_or(0, |deltas| deltas["recorded_samples"].as_u64().expect("a number"));
+        assert_eq!(replayed["totals"]["samples_acknowledged"], 720 + others, "{replayed:#}");
         let shown = succeed(&["lab", "report", text(&folder.join("result.json"))]);
         assert!(shown.contains("cortex-110k-steady") && shown.contains("PASS"), "{shown}");
     }
