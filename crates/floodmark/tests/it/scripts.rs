@@ -107,3 +107,17 @@ fn fairness() {
     let args = [&size[..], &["floodmark", BINARY, "nothing", "label lists"]].concat();
     check("fairness.py", &args, &["nothing ", "label lists "]);
 }
+
+#[test]
+fn cost_of_protocols() {
+    let args =
+        ["floodmark", BINARY, "otlp-grpc", "graphite", "--kib", "10", "--seconds", "1", "--settle", "0.2"];
+    check("protocols.py", &args, &["\notlp-grpc ", "\ngraphite "]);
+}
+
+#[test]
+fn kills_while_several_protocols_are_received() {
+    let kills = ["--kills", "1", "--least", "4", "--most", "4", "--rate", "10k", "--readers", ""];
+    let args = [&kills[..], &["--protocols", "1.0,otlp-grpc,statsd"]].concat();
+    check("kill_loop.py", &args, &["every acknowledged sample is stored once: "]);
+}
