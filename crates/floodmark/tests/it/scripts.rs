@@ -109,10 +109,12 @@ fn fairness() {
 }
 
 #[test]
-fn cost_of_protocols() {
+fn cost_and_latency_of_protocols() {
     let args =
         ["floodmark", BINARY, "otlp-grpc", "graphite", "--kib", "10", "--seconds", "1", "--settle", "0.2"];
     check("protocols.py", &args, &["\notlp-grpc ", "\ngraphite "]);
+    let args = ["floodmark", BINARY, "otlp-grpc", "text", "--kib", "10", "--seconds", "1"];
+    check("protocol_latency.py", &args, &["floodmark at 75 % of the maximum", "\notlp-grpc ", "\ntext "]);
 }
 
 #[test]
