@@ -1,5 +1,5 @@
 //! Proxy in front of a backend. It passes all requests through and records those that write samples, or it passes
-//! connections with Graphite's lines through and records the lines. `recognize` says which requests are recorded.
+//! connections with Graphite's lines or pickled points through and records them. `recognize` says which requests are recorded.
 //!
 //! ```text
 //!   sender ──▶ proxy ──────────────────────▶ backend
@@ -47,7 +47,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct RecordOptions {
     pub listen: SocketAddr,
     /// URL of the backend, to which the path of each incoming request is appended; or `tcp://HOST:PORT` for Graphite's
-    /// lines.
+    /// lines or pickled points.
     pub backend: String,
     pub access: Access,
     pub file: PathBuf,

@@ -276,6 +276,27 @@ async fn lines_are_recorded_on_their_way_and_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pickled_points_are_recorded_on_their_way() {
+    let backend = Carbon::start(10, true, |_| Mode::Keep).await;
+    let folder = tempfile::tempdir().unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let options = RecordOptions::new(listen, backend.write_url(), folder.path().join("pickles.rec"));
+    let stop = options.stop.clone();
+    let recorder = Recorder::bind(options).await.unwrap();
+    let mut scenario = scenario(&backend);
+    scenario.target.protocol = Protocol::GraphitePickle;
+    scenario.target.write = Texts::One(format!("tcp://{}", recorder.address().unwrap()));
+    let recording = tokio::spawn(async move { recorder.run(&Silent).await.unwrap() });
+    let result = run(&scenario).await.result;
+    assert!(result.passed(), "{:?}", result.verify);
+    stop.now();
+    let report = recording.await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    let kept = &report.kept;
+    assert_eq!((kept.samples, kept.series, kept.lines_refused), (720, 90, 0), "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backend_that_is_away_breaks_the_connections_of_senders() {
     let away = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let backend = format!("tcp://{}", away.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Parsers of the protocols that are recorded besides remote write and Graphite, independent of the server's decoders.
+//! Parsers of the protocols that are recorded besides remote write and Graphite's lines, independent of the server's decoders.
 //!
 //! | | |
 //! | --- | --- |
@@ -6,6 +6,7 @@
 //! | `text` | Prometheus' text and OpenMetrics |
 //! | `json_lines` | VictoriaMetrics' JSON lines |
 //! | `csv` | tables |
+//! | `pickle` | Graphite's pickled points |
 //! | `otlp` | OpenTelemetry's points, from protobuf or (`otlp_json`) JSON |
 //!
 //! A line or a point that cannot be read is counted, and the others are kept.
@@ -15,6 +16,7 @@ pub(crate) mod influx;
 mod json_lines;
 mod otlp;
 mod otlp_json;
+pub(crate) mod pickle;
 pub(crate) mod text;
 
 use super::request::Parsed;
@@ -33,6 +35,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) enum Kind {
     RemoteWrite(Version),
     GraphiteLines,
+    GraphitePickle,
     Otlp,
     OtlpJson,
     Influx(influx::Options),
@@ -48,6 +51,7 @@ impl Kind {
             Self::RemoteWrite(Version::V1) => Protocol::V1,
             Self::RemoteWrite(Version::V2) => Protocol::V2,
             Self::GraphiteLines => Protocol::Graphite,
+            Self::GraphitePickle => Protocol::GraphitePickle,
             Self::Otlp | Self::OtlpJson => Protocol::Otlp,
             Self::Influx(_) => Protocol::Influx,
             Self::Text(_) | Self::Csv(_) => Protocol::Text,
@@ -56,7 +60,7 @@ impl Kind {
     }
 
     const fn has_lines(&self) -> bool {
-        !matches!(self, Self::RemoteWrite(_) | Self::Otlp | Self::OtlpJson)
+        !matches!(self, Self::RemoteWrite(_) | Self::GraphitePickle | Self::Otlp | Self::OtlpJson)
     }
 
     /// Parts of a body that can be parsed one after the other.
@@ -90,6 +94,7 @@ impl Parsed {
         let read = match kind {
             Kind::RemoteWrite(version) => self.read_message(*version, piece),
             Kind::GraphiteLines => self.read(Protocol::Graphite, piece),
+            Kind::GraphitePickle => pickle::parse(piece, self),
             Kind::Otlp => otlp::parse(piece, self),
             Kind::OtlpJson => otlp_json::parse(piece, self),
             Kind::Influx(options) => influx::parse(piece, options, arrival_ms, self),

@@ -1,8 +1,8 @@
-//! Passes connections with Graphite's lines to the backend, without changing them.
+//! Passes connections with Graphite's lines or pickled points to the backend, without changing them.
 //!
 //! ```text
 //!   sender ══▶ proxy ══▶ backend       bytes as they come, in both directions
-//!                └─ copy of the whole lines that the backend's socket has taken ─▶ queue
+//!                └─ copy of the whole lines, or frames, that the backend's socket has taken ─▶ queue
 //! ```
 //!
 //! Each side's end is passed on to the other. So a sender still learns from the end of its connection that the backend
@@ -12,6 +12,7 @@ use super::recognize::{Encoding, WriteRequest};
 use super::writer_thread::{Queue, QueuedRequest};
 use crate::capture::file::LINE_BYTES_MAX;
 use crate::capture::file::parse::Kind;
+use crate::capture::file::parse::pickle::FRAME_BYTES_MAX;
 use crate::drive::stop::Stop;
 use crate::http::Endpoint;
 use bytes::Bytes;
@@ -108,9 +109,9 @@ impl LineProxy {
         backward.await.ok();
     }
 
-    /// Passes lines on until the sender's end, or until the backend takes no more.
+    /// Passes bytes on until the sender's end, or until the backend takes no more.
     async fn forward(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
-        let mut lines = Lines::default();
+        let mut messages = Messages::Unknown;
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let len = from.read(&mut chunk).await?;
@@ -120,28 +121,31 @@ impl LineProxy {
             let arrival_us = self.0.begun.elapsed().as_micros() as i64;
             to.write_all(&chunk[..len]).await?;
             self.count(PASSED_ON);
-            self.record(lines.take(&chunk[..len]), arrival_us);
+            self.record(messages.kind(&chunk[..len]), messages.take(&chunk[..len]), arrival_us);
         }
         // carbon also accepts a last line without an end
-        self.record(Ok(lines.rest()), self.0.begun.elapsed().as_micros() as i64);
+        if let Messages::Lines(lines) = &mut messages {
+            let arrival_us = self.0.begun.elapsed().as_micros() as i64;
+            self.record(Kind::GraphiteLines, (lines.rest(), Ok(())), arrival_us);
+        }
         to.shutdown().await
     }
 
-    fn record(&self, lines: Result<Vec<u8>, TooLong>, arrival_us: i64) {
+    fn record(&self, kind: Kind, (whole, rest): (Vec<u8>, Result<(), TooLong>), arrival_us: i64) {
         let queue = &self.0.queue;
-        let lines = match lines {
-            Ok(lines) if lines.is_empty() => return,
-            Ok(lines) => lines,
-            Err(TooLong) => return queue.lost("a line is too long"),
-        };
+        if rest.is_err() {
+            queue.lost("a line is too long");
+        }
+        if whole.is_empty() {
+            return;
+        }
         let reserved = queue.memory().and_then(|mut memory| {
-            memory.resize(lines.len() as u64).ok()?;
+            memory.resize(whole.len() as u64).ok()?;
             Some(memory)
         });
         let Some(memory) = reserved else { return queue.lost("the queue was full") };
-        let (kind, encoding) = (Kind::GraphiteLines, Encoding::Identity);
-        let write = WriteRequest { kind, encoding, tenant: String::new() };
-        let pieces = vec![Bytes::from(lines)];
+        let write = WriteRequest { kind, encoding: Encoding::Identity, tenant: String::new() };
+        let pieces = vec![Bytes::from(whole)];
         queue.put(QueuedRequest { arrival_us, write, pieces, memory });
     }
 
@@ -164,6 +168,81 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
 
 #[derive(Debug, PartialEq)]
 struct TooLong;
+
+/// What a connection sends. Its first byte decides, because a line never begins with a zero, and the length of a frame
+/// always does.
+#[derive(Debug)]
+enum Messages {
+    Unknown,
+    Lines(Lines),
+    Frames(Frames),
+}
+
+impl Messages {
+    /// Decides by the first chunk of a connection, which is not empty.
+    fn kind(&mut self, chunk: &[u8]) -> Kind {
+        if let Self::Unknown = self {
+            *self = match chunk[0] {
+                0 => Self::Frames(Frames::default()),
+                _ => Self::Lines(Lines::default()),
+            };
+        }
+        if let Self::Frames(_) = self { Kind::GraphitePickle } else { Kind::GraphiteLines }
+    }
+
+    /// The whole messages that end in `chunk`, and an error if another one is too long.
+    fn take(&mut self, chunk: &[u8]) -> (Vec<u8>, Result<(), TooLong>) {
+        match self {
+            Self::Unknown => (Vec::new(), Ok(())),
+            Self::Lines(lines) => match lines.take(chunk) {
+                Ok(whole) => (whole, Ok(())),
+                Err(too_long) => (Vec::new(), Err(too_long)),
+            },
+            Self::Frames(frames) => frames.take(chunk),
+        }
+    }
+}
+
+/// Puts the frames together that a chunk has cut. A frame has its length before it, as four bytes.
+#[derive(Debug, Default)]
+struct Frames {
+    /// The beginning of a frame.
+    open: Vec<u8>,
+    /// Number of bytes that are left of a frame that is too long.
+    skipping: usize,
+}
+
+impl Frames {
+    fn take(&mut self, mut chunk: &[u8]) -> (Vec<u8>, Result<(), TooLong>) {
+        let (mut whole, mut result) = (Vec::new(), Ok(()));
+        loop {
+            let skipped = self.skipping.min(chunk.len());
+            self.skipping -= skipped;
+            chunk = &chunk[skipped..];
+            let missing = match self.open.first_chunk::<4>() {
+                None => 4 - self.open.len(),
+                Some(length) => {
+                    let length = u32::from_be_bytes(*length) as usize;
+                    if length > FRAME_BYTES_MAX {
+                        (result, self.skipping) = (Err(TooLong), length);
+                        self.open.clear();
+                        continue;
+                    }
+                    4 + length - self.open.len()
+                }
+            };
+            let (taken, rest) = chunk.split_at(missing.min(chunk.len()));
+            self.open.extend_from_slice(taken);
+            chunk = rest;
+            if taken.len() < missing {
+                return (whole, result);
+            }
+            if self.open.len() > 4 || self.open == [0; 4] {
+                whole.append(&mut self.open);
+            }
+        }
+    }
+}
 
 /// Puts the lines together that a chunk has cut.
 #[derive(Debug, Default)]
@@ -205,6 +284,27 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_are_put_together() {
+        let frame = |len: usize| [&(len as u32).to_be_bytes()[..], &vec![7; len]].concat();
+        let long = frame(FRAME_BYTES_MAX + 3);
+        let all =
+            [frame(5), frame(0), frame(300), long.clone(), frame(FRAME_BYTES_MAX), frame(1), vec![0, 0]]
+                .concat();
+        for size in [1, 3, 1_000, 70_000, all.len()] {
+            let (mut messages, mut whole, mut too_long) = (Messages::Unknown, Vec::new(), 0);
+            for chunk in all.chunks(size) {
+                assert_eq!(messages.kind(chunk), Kind::GraphitePickle);
+                let (frames, result) = messages.take(chunk);
+                whole.extend(frames);
+                too_long += u32::from(result.is_err());
+            }
+            let kept = [frame(5), frame(0), frame(300), frame(FRAME_BYTES_MAX), frame(1)].concat();
+            assert!(whole == kept && too_long == 1, "chunks of {size} bytes");
+        }
+        assert_eq!(Messages::Unknown.kind(b"a 1 1"), Kind::GraphiteLines);
+    }
 
     #[test]
     fn lines_are_put_together() {

@@ -170,6 +170,41 @@ fn tables() {
     }
 }
 
+/// What Python's `pickle` writes in the protocols 0 to 5 for
+/// `[("a.b", (1795284000, 1.5)), ("c;k=v", (1795284000.25, -2)), ("a.b", (7, 10**12)), ("bad", (1, nan)), ("x", 3)]`.
+#[test]
+fn pickled_points_of_all_versions() {
+    let pickles = [
+        "286c70300a2856612e620a70310a2849313739353238343030300a46312e350a7470320a7470330a612856633b6b3d760a70340a2846313739353238343030302e32350a492d320a7470350a7470360a612867310a2849370a4c313030303030303030303030304c0a7470370a7470380a6128566261640a70390a2849310a466e616e0a747031300a747031310a612856780a7031320a49330a747031330a612e",
+        "5d710028285803000000612e627101284a20dc016b473ff8000000000000747102747103285805000000633b6b3d767104284741dac077081000004afeffffff747105747106286801284b074c313030303030303030303030304c0a7471077471082858030000006261647109284b01477ff800000000000074710a74710b28580100000078710c4b0374710d652e",
+        "80025d7100285803000000612e6271014a20dc016b473ff80000000000008671028671035805000000633b6b3d7671044741dac077081000004afeffffff86710586710668014b078a060010a5d4e800867107867108580300000062616471094b01477ff800000000000086710a86710b580100000078710c4b0386710d652e",
+        "80035d7100285803000000612e6271014a20dc016b473ff80000000000008671028671035805000000633b6b3d7671044741dac077081000004afeffffff86710586710668014b078a060010a5d4e800867107867108580300000062616471094b01477ff800000000000086710a86710b580100000078710c4b0386710d652e",
+        "80049564000000000000005d94288c03612e62944a20dc016b473ff8000000000000869486948c05633b6b3d76944741dac077081000004afeffffff8694869468014b078a060010a5d4e800869486948c03626164944b01477ff8000000000000869486948c0178944b038694652e",
+        "80059564000000000000005d94288c03612e62944a20dc016b473ff8000000000000869486948c05633b6b3d76944741dac077081000004afeffffff8694869468014b078a060010a5d4e800869486948c03626164944b01477ff8000000000000869486948c0178944b038694652e",
+    ];
+    let unhex = |text: &str| -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    };
+    let frame = |pickle: &[u8]| [&(pickle.len() as u32).to_be_bytes(), pickle].concat();
+    let series = |name: &str, ms, value: f64| (name.to_owned(), vec![(ms, value.to_bits())]);
+    for (version, pickle) in pickles.iter().enumerate() {
+        let pickle = unhex(pickle);
+        let (all, refused) = found(&Kind::GraphitePickle, &frame(&pickle));
+        let mut expected = vec![
+            series("a.b{}", ARRIVAL_MS, 1.5),
+            series("a.b{}", 7_000, 1e12),
+            series("c{k=\"v\"}", ARRIVAL_MS + 250, -2.0),
+        ];
+        expected.sort();
+        assert_eq!((all, refused), (expected, 2), "version {version}");
+        // a frame that is no list of points, and one without its end, do not affect others
+        let frames =
+            [frame(b"cos\nsystem\n."), frame(&pickle), frame(b"]."), frame(&pickle)[..9].to_vec()].concat();
+        let (all, refused) = found(&Kind::GraphitePickle, &frames);
+        assert_eq!((all.len(), refused), (3, 4), "version {version}");
+    }
+}
+
 /// The same points in JSON, whose members come in an unusual order.
 #[test]
 fn points_of_all_kinds() {
@@ -210,6 +245,7 @@ fn any_body_is_read_or_refused() {
     let kinds = [
         Kind::RemoteWrite(Version::V1),
         Kind::GraphiteLines,
+        Kind::GraphitePickle,
         Kind::Otlp,
         Kind::OtlpJson,
         influx(None, "s"),
@@ -218,11 +254,12 @@ fn any_body_is_read_or_refused() {
         Kind::Csv(csv::Options::of("1:metric:m,2:label:l,3:time:rfc3339").unwrap()),
     ];
     let plan = small();
-    let bodies = [Protocol::Otlp, Protocol::Influx, Protocol::JsonLines, Protocol::Text]
-        .map(|protocol| Renderer::new(protocol).render(&plan, plan.slot(0), 0).body(&plan, 0).to_vec());
+    let bodies =
+        [Protocol::Otlp, Protocol::Influx, Protocol::JsonLines, Protocol::Text, Protocol::GraphitePickle]
+            .map(|protocol| Renderer::new(protocol).render(&plan, plan.slot(0), 0).body(&plan, 0).to_vec());
     let mut parsed = Parsed::default();
     for _ in 0..3_000 {
-        let mut body = bodies[rng.below(4) as usize].clone();
+        let mut body = bodies[rng.below(bodies.len() as u64) as usize].clone();
         for _ in 0..rng.below(6) {
             let at = rng.below(body.len() as u64) as usize;
             match rng.below(3) {
