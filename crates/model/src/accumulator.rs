@@ -35,6 +35,8 @@ pub struct Increment {
     /// Identifies the bounds of the histogram to which the series belongs; 0 for others. If it changes, the sum begins at 0
     /// again, for all series of the histogram at the same time.
     pub layout: u32,
+    /// Identifies the histogram among others with the same bounds; 0 for other series.
+    pub histogram: u32,
     pub value: f64,
 }
 

@@ -97,6 +97,8 @@ pub struct BatchSeries {
 pub struct BatchIncrement {
     /// Index in [`SeriesBatch::series`].
     pub series: u32,
+    /// Index of the first series of the point, as it was decoded. So all series of a point have the same.
+    pub point: u32,
     pub increment: Increment,
 }
 

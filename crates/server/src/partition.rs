@@ -26,7 +26,7 @@ mod seal;
 pub(crate) mod shared;
 mod slicing;
 pub(crate) mod submission;
-mod sums;
+pub(crate) mod sums;
 #[cfg(test)]
 mod tests;
 mod time_share;
@@ -153,7 +153,7 @@ impl Owner {
         commands: Receiver<Command>,
     ) -> Self {
         let now = context.clock.instant();
-        let sums = Sums::new(context.heads.sums.clone(), now);
+        let sums = Sums::new(Arc::clone(&context.heads), now);
         Self {
             number,
             context,

@@ -17,6 +17,7 @@ pub(crate) mod gates;
 pub(crate) mod ingest;
 pub(crate) mod known;
 pub(crate) mod names;
+mod points;
 mod replicas;
 mod route;
 #[cfg(test)]

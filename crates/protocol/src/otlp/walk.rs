@@ -503,8 +503,9 @@ impl<'a> Walk<'a, '_> {
             if metric.is_monotonic && value < 0.0 {
                 return Err(SeriesRefusal::NegativeIncrement.into());
             }
-            let increment = Increment { start_ns, end_ns, layout, value };
-            reservation.push(&mut batch.floats.increments, BatchIncrement { series, increment })?;
+            let increment = Increment { start_ns, end_ns, layout, histogram: 0, value };
+            let increment = BatchIncrement { series, point: first, increment };
+            reservation.push(&mut batch.floats.increments, increment)?;
         }
         Ok(())
     }

@@ -81,8 +81,8 @@ pub(crate) fn translated(batch: &Batch) -> Translated {
         let exemplar = (exemplar.labels.to_string(), exemplar.timestamp_ms, exemplar.value.to_bits());
         found.exemplars.entry(names[*series as usize].clone()).or_default().push(exemplar);
     }
-    for BatchIncrement { series, increment } in &floats.increments {
-        let Increment { start_ns, end_ns, layout, value } = *increment;
+    for BatchIncrement { series, increment, .. } in &floats.increments {
+        let Increment { start_ns, end_ns, layout, value, .. } = *increment;
         assert_eq!(value.to_bits(), floats.values[*series as usize].to_bits());
         let found = found.increments.entry(names[*series as usize].clone()).or_default();
         found.push((start_ns, end_ns, layout != 0));

@@ -4,6 +4,7 @@ use super::budget::Budget;
 use super::headroom::Headroom;
 use super::tenant_state::{TenantState, TenantStates};
 use crate::partition::shared::Partitions;
+use crate::partition::sums::shared::SharedSums;
 use crate::settings;
 use admission::new_series::Memory;
 use admission::{Head, watermarks};
@@ -28,6 +29,7 @@ pub(crate) struct HeadMemory {
     pub(crate) aggregator: Account,
     /// Memory for the sums of series whose samples are sent as increments, of all tenants.
     pub(crate) sums: Account,
+    pub(crate) shared_sums: SharedSums,
     /// Memory of the tenants that have events.
     pub(crate) events: Account,
     peak_bytes: AtomicU64,
@@ -35,13 +37,15 @@ pub(crate) struct HeadMemory {
 
 impl HeadMemory {
     pub(crate) fn new(partitions: Arc<Partitions>, headroom: Arc<Headroom>, budget: &Budget) -> Self {
+        let sums = Account::new("sums", budget.sums_bytes());
         Self {
+            shared_sums: SharedSums::new(&sums),
+            sums,
             exemplars_bytes: budget.exemplars_bytes() as usize / partitions.len(),
             metadata_bytes: budget.metadata_bytes() as usize / partitions.len(),
             replicas: Account::new("replicas", budget.replicas_bytes()),
             paths: Account::new("paths", budget.paths_bytes()),
             aggregator: Account::new("aggregator", budget.aggregator_bytes()),
-            sums: Account::new("sums", budget.sums_bytes()),
             events: Account::new("events", budget.events_bytes()),
             limit_bytes: budget.head_bytes,
             partitions,

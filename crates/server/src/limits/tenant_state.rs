@@ -162,6 +162,12 @@ impl TenantState {
         Ok(room as usize)
     }
 
+    /// How many more series the tenant may have. Nothing is charged.
+    pub(crate) fn room_for_active_series(&self, own: &TenantSettings) -> u64 {
+        let series = self.series() + self.buckets.lock().being_created;
+        own.limits.active_series.map_or(u64::MAX, |limit| (limit as u64).saturating_sub(series))
+    }
+
     /// Returns how many new series the tenant's rate limit allows now, at least one; or, as an error, the time until it
     /// allows one. Nothing is charged.
     pub(crate) fn new_series_allowance(&self, own: &TenantSettings, now: Instant) -> Result<u64, Duration> {

@@ -242,6 +242,7 @@ impl Assembly {
             ),
             tenants: Arc::clone(&self.tenants),
             seed: self.seed,
+            started: self.started,
             clock: Arc::clone(&self.clock),
             wall: Arc::clone(&self.wall),
             readiness: Readiness { partitions: Arc::clone(&self.partitions), stopping },

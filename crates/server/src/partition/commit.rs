@@ -131,11 +131,11 @@ impl Owner {
                     define(series, encoder);
                     encoder.sample(series, timestamp_ms, value);
                     // a sum is in the same record as its last sample
-                    if let Some((_, key)) = changed.next_if(|(sample, _)| *sample == number)
-                        && let Some(sum) = sums.get(&submission.tenant, *key)
-                    {
-                        encoder.forgotten(sums.forgotten_ns());
-                        encoder.sum(*key, sum);
+                    while let Some((_, key)) = changed.next_if(|(sample, _)| *sample == number) {
+                        if let Some(sum) = sums.get(&submission.tenant, *key) {
+                            encoder.forgotten(sums.forgotten_ns(&submission.tenant));
+                            encoder.sum(*key, sum);
+                        }
                     }
                 }
             }

@@ -185,10 +185,9 @@ impl Owner {
 
     /// Restores the sums of a record, whether or not its samples are in tables.
     fn restore_sums(&mut self, record: &Record) {
-        self.sums.restore_forgotten(record.forgotten_ns);
-        let now_s = self.context.steady_s();
+        self.sums.restore_forgotten(&record.tenant, record.forgotten_ns);
         for (key, accumulator) in &record.sums {
-            self.sums.restore(&record.tenant, *key, accumulator, now_s);
+            self.sums.restore(&record.tenant, *key, accumulator);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Messages between the write path and a partition's owner.
 
 use crate::limits::tenant_state::TenantState;
+use crate::partition::sums::shared::Stamp;
 use crate::refusal::Refusal;
 use crate::write_path::ElectedReplicas;
 use crate::write_path::aggregator::Contributions;
@@ -68,6 +69,8 @@ pub(crate) struct Increments {
     all: Vec<SubmittedIncrement>,
     /// Number of the submission among those of its partition with increments. Slices of a submission have the same.
     pub(super) number: Option<u32>,
+    /// The same in all parts of the request.
+    pub(crate) stamp: Stamp,
     /// The samples of the current slice, with sums instead of increments. `None` before it is summed, and if it has no
     /// increments.
     pub(crate) summed: Option<Box<Summed>>,
@@ -433,7 +436,7 @@ impl Submission {
     }
 }
 
-const fn postponed(error: &SeriesRefusal) -> Postponed {
+pub(crate) const fn postponed(error: &SeriesRefusal) -> Postponed {
     match error {
         SeriesRefusal::NoMemory { .. } => Postponed::ProcessMemory,
         SeriesRefusal::TenantShare { .. } => Postponed::TenantShare,

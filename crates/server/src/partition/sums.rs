@@ -10,14 +10,19 @@
 //! was added is as durable as the samples. Tables do not contain it. Before a part of the journal is deleted, the sums in it
 //! are written again ([`carry`]). Sums of series that got nothing for a long time are forgotten ([`forget`]). Then an
 //! increment that is not newer than what was forgotten is refused, because it may have been added.
+//!
+//! If the bounds of a histogram change and change back, a bucket that was missing meanwhile must begin with 0 like the others.
+//! So the sums also say which bounds of which histogram have ended: as a sum whose key is made of both ([`ended_key`]).
 
 mod carry;
 mod forget;
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 
-use super::Owner;
 use super::slicing::labels_text;
+use super::{Owner, STARTED_S};
+use crate::limits::head_memory::HeadMemory;
 use crate::partition::submission::{Outcome, Submission, Summed};
 use admission::Postponed;
 use admission::gate::MULTIPLE;
@@ -26,8 +31,10 @@ use forget::Forgetting;
 use head::TenantHead;
 use model::accumulator::{Added, Piece, Sum};
 use model::{Accumulator, Increment, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValuesRef};
+use shared::{Forgotten, Stamp};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::{Account, Exhausted, Reservation};
 
@@ -40,14 +47,32 @@ const NUMBERS: u32 = 1 << 31;
 /// Memory of a tenant without sums.
 const TENANT_BYTES: usize = 1024;
 
+/// Memory of a tenant of which it is known what was forgotten.
+const FORGOTTEN_BYTES: usize = 256;
+
+/// Keys of series are random, so none of them begins like this.
+const ENDED: u128 = 0x656e_6465_6420_6c61_796f_7574_u128 << 32;
+
+/// The key of a sum that says when the bounds of a histogram ended. `layout` also depends on the histogram.
+const fn ended_key(layout: u32) -> SeriesKey {
+    SeriesKey(ENDED | layout as u128)
+}
+
+const fn ended_layout(key: SeriesKey) -> Option<u32> {
+    if key.0 >> 32 == ENDED >> 32 { Some(key.0 as u32) } else { None }
+}
+
 #[derive(Debug)]
 pub(super) struct Sums {
     tenants: BTreeMap<TenantId, TenantSums>,
     count: usize,
     /// Number of submissions that have had increments.
     submissions: u32,
-    /// No increment that was added, and whose series has no sum any more, ends after this time.
-    forgotten_ns: u64,
+    forgotten: Forgotten,
+    forgotten_memory: Reservation,
+    /// All sums that were last seen before this may have been removed.
+    void_before_s: u32,
+    heads: Arc<HeadMemory>,
     account: Account,
     /// What the group that is being written has changed.
     changes: Vec<Change>,
@@ -69,7 +94,7 @@ struct TenantSums {
 #[derive(Debug, Clone)]
 struct Entry {
     accumulator: Accumulator,
-    /// When the last increment arrived, in seconds of [`super::steady_s`].
+    /// When the request with the last increment arrived, in seconds of [`super::steady_s`]. It is the same in all partitions.
     seen_s: u32,
     /// The submission that it came in.
     submission: LastSubmission,
@@ -104,8 +129,7 @@ struct Origin {
     submission: u32,
     /// Weight of the tenant.
     weight: usize,
-    /// When it arrived.
-    now_s: u32,
+    stamp: Stamp,
 }
 
 #[derive(Debug)]
@@ -167,12 +191,16 @@ impl TenantSums {
 }
 
 impl Sums {
-    pub(super) fn new(account: Account, now: Instant) -> Self {
+    pub(super) fn new(heads: Arc<HeadMemory>, now: Instant) -> Self {
+        let account = heads.sums.clone();
         Self {
             tenants: BTreeMap::new(),
             count: 0,
             submissions: 0,
-            forgotten_ns: 0,
+            forgotten: Forgotten::default(),
+            forgotten_memory: account.reserve(0).expect("BUG: no memory was asked for"),
+            void_before_s: 0,
+            heads,
             account,
             changes: Vec::new(),
             sums: Vec::new(),
@@ -182,7 +210,7 @@ impl Sums {
     }
 
     fn is_empty(&self) -> bool {
-        self.count == 0 && self.forgotten_ns == 0
+        self.count == 0 && self.forgotten.is_empty()
     }
 
     pub(super) const fn count(&self) -> usize {
@@ -195,8 +223,16 @@ impl Sums {
         self.carrying.running.as_ref().map_or(forgets, |running| running.time_share.due().min(forgets))
     }
 
-    pub(super) const fn forgotten_ns(&self) -> u64 {
-        self.forgotten_ns
+    pub(super) fn forgotten_ns(&self, tenant: &TenantId) -> u64 {
+        self.forgotten.of(tenant)
+    }
+
+    /// Notes that sums of a tenant are void, the newest of which had an increment that ended at `end_ns`.
+    fn note_forgotten(&mut self, tenant: &TenantId, end_ns: u64) {
+        self.heads.shared_sums.forget(tenant, end_ns);
+        self.forgotten.raise(tenant, end_ns);
+        // the times must be kept even if there is no room for them; their number is limited
+        let _ = self.forgotten_memory.resize((self.forgotten.len() * FORGOTTEN_BYTES) as u64);
     }
 
     pub(super) fn get(&self, tenant: &TenantId, key: SeriesKey) -> Option<&Accumulator> {
@@ -216,40 +252,83 @@ impl Sums {
             self.tenants.insert(tenant.clone(), TenantSums::new(&self.account));
         }
         let own = self.tenants.get_mut(tenant).expect("BUG: the tenant just added is missing");
-        let Origin { submission, weight, now_s } = origin;
-        let before = own.of.get(&key).cloned();
+        let Origin { submission, weight, stamp } = origin;
+        let forgotten_ns = stamp.forgotten_ns.max(self.forgotten.of(tenant));
+        let void_before_s = stamp.void_before_s.max(self.void_before_s);
+        let limit_mib = self.account.limit_bytes() >> 20;
+        let no_room = |_| SeriesRefusal::NoRoomForSums { limit_mib };
+        let mut before = own.of.get(&key).cloned();
+        // also if the increment is refused: whether it is only known to be old may differ between the series of a histogram
+        if let Some(entry) = before.as_mut().filter(|entry| entry.seen_s >= void_before_s) {
+            entry.seen_s = entry.seen_s.max(stamp.arrived_s);
+            own.of.entry(key).and_modify(|known| known.seen_s = entry.seen_s);
+        }
         let continues = before.as_ref().is_some_and(|entry| entry.submission.is(submission));
         let has_added = before.as_ref().is_some_and(|entry| entry.submission.has_added(submission));
+        let mut ended = None;
         let mut accumulator = match &before {
-            Some(entry) => entry.accumulator.clone(),
+            Some(Entry { accumulator, seen_s, .. }) => {
+                let (layout, newest_ns) = (accumulator.layout, accumulator.newest_ns());
+                let is_void = *seen_s < void_before_s
+                    || layout != 0
+                        && self.heads.shared_sums.has_ended(tenant, layout ^ increment.histogram, newest_ns);
+                if layout != 0 && layout != increment.layout && increment.end_ns > newest_ns {
+                    ended = Some((layout ^ increment.histogram, newest_ns));
+                    // series of the histogram that are new refuse it, too
+                    if increment.end_ns <= forgotten_ns {
+                        return Err(SeriesRefusal::IncrementTooLate);
+                    }
+                }
+                match is_void {
+                    true => Accumulator::new(forgotten_ns.max(newest_ns), increment.layout),
+                    false => accumulator.clone(),
+                }
+            }
             None => {
-                let limit_mib = self.account.limit_bytes() >> 20;
-                own.make_room(weight).map_err(|_| SeriesRefusal::NoRoomForSums { limit_mib })?;
-                Accumulator::new(self.forgotten_ns, increment.layout)
+                own.make_room(weight).map_err(no_room)?;
+                Accumulator::new(forgotten_ns, increment.layout)
             }
         };
         let added = accumulator.add(increment, continues, &mut self.sums)?;
+        let seen_s = before.as_ref().map_or(0, |entry| entry.seen_s).max(stamp.arrived_s);
         if added == Added::Repeated {
             if has_added {
                 // no request repeats itself: two sources have one series, and increments of the same size
                 return Err(SeriesRefusal::IncrementOverlaps);
             }
             if let Some(entry) = own.of.get_mut(&key) {
-                (entry.seen_s, entry.submission) = (now_s, LastSubmission::new(submission, false));
+                (entry.seen_s, entry.submission) = (seen_s, LastSubmission::new(submission, false));
             }
-        } else {
-            let submission = LastSubmission::new(submission, true);
-            own.put(key, Entry { accumulator, seen_s: now_s, submission });
-            own.close_if_full(key);
+            return Ok(added);
+        }
+        if let Some((layout, end_ns)) = ended {
+            let key = ended_key(layout);
+            let before = own.of.get(&key).cloned();
+            if before.is_none() {
+                own.make_room(weight).map_err(no_room)?;
+            }
+            let end_ns = before.as_ref().map_or(0, |entry| entry.accumulator.end_ns).max(end_ns);
+            let (accumulator, submission) = (Accumulator::new(end_ns, 0), LastSubmission::NONE);
+            own.put(key, Entry { accumulator, seen_s, submission });
             self.count += usize::from(before.is_none());
             self.changes.push(Change { tenant: tenant.clone(), key, before });
         }
+        let submission = LastSubmission::new(submission, true);
+        own.put(key, Entry { accumulator, seen_s, submission });
+        own.close_if_full(key);
+        self.count += usize::from(before.is_none());
+        self.changes.push(Change { tenant: tenant.clone(), key, before });
         Ok(added)
     }
 
     /// Must be called when the group is durable.
     pub(super) fn keep_changes(&mut self) {
-        self.changes.clear();
+        for Change { tenant, key, .. } in self.changes.drain(..) {
+            let own = self.tenants.get(&tenant);
+            if let (Some(layout), Some(entry)) = (ended_layout(key), own.and_then(|own| own.of.get(&key))) {
+                self.heads.shared_sums.end_layout(&tenant, layout, entry.accumulator.end_ns);
+            }
+        }
     }
 
     /// Undoes what was added since the last group.
@@ -265,32 +344,32 @@ impl Sums {
     }
 
     /// Restores a sum from the journal. If there is no memory for it, it is forgotten.
-    pub(super) fn restore(
-        &mut self,
-        tenant: &TenantId,
-        key: SeriesKey,
-        accumulator: &Accumulator,
-        now_s: u32,
-    ) {
+    pub(super) fn restore(&mut self, tenant: &TenantId, key: SeriesKey, accumulator: &Accumulator) {
         let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.account));
         if !own.of.contains_key(&key) && own.make_room(1).is_err() {
-            self.forgotten_ns = self.forgotten_ns.max(accumulator.newest_ns());
+            self.note_forgotten(tenant, accumulator.newest_ns());
             return;
         }
-        let before = own.put(
-            key,
-            Entry { accumulator: accumulator.clone(), seen_s: now_s, submission: LastSubmission::NONE },
-        );
+        if let Some(layout) = ended_layout(key) {
+            self.heads.shared_sums.end_layout(tenant, layout, accumulator.end_ns);
+        }
+        let (accumulator, submission) = (accumulator.clone(), LastSubmission::NONE);
+        // at the same time in all partitions, however long each of them replays
+        let before = own.put(key, Entry { accumulator, seen_s: STARTED_S, submission });
         self.count += usize::from(before.is_none());
         own.close_if_full(key);
     }
 
-    pub(super) fn restore_forgotten(&mut self, forgotten_ns: u64) {
-        self.forgotten_ns = self.forgotten_ns.max(forgotten_ns);
+    pub(super) fn restore_forgotten(&mut self, tenant: &TenantId, forgotten_ns: u64) {
+        if forgotten_ns > 0 {
+            self.note_forgotten(tenant, forgotten_ns);
+        }
     }
 
     pub(super) fn remove_tenant(&mut self, tenant: &TenantId) {
         self.count -= self.tenants.remove(tenant).map_or(0, |own| own.of.len());
+        self.forgotten.remove(tenant);
+        self.heads.shared_sums.remove_tenant(tenant);
     }
 
     /// The next sums after a place, at most `count`, all of the same tenant.
@@ -343,7 +422,7 @@ impl Owner {
         let origin = Origin {
             submission: *number,
             weight: self.context.weight(&submission.tenant),
-            now_s: self.context.steady_s(),
+            stamp: submission.increments.stamp,
         };
         let metrics = &self.context.metrics.increments;
         let partition = self.partition.head.read();
@@ -358,15 +437,16 @@ impl Owner {
                 continue;
             };
             let (key, increment) = (submitted.key, &submitted.increment);
+            let before = self.sums.changes.len();
             match self.sums.add(&submission.tenant, key, increment, origin) {
                 Ok(added) => {
                     metrics.of(added).inc();
                     for (timestamp_ms, sum) in &self.sums.sums {
                         summed.push(series, *timestamp_ms, *sum);
                     }
-                    if added != Added::Repeated {
-                        summed.changed.push((summed.refs.len() - 1, key));
-                    }
+                    let changed = &self.sums.changes[before..];
+                    let last = summed.refs.len();
+                    summed.changed.extend(changed.iter().map(|change| (last - 1, change.key)));
                 }
                 Err(error) => {
                     metrics.of_refused(&error).inc();

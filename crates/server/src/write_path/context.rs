@@ -8,8 +8,8 @@ use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
 use crate::limits::tenant_state::{TenantState, TenantStates};
-use crate::partition::Commands;
 use crate::partition::shared::Partitions;
+use crate::partition::{Commands, steady_s};
 use crate::readiness::Readiness;
 use crate::seal::Lake;
 use crate::settings::{Overrides, Settings};
@@ -19,6 +19,7 @@ use admission::NewTenants;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
@@ -36,6 +37,7 @@ pub(crate) struct Context {
     pub(crate) aggregator: Aggregator,
     pub(crate) tenants: Arc<TenantStates>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) started: Instant,
     pub(crate) wall: Arc<WallClock>,
     pub(crate) seed: u64,
     pub(crate) readiness: Readiness,
@@ -60,6 +62,11 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn tenant(&self, id: &TenantId) -> Arc<TenantState> {
         self.tenants.of(id, || self.is_known(id), self.clock.instant())
+    }
+
+    /// Like [`crate::partition::Context::steady_s`].
+    pub(crate) fn steady_s(&self) -> u32 {
+        steady_s(&*self.clock, self.started)
     }
 
     /// True if the tenant has tables, or if the node writes its own metrics under this tenant.

@@ -16,6 +16,7 @@ use super::aliases::Learned;
 use super::ingest::{Effects, Recalled, TenantRules, Verdict};
 use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
+use super::points;
 use super::replicas::deduplicate;
 use crate::ingest_rules::TenantList;
 use crate::limits::tenant_state::TenantState;
@@ -140,6 +141,10 @@ pub(super) fn route(
         state.take_samples(own, sent, context.clock.instant());
     }
     leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
+    let has_increments = !batch.floats.increments.is_empty();
+    if has_increments {
+        points::identify(&mut batch.floats);
+    }
     if is_aggregated {
         let weight = own.share_weight as u64;
         outcome.contributions =
@@ -147,6 +152,10 @@ pub(super) fn route(
     }
 
     let rules = rules.map(|list| context.ingest.of(list, names));
+    // with rules, it is not known yet which series there will be
+    if has_increments && rules.is_none() && names.is_none() {
+        points::refuse_incomplete(context, tenant, &state, batch, form, &mut outcome);
+    }
     let decoded_bytes = memory.bytes();
     let mut reservation = IncrementalReservation::new(memory);
     let mut routing = Routing {
@@ -170,6 +179,10 @@ pub(super) fn route(
     // exemplars are moved and not copied, so the request's reservation already includes their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
     let mut parts = vec![routing.series(&mut batch.floats, &mut reservation)?];
+    if has_increments {
+        let stamp = context.heads.shared_sums.stamp(tenant, context.steady_s());
+        parts[0].iter_mut().for_each(|(part, _)| part.increments.stamp = stamp);
+    }
     if !batch.histograms.series.is_empty() {
         parts.push(routing.series(&mut batch.histograms, &mut reservation)?);
     }

@@ -170,6 +170,39 @@ fn buckets_of_histograms_stay_consistent() {
 }
 
 #[test]
+fn a_bucket_that_other_bounds_do_not_have_begins_with_zero_like_the_others() {
+    let mut server = Server::new();
+    let now = now_ms();
+    let at = |n: i64| now - 100_000 + n * 1000;
+    let send = |server: &Server, from: i64, bounds: &[f64], counts: &[u64]| {
+        let histogram = histogram(at(from), at(from + 1), bounds, counts);
+        server.send(&post(&request(json!([histogram])))).expect(200, &["{}"]);
+    };
+    let (all, few) = ([1.0, 1.5, 2.0, 3.0], [2.0]);
+    let mut from = 0;
+    for is_killed in [false, true] {
+        for _ in 0..3 {
+            send(&server, from, &all, &[10, 10, 10, 10, 10]);
+            from += 1;
+        }
+        send(&server, from, &few, &[1, 1]);
+        if is_killed {
+            flush(&server);
+            server.kill9();
+            server.restart();
+        }
+        send(&server, from + 1, &all, &[1, 1, 1, 1, 1]);
+        send(&server, from + 2, &all, &[1, 0, 0, 0, 1]);
+        from += 3;
+        for (le, expected) in [("1", 2.0), ("1.5", 3.0), ("2", 4.0), ("3", 5.0), ("+Inf", 7.0)] {
+            let found = server.value(&format!("took_bucket{{le=\"{le}\"}}"), now);
+            assert_eq!(found, Some(expected), "{le}, killed: {is_killed}");
+        }
+        assert_eq!(server.value("took_count", now), Some(7.0));
+    }
+}
+
+#[test]
 fn tenants_may_refuse_or_keep_them() {
     let config = "[tenant.refuses]\notlp_delta = \"refuse\"\n[tenant.keeps]\notlp_delta = \"keep\"\n";
     let server = Server::start(Options::default().config(config));

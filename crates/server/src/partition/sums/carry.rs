@@ -28,14 +28,16 @@ pub(super) struct Running {
     upto: Offset,
     /// The last sum that was written.
     last: Option<Place>,
-    /// What was forgotten when it was written.
-    forgotten_ns: u64,
+    /// The last tenant of which it was written what was forgotten. This happens after all sums.
+    last_tenant: Option<TenantId>,
     pub(super) time_share: TimeShare,
 }
 
 enum Written {
-    /// Sums up to this one. `None` if only what was forgotten.
-    Some(Option<Place>),
+    /// Sums up to this one.
+    Sums(Place),
+    /// What was forgotten of tenants up to this one.
+    Forgotten(TenantId),
     All,
 }
 
@@ -44,7 +46,7 @@ impl Sums {
     /// sums are still being written.
     pub(in crate::partition) fn carry(&mut self, upto: Offset, now: Instant) {
         let time_share = TimeShare::from(now);
-        self.carrying.running.get_or_insert(Running { upto, last: None, forgotten_ns: 0, time_share });
+        self.carrying.running.get_or_insert(Running { upto, last: None, last_tenant: None, time_share });
     }
 
     /// No sum is lost if the journal's records below this offset are deleted.
@@ -59,9 +61,12 @@ impl Owner {
         let now = self.context.clock.instant();
         let Some(running) = &mut self.sums.carrying.running else { return };
         match written {
-            Ok(Written::Some(last)) => {
-                running.last = last.or(running.last.take());
-                running.forgotten_ns = self.sums.forgotten_ns;
+            Ok(Written::Sums(last)) => {
+                running.last = Some(last);
+                running.time_share.record_slice(began, now);
+            }
+            Ok(Written::Forgotten(last)) => {
+                running.last_tenant = Some(last);
                 running.time_share.record_slice(began, now);
             }
             Ok(Written::All) => {
@@ -80,27 +85,38 @@ impl Owner {
         }
     }
 
-    /// Writes the next sums. If there are no more, but some were forgotten meanwhile, the record only says so.
+    /// Writes the next sums. If there are no more, writes what was forgotten of the next tenants.
     fn write_sums(&mut self) -> Result<Written, JournalError> {
         let Self { encoder, journal, dictionary, sums, sealing, .. } = self;
         let Some(running) = &sums.carrying.running else { return Ok(Written::All) };
         let next = sums.after(running.last.as_ref(), SLICE);
-        if next.is_none() && sums.forgotten_ns == running.forgotten_ns {
+        let mut tenants = sums.forgotten.after(running.last_tenant.as_ref()).take(SLICE).peekable();
+        if next.is_none() && tenants.peek().is_none() {
             return Ok(Written::All);
         }
         dictionary.enter(journal.begin()?);
         let appended_bytes = journal.stats().appended_bytes;
-        let nobody = TenantId::anonymous();
-        let (tenant, keys) = next.unwrap_or((&nobody, Vec::new()));
-        encoder.begin(tenant);
-        encoder.forgotten(sums.forgotten_ns);
-        for key in &keys {
-            encoder.sum(*key, sums.get(tenant, *key).expect("BUG: a listed sum is missing"));
-        }
-        journal.append(encoder.finish())?;
+        let written = if let Some((tenant, keys)) = next {
+            encoder.begin(tenant);
+            encoder.forgotten(sums.forgotten_ns(tenant));
+            for key in &keys {
+                encoder.sum(*key, sums.get(tenant, *key).expect("BUG: a listed sum is missing"));
+            }
+            journal.append(encoder.finish())?;
+            keys.last().map_or(Written::All, |key| Written::Sums((tenant.clone(), *key)))
+        } else {
+            let mut written = Written::All;
+            for (tenant, forgotten_ns) in tenants {
+                encoder.begin(tenant);
+                encoder.forgotten(forgotten_ns);
+                journal.append(encoder.finish())?;
+                written = Written::Forgotten(tenant.clone());
+            }
+            written
+        };
         journal.sync()?;
         // these bytes must not count as unsealed, or they could cause the next seal
         sealing.appended_bytes += journal.stats().appended_bytes - appended_bytes;
-        Ok(Written::Some(keys.last().map(|key| (tenant.clone(), *key))))
+        Ok(written)
     }
 }

@@ -1,4 +1,7 @@
 //! Forgets the sums of series that got no increment for a long time. If such a series comes back, its sum begins with 0.
+//!
+//! This takes two passes through all sums: the first notes which ends of increments are forgotten, the second removes the sums.
+//! In between, requests that do not know of it come to an end (see [`super::shared`]).
 
 use super::super::Owner;
 use super::super::time_share::TimeShare;
@@ -15,15 +18,32 @@ const IDLE_S: [(u64, u32); 2] = [(50, 24 * 3600), (80, 3600)];
 /// Even when memory is short, sums may be idle for this many seconds.
 const IDLE_MIN_S: u32 = 900;
 
+/// A request is added to all of its sums within this many seconds after its parts got their stamp.
+pub(super) const GRACE_S: u32 = 300;
+
 #[derive(Debug)]
 pub(super) struct Forgetting {
     pub(super) time_share: TimeShare,
     last: Option<Place>,
+    phase: Phase,
+}
+
+/// What happens to sums that were last seen before a time, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// The pass that notes what they ended with.
+    Noting(u32),
+    /// Nothing, until the second of these times.
+    Waiting(u32, u32),
+    /// The pass that removes them.
+    Removing(u32),
 }
 
 impl Forgetting {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { time_share: TimeShare::from(now + EVERY), last: None }
+    pub(super) const fn new(now: Instant) -> Self {
+        let time_share = TimeShare::from(now);
+        Self { time_share, last: None, phase: Phase::Idle }
     }
 }
 
@@ -33,23 +53,52 @@ impl Sums {
         IDLE_S.iter().find(|(below, _)| percent < *below).map_or(IDLE_MIN_S, |(_, idle_s)| *idle_s)
     }
 
-    /// Visits the next sums, and forgets those that were last seen before `before_s`. Returns true after the last one.
-    pub(super) fn forget_some(&mut self, before_s: u32) -> bool {
+    /// Does a slice of the work. Returns true if there is nothing more to do for some time.
+    pub(super) fn forget_some(&mut self, now_s: u32) -> bool {
+        match self.forgetting.phase {
+            Phase::Idle => {
+                let before_s = self.heads.shared_sums.announce(now_s.saturating_sub(self.idle_s()));
+                self.forgetting.phase = Phase::Noting(before_s);
+            }
+            Phase::Waiting(before_s, until_s) if now_s >= until_s => {
+                self.void_before_s = self.void_before_s.max(before_s);
+                self.forgetting.phase = Phase::Removing(before_s);
+            }
+            Phase::Waiting(..) => return true,
+            Phase::Noting(_) | Phase::Removing(_) => {}
+        }
         let last = self.forgetting.last.take();
         let Some((tenant, keys)) = self.after(last.as_ref(), SLICE) else {
             self.tenants.retain(|_, own| !own.of.is_empty());
+            self.forgetting.phase = match self.forgetting.phase {
+                Phase::Noting(before_s) => Phase::Waiting(before_s, now_s.saturating_add(GRACE_S)),
+                _ => Phase::Idle,
+            };
             return true;
         };
         let tenant = tenant.clone();
         let own = self.tenants.get_mut(&tenant).expect("BUG: a listed tenant is missing");
+        let mut forgotten_ns = 0;
         for key in &keys {
-            if own.of[key].seen_s < before_s {
-                let forgotten = own.remove(*key).expect("BUG: a listed sum is missing");
+            let (before_s, removes) = match self.forgetting.phase {
+                Phase::Noting(before_s) => (before_s, false),
+                Phase::Removing(before_s) => (before_s, true),
+                Phase::Idle | Phase::Waiting(..) => continue,
+            };
+            let entry = &own.of[key];
+            if entry.seen_s >= before_s {
+                continue;
+            }
+            forgotten_ns = forgotten_ns.max(entry.accumulator.newest_ns());
+            if removes {
+                own.remove(*key);
                 self.count -= 1;
-                self.forgotten_ns = self.forgotten_ns.max(forgotten.accumulator.newest_ns());
             }
         }
         own.settle();
+        if forgotten_ns > 0 {
+            self.note_forgotten(&tenant, forgotten_ns);
+        }
         self.forgetting.last = keys.last().map(|key| (tenant, *key));
         false
     }
@@ -57,8 +106,7 @@ impl Sums {
 
 impl Owner {
     pub(super) fn forget_slice(&mut self, began: Instant) {
-        let before_s = self.context.steady_s().saturating_sub(self.sums.idle_s());
-        let is_done = self.sums.forget_some(before_s);
+        let is_done = self.sums.forget_some(self.context.steady_s());
         let now = self.context.clock.instant();
         let time_share = &mut self.sums.forgetting.time_share;
         match is_done {

@@ -1,4 +1,5 @@
 use super::super::{Command, Freeze, Sealed, SealedSamples};
+use super::forget::GRACE_S;
 use super::*;
 use crate::limits::tenant_state::TenantStates;
 use crate::node::Node;
@@ -54,13 +55,21 @@ impl Fixture {
         let (reply, answer) = oneshot::channel();
         let state = TenantStates::for_test(1).of(&TenantId::anonymous(), || true, Instant::now());
         let mut submission = Submission::new(state, ValueKind::Float, reply);
+        let now_s = self.owner.context.steady_s();
+        let stamp = self.owner.context.heads.shared_sums.stamp(&TenantId::anonymous(), now_s);
+        submission.increments.stamp = stamp;
         let mut memory = Account::new("test", 1 << 30).reserve(0).unwrap();
         let mut reservation = IncrementalReservation::new(&mut memory);
         for (i, start_ms, end_ms, value) in increments {
             let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
             let key = SeriesKey::of(labels.as_bytes(), self.owner.context.seed);
-            let increment =
-                Increment { start_ns: start_ms * MS, end_ns: end_ms * MS, layout: 0, value: *value };
+            let increment = Increment {
+                start_ns: start_ms * MS,
+                end_ns: end_ms * MS,
+                layout: 0,
+                histogram: 0,
+                value: *value,
+            };
             let head = self.owner.partition.head.read();
             let known = head.tenant(&TenantId::anonymous()).and_then(|head| head.resolve(key));
             if let Some(series) = known {
@@ -319,7 +328,7 @@ fn idle_sums_are_forgotten_and_what_may_have_been_added_is_refused() {
         }
     }
     assert_eq!(fixture.owner.sums.count(), 1, "a series that gets increments is not forgotten");
-    assert_eq!(fixture.owner.sums.forgotten_ns(), 20 * MS);
+    assert_eq!(fixture.owner.sums.forgotten_ns(&TenantId::anonymous()), 20 * MS);
     let check = |fixture: &mut Fixture| {
         assert_eq!(fixture.add(&[(0, 10, 20, 1.0)]), (0, vec![SeriesRefusal::IncrementTooLate]));
         assert_eq!(fixture.add(&[(2, 10, 15, 1.0)]), (0, vec![SeriesRefusal::IncrementTooLate]));
@@ -329,7 +338,7 @@ fn idle_sums_are_forgotten_and_what_may_have_been_added_is_refused() {
     fixture.turns();
     let dir = fixture.stop();
     let mut restarted = Fixture::over(Box::new(journal.reopen()), dir);
-    assert_eq!(restarted.owner.sums.forgotten_ns(), 20 * MS);
+    assert_eq!(restarted.owner.sums.forgotten_ns(&TenantId::anonymous()), 20 * MS);
     check(&mut restarted);
     assert_eq!(restarted.add(&[(0, 15, 25, 5.0)]), (1, vec![]));
     assert_eq!(restarted.samples(0), [(25, 5.0)]);
@@ -340,7 +349,8 @@ fn idle_sums_are_forgotten_and_what_may_have_been_added_is_refused() {
 fn the_memory_of_sums_is_limited() {
     let (_, mut fixture) = Fixture::new();
     let account = fixture.owner.context.heads.sums.clone();
-    let taken = account.reserve(account.limit_bytes() - 100 * SUM_BYTES as u64).unwrap();
+    let free_bytes = account.limit_bytes() - account.used_bytes();
+    let taken = account.reserve(free_bytes - 100 * SUM_BYTES as u64).unwrap();
     let increments: Vec<_> = (0..200).map(|i| (i, 10, 20, 1.0)).collect();
     let mut answer = fixture.submit(&increments);
     fixture.turns();
@@ -362,5 +372,151 @@ fn the_memory_of_sums_is_limited() {
     let own = &fixture.owner.sums.tenants[&TenantId::anonymous()];
     assert_eq!(own.memory.bytes(), own.bytes(0));
     assert_eq!(own.pieces, own.of.values().map(|entry| entry.accumulator.pieces.len()).sum::<usize>());
+    fixture.stop();
+}
+
+/// The buckets of histograms with two lists of bounds, in three partitions.
+struct Buckets {
+    tenant: TenantId,
+    partitions: Vec<Sums>,
+    submissions: u32,
+}
+
+/// A point that was divided, and has not arrived in these partitions yet.
+#[derive(Debug, Clone)]
+struct Point {
+    layout: u32,
+    start_ns: u64,
+    end_ns: u64,
+    value: f64,
+    stamp: Stamp,
+    missing: Vec<usize>,
+    results: Vec<Result<Added, SeriesRefusal>>,
+}
+
+const BOUNDS: [(u32, &[u128]); 2] = [(3, &[0, 1, 2, 3, 4, 5]), (5, &[0, 2, 4, 6, 7, 8, 9])];
+
+impl Buckets {
+    fn of(layout: u32) -> &'static [u128] {
+        BOUNDS.iter().find(|(of, _)| *of == layout).unwrap().1
+    }
+
+    fn arrive(&mut self, point: &mut Point, partition: usize) {
+        point.missing.retain(|missing| *missing != partition);
+        self.submissions += 1;
+        let Point { layout, start_ns, end_ns, value, stamp, .. } = *point;
+        let increment = Increment { start_ns, end_ns, layout, histogram: 0, value };
+        let origin = Origin { submission: self.submissions, weight: 1, stamp };
+        for bucket in Self::of(layout).iter().filter(|bucket| **bucket as usize % 3 == partition) {
+            let sums = &mut self.partitions[partition];
+            point.results.push(sums.add(&self.tenant, SeriesKey(*bucket), &increment, origin));
+            sums.keep_changes();
+        }
+    }
+
+    fn total(&self, bucket: u128) -> Option<f64> {
+        let sums = &self.partitions[bucket as usize % 3];
+        sums.get(&self.tenant, SeriesKey(bucket)).map(Accumulator::total)
+    }
+}
+
+fn is_added(result: &Result<Added, SeriesRefusal>) -> bool {
+    matches!(result, Ok(Added::InOrder | Added::Late))
+}
+
+/// Points arrive in the partitions at different times and in different order, while sums are forgotten there at other times,
+/// and while bounds change and change back. All buckets of a point must have the same increments.
+#[test]
+fn buckets_never_get_apart() {
+    let (_, fixture) = Fixture::new();
+    let mut rng = Rng::announced();
+    let (mut forgotten, mut refused, mut late, mut changed) = (0, 0, 0, 0);
+    for round in 0..300 {
+        let heads = &fixture.owner.context.heads;
+        let tenant = TenantId::parse(&format!("t{round}")).unwrap();
+        let new = |_| Sums::new(Arc::clone(heads), Instant::now());
+        let partitions = (0..3).map(new).collect();
+        let mut buckets = Buckets { tenant, partitions, submissions: 0 };
+        // rounds share what was announced
+        let mut now_s = STARTED_S + round * 10_000_000;
+        let (mut at_ns, mut layout) = (1_000 * MS, BOUNDS[0].0);
+        let (mut underway, mut last): (Vec<Point>, Option<Point>) = (Vec::new(), None);
+        let mut lost: Option<Point> = None;
+        for _ in 0..300 {
+            now_s += if rng.chance(0.05) && underway.is_empty() {
+                rng.below(100_000) as u32
+            } else {
+                rng.below(60) as u32
+            };
+            if underway.is_empty() && rng.chance(0.1) {
+                layout = BOUNDS[rng.below(2) as usize].0;
+                (changed, lost) = (changed + 1, None);
+            }
+            let stamp = heads.shared_sums.stamp(&buckets.tenant, now_s);
+            // of two requests that are under way together, both or none know of an announcement
+            let is_same =
+                |point: &Point| Stamp { arrived_s: 0, ..point.stamp } == Stamp { arrived_s: 0, ..stamp };
+            if underway.len() < 2 && underway.iter().all(is_same) {
+                let again = if rng.chance(0.5) { last.take() } else { lost.take() };
+                let next = again.unwrap_or_else(|| {
+                    let start_ns = at_ns;
+                    at_ns += 1 + rng.below(50) * MS;
+                    let value = rng.below(100) as f64;
+                    let (missing, results) = (Vec::new(), Vec::new());
+                    Point { layout, start_ns, end_ns: at_ns, value, stamp, missing, results }
+                });
+                let next = Point { stamp, missing: vec![0, 1, 2], results: Vec::new(), ..next };
+                match rng.chance(0.1) {
+                    true => lost = Some(next),
+                    false => underway.push(next),
+                }
+            }
+            // parts arrive before the grace period ends
+            for mut point in std::mem::take(&mut underway) {
+                while !point.missing.is_empty() {
+                    let is_due = now_s - point.stamp.arrived_s >= GRACE_S - 60;
+                    if !is_due && rng.chance(0.5) {
+                        break;
+                    }
+                    let partition = point.missing[rng.below(point.missing.len() as u64) as usize];
+                    buckets.arrive(&mut point, partition);
+                }
+                if !point.missing.is_empty() {
+                    underway.push(point);
+                    continue;
+                }
+                // whether one that is not added is known, or only too late, depends on what arrived in between
+                let same = point.results.iter().all(|result| is_added(result) == is_added(&point.results[0]));
+                assert!(same, "round {round}: {point:?}");
+                refused += u32::from(point.results[0].is_err());
+                late += u32::from(point.results[0] == Ok(Added::Late));
+                last = Some(point).filter(|_| rng.chance(0.3));
+            }
+            for sums in &mut buckets.partitions {
+                if rng.chance(0.3) {
+                    let before = sums.count();
+                    sums.forget_some(now_s);
+                    forgotten += before - sums.count().min(before);
+                }
+            }
+            if underway.is_empty() {
+                let totals: Vec<_> =
+                    Buckets::of(layout).iter().map(|bucket| (bucket, buckets.total(*bucket))).collect();
+                let mut known = totals.iter().filter_map(|(bucket, total)| Some((bucket, (*total)?)));
+                // those that the last point had, which has this layout
+                if let Some(point) = &last
+                    && point.layout == layout
+                    && let Some((_, first)) = known.next()
+                {
+                    let is_apart = known.any(|(_, total)| total != first);
+                    assert!(!is_apart || !is_added(&point.results[0]), "round {round}: {totals:?} {point:?}");
+                }
+            }
+        }
+    }
+    assert!(
+        forgotten > 100 && refused > 100 && late > 100 && changed > 1000,
+        "{forgotten} {refused} {late} {changed}"
+    );
     fixture.stop();
 }

@@ -1,0 +1,200 @@
+//! What all partitions must agree on: which sums are void, and which increments may have been added before.
+//!
+//! The series of a histogram are in different partitions, but must treat each point alike. So what depends on the time is decided
+//! once for each request, when it is divided among the partitions. Its parts have the same [`Stamp`]:
+//!
+//! ```text
+//!   announce: sums last seen before t are void ─▶ each partition notes the ends of such sums ─▶ 5 min ─▶ they are removed
+//!                 └── from here on, in stamps           └── from here on, in stamps            no request has an older stamp
+//! ```
+//!
+//! A void sum begins with 0, whether or not its partition has removed it already.
+
+use model::TenantId;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
+use stdx::budget::{Account, Reservation};
+
+/// Limit on the tenants of which it is known what was forgotten. Beyond it, the oldest of these times counts for all others.
+const TENANTS_MAX: usize = 2048;
+
+/// Limit on the bounds of histograms that are remembered because they have changed.
+const ENDED_MAX: usize = 4096;
+
+/// Memory of a tenant, with a name of 150 bytes, and of bounds. Tables grow to at most twice as many entries as they need.
+const TENANT_BYTES: usize = 320;
+const ENDED_BYTES: usize = 112;
+
+/// What counts for all parts of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// When the request was divided, in seconds of [`super::super::steady_s`].
+    pub(super) arrived_s: u32,
+    /// Sums that were last seen before this are void.
+    pub(super) void_before_s: u32,
+    /// No increment of the tenant that was added, and whose series has no sum any more, ends after this time.
+    pub(super) forgotten_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct SharedSums {
+    void_before_s: AtomicU32,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    forgotten: Forgotten,
+    ended: HashMap<(TenantId, u32), u64>,
+    memory: Reservation,
+}
+
+impl Known {
+    /// Counts the memory. What is known must be kept even if there is no room for it; it is limited.
+    fn settle(&mut self) {
+        let bytes = self.forgotten.len() * TENANT_BYTES + self.ended.len() * ENDED_BYTES;
+        let _ = self.memory.resize(bytes as u64);
+    }
+}
+
+impl SharedSums {
+    pub(crate) fn new(account: &Account) -> Self {
+        let memory = account.reserve(0).expect("BUG: no memory was asked for");
+        let known = Known { forgotten: Forgotten::default(), ended: HashMap::new(), memory };
+        Self { void_before_s: AtomicU32::new(0), known: Mutex::new(known) }
+    }
+
+    pub(crate) fn stamp(&self, tenant: &TenantId, arrived_s: u32) -> Stamp {
+        let void_before_s = self.void_before_s.load(Ordering::Acquire);
+        Stamp { arrived_s, void_before_s, forgotten_ns: self.known.lock().forgotten.of(tenant) }
+    }
+
+    /// Declares sums void that were last seen before `before_s`. Returns the latest of such times.
+    pub(super) fn announce(&self, before_s: u32) -> u32 {
+        self.void_before_s.fetch_max(before_s, Ordering::AcqRel).max(before_s)
+    }
+
+    pub(super) fn forget(&self, tenant: &TenantId, end_ns: u64) {
+        let known = &mut *self.known.lock();
+        known.forgotten.raise(tenant, end_ns);
+        known.settle();
+    }
+
+    /// Notes that the series of a histogram got other bounds than those of `layout`, whose last increment ended at `end_ns`.
+    pub(super) fn end_layout(&self, tenant: &TenantId, layout: u32, end_ns: u64) {
+        let known = &mut *self.known.lock();
+        let ended = &mut known.ended;
+        if ended.len() >= ENDED_MAX
+            && let Some(oldest) = ended.iter().min_by_key(|(_, end_ns)| **end_ns)
+        {
+            let oldest = oldest.0.clone();
+            ended.remove(&oldest);
+        }
+        let end = ended.entry((tenant.clone(), layout)).or_default();
+        *end = (*end).max(end_ns);
+        known.settle();
+    }
+
+    /// True if the series had other bounds after an increment that ended at `newest_ns`.
+    pub(super) fn has_ended(&self, tenant: &TenantId, layout: u32, newest_ns: u64) -> bool {
+        let ended = &self.known.lock().ended;
+        !ended.is_empty() && ended.get(&(tenant.clone(), layout)).is_some_and(|end_ns| newest_ns <= *end_ns)
+    }
+
+    pub(super) fn remove_tenant(&self, tenant: &TenantId) {
+        let known = &mut *self.known.lock();
+        known.forgotten.of.remove(tenant);
+        known.ended.retain(|(of, _), _| of != tenant);
+        known.settle();
+    }
+}
+
+/// The latest end of all increments that were added and whose sum was forgotten, by tenant. It is 0 if there was none.
+#[derive(Debug, Default)]
+pub(super) struct Forgotten {
+    of: BTreeMap<TenantId, u64>,
+    /// Of tenants that are not listed.
+    others_ns: u64,
+}
+
+impl Forgotten {
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    pub(super) fn of(&self, tenant: &TenantId) -> u64 {
+        self.of.get(tenant).copied().unwrap_or(0).max(self.others_ns)
+    }
+
+    pub(super) fn raise(&mut self, tenant: &TenantId, end_ns: u64) {
+        if let Some(own_ns) = self.of.get_mut(tenant) {
+            *own_ns = end_ns.max(*own_ns);
+            return;
+        }
+        self.of.insert(tenant.clone(), end_ns);
+        if self.of.len() > TENANTS_MAX {
+            self.merge_oldest();
+        }
+    }
+
+    fn merge_oldest(&mut self) {
+        if let Some((tenant, _)) = self.of.iter().min_by_key(|(_, end_ns)| **end_ns) {
+            let tenant = tenant.clone();
+            let oldest_ns = self.of.remove(&tenant).unwrap_or(0);
+            self.others_ns = self.others_ns.max(oldest_ns);
+        }
+    }
+
+    pub(super) fn remove(&mut self, tenant: &TenantId) {
+        self.of.remove(tenant);
+    }
+
+    /// The tenants after one, with their times.
+    pub(super) fn after<'a>(
+        &'a self,
+        tenant: Option<&TenantId>,
+    ) -> impl Iterator<Item = (&'a TenantId, u64)> + use<'a> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = tenant.map_or(Unbounded, |tenant| Excluded(tenant.clone()));
+        self.of.range((from, Unbounded)).map(|(tenant, end_ns)| (tenant, *end_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_tenants_is_bounded() {
+        let tenant = |n: usize| TenantId::parse(&format!("t{n}")).unwrap();
+        let account = Account::new("sums", 10 << 20);
+        let (shared, mut forgotten) = (SharedSums::new(&account), Forgotten::default());
+        let count = TENANTS_MAX + 10;
+        for n in 0..count {
+            forgotten.raise(&tenant(n), 1000 + n as u64);
+        }
+        assert_eq!(forgotten.len(), TENANTS_MAX);
+        for n in 0..count {
+            assert_eq!(forgotten.of(&tenant(n)), 1000 + n.max(9) as u64, "{n}");
+        }
+        assert_eq!(forgotten.of(&tenant(count)), 1009, "of one that is not known");
+        let all: Vec<_> = forgotten.after(None).map(|(tenant, _)| tenant.clone()).collect();
+        let rest: Vec<_> = forgotten.after(Some(&all[1000])).map(|(tenant, _)| tenant.clone()).collect();
+        assert_eq!(rest, all[1001..]);
+        for n in 0..ENDED_MAX + 10 {
+            shared.end_layout(&tenant(0), n as u32, 1000 + n as u64);
+        }
+        assert_eq!(shared.known.lock().ended.len(), ENDED_MAX);
+        assert!(shared.has_ended(&tenant(0), 10, 1010) && !shared.has_ended(&tenant(0), 10, 1011));
+        assert!(!shared.has_ended(&tenant(0), 9, 0) && !shared.has_ended(&tenant(1), 10, 1000));
+        shared.forget(&tenant(1), 7);
+        assert_eq!(account.used_bytes(), (TENANT_BYTES + ENDED_MAX * ENDED_BYTES) as u64);
+        shared.remove_tenant(&tenant(0));
+        assert_eq!(account.used_bytes(), TENANT_BYTES as u64);
+    }
+}
