@@ -3,6 +3,7 @@
 use super::Owner;
 use super::extras::trim_exemplars;
 use super::outage::OutageMessage;
+use super::sums::record::Progress;
 use crate::partition::submission::Submission;
 use crate::refusal::Refusal;
 use head::AppendStats;
@@ -102,13 +103,11 @@ impl Owner {
         let kind = submission.values.kind();
         encoder.begin_of(&submission.tenant, kind);
         let (mut definitions, mut definition_bytes) = (0, 0);
-        let mut next_record = |encoder: &mut RecordEncoder| {
-            if encoder.is_full() {
-                journal.append(encoder.finish())?;
-                definitions += encoder.definitions();
-                definition_bytes += encoder.definition_bytes();
-                encoder.begin_of(&submission.tenant, kind);
-            }
+        let mut end_record = |encoder: &mut RecordEncoder| {
+            journal.append(encoder.finish())?;
+            definitions += encoder.definitions();
+            definition_bytes += encoder.definition_bytes();
+            encoder.begin_of(&submission.tenant, kind);
             Ok::<_, JournalError>(())
         };
         let columns = submission.columns();
@@ -118,32 +117,34 @@ impl Owner {
                 for ((&series, &timestamp_ms), &value) in
                     columns.refs().iter().zip(columns.timestamps()).zip(values)
                 {
-                    next_record(encoder)?;
+                    if encoder.is_full() {
+                        end_record(encoder)?;
+                    }
                     define(series, encoder);
                     encoder.sample(series, timestamp_ms, value);
                 }
             }
             ValuesRef::Floats(values) => {
-                let mut changed = changed.iter().peekable();
+                let mut progress = Progress::new(changed);
                 let samples = columns.refs().iter().zip(columns.timestamps()).zip(values);
                 for (number, ((&series, &timestamp_ms), &value)) in samples.enumerate() {
-                    next_record(encoder)?;
+                    if progress.may_end_before(number) && (encoder.is_full() || progress.is_full()) {
+                        progress.finish(&submission.tenant, sums, encoder);
+                        end_record(encoder)?;
+                    }
                     define(series, encoder);
                     encoder.sample(series, timestamp_ms, value);
-                    // a sum is in the same record as its last sample
-                    while let Some((_, key)) = changed.next_if(|(sample, _)| *sample == number) {
-                        if let Some(sum) = sums.get(&submission.tenant, *key) {
-                            encoder.forgotten(sums.forgotten_ns(&submission.tenant));
-                            encoder.sum(*key, sum);
-                        }
-                    }
+                    progress.passed(number);
                 }
+                progress.finish(&submission.tenant, sums, encoder);
             }
             ValuesRef::Histograms(values) => {
                 for ((&series, &timestamp_ms), value) in
                     columns.refs().iter().zip(columns.timestamps()).zip(values)
                 {
-                    next_record(encoder)?;
+                    if encoder.is_full() {
+                        end_record(encoder)?;
+                    }
                     define(series, encoder);
                     encoder.histogram(series, timestamp_ms, value);
                 }
@@ -151,11 +152,15 @@ impl Owner {
         }
         if submission.is_last_slice() {
             for metadata in &submission.metadata {
-                next_record(encoder)?;
+                if encoder.is_full() {
+                    end_record(encoder)?;
+                }
                 encoder.metadata(metadata);
             }
             for (series, exemplar) in &submission.exemplars {
-                next_record(encoder)?;
+                if encoder.is_full() {
+                    end_record(encoder)?;
+                }
                 define(*series, encoder);
                 encoder.exemplar(*series, exemplar);
             }

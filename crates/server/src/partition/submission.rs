@@ -89,10 +89,21 @@ pub(crate) struct Summed {
     pub(crate) refs: Vec<SeriesRef>,
     pub(crate) timestamps: Vec<i64>,
     pub(crate) values: Vec<f64>,
-    /// The series whose sums have changed, each with the index of its last sample.
-    pub(crate) changed: Vec<(usize, SeriesKey)>,
+    /// The sums that have changed, in the order of the changes.
+    pub(crate) changed: Vec<Changed>,
     /// Number of samples that were refused.
     pub(crate) refused: u64,
+}
+
+/// A change of a sum by an increment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Changed {
+    /// Index of the first sample that the increment became.
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    pub(crate) key: SeriesKey,
+    /// Number of the change in the group.
+    pub(crate) change: u32,
 }
 
 impl Summed {
@@ -332,8 +343,8 @@ impl Submission {
         Columns::new(&self.refs[slice.clone()], &self.timestamps[slice], values)
     }
 
-    /// The series whose sums the current slice has changed.
-    pub(crate) fn changed_sums(&self) -> &[(usize, SeriesKey)] {
+    /// The sums that the current slice has changed.
+    pub(crate) fn changed_sums(&self) -> &[Changed] {
         self.increments.summed.as_ref().map_or(&[], |summed| &summed.changed)
     }
 

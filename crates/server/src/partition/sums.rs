@@ -16,6 +16,7 @@
 
 mod carry;
 mod forget;
+pub(super) mod record;
 pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ mod tests;
 use super::slicing::labels_text;
 use super::{Owner, STARTED_S};
 use crate::limits::head_memory::HeadMemory;
-use crate::partition::submission::{Outcome, Submission, Summed};
+use crate::partition::submission::{Changed, Outcome, Submission, Summed};
 use admission::Postponed;
 use admission::gate::MULTIPLE;
 use carry::Carrying;
@@ -441,12 +442,17 @@ impl Owner {
             match self.sums.add(&submission.tenant, key, increment, origin) {
                 Ok(added) => {
                     metrics.of(added).inc();
+                    let first = summed.refs.len();
                     for (timestamp_ms, sum) in &self.sums.sums {
                         summed.push(series, *timestamp_ms, *sum);
                     }
-                    let changed = &self.sums.changes[before..];
-                    let last = summed.refs.len();
-                    summed.changed.extend(changed.iter().map(|change| (last - 1, change.key)));
+                    let changes = self.sums.changes.iter().enumerate().skip(before);
+                    summed.changed.extend(changes.map(|(change, Change { key, .. })| Changed {
+                        first,
+                        last: summed.refs.len() - 1,
+                        key: *key,
+                        change: change as u32,
+                    }));
                 }
                 Err(error) => {
                     metrics.of_refused(&error).inc();

@@ -520,3 +520,37 @@ fn buckets_never_get_apart() {
     );
     fixture.stop();
 }
+
+/// A crash may keep only the first records of a group.
+#[test]
+fn each_record_has_the_sums_as_of_its_last_samples() {
+    let (journal, mut fixture) = Fixture::new();
+    fixture.add(&[(0, 0, 1, 1.0), (1, 0, 1, 1.0)]);
+    let from = journal.durable_end();
+    // more increments of two series than a record has sums, some of them behind gaps
+    let mut increments = Vec::new();
+    for n in 1..=25_000_u64 {
+        let gap = u64::from(n % 5000 == 0);
+        increments.push(((n % 2) as usize, n + gap, n + 1, if gap > 0 { 0.0 } else { 1.0 }));
+    }
+    assert_eq!(fixture.add(&increments), (25_000, vec![]));
+    let mut reader = journal.read(from).unwrap();
+    let (mut record, mut records, mut newest) = (journal::Record::new(), 0, BTreeMap::new());
+    while let Some(item) = reader.next().unwrap() {
+        let journal::Item::Entry(entry) = item else { panic!("{item:?}") };
+        record.decode(entry.payload).unwrap();
+        let ValuesRef::Floats(values) = record.values.as_ref() else { panic!("histograms") };
+        for ((series, time_ms), sum) in record.refs.iter().zip(&record.timestamps).zip(values) {
+            newest.insert(*series, (*time_ms as u64 * MS, *sum));
+        }
+        let found: BTreeMap<_, _> = record.sums.iter().map(|(key, sum)| (*key, sum)).collect();
+        let mut found: Vec<_> = found.values().map(|sum| (sum.newest_ns(), sum.total())).collect();
+        let mut expected: Vec<_> = newest.values().copied().collect();
+        found.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        expected.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        assert_eq!(found, expected, "record {records}");
+        records += 1;
+    }
+    assert!(records > 1, "all of it is in one record");
+    fixture.stop();
+}
