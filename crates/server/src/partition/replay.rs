@@ -186,8 +186,9 @@ impl Owner {
     /// Restores the sums of a record, whether or not its samples are in tables.
     fn restore_sums(&mut self, record: &Record) {
         self.sums.restore_forgotten(&record.tenant, record.forgotten_ns);
+        let weight = self.context.weight(&record.tenant);
         for (key, accumulator) in &record.sums {
-            self.sums.restore(&record.tenant, *key, accumulator);
+            self.sums.restore(&record.tenant, *key, accumulator, weight);
         }
     }
 

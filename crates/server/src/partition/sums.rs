@@ -345,9 +345,15 @@ impl Sums {
     }
 
     /// Restores a sum from the journal. If there is no memory for it, it is forgotten.
-    pub(super) fn restore(&mut self, tenant: &TenantId, key: SeriesKey, accumulator: &Accumulator) {
+    pub(super) fn restore(
+        &mut self,
+        tenant: &TenantId,
+        key: SeriesKey,
+        accumulator: &Accumulator,
+        weight: usize,
+    ) {
         let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.account));
-        if !own.of.contains_key(&key) && own.make_room(1).is_err() {
+        if !own.of.contains_key(&key) && own.make_room(weight).is_err() {
             self.note_forgotten(tenant, accumulator.newest_ns());
             return;
         }

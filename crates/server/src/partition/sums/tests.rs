@@ -554,3 +554,59 @@ fn each_record_has_the_sums_as_of_its_last_samples() {
     assert!(records > 1, "all of it is in one record");
     fixture.stop();
 }
+
+/// Adds sums of two tenants of different weight until there is no memory for more, and restores them.
+#[test]
+fn restored_sums_take_as_much_memory_as_before() {
+    let (_, fixture) = Fixture::new();
+    let heads = &fixture.owner.context.heads;
+    let mut rng = Rng::announced();
+    let mut sums = Sums::new(Arc::clone(heads), Instant::now());
+    let tenants = [("light", 1), ("heavy", 8)].map(|(name, weight)| (TenantId::parse(name).unwrap(), weight));
+    // only a little is left, or filling it would take long
+    let free_bytes = heads.sums.limit_bytes() - heads.sums.used_bytes();
+    let taken = heads.sums.reserve(free_bytes - (2 << 20)).unwrap();
+    let mut refused = [0; 2];
+    for n in 0..40_000_u32 {
+        let number = rng.below(2) as usize;
+        let (tenant, weight) = &tenants[number];
+        let origin = Origin { submission: 2 * n + 1, weight: *weight, stamp: Stamp::default() };
+        let key = SeriesKey(rng.next_u64().into());
+        for (start, end) in [(10, 20), (if rng.chance(0.5) { 20 } else { 30 }, 40)] {
+            let increment = Increment { start_ns: start, end_ns: end, layout: 0, histogram: 0, value: 1.0 };
+            let added = sums.add(tenant, key, &increment, origin);
+            refused[number] += u32::from(added.is_err());
+            if added.is_err() {
+                break;
+            }
+        }
+    }
+    sums.keep_changes();
+    assert!(refused.iter().all(|count| *count > 1000), "{refused:?}");
+    let used_bytes = heads.sums.used_bytes();
+    let bytes = |sums: &Sums| sums.tenants.values().map(|own| own.memory.bytes()).collect::<Vec<_>>();
+    let (expected, count) = (bytes(&sums), sums.count());
+    let all: Vec<_> = tenants
+        .iter()
+        .flat_map(|(tenant, weight)| {
+            let of = sums.tenants[tenant].of.iter();
+            of.map(|(key, entry)| (tenant.clone(), *weight, *key, entry.accumulator.clone()))
+        })
+        .collect();
+    drop(sums);
+    let mut restored = Sums::new(Arc::clone(heads), Instant::now());
+    let mut order: Vec<_> = (0..all.len()).collect();
+    (0..order.len()).for_each(|i| order.swap(i, rng.below(i as u64 + 1) as usize));
+    for number in order {
+        let (tenant, weight, key, accumulator) = &all[number];
+        restored.restore(tenant, *key, accumulator, *weight);
+    }
+    assert_eq!((bytes(&restored), restored.count()), (expected, count));
+    assert_eq!(heads.sums.used_bytes(), used_bytes);
+    let pieces = |of: &(TenantId, usize, SeriesKey, Accumulator)| {
+        restored.get(&of.0, of.2).map(|found| found.pieces.len()) == Some(of.3.pieces.len())
+    };
+    assert!(all.iter().all(pieces));
+    drop((restored, taken));
+    fixture.stop();
+}
