@@ -100,10 +100,12 @@ impl Accumulator {
         self.pieces.last().map_or(self.sum, |piece| piece.sum)
     }
 
-    /// Closes the time up to the newest increment, so that there are no pieces.
-    pub fn close(&mut self) {
+    /// Closes the time up to the oldest pieces, so that there are at most `most`.
+    pub fn keep_pieces(&mut self, most: usize) {
+        let Some(closed) = self.pieces.len().checked_sub(most).filter(|closed| *closed > 0) else { return };
         let mut pieces = std::mem::take(&mut self.pieces).into_vec();
-        pieces.drain(..).for_each(|piece| self.close_up_to(piece));
+        pieces.drain(..closed).for_each(|piece| self.close_up_to(piece));
+        self.pieces = pieces.into_boxed_slice();
     }
 
     /// Adds an increment. `continues` tells that the increment before came in the same request. Appends the samples that have

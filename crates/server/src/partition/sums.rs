@@ -42,6 +42,10 @@ use stdx::budget::{Account, Exhausted, Reservation};
 /// Upper bound on the memory of a sum without pieces. The nodes of a map are at least half full.
 const SUM_BYTES: usize = 2 * size_of::<(SeriesKey, Entry)>() + 16;
 
+/// New sums leave this part of their account to the pieces of sums that exist. When it is filled, too, the stamps of requests say
+/// that sums keep fewer pieces, so that the gaps of all series of a histogram are closed at the same point.
+const PIECES_PART: u64 = 4;
+
 /// Submissions are numbered from 1 to this, again and again.
 const NUMBERS: u32 = 1 << 31;
 
@@ -153,7 +157,26 @@ impl TenantSums {
     /// Reserves memory for one more sum.
     fn make_room(&mut self, weight: usize) -> Result<(), Exhausted> {
         self.account.share(MULTIPLE * weight as u64, u64::MAX);
+        let (bytes, held_bytes) = (self.bytes(1), self.memory.bytes());
+        self.account.leave_room(bytes.saturating_sub(held_bytes), held_bytes, PIECES_PART)?;
+        self.memory.resize(bytes)
+    }
+
+    /// Reserves memory for one more sum that had memory before, in whatever order sums and pieces are restored.
+    fn make_room_again(&mut self, weight: usize) -> Result<(), Exhausted> {
+        self.account.share(MULTIPLE * weight as u64, u64::MAX);
         self.memory.resize(self.bytes(1))
+    }
+
+    /// Reserves memory for the pieces of a sum that will replace another one, or is new.
+    fn make_room_for(&mut self, accumulator: &Accumulator, before: Option<&Entry>) -> Result<(), Exhausted> {
+        let more = accumulator.pieces.len();
+        let less = before.map_or(0, |entry| entry.accumulator.pieces.len());
+        if more <= less {
+            return Ok(());
+        }
+        let bytes = self.bytes(usize::from(before.is_none())) + ((more - less) * size_of::<Piece>()) as u64;
+        self.memory.resize(bytes)
     }
 
     fn bytes(&self, more_sums: usize) -> u64 {
@@ -174,11 +197,12 @@ impl TenantSums {
         before
     }
 
-    /// Closes the time of a sum that was changed, if there is no memory for its pieces.
+    /// Closes the time of a sum that was restored, if there is no memory for its pieces. This cannot happen unless there is less
+    /// memory than before the restart.
     fn close_if_full(&mut self, key: SeriesKey) {
         if self.memory.resize(self.bytes(0)).is_err() {
             let mut entry = self.remove(key).expect("BUG: the sum just added is missing");
-            entry.accumulator.close();
+            entry.accumulator.keep_pieces(0);
             self.put(key, entry);
             self.settle();
         }
@@ -291,6 +315,7 @@ impl Sums {
             }
         };
         let added = accumulator.add(increment, continues, &mut self.sums)?;
+        accumulator.keep_pieces(stamp.pieces_max);
         let seen_s = before.as_ref().map_or(0, |entry| entry.seen_s).max(stamp.arrived_s);
         if added == Added::Repeated {
             if has_added {
@@ -302,6 +327,7 @@ impl Sums {
             }
             return Ok(added);
         }
+        own.make_room_for(&accumulator, before.as_ref()).map_err(no_room)?;
         if let Some((layout, end_ns)) = ended {
             let key = ended_key(layout);
             let before = own.of.get(&key).cloned();
@@ -316,7 +342,7 @@ impl Sums {
         }
         let submission = LastSubmission::new(submission, true);
         own.put(key, Entry { accumulator, seen_s, submission });
-        own.close_if_full(key);
+        own.settle();
         self.count += usize::from(before.is_none());
         self.changes.push(Change { tenant: tenant.clone(), key, before });
         Ok(added)
@@ -353,7 +379,7 @@ impl Sums {
         weight: usize,
     ) {
         let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.account));
-        if !own.of.contains_key(&key) && own.make_room(weight).is_err() {
+        if !own.of.contains_key(&key) && own.make_room_again(weight).is_err() {
             self.note_forgotten(tenant, accumulator.newest_ns());
             return;
         }

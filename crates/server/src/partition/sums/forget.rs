@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_secs(30);
 const SLICE: usize = 500;
 
 /// While their account is filled to less than this percentage, sums may be idle for this many seconds.
-const IDLE_S: [(u64, u32); 2] = [(50, 24 * 3600), (80, 3600)];
+const IDLE_S: [(u64, u32); 2] = [(40, 24 * 3600), (60, 3600)];
 /// Even when memory is short, sums may be idle for this many seconds.
 const IDLE_MIN_S: u32 = 900;
 

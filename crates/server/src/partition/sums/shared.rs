@@ -11,6 +11,7 @@
 //! A void sum begins with 0, whether or not its partition has removed it already.
 
 use model::TenantId;
+use model::accumulator::PIECES_MAX;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,12 +23,17 @@ const TENANTS_MAX: usize = 2048;
 /// Limit on the bounds of histograms that are remembered because they have changed.
 const ENDED_MAX: usize = 4096;
 
+/// When the account of the sums is filled to this percentage, sums keep fewer pieces. New sums fill it only up to 75 %.
+const SHORT_PERCENT: u64 = 85;
+/// Two requests of a series may still be under way together, and arrive in different order.
+const PIECES_IF_SHORT: usize = 2;
+
 /// Memory of a tenant, with a name of 150 bytes, and of bounds. Tables grow to at most twice as many entries as they need.
 const TENANT_BYTES: usize = 320;
 const ENDED_BYTES: usize = 112;
 
 /// What counts for all parts of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// When the request was divided, in seconds of [`super::super::steady_s`].
     pub(super) arrived_s: u32,
@@ -35,10 +41,19 @@ pub(crate) struct Stamp {
     pub(super) void_before_s: u32,
     /// No increment of the tenant that was added, and whose series has no sum any more, ends after this time.
     pub(super) forgotten_ns: u64,
+    /// How many pieces a sum keeps that the request changes.
+    pub(super) pieces_max: usize,
+}
+
+impl Default for Stamp {
+    fn default() -> Self {
+        Self { arrived_s: 0, void_before_s: 0, forgotten_ns: 0, pieces_max: PIECES_MAX }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct SharedSums {
+    account: Account,
     void_before_s: AtomicU32,
     known: Mutex<Known>,
 }
@@ -62,12 +77,18 @@ impl SharedSums {
     pub(crate) fn new(account: &Account) -> Self {
         let memory = account.reserve(0).expect("BUG: no memory was asked for");
         let known = Known { forgotten: Forgotten::default(), ended: HashMap::new(), memory };
-        Self { void_before_s: AtomicU32::new(0), known: Mutex::new(known) }
+        Self { account: account.clone(), void_before_s: AtomicU32::new(0), known: Mutex::new(known) }
     }
 
     pub(crate) fn stamp(&self, tenant: &TenantId, arrived_s: u32) -> Stamp {
         let void_before_s = self.void_before_s.load(Ordering::Acquire);
-        Stamp { arrived_s, void_before_s, forgotten_ns: self.known.lock().forgotten.of(tenant) }
+        let (forgotten_ns, pieces_max) = (self.known.lock().forgotten.of(tenant), self.pieces_max());
+        Stamp { arrived_s, void_before_s, forgotten_ns, pieces_max }
+    }
+
+    fn pieces_max(&self) -> usize {
+        let percent = self.account.used_bytes() * 100 / self.account.limit_bytes().max(1);
+        if percent < SHORT_PERCENT { PIECES_MAX } else { PIECES_IF_SHORT }
     }
 
     /// Declares sums void that were last seen before `before_s`. Returns the latest of such times.

@@ -350,7 +350,8 @@ fn the_memory_of_sums_is_limited() {
     let (_, mut fixture) = Fixture::new();
     let account = fixture.owner.context.heads.sums.clone();
     let free_bytes = account.limit_bytes() - account.used_bytes();
-    let taken = account.reserve(free_bytes - 100 * SUM_BYTES as u64).unwrap();
+    let pieces_bytes = account.limit_bytes() / PIECES_PART;
+    let taken = account.reserve(free_bytes - pieces_bytes - 100 * SUM_BYTES as u64).unwrap();
     let increments: Vec<_> = (0..200).map(|i| (i, 10, 20, 1.0)).collect();
     let mut answer = fixture.submit(&increments);
     fixture.turns();
@@ -358,13 +359,17 @@ fn the_memory_of_sums_is_limited() {
     assert!(outcome.samples > 20 && outcome.samples < 100, "{} stored", outcome.samples);
     assert_eq!(outcome.samples + outcome.refused_samples, 200);
     assert_eq!(outcome.postponed, [Postponed::NewSeries], "the sender repeats it");
-    // with gaps, for which there is no memory
-    for n in 2..10 {
-        let known: Vec<_> = increments[..10].iter().map(|(i, ..)| (*i, n * 20, n * 20 + 10, 1.0)).collect();
-        assert_eq!(fixture.add(&known), (10, vec![]));
-        assert!(account.used_bytes() <= account.limit_bytes());
-    }
-    drop(taken);
+    let gap =
+        |n: u64| increments[..10].iter().map(|(i, ..)| (*i, n * 20, n * 20 + 10, 1.0)).collect::<Vec<_>>();
+    assert_eq!(fixture.add(&gap(2)), (10, vec![]), "there is a part of the account for gaps");
+    let rest = account.reserve(account.limit_bytes() - account.used_bytes()).unwrap();
+    // without memory, gaps are closed: before and after the first increment
+    assert_eq!(fixture.add(&gap(3)), (10, vec![]));
+    let late = [(0, 5, 10, 1.0)];
+    assert_eq!(fixture.add(&late), (0, vec![SeriesRefusal::IncrementTooLate]));
+    drop((rest, taken));
+    assert_eq!(fixture.add(&gap(4)), (10, vec![]));
+    assert_eq!(fixture.add(&[(0, 70, 80, 1.0)]), (1, vec![]));
     let (samples, errors) = fixture.add(&increments);
     assert!(samples >= 190, "{samples} stored, {errors:?}");
     let count = fixture.owner.sums.count();
@@ -391,6 +396,8 @@ struct Point {
     value: f64,
     stamp: Stamp,
     missing: Vec<usize>,
+    /// Whether some partitions had no room for it.
+    is_again: bool,
     results: Vec<Result<Added, SeriesRefusal>>,
 }
 
@@ -430,7 +437,7 @@ fn is_added(result: &Result<Added, SeriesRefusal>) -> bool {
 fn buckets_never_get_apart() {
     let (_, fixture) = Fixture::new();
     let mut rng = Rng::announced();
-    let (mut forgotten, mut refused, mut late, mut changed) = (0, 0, 0, 0);
+    let (mut forgotten, mut refused, mut late, mut changed, mut full) = (0, 0, 0, 0, 0);
     for round in 0..300 {
         let heads = &fixture.owner.context.heads;
         let tenant = TenantId::parse(&format!("t{round}")).unwrap();
@@ -441,7 +448,8 @@ fn buckets_never_get_apart() {
         let mut now_s = STARTED_S + round * 10_000_000;
         let (mut at_ns, mut layout) = (1_000 * MS, BOUNDS[0].0);
         let (mut underway, mut last): (Vec<Point>, Option<Point>) = (Vec::new(), None);
-        let mut lost: Option<Point> = None;
+        let (mut lost, mut is_late): (Option<Point>, _) = (None, false);
+        let mut taken = None;
         for _ in 0..300 {
             now_s += if rng.chance(0.05) && underway.is_empty() {
                 rng.below(100_000) as u32
@@ -452,20 +460,34 @@ fn buckets_never_get_apart() {
                 layout = BOUNDS[rng.below(2) as usize].0;
                 (changed, lost) = (changed + 1, None);
             }
+            if underway.is_empty() && rng.chance(0.1) {
+                drop(taken.take());
+                let free_bytes = heads.sums.limit_bytes() - heads.sums.used_bytes();
+                taken = heads.sums.reserve(free_bytes / 100 * rng.below(94)).ok();
+            }
             let stamp = heads.shared_sums.stamp(&buckets.tenant, now_s);
             // of two requests that are under way together, both or none know of an announcement
             let is_same =
                 |point: &Point| Stamp { arrived_s: 0, ..point.stamp } == Stamp { arrived_s: 0, ..stamp };
-            if underway.len() < 2 && underway.iter().all(is_same) {
-                let again = if rng.chance(0.5) { last.take() } else { lost.take() };
+            if underway.is_empty()
+                || !is_late && taken.is_none() && underway.len() < 2 && underway.iter().all(is_same)
+            {
+                // one that is late must not be under way with the one that closes its gap
+                let again = match rng.chance(0.5) {
+                    true => last.take(),
+                    false if underway.is_empty() => lost.take(),
+                    false => None,
+                };
+                is_late = again.as_ref().is_some_and(|again| again.end_ns < at_ns);
                 let next = again.unwrap_or_else(|| {
                     let start_ns = at_ns;
                     at_ns += 1 + rng.below(50) * MS;
                     let value = rng.below(100) as f64;
                     let (missing, results) = (Vec::new(), Vec::new());
-                    Point { layout, start_ns, end_ns: at_ns, value, stamp, missing, results }
+                    Point { layout, start_ns, end_ns: at_ns, value, stamp, missing, is_again: false, results }
                 });
-                let next = Point { stamp, missing: vec![0, 1, 2], results: Vec::new(), ..next };
+                let next =
+                    Point { stamp, missing: vec![0, 1, 2], is_again: false, results: Vec::new(), ..next };
                 match rng.chance(0.1) {
                     true => lost = Some(next),
                     false => underway.push(next),
@@ -484,6 +506,20 @@ fn buckets_never_get_apart() {
                 if !point.missing.is_empty() {
                     underway.push(point);
                     continue;
+                }
+                let is_full = |result: &_| matches!(result, Err(SeriesRefusal::NoRoomForSums { .. }));
+                if point.results.iter().any(is_full) {
+                    // the sender repeats it
+                    (taken, lost, point.is_again) = (None, None, true);
+                    (point.missing, point.results) = (vec![0, 1, 2], Vec::new());
+                    point.stamp = heads.shared_sums.stamp(&buckets.tenant, now_s);
+                    full += 1;
+                    underway.push(point);
+                    continue;
+                }
+                if point.is_again {
+                    // those that have it may only know that it is old; the totals tell
+                    point.results.fill(Ok(Added::InOrder));
                 }
                 // whether one that is not added is known, or only too late, depends on what arrived in between
                 let same = point.results.iter().all(|result| is_added(result) == is_added(&point.results[0]));
@@ -515,8 +551,8 @@ fn buckets_never_get_apart() {
         }
     }
     assert!(
-        forgotten > 100 && refused > 100 && late > 100 && changed > 1000,
-        "{forgotten} {refused} {late} {changed}"
+        full > 50 && forgotten > 100 && refused > 100 && late > 100 && changed > 1000,
+        "{full} {forgotten} {refused} {late} {changed}"
     );
     fixture.stop();
 }
