@@ -14,6 +14,7 @@ use super::{KNOWN_LATELY, Owner};
 use crate::partition::submission::{StreamId, Submission};
 use admission::Postponed;
 use head::TenantHead;
+use model::accumulator::PIECES_MAX;
 use model::{SeriesRef, SeriesRefusal};
 use protocol::labels::describe_labels;
 use std::collections::HashMap;
@@ -25,6 +26,12 @@ const COST_MAX: usize = 1 << 16;
 
 /// A late sample costs as much as this many in-order samples.
 const LATE_COST: usize = 12;
+
+/// The sum of a late increment is stored again with each of the pieces behind it.
+const LATE_INCREMENT_COST: usize = LATE_COST * (PIECES_MAX + 1);
+
+/// An increment is looked up and recorded with its sum, which costs as much as this many in-order samples.
+const INCREMENT_COST: usize = 4;
 
 /// Late samples are counted this often. In between, they may exceed their share of the head.
 pub(super) const LATE_COUNT_EVERY: Duration = Duration::from_millis(100);
@@ -101,7 +108,7 @@ impl Owner {
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
-        let mut cost = Cost { total: others, ..Cost::default() };
+        let mut cost = Cost { total: others, ..Cost::of(&submission) };
         self.estimate(&mut submission, &mut cost);
         if cost.total > COST_MAX || self.slicing.holds_earlier(&submission) {
             let weight = self.context.weight(&submission.tenant);
@@ -144,7 +151,7 @@ impl Owner {
         let from = submission.slice.end;
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
-        let mut cost = Cost::default();
+        let mut cost = Cost::of(submission);
         let samples = submission.refs[from..].iter().zip(&submission.timestamps[from..]);
         let fits = |(series, timestamp_ms): &(&SeriesRef, &i64)| {
             cost.add(head, **series, **timestamp_ms);
@@ -164,7 +171,7 @@ impl Owner {
             && let Some(head) = head
             && let Err(error) = self.context.heads.room_for_late_samples()
         {
-            cost.total -= leave_out_late(submission, 0, head, &error) * LATE_COST;
+            cost.total -= leave_out_late(submission, 0, head, &error) * cost.of_late;
         }
     }
 }
@@ -209,20 +216,31 @@ fn leave_out_late(
     left_out
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cost {
     total: usize,
+    of_late: usize,
+    of_others: usize,
     /// Number of samples that are not newer than the previous sample of their series.
     late: usize,
     newest: Newest,
 }
 
 impl Cost {
+    /// If some samples are increments, all of them count as such.
+    fn of(submission: &Submission) -> Self {
+        let (of_late, of_others) = match submission.increments.is_empty() {
+            true => (LATE_COST, 1),
+            false => (LATE_INCREMENT_COST, INCREMENT_COST),
+        };
+        Self { total: 0, of_late, of_others, late: 0, newest: Newest::default() }
+    }
+
     #[inline]
     fn add(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) {
         let is_late = timestamp_ms <= self.newest.before(head, series, timestamp_ms);
         self.late += usize::from(is_late);
-        self.total += if is_late { LATE_COST } else { 1 };
+        self.total += if is_late { self.of_late } else { self.of_others };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages between the write path and a partition's owner.
 
 use crate::limits::tenant_state::TenantState;
-use crate::partition::sums::shared::Stamp;
+use crate::partition::sums::{INCREMENT_BYTES, shared::Stamp};
 use crate::refusal::Refusal;
 use crate::write_path::ElectedReplicas;
 use crate::write_path::aggregator::Contributions;
@@ -135,6 +135,7 @@ impl Increments {
         increment: Increment,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
+        reservation.reserve(INCREMENT_BYTES)?;
         reservation.push(&mut self.all, SubmittedIncrement { sample: sample as u32, key, increment })
     }
 

@@ -42,6 +42,16 @@ use stdx::budget::{Account, Exhausted, Reservation};
 /// Upper bound on the memory of a sum without pieces. The nodes of a map are at least half full.
 const SUM_BYTES: usize = 2 * size_of::<(SeriesKey, Entry)>() + 16;
 
+/// Memory of a sample between [`Owner::sum_up`] and the end of its group.
+const SAMPLE_BYTES: usize = size_of::<SeriesRef>() + size_of::<i64>() + size_of::<f64>();
+
+fn work_bytes(pieces: usize, samples: usize) -> u64 {
+    (pieces * size_of::<Piece>() + samples * SAMPLE_BYTES) as u64
+}
+
+/// Memory that each increment of a request takes while its group is being written, in addition to the pieces of its sum.
+pub(super) const INCREMENT_BYTES: usize = 2 * size_of::<Change>() + 2 * size_of::<Changed>() + SAMPLE_BYTES;
+
 /// New sums leave this part of their account to the pieces of sums that exist. When it is filled, too, the stamps of requests say
 /// that sums keep fewer pieces, so that the gaps of all series of a histogram are closed at the same point.
 const PIECES_PART: u64 = 4;
@@ -83,6 +93,12 @@ pub(super) struct Sums {
     changes: Vec<Change>,
     /// Working memory.
     sums: Vec<Sum>,
+    /// Number of pieces of all sums, and of those in `changes`.
+    pieces: usize,
+    /// Number of samples that late increments of the group became, besides one for each increment.
+    late_samples: usize,
+    /// Memory of these pieces and samples.
+    memory: Reservation,
     carrying: Carrying,
     forgetting: Forgetting,
 }
@@ -168,20 +184,8 @@ impl TenantSums {
         self.memory.resize(self.bytes(1))
     }
 
-    /// Reserves memory for the pieces of a sum that will replace another one, or is new.
-    fn make_room_for(&mut self, accumulator: &Accumulator, before: Option<&Entry>) -> Result<(), Exhausted> {
-        let more = accumulator.pieces.len();
-        let less = before.map_or(0, |entry| entry.accumulator.pieces.len());
-        if more <= less {
-            return Ok(());
-        }
-        let bytes = self.bytes(usize::from(before.is_none())) + ((more - less) * size_of::<Piece>()) as u64;
-        self.memory.resize(bytes)
-    }
-
     fn bytes(&self, more_sums: usize) -> u64 {
-        let sums = self.of.len() + more_sums;
-        (TENANT_BYTES + sums * SUM_BYTES + self.pieces * size_of::<Piece>()) as u64
+        (TENANT_BYTES + (self.of.len() + more_sums) * SUM_BYTES) as u64
     }
 
     /// Gives back memory that is not needed any more.
@@ -195,17 +199,6 @@ impl TenantSums {
         let before = self.of.insert(key, entry);
         self.pieces -= before.as_ref().map_or(0, |entry| entry.accumulator.pieces.len());
         before
-    }
-
-    /// Closes the time of a sum that was restored, if there is no memory for its pieces. This cannot happen unless there is less
-    /// memory than before the restart.
-    fn close_if_full(&mut self, key: SeriesKey) {
-        if self.memory.resize(self.bytes(0)).is_err() {
-            let mut entry = self.remove(key).expect("BUG: the sum just added is missing");
-            entry.accumulator.keep_pieces(0);
-            self.put(key, entry);
-            self.settle();
-        }
     }
 
     fn remove(&mut self, key: SeriesKey) -> Option<Entry> {
@@ -225,6 +218,9 @@ impl Sums {
             forgotten: Forgotten::default(),
             forgotten_memory: account.reserve(0).expect("BUG: no memory was asked for"),
             void_before_s: 0,
+            pieces: 0,
+            late_samples: 0,
+            memory: account.reserve(0).expect("BUG: no memory was asked for"),
             heads,
             account,
             changes: Vec::new(),
@@ -327,7 +323,10 @@ impl Sums {
             }
             return Ok(added);
         }
-        own.make_room_for(&accumulator, before.as_ref()).map_err(no_room)?;
+        // the pieces of the sum before are kept until the group is durable
+        let pieces = self.pieces + accumulator.pieces.len();
+        let late_samples = self.late_samples + self.sums.len() - 1;
+        self.memory.resize(work_bytes(pieces, late_samples)).map_err(no_room)?;
         if let Some((layout, end_ns)) = ended {
             let key = ended_key(layout);
             let before = own.of.get(&key).cloned();
@@ -342,7 +341,7 @@ impl Sums {
         }
         let submission = LastSubmission::new(submission, true);
         own.put(key, Entry { accumulator, seen_s, submission });
-        own.settle();
+        (self.pieces, self.late_samples) = (pieces, late_samples);
         self.count += usize::from(before.is_none());
         self.changes.push(Change { tenant: tenant.clone(), key, before });
         Ok(added)
@@ -350,24 +349,37 @@ impl Sums {
 
     /// Must be called when the group is durable.
     pub(super) fn keep_changes(&mut self) {
-        for Change { tenant, key, .. } in self.changes.drain(..) {
+        for Change { tenant, key, before } in self.changes.drain(..) {
             let own = self.tenants.get(&tenant);
             if let (Some(layout), Some(entry)) = (ended_layout(key), own.and_then(|own| own.of.get(&key))) {
                 self.heads.shared_sums.end_layout(&tenant, layout, entry.accumulator.end_ns);
             }
+            self.pieces -= before.map_or(0, |entry| entry.accumulator.pieces.len());
         }
+        self.settle();
     }
 
     /// Undoes what was added since the last group.
     pub(super) fn discard_changes(&mut self) {
         for Change { tenant, key, before } in self.changes.drain(..).rev() {
             let Some(own) = self.tenants.get_mut(&tenant) else { continue };
-            match before {
-                Some(entry) => _ = own.put(key, entry),
-                None => self.count -= usize::from(own.remove(key).is_some()),
-            }
+            let is_new = before.is_none();
+            let discarded = match before {
+                Some(entry) => own.put(key, entry),
+                None => own.remove(key),
+            };
+            self.count -= usize::from(is_new && discarded.is_some());
+            self.pieces -= discarded.map_or(0, |entry| entry.accumulator.pieces.len());
             own.settle();
         }
+        self.settle();
+    }
+
+    /// Gives back memory that is not needed after a group.
+    fn settle(&mut self) {
+        self.late_samples = 0;
+        let bytes = work_bytes(self.pieces, 0).min(self.memory.bytes());
+        self.memory.resize(bytes).expect("BUG: a reservation cannot shrink");
     }
 
     /// Restores a sum from the journal. If there is no memory for it, it is forgotten.
@@ -386,11 +398,17 @@ impl Sums {
         if let Some(layout) = ended_layout(key) {
             self.heads.shared_sums.end_layout(tenant, layout, accumulator.end_ns);
         }
-        let (accumulator, submission) = (accumulator.clone(), LastSubmission::NONE);
+        let (mut accumulator, submission) = (accumulator.clone(), LastSubmission::NONE);
+        let replaced = own.of.get(&key).map_or(0, |entry| entry.accumulator.pieces.len());
+        let others = self.pieces - replaced;
+        if self.memory.resize(work_bytes(others + accumulator.pieces.len(), 0)).is_err() {
+            // there is less memory than before the restart
+            accumulator.keep_pieces(0);
+        }
+        self.pieces = others + accumulator.pieces.len();
         // at the same time in all partitions, however long each of them replays
         let before = own.put(key, Entry { accumulator, seen_s: STARTED_S, submission });
         self.count += usize::from(before.is_none());
-        own.close_if_full(key);
     }
 
     pub(super) fn restore_forgotten(&mut self, tenant: &TenantId, forgotten_ns: u64) {
@@ -400,7 +418,11 @@ impl Sums {
     }
 
     pub(super) fn remove_tenant(&mut self, tenant: &TenantId) {
-        self.count -= self.tenants.remove(tenant).map_or(0, |own| own.of.len());
+        if let Some(own) = self.tenants.remove(tenant) {
+            self.count -= own.of.len();
+            self.pieces -= own.pieces;
+            self.settle();
+        }
         self.forgotten.remove(tenant);
         self.heads.shared_sums.remove_tenant(tenant);
     }

@@ -91,11 +91,13 @@ impl Sums {
             }
             forgotten_ns = forgotten_ns.max(entry.accumulator.newest_ns());
             if removes {
-                own.remove(*key);
+                let removed = own.remove(*key);
+                self.pieces -= removed.map_or(0, |entry| entry.accumulator.pieces.len());
                 self.count -= 1;
             }
         }
         own.settle();
+        self.settle();
         if forgotten_ns > 0 {
             self.note_forgotten(&tenant, forgotten_ns);
         }

@@ -362,7 +362,8 @@ fn the_memory_of_sums_is_limited() {
     let gap =
         |n: u64| increments[..10].iter().map(|(i, ..)| (*i, n * 20, n * 20 + 10, 1.0)).collect::<Vec<_>>();
     assert_eq!(fixture.add(&gap(2)), (10, vec![]), "there is a part of the account for gaps");
-    let rest = account.reserve(account.limit_bytes() - account.used_bytes()).unwrap();
+    // a little is left for what a group needs to undo its changes
+    let rest = account.reserve(account.limit_bytes() - account.used_bytes() - 2048).unwrap();
     // without memory, gaps are closed: before and after the first increment
     assert_eq!(fixture.add(&gap(3)), (10, vec![]));
     let late = [(0, 5, 10, 1.0)];
@@ -374,10 +375,19 @@ fn the_memory_of_sums_is_limited() {
     assert!(samples >= 190, "{samples} stored, {errors:?}");
     let count = fixture.owner.sums.count();
     assert_eq!(count, 200);
-    let own = &fixture.owner.sums.tenants[&TenantId::anonymous()];
-    assert_eq!(own.memory.bytes(), own.bytes(0));
-    assert_eq!(own.pieces, own.of.values().map(|entry| entry.accumulator.pieces.len()).sum::<usize>());
+    check_memory(&fixture.owner.sums);
     fixture.stop();
+}
+
+/// Must be called between two groups.
+fn check_memory(sums: &Sums) {
+    let mut pieces = 0;
+    for own in sums.tenants.values() {
+        assert_eq!(own.memory.bytes(), own.bytes(0));
+        assert_eq!(own.pieces, own.of.values().map(|entry| entry.accumulator.pieces.len()).sum::<usize>());
+        pieces += own.pieces;
+    }
+    assert_eq!((sums.pieces, sums.memory.bytes()), (pieces, work_bytes(pieces, 0)));
 }
 
 /// The buckets of histograms with two lists of bounds, in three partitions.
@@ -560,16 +570,24 @@ fn buckets_never_get_apart() {
 /// A crash may keep only the first records of a group.
 #[test]
 fn each_record_has_the_sums_as_of_its_last_samples() {
+    const COUNT: u64 = 25_000;
     let (journal, mut fixture) = Fixture::new();
     fixture.add(&[(0, 0, 1, 1.0), (1, 0, 1, 1.0)]);
     let from = journal.durable_end();
     // more increments of two series than a record has sums, some of them behind gaps
     let mut increments = Vec::new();
-    for n in 1..=25_000_u64 {
+    for n in 1..=COUNT {
         let gap = u64::from(n % 5000 == 0);
         increments.push(((n % 2) as usize, n + gap, n + 1, if gap > 0 { 0.0 } else { 1.0 }));
     }
-    assert_eq!(fixture.add(&increments), (25_000, vec![]));
+    let mut answer = fixture.submit(&increments);
+    let outcome = loop {
+        fixture.turns();
+        if let Ok(answer) = answer.try_recv() {
+            break answer.unwrap();
+        }
+    };
+    assert_eq!((outcome.samples, outcome.refused_samples), (COUNT, 0));
     let mut reader = journal.read(from).unwrap();
     let (mut record, mut records, mut newest) = (journal::Record::new(), 0, BTreeMap::new());
     while let Some(item) = reader.next().unwrap() {
@@ -638,11 +656,44 @@ fn restored_sums_take_as_much_memory_as_before() {
         restored.restore(tenant, *key, accumulator, *weight);
     }
     assert_eq!((bytes(&restored), restored.count()), (expected, count));
+    check_memory(&restored);
     assert_eq!(heads.sums.used_bytes(), used_bytes);
     let pieces = |of: &(TenantId, usize, SeriesKey, Accumulator)| {
         restored.get(&of.0, of.2).map(|found| found.pieces.len()) == Some(of.3.pieces.len())
     };
     assert!(all.iter().all(pieces));
     drop((restored, taken));
+    fixture.stop();
+}
+
+/// Late increments become up to nine samples each, and the sums before them are kept until the group is durable.
+#[test]
+fn the_work_of_late_increments_is_counted() {
+    let (_, mut fixture) = Fixture::new();
+    let account = fixture.owner.context.heads.sums.clone();
+    let mut next = Vec::new();
+    // seven gaps in each series
+    for n in 1..=8 {
+        next = (0..1000).map(|i| (i, n * 20, n * 20 + 10, 1.0)).collect();
+        assert_eq!(fixture.add(&next), (1000, vec![]));
+    }
+    let before_bytes = account.used_bytes();
+    let late: Vec<_> = next.iter().map(|(i, ..)| (*i, 30, 31, 1.0)).collect();
+    let mut answer = fixture.submit(&late);
+    let mut most = 0;
+    let outcome = loop {
+        // a turn writes one slice
+        fixture.owner.turn(None);
+        fixture.clock.advance(5);
+        let samples: usize = (0..1000).map(|i| fixture.samples(i).len()).sum();
+        most = most.max(samples.saturating_sub(8000));
+        if let Ok(answer) = answer.try_recv() {
+            break answer.unwrap();
+        }
+        assert!(samples - 8000 < 1000, "all of them are in one group");
+    };
+    assert_eq!((outcome.samples, most), (1000, 1000));
+    check_memory(&fixture.owner.sums);
+    assert!(account.peak_bytes() > before_bytes + 500 * 8 * size_of::<Piece>() as u64);
     fixture.stop();
 }
