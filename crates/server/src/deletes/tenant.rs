@@ -10,6 +10,7 @@
 
 use super::{commit, refused, release};
 use crate::node::Node;
+use crate::partition::sums::shared::Deletion;
 use crate::partition::{Command, DeleteTenant};
 use crate::query_source::Context;
 use crate::refusal::Refusal;
@@ -66,14 +67,21 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
 /// than `most`.
 async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
     let mut answers = Vec::new();
+    let writes = node.writes();
+    let deletion = Deletion::begin(&writes.heads, tenant, writes.commands.len());
     for commands in &node.writes().commands {
         let (reply, answer) = oneshot::channel();
-        let request = Command::DeleteTenant(DeleteTenant { tenant: tenant.clone(), reply });
+        let request = Command::DeleteTenant(DeleteTenant {
+            tenant: tenant.clone(),
+            deletion: Arc::clone(&deletion),
+            reply,
+        });
         let is_busy =
             |_| Refusal::busy("queue_full", "too many requests wait for a partition: repeat the delete");
         commands.try_send(request).map_err(is_busy)?;
         answers.push(answer);
     }
+    drop(deletion);
     let all = async {
         for answer in answers {
             answer.await.map_err(|_| Refusal::stopping())??;

@@ -8,10 +8,12 @@
 //! samples. Samples that arrive meanwhile stay, with their series.
 
 use super::Owner;
+use super::sums::shared::Deletion;
 use crate::refusal::Refusal;
 use head::Idle;
 use journal::JournalError;
 use model::TenantId;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Evicts all series without samples, even if they were seen recently.
@@ -20,6 +22,7 @@ pub(super) const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s
 #[derive(Debug)]
 pub(crate) struct DeleteTenant {
     pub(crate) tenant: TenantId,
+    pub(crate) deletion: Arc<Deletion>,
     /// Answered once memory is free and the journal says that the tenant's earlier metadata and exemplars are void.
     pub(crate) reply: oneshot::Sender<Result<(), Refusal>>,
 }
@@ -39,7 +42,8 @@ impl Owner {
             let _ = request.reply.send(Err(Refusal::from(&error))); // the receiver may be gone
             return;
         }
-        self.sums.remove_tenant(&request.tenant);
+        self.sums.delete_tenant(&request.tenant, request.deletion.number, self.context.steady_s());
+        request.deletion.recorded();
         let extras = {
             let mut head = self.partition.head.write();
             let extras = head.take_extras(&request.tenant);

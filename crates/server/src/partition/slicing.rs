@@ -12,6 +12,7 @@
 use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
 use crate::partition::submission::{StreamId, Submission};
+use crate::refusal::Refusal;
 use admission::Postponed;
 use head::TenantHead;
 use model::accumulator::PIECES_MAX;
@@ -106,6 +107,10 @@ impl Owner {
     /// Admits a submission whose series all exist. A small one is added to the group, and its cost is returned. A
     /// large one is queued to be stored in slices, and so are all of its stream behind it.
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
+        if self.sums.is_stale(&submission) {
+            submission.refuse_all(being_deleted());
+            return 0;
+        }
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
         let mut cost = Cost { total: others, ..Cost::of(&submission) };
@@ -127,6 +132,10 @@ impl Owner {
         }
         let Some(mut submission) = self.slicing.waiting.pop() else { return };
         self.slicing.waiting.charge(&submission.tenant, 1);
+        if self.sums.is_stale(&submission) {
+            self.slicing.ended(&submission);
+            return submission.refuse_all(being_deleted());
+        }
         // the room for late samples may have been used up since the submission was admitted
         if let Err(error) = self.context.heads.room_for_late_samples()
             && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
@@ -174,6 +183,10 @@ impl Owner {
             cost.total -= leave_out_late(submission, 0, head, &error) * cost.of_late;
         }
     }
+}
+
+fn being_deleted() -> Refusal {
+    Refusal::busy("deletes", "the tenant is being deleted, and the request has deltas: repeat the request")
 }
 
 /// Refuses the late samples at index `from` and after it. Returns their number.

@@ -28,7 +28,7 @@ use crate::partition::submission::{Changed, Outcome, Submission, Summed};
 use admission::Postponed;
 use admission::gate::MULTIPLE;
 use carry::Carrying;
-use forget::Forgetting;
+use forget::{Forgetting, GRACE_S};
 use head::TenantHead;
 use model::accumulator::{Added, Piece, Sum};
 use model::{Accumulator, Increment, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValuesRef};
@@ -85,6 +85,8 @@ pub(super) struct Sums {
     submissions: u32,
     forgotten: Forgotten,
     forgotten_memory: Reservation,
+    /// Tenants that were deleted in the last minutes, each with the number of the deletion and the end of this time.
+    deleted: Vec<(TenantId, u64, u32)>,
     /// All sums that were last seen before this may have been removed.
     void_before_s: u32,
     heads: Arc<HeadMemory>,
@@ -217,6 +219,7 @@ impl Sums {
             submissions: 0,
             forgotten: Forgotten::default(),
             forgotten_memory: account.reserve(0).expect("BUG: no memory was asked for"),
+            deleted: Vec::new(),
             void_before_s: 0,
             pieces: 0,
             late_samples: 0,
@@ -424,7 +427,23 @@ impl Sums {
             self.settle();
         }
         self.forgotten.remove(tenant);
-        self.heads.shared_sums.remove_tenant(tenant);
+    }
+
+    /// Removes the sums of a tenant that was deleted. Requests from before are then refused.
+    pub(super) fn delete_tenant(&mut self, tenant: &TenantId, deletion: u64, now_s: u32) {
+        self.remove_tenant(tenant);
+        self.deleted.retain(|(of, _, until_s)| of != tenant && *until_s > now_s);
+        self.deleted.push((tenant.clone(), deletion, now_s.saturating_add(GRACE_S)));
+    }
+
+    /// True if the submission has increments from before its tenant was deleted, or from while it was.
+    pub(super) fn is_stale(&self, submission: &Submission) -> bool {
+        let Submission { tenant, increments, .. } = submission;
+        let Stamp { deletion, arrived_s, .. } = increments.stamp;
+        let is_later = |(of, number, until_s): &(TenantId, u64, u32)| {
+            of == tenant && *number > deletion && arrived_s < *until_s
+        };
+        !increments.is_empty() && self.deleted.iter().any(is_later)
     }
 
     /// The next sums after a place, at most `count`, all of the same tenant.

@@ -10,11 +10,13 @@
 //!
 //! A void sum begins with 0, whether or not its partition has removed it already.
 
+use crate::limits::head_memory::HeadMemory;
 use model::TenantId;
 use model::accumulator::PIECES_MAX;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use stdx::budget::{Account, Reservation};
 
 /// Limit on the tenants of which it is known what was forgotten. Beyond it, the oldest of these times counts for all others.
@@ -43,11 +45,13 @@ pub(crate) struct Stamp {
     pub(super) forgotten_ns: u64,
     /// How many pieces a sum keeps that the request changes.
     pub(super) pieces_max: usize,
+    /// Number of the tenant's last deletion that all partitions know of.
+    pub(super) deletion: u64,
 }
 
 impl Default for Stamp {
     fn default() -> Self {
-        Self { arrived_s: 0, void_before_s: 0, forgotten_ns: 0, pieces_max: PIECES_MAX }
+        Self { arrived_s: 0, void_before_s: 0, forgotten_ns: 0, pieces_max: PIECES_MAX, deletion: 0 }
     }
 }
 
@@ -62,13 +66,17 @@ pub(crate) struct SharedSums {
 struct Known {
     forgotten: Forgotten,
     ended: HashMap<(TenantId, u32), u64>,
+    /// Numbers of the last deletions.
+    deleted: HashMap<TenantId, u64>,
+    deletions: u64,
     memory: Reservation,
 }
 
 impl Known {
     /// Counts the memory. What is known must be kept even if there is no room for it; it is limited.
     fn settle(&mut self) {
-        let bytes = self.forgotten.len() * TENANT_BYTES + self.ended.len() * ENDED_BYTES;
+        let tenants = self.forgotten.len() + self.deleted.len();
+        let bytes = tenants * TENANT_BYTES + self.ended.len() * ENDED_BYTES;
         let _ = self.memory.resize(bytes as u64);
     }
 }
@@ -76,14 +84,18 @@ impl Known {
 impl SharedSums {
     pub(crate) fn new(account: &Account) -> Self {
         let memory = account.reserve(0).expect("BUG: no memory was asked for");
-        let known = Known { forgotten: Forgotten::default(), ended: HashMap::new(), memory };
+        let (forgotten, ended, deleted) = (Forgotten::default(), HashMap::new(), HashMap::new());
+        let known = Known { forgotten, ended, deleted, deletions: 0, memory };
         Self { account: account.clone(), void_before_s: AtomicU32::new(0), known: Mutex::new(known) }
     }
 
     pub(crate) fn stamp(&self, tenant: &TenantId, arrived_s: u32) -> Stamp {
         let void_before_s = self.void_before_s.load(Ordering::Acquire);
-        let (forgotten_ns, pieces_max) = (self.known.lock().forgotten.of(tenant), self.pieces_max());
-        Stamp { arrived_s, void_before_s, forgotten_ns, pieces_max }
+        let pieces_max = self.pieces_max();
+        let known = self.known.lock();
+        let (forgotten_ns, deletion) =
+            (known.forgotten.of(tenant), known.deleted.get(tenant).copied().unwrap_or(0));
+        Stamp { arrived_s, void_before_s, forgotten_ns, pieces_max, deletion }
     }
 
     fn pieces_max(&self) -> usize {
@@ -123,11 +135,55 @@ impl SharedSums {
         !ended.is_empty() && ended.get(&(tenant.clone(), layout)).is_some_and(|end_ns| newest_ns <= *end_ns)
     }
 
-    pub(super) fn remove_tenant(&self, tenant: &TenantId) {
+    fn deleted(&self, tenant: &TenantId, number: u64) {
         let known = &mut *self.known.lock();
         known.forgotten.of.remove(tenant);
         known.ended.retain(|(of, _), _| of != tenant);
+        if known.deleted.len() >= TENANTS_MAX
+            && let Some(oldest) = known.deleted.iter().min_by_key(|(_, number)| **number)
+        {
+            let oldest = oldest.0.clone();
+            known.deleted.remove(&oldest);
+        }
+        let last = known.deleted.entry(tenant.clone()).or_default();
+        *last = number.max(*last);
         known.settle();
+    }
+}
+
+/// The deletion of a tenant. Until all partitions have recorded it, those that have refuse increments, which would count only in
+/// some of the series of a histogram.
+#[derive(Debug)]
+pub(crate) struct Deletion {
+    heads: Arc<HeadMemory>,
+    tenant: TenantId,
+    pub(in crate::partition) number: u64,
+    /// Partitions that have not recorded it.
+    left: AtomicUsize,
+}
+
+impl Deletion {
+    pub(crate) fn begin(heads: &Arc<HeadMemory>, tenant: &TenantId, partitions: usize) -> Arc<Self> {
+        let known = &mut *heads.shared_sums.known.lock();
+        known.deletions += 1;
+        let (number, left) = (known.deletions, AtomicUsize::new(partitions));
+        Arc::new(Self { heads: Arc::clone(heads), tenant: tenant.clone(), number, left })
+    }
+
+    /// Must be called when a partition has removed the sums, and this is durable.
+    pub(in crate::partition) fn recorded(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.heads.shared_sums.deleted(&self.tenant, self.number);
+        }
+    }
+}
+
+/// If the deletion fails in a partition, increments are accepted again. The request is then repeated.
+impl Drop for Deletion {
+    fn drop(&mut self) {
+        if *self.left.get_mut() > 0 {
+            self.heads.shared_sums.deleted(&self.tenant, self.number);
+        }
     }
 }
 
@@ -215,7 +271,10 @@ mod tests {
         assert!(!shared.has_ended(&tenant(0), 9, 0) && !shared.has_ended(&tenant(1), 10, 1000));
         shared.forget(&tenant(1), 7);
         assert_eq!(account.used_bytes(), (TENANT_BYTES + ENDED_MAX * ENDED_BYTES) as u64);
-        shared.remove_tenant(&tenant(0));
-        assert_eq!(account.used_bytes(), TENANT_BYTES as u64);
+        for n in 0..TENANTS_MAX + 10 {
+            shared.deleted(&tenant(n), n as u64 + 1);
+        }
+        assert_eq!(shared.known.lock().deleted.len(), TENANTS_MAX);
+        assert_eq!(account.used_bytes(), (TENANTS_MAX * TENANT_BYTES) as u64);
     }
 }

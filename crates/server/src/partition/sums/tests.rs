@@ -305,7 +305,28 @@ fn a_deleted_tenant_has_no_sums() {
     fixture.add(&[(0, 10, 20, 1.0)]);
     let (reply, _answer) = oneshot::channel();
     let tenant = TenantId::anonymous();
-    fixture.send.send(Command::DeleteTenant(super::super::DeleteTenant { tenant, reply })).unwrap();
+    let heads = &fixture.owner.context.heads;
+    let deletion = shared::Deletion::begin(heads, &tenant, 2);
+    let request = |deletion: &Arc<_>, reply| {
+        let (deletion, tenant) = (Arc::clone(deletion), tenant.clone());
+        Command::DeleteTenant(super::super::DeleteTenant { tenant, deletion, reply })
+    };
+    fixture.send.send(request(&deletion, reply)).unwrap();
+    fixture.turns();
+    assert_eq!(fixture.owner.sums.count(), 0);
+    // another partition has not recorded it yet
+    let mut refused = fixture.submit(&[(0, 20, 30, 1.0)]);
+    fixture.turns();
+    assert_eq!(refused.try_recv().unwrap().unwrap_err().reason, "deletes");
+    deletion.recorded();
+    assert_eq!(fixture.add(&[(0, 20, 30, 2.0)]), (1, vec![]));
+    assert_eq!(fixture.samples(0).last(), Some(&(30, 2.0)));
+    let (reply, _answer) = oneshot::channel();
+    let failed = shared::Deletion::begin(&fixture.owner.context.heads, &tenant, 2);
+    fixture.send.send(request(&failed, reply)).unwrap();
+    fixture.turns();
+    drop(failed);
+    // the second partition never answers
     fixture.turns();
     assert_eq!(fixture.owner.sums.count(), 0);
     let dir = fixture.stop();
