@@ -4,6 +4,7 @@ use super::{nanos, partial, post, request};
 use crate::harness::http::Connection;
 use crate::harness::{Options, Request, Server, now_ms};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use stdx::rng::Rng;
 
@@ -346,5 +347,62 @@ fn every_delta_counts_once_whenever_the_server_is_killed() {
             sender.verify(&server);
         }
         assert_eq!(server.metric("floodmark_delta_series"), senders.len() as f64, "round {round}");
+    }
+}
+
+/// Increments refer to series by their index, and series of other replicas are removed from between them.
+#[test]
+fn deltas_of_the_elected_replica_are_added_up() {
+    let options = Options::default()
+        .config("[tenant.pair]\nha_dedup = true\nha_replica_label = \"replica\"\nha_failover = \"1h\"\n");
+    let mut server = Server::start(options);
+    let mut rng = Rng::announced();
+    let now = now_ms();
+    let at = |n: i64| now - 100_000 + n * 1000;
+    // points of both replicas, in any order; series without replicas are between them
+    let mut expected = BTreeMap::<String, f64>::new();
+    for n in 0..20 {
+        let mut metrics = Vec::new();
+        for series in 0..8 {
+            for replica in ["one", "two", ""] {
+                let value = rng.below(100) as f64;
+                let mut point = temporal(at(n), at(n + 1), json!({"asDouble": value}));
+                let mut attributes =
+                    vec![json!({"key": "series", "value": {"stringValue": series.to_string()}})];
+                if !replica.is_empty() {
+                    for (key, text) in [("cluster", "c"), ("replica", replica)] {
+                        attributes.push(json!({"key": key, "value": {"stringValue": text}}));
+                    }
+                }
+                point["attributes"] = attributes.into();
+                metrics.push((replica, series, value, point));
+            }
+        }
+        // in the first request, the elected one must be the first
+        for i in 1..metrics.len() {
+            let from = 1 + rng.below(i as u64) as usize;
+            metrics.swap(i, from);
+        }
+        for (replica, series, value, _) in &metrics {
+            if *replica != "two" {
+                let cluster = if replica.is_empty() { "" } else { "c" };
+                let query = format!("c_total{{cluster=\"{cluster}\",series=\"{series}\"}}");
+                *expected.entry(query).or_default() += value;
+            }
+        }
+        let points: Vec<_> = metrics.into_iter().map(|(.., point)| point).collect();
+        let sum = json!({"name": "c", "sum": {"aggregationTemporality": 1, "isMonotonic": true, "dataPoints": points}});
+        for _ in 0..1 + rng.below(2) {
+            server.send(&post(&request(json!([sum]))).tenant("pair")).expect(200, &["{}"]);
+        }
+        if n % 7 == 3 {
+            server.kill9();
+            server.restart();
+        }
+    }
+    for (query, sum) in &expected {
+        let found = server.query_as(Some("pair"), query, now);
+        assert_eq!(found["result"][0]["value"][1], sum.to_string(), "{query}");
+        assert_eq!(found["result"].as_array().unwrap().len(), 1, "{query}");
     }
 }
