@@ -15,8 +15,6 @@ pub enum Postponed {
     Clock,
     /// Out-of-order samples have used up their share of the head. Sealing will make room.
     LateSamples,
-    /// Rules took too long for other series of the request. What they said is remembered.
-    RuleTime,
     /// The elected replica's samples are not stored at present, so this one may have to take over.
     Replica,
     /// The tenant creates series too fast. It may create more after this time.
@@ -37,7 +35,6 @@ impl Postponed {
         match self {
             Self::Clock => "clock",
             Self::LateSamples => "late_samples",
-            Self::RuleTime => "rule_time",
             Self::Replica => "ha_failover",
             Self::NewSeriesRate(_) => "new_series_rate",
             Self::NewSeries => "no_room_for_series",

@@ -61,15 +61,6 @@ pub enum SeriesRefusal {
     /// A rule of the server makes labels that cannot be stored.
     #[error("the labels are changed by rules (setting ingest_rules), but {reason}")]
     Ruled { reason: String },
-    /// The rest of the request must wait.
-    #[error(
-        "the rules (setting ingest_rules) took more than {limit_ms} ms for the series before in this request: a retry goes on with \
-         this one; use smaller requests, or fewer and simpler rules"
-    )]
-    RuleTime {
-        /// How long rules may take for one request.
-        limit_ms: u64,
-    },
     #[error("series has no samples")]
     NoSamples,
     #[error(

@@ -57,7 +57,6 @@ pub(crate) const REASONS: &[&str] = &[
     "replaying",
     "requests_rate",
     "rights",
-    "rule_time",
     "samples_rate",
     "series_per_metric",
     "stopping",

@@ -22,6 +22,7 @@ mod replicas;
 mod route;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turns;
 
 pub(crate) use context::Context;
 pub(crate) use decoder_pool::{Decoders, Encoded, Origin};
@@ -38,11 +39,12 @@ use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::{Decoder, EncodedLabels};
-use route::{Arrival, Prepared, route};
+use route::{Arrival, Load, Prepared, route};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
+use turns::{Given, Turn, in_turns};
 
 /// Refusal of a whole request or of parts of it. [`Refusal::kind`] says whether the sender should retry. Samples that
 /// were stored before the retry are not stored twice.
@@ -71,7 +73,7 @@ pub(crate) async fn write<D: Decoder>(
     admit(context, &request.principal, request.bytes.len()).await?;
     let (gates, tenant) = (&context.gates, request.principal.tenant.clone());
     let rules = context.ingest.list_of(&tenant);
-    let is_large = request.is_large(rules.as_ref()).map_err(Refusal::from)?;
+    let is_large = request.is_large().map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
     let thread = if is_large {
         request.take_memory_ahead()?;
@@ -130,7 +132,7 @@ pub(crate) async fn write_batch(
     store_batch(context, principal, batch, memory, Source::Node, Instant::now()).await
 }
 
-/// Writes a part of what [`admit`] has admitted as one request.
+/// Writes a part of what [`admit`] has admitted as one request. If the tenant has rules, `batch` is empty afterwards.
 pub(crate) async fn write_admitted(
     context: &Arc<Context>,
     principal: &Principal,
@@ -164,13 +166,22 @@ async fn store_batch(
 ) -> Result<Outcome, Unwritten> {
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
-    let (at_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
-    let form = &EncodedLabels;
-    let (is_counted, is_final) = (source == Source::Queue, source != Source::Sender);
+    let (at_ms, is_counted, is_final) =
+        (context.clock.now_ms(), source == Source::Queue, source != Source::Sender);
     let rules = if is_final { None } else { context.ingest.list_of(tenant) };
-    let (is_aggregated, names, waiting, rules) = (false, None, None, rules.as_ref());
-    let arrival = Arrival { at_ms, is_counted, is_final, is_aggregated, names, rules, waiting, form };
-    let routed = route(context, principal, arrival, batch, labels, &mut memory)?;
+    let (is_aggregated, carbon_rules, waiting, has_rules) = (false, None, None, rules.is_some());
+    let arrival = Arrival { at_ms, is_counted, is_final, is_aggregated, carbon_rules, rules, waiting };
+    let (routed, memory) = if has_rules {
+        let begin = {
+            let (context, principal, batch) = (Arc::clone(context), principal.clone(), std::mem::take(batch));
+            move |turn: &Turn| Given::begin(&context, principal, arrival, batch, memory, turn)
+        };
+        in_turns(context, tenant, None, begin, Given::go_on).await?
+    } else {
+        let labels = &mut LabelsBuilder::new();
+        let mut load = Load { form: &EncodedLabels, batch, labels, memory: &mut memory };
+        (route(context, principal, arrival, &mut load)?, memory)
+    };
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await
 }
@@ -219,7 +230,7 @@ pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(),
     Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
 
-/// Decodes a request and looks up its series. This is done on a blocking thread if the caller passes a permit for it in
+/// Decodes a request and looks up its series. This begins on a blocking thread if the caller passes a permit for it in
 /// `thread`.
 async fn resolve<D: Decoder>(
     context: &Arc<Context>,
@@ -229,20 +240,15 @@ async fn resolve<D: Decoder>(
     thread: Option<Permit<TenantId>>,
     began: Instant,
 ) -> Result<Resolved, Refusal> {
-    let _passing = context.traffic.enter();
-    let prepared = if thread.is_some() {
+    let tenant = request.principal.tenant.clone();
+    let begin = {
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
-        let task = tokio::task::spawn_blocking(move || {
-            let prepared = decoders.prepare(&context, request, rules.as_ref());
-            drop(thread); // the permit is held until decoding ends
-            prepared
-        });
-        task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
-    } else {
-        let _turn = context.gates.decoding_turn(&request.principal.tenant).await;
-        decoders.prepare(context, request, rules.as_ref())
+        move |turn: &Turn| decoders.begin_request(&context, request, rules, turn)
     };
-    Ok(Resolved { prepared: prepared?, began })
+    let decoders = Arc::clone(decoders);
+    let go_on = move |decoded, turn: &Turn| decoders.go_on(decoded, turn);
+    let (routed, memory) = in_turns(context, &tenant, thread, begin, go_on).await?;
+    Ok(Resolved { prepared: routed.finish(memory)?, began })
 }
 
 struct Resolved {
@@ -300,7 +306,7 @@ async fn settle(
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
     }
     if let Some(effects) = outcome.rules.take() {
-        context.ingest.settle(&tenant.id, &effects);
+        context.ingest.settle(&tenant.id, &effects, &outcome.discarded_metadata, context.seed);
     }
     if outcome.has_created && outcome.postponed.is_empty() {
         tenant.shortage.lock().found_room();

@@ -197,9 +197,14 @@ impl Owner {
             if submission.is_last_slice() {
                 for metadata in submission.metadata.drain(..) {
                     // the room for metadata may have been used up since this request was admitted
-                    if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
+                    let check = partition.check_metadata(&submission.tenant, &metadata, limit_bytes, 0);
+                    if let Err(refusal) = check {
                         self.context.metrics.refused_metadata.of(refusal).inc();
+                        submission.outcome.discarded_metadata.push(metadata);
+                        continue;
                     }
+                    let put = partition.put_metadata(&submission.tenant, metadata, limit_bytes);
+                    debug_assert!(put.is_ok(), "metadata for which there is room is refused");
                 }
                 partition.put_exemplars(&submission.tenant, submission.exemplars.drain(..), now_s);
             }

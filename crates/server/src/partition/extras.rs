@@ -29,7 +29,7 @@ impl Owner {
     /// Discards metadata for which there is no room, and stores the rest of the request. If the request were refused,
     /// its sender would repeat it forever.
     pub(super) fn leave_out_metadata(&mut self, submission: &mut Submission) {
-        let Submission { tenant, metadata, .. } = submission;
+        let Submission { tenant, metadata, outcome, .. } = submission;
         if metadata.is_empty() {
             return;
         }
@@ -40,7 +40,7 @@ impl Owner {
             let partition = self.partition.head.read();
             let refused = &self.context.metrics.refused_metadata;
             let pending_bytes = &mut self.incoming.pending_bytes;
-            metadata.retain(|metadata| {
+            metadata.retain_mut(|metadata| {
                 let refusal = match partition.check_metadata(tenant, metadata, limit_bytes, *pending_bytes) {
                     Ok(more) => {
                         *pending_bytes += more;
@@ -53,6 +53,7 @@ impl Owner {
                     refusal => refused.of(refusal).inc(),
                 }
                 first.get_or_insert_with(|| (metadata.metric.clone(), refusal));
+                outcome.discarded_metadata.push(std::mem::take(metadata));
                 false
             });
         }

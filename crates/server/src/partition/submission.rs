@@ -222,6 +222,8 @@ pub struct Outcome {
     pub converted_points: u64,
     /// Points that count in computed series once the request is durable. Boxed, because most requests have none.
     pub(crate) contributions: Option<Box<Contributions>>,
+    /// Metadata for which there was no room. This does not fail the request.
+    pub(crate) discarded_metadata: Vec<Metadata>,
     /// What rules on what is stored did, until the request is durable. Boxed, because most tenants have no rules.
     pub(crate) rules: Option<Box<Effects>>,
     /// The elected replicas whose samples the request contains, until it is answered.
@@ -278,6 +280,7 @@ impl Outcome {
         self.dropped_samples += other.dropped_samples;
         self.dropped_exemplars += other.dropped_exemplars;
         self.has_created |= other.has_created;
+        self.discarded_metadata.extend(other.discarded_metadata);
         other.postponed.into_iter().for_each(|what| self.postpone(what));
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));

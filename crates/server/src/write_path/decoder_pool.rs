@@ -1,9 +1,9 @@
 //! Decodes requests with decoders that are reused.
 
 use super::Context;
-use super::known::{Split, WaitingSeries};
-use super::names::NameRules;
-use super::route::{Arrival, Prepared, Routed, route};
+use super::known::WaitingSeries;
+use super::route::{Arrival, Load, Prepared, Route};
+use super::turns::{Step, Turn};
 use crate::ingest_rules::TenantList;
 use crate::refusal::Refusal;
 use bytes::Bytes;
@@ -18,22 +18,7 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 /// For encodings other than snappy, the limits are lower: the body may be text, where each line is a series and costs
 /// more than its bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
-const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
-
-/// For tenants with rules on what is stored, new series cost as much as the rules, so the limits are the lowest. Usual
-/// rules take less than a hundredth of the steps that their expressions may take.
-const INLINE_RULED_BYTES_MAX: usize = 16 << 10;
-const INLINE_RULED_STEPS_MAX: usize = 2 << 20;
-
-/// Limit on the bytes of a text that is decoded in place.
-pub(super) fn inline_max(rules: Option<&TenantList>) -> usize {
-    match rules {
-        Some(rules) => {
-            INLINE_RULED_BYTES_MAX.min(INLINE_RULED_STEPS_MAX / rules.list().steps_per_byte.max(1))
-        }
-        None => INLINE_TEXT_BYTES_MAX,
-    }
-}
+pub(super) const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Memory that a body takes until it is stored, as a multiple of its decoded length.
 pub(super) const NEED_FACTOR: u64 = 2;
@@ -50,13 +35,13 @@ pub(crate) enum Origin {
 }
 
 /// What is known of the points of a body, besides their encoding.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Points<'a> {
+#[derive(Debug)]
+pub(super) struct Points {
     pub(super) origin: Origin,
     /// Series that count as new.
-    pub(super) waiting: Option<&'a dyn WaitingSeries>,
+    pub(super) waiting: Option<Arc<dyn WaitingSeries>>,
     /// The tenant's rules on what is stored.
-    pub(super) rules: Option<&'a TenantList>,
+    pub(super) rules: Option<TenantList>,
 }
 
 #[derive(Debug)]
@@ -71,14 +56,11 @@ pub(crate) struct Encoded<D: Decoder> {
 
 impl<D: Decoder> Encoded<D> {
     /// True if the body is large or has no declared length. Such a body is decoded on a blocking thread.
-    ///
-    /// `rules` are the tenant's rules on what is stored.
-    pub(crate) fn is_large(&self, rules: Option<&TenantList>) -> Result<bool, DecodeError> {
+    pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
         let decoded_max = match self.encoding {
-            _ if rules.is_some() => inline_max(rules),
             Encoding::Snappy => INLINE_BYTES_MAX,
             _ if self.bytes.len() > INLINE_COMPRESSED_BYTES_MAX => return Ok(true),
-            _ => inline_max(None),
+            _ => INLINE_TEXT_BYTES_MAX,
         };
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
     }
@@ -110,6 +92,14 @@ pub(crate) struct Decoders<D> {
     idle: Mutex<Vec<Workspace<D>>>,
 }
 
+/// A body that was decoded and is being divided among the partitions.
+pub(super) struct Decoded<D: Decoder> {
+    workspace: Workspace<D>,
+    format: D::Format,
+    memory: Reservation,
+    route: Route,
+}
+
 const IDLE_MAX: usize = 16;
 
 const KEPT_BYTES_MAX: usize = 8 << 20;
@@ -127,74 +117,91 @@ impl<D: Decoder> Decoders<D> {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
-    /// `rules` are the tenant's rules on what is stored.
+    /// Decodes a request and looks up its series in one turn. `rules` are the tenant's rules on what is stored.
     pub(crate) fn prepare(
         &self,
         context: &Arc<Context>,
-        mut request: Encoded<D>,
-        rules: Option<&TenantList>,
+        request: Encoded<D>,
+        rules: Option<TenantList>,
     ) -> Result<Prepared, Refusal> {
-        let body = Body { encoding: request.encoding, bytes: &request.bytes };
+        let mut step = self.begin_request(context, request, rules, &Turn::WHOLE)?;
+        loop {
+            match step {
+                Step::Break((routed, memory)) => return routed.finish(memory),
+                Step::Continue(decoded) => step = self.go_on(decoded, &Turn::WHOLE)?,
+            }
+        }
+    }
+
+    /// Like [`Self::begin`], for a request, whose body is not needed any more once it is decoded.
+    pub(super) fn begin_request(
+        &self,
+        context: &Arc<Context>,
+        request: Encoded<D>,
+        rules: Option<TenantList>,
+        turn: &Turn,
+    ) -> Result<Step<Decoded<D>>, Refusal> {
+        let Encoded { principal, format, encoding, bytes, memory } = request;
+        let body = Body { encoding, bytes: &bytes };
         let points = Points { origin: Origin::Sender, waiting: None, rules };
-        let routed =
-            self.routed(context, &request.principal, request.format, body, points, &mut request.memory);
-        drop(request.bytes);
-        request.memory.settle();
-        routed?.finish(request.memory)
+        self.begin(context, principal, (format, body), points, memory, turn)
     }
 
-    /// Like [`Self::prepare`], but separates the samples of new series. The caller keeps the body, in case it has to
-    /// be written again.
-    pub(super) fn split(
+    /// Decodes a body and divides its samples among the partitions, as far as it comes in this turn.
+    pub(super) fn begin(
         &self,
         context: &Arc<Context>,
-        principal: &Principal,
-        format: D::Format,
-        bytes: &[u8],
+        principal: Principal,
+        (format, body): (D::Format, Body<'_>),
+        points: Points,
         mut memory: Reservation,
-        points: Points<'_>,
-    ) -> Result<Split, Refusal> {
-        let body = Body { encoding: Encoding::Identity, bytes };
-        let routed = self.routed(context, principal, format, body, points, &mut memory);
-        memory.settle();
-        Ok(Split::of(routed?, memory)?)
-    }
-
-    /// Decodes a body and divides its samples among the partitions. When this returns, the memory of the decoder
-    /// belongs to the pool's account.
-    fn routed(
-        &self,
-        context: &Arc<Context>,
-        principal: &Principal,
-        format: D::Format,
-        body: Body<'_>,
-        points: Points<'_>,
-        memory: &mut Reservation,
-    ) -> Result<Routed, Refusal> {
-        let Points { origin, waiting, rules: list } = points;
+        turn: &Turn,
+    ) -> Result<Step<Decoded<D>>, Refusal> {
+        let Points { origin, waiting, rules } = points;
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
-        let (at_ms, rules) = (context.clock.now_ms(), context.rules.current());
-        let has_rules = D::HAS_GRAPHITE_NAMES && origin == Origin::Sender;
-        let names = NameRules::of(&rules, &context.names).filter(|_| has_rules);
+        let has_carbon_rules = D::HAS_GRAPHITE_NAMES && origin == Origin::Sender;
+        let arrival = Arrival {
+            at_ms: context.clock.now_ms(),
+            is_counted: false,
+            is_final: false,
+            is_aggregated: has_carbon_rules,
+            carbon_rules: has_carbon_rules.then(|| context.rules.current()),
+            rules,
+            waiting,
+        };
         let request = protocol::Request { format: format.clone(), body };
-        let decoded = decoder.decode(request, batch, memory).map_err(Refusal::from);
-        let routed = decoded.and_then(|()| {
-            let form = D::label_form(&format);
-            let arrival = Arrival {
-                at_ms,
-                is_counted: false,
-                is_final: false,
-                is_aggregated: has_rules,
-                names,
-                rules: list,
-                waiting,
-                form,
-            };
-            route(context, principal, arrival, batch, labels, memory)
+        let decoded = decoder.decode(request, batch, &mut memory).map_err(Refusal::from);
+        let route = decoded.and_then(|()| {
+            let mut load = Load { form: D::label_form(&format), batch, labels, memory: &mut memory };
+            Route::begin(context, principal, arrival, &mut load)
         });
+        match route {
+            Ok(route) => self.go_on(Box::new(Decoded { workspace, format, memory, route }), turn),
+            Err(refusal) => {
+                self.put(workspace);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Goes on with a body in another turn. Once it is done, the memory of the decoder belongs to the pool's account.
+    pub(super) fn go_on(
+        &self,
+        mut decoded: Box<Decoded<D>>,
+        turn: &Turn,
+    ) -> Result<Step<Decoded<D>>, Refusal> {
+        let Decoded { workspace: Workspace { batch, labels, .. }, format, memory, route } = &mut *decoded;
+        let mut load = Load { form: D::label_form(format), batch, labels, memory };
+        let routed = match route.decide(&mut load, turn) {
+            Ok(false) => return Ok(Step::Continue(decoded)),
+            Ok(true) => route.finish(&mut load),
+            Err(refusal) => Err(refusal),
+        };
+        let Decoded { workspace, mut memory, .. } = *decoded;
         self.put(workspace);
-        routed
+        memory.settle();
+        Ok(Step::Break((routed?, memory)))
     }
 
     fn take(&self) -> Workspace<D> {
@@ -288,7 +295,7 @@ mod tests {
     #[test]
     fn a_small_body_that_becomes_many_lines_takes_a_thread() {
         let account = Account::new("bodies", 1 << 20);
-        let is_large = |encoding, bytes| encoded(&account, encoding, bytes).is_large(None).unwrap();
+        let is_large = |encoding, bytes| encoded(&account, encoding, bytes).is_large().unwrap();
         let lines = b"a 1 1700000000\n";
         let compressed = zstd::bulk::compress(&lines.repeat(20_000), 1).unwrap();
         assert!(compressed.len() < 200, "{} bytes", compressed.len());

@@ -17,7 +17,9 @@ use super::names::NameRules;
 use crate::ingest_rules::{IngestRulesFile, TenantList, WatchedRules};
 use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::labels::METRIC_NAME;
-use model::{Labels, LabelsBuilder, SeriesBatch, SeriesKey, SeriesRefusal, TenantId, Value};
+use model::{
+    Labels, LabelsBuilder, Metadata, MetadataRef, SeriesBatch, SeriesKey, SeriesRefusal, TenantId, Value,
+};
 use parking_lot::Mutex;
 use rules::IngestRules;
 use rules::ingest::{Decision, LabelSet, RuleList};
@@ -97,9 +99,18 @@ impl Ingest {
         self.applied.add(series);
     }
 
-    /// Must be called once the request in which rules had these effects is durable.
-    pub(super) fn settle(&self, tenant: &TenantId, effects: &Effects) {
-        effects.written.iter().for_each(|(slot, verdict)| self.verdicts.put(*slot, *verdict));
+    /// Must be called once the request in which rules had these effects is durable. `discarded` is the metadata for which
+    /// there was no room.
+    pub(super) fn settle(&self, tenant: &TenantId, effects: &Effects, discarded: &[Metadata], seed: u64) {
+        let content = |metadata: &Metadata| {
+            let Metadata { metric, kind, help, unit } = metadata;
+            Verdict::Stored(content_of(MetadataRef { metric, kind: *kind, help, unit }, seed))
+        };
+        let mut discarded: Vec<_> = discarded.iter().map(content).collect();
+        discarded.sort_unstable();
+        let written = effects.written.iter();
+        let kept = written.filter(|(_, content)| discarded.binary_search(content).is_err());
+        kept.for_each(|(slot, content)| self.verdicts.put(*slot, *content));
         for (index, samples) in effects.dropped.iter().enumerate().filter(|(_, samples)| **samples > 0) {
             let rule = format!("{}/{}", effects.list, index + 1);
             let mut all = self.dropped.lock();
@@ -146,12 +157,31 @@ impl Effects {
 /// What is known of what the rules say about a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remembered {
-    /// The series has the key under which it is stored, or was dropped.
-    Decided,
+    /// The series is stored as sent, or was dropped.
+    Unchanged,
+    /// The series has the key of its other labels.
+    Renamed,
+    /// Like `Renamed`, but there is no such series. Rules must make its labels.
+    Absent,
+    /// Like `Renamed`, and its labels were made for this request.
+    Ready,
+    /// Nothing of the series is stored.
+    Settled,
     /// The series was refused before, because the rules cannot be applied to it.
     Refused,
     /// The rules must be asked.
     Nothing,
+}
+
+impl Remembered {
+    pub(super) const fn needs_rules(self) -> bool {
+        matches!(self, Self::Absent | Self::Refused | Self::Nothing)
+    }
+
+    /// Whether the series has the key under which it is stored.
+    pub(super) const fn has_key(self) -> bool {
+        matches!(self, Self::Unchanged | Self::Renamed | Self::Ready)
+    }
 }
 
 /// The rules for the series of one request.
@@ -166,8 +196,6 @@ pub(super) struct TenantRules<'a> {
 /// What is known of a request's series after [`TenantRules::recall`].
 #[derive(Debug, Default)]
 pub(super) struct Recalled {
-    /// For each series.
-    pub(super) remembered: Vec<Remembered>,
     /// Samples that are dropped, for each rule.
     pub(super) dropped: Vec<u64>,
     pub(super) dropped_exemplars: u64,
@@ -198,23 +226,27 @@ pub(super) enum Ruled {
 
 impl TenantRules<'_> {
     /// Gives series the keys under which they are stored, and takes the samples of dropped ones, as far as verdicts are
-    /// remembered. Before, `remembered` of `recalled` has [`Remembered::Decided`] for those whose keys are those of their labels.
-    /// `is_known` tells whether the tenant has a series.
+    /// remembered. Before, `remembered` has [`Remembered::Unchanged`] for those whose keys are those of their labels. `is_known`
+    /// tells whether the tenant has a series.
     pub(super) fn recall<V: Value>(
         &self,
         batch: &mut SeriesBatch<V>,
+        remembered: &mut [Remembered],
         recalled: &mut Recalled,
         is_known: impl Fn(SeriesKey) -> bool,
     ) {
         let mut dropped = Vec::new();
         for (position, series) in batch.series.iter_mut().enumerate() {
-            if recalled.remembered[position] != Remembered::Decided {
+            if remembered[position] != Remembered::Unchanged {
                 continue;
             }
             let is_named = self.names.is_some() && !is_known(series.key);
             match self.known.get(self.key(series.key, is_named)) {
                 Some(Verdict::Unchanged) => {}
-                Some(Verdict::Stored(key)) => series.key = key,
+                Some(Verdict::Stored(key)) => {
+                    series.key = key;
+                    remembered[position] = Remembered::Renamed;
+                }
                 Some(Verdict::Dropped(rule)) => {
                     recalled.drop_samples(rule as usize, series.samples.len() as u64);
                     series.samples.end = series.samples.start;
@@ -222,8 +254,8 @@ impl TenantRules<'_> {
                         dropped.push(position as u32);
                     }
                 }
-                Some(Verdict::Refused) => recalled.remembered[position] = Remembered::Refused,
-                None => recalled.remembered[position] = Remembered::Nothing,
+                Some(Verdict::Refused) => remembered[position] = Remembered::Refused,
+                None => remembered[position] = Remembered::Nothing,
             }
         }
         if !dropped.is_empty() {
@@ -286,14 +318,15 @@ impl TenantRules<'_> {
 
     /// True if the metadata of a metric was written before, and has not changed since then. The rules may have given another
     /// metric the same name, whose metadata was written later.
-    pub(super) fn has_written(&self, metric: SeriesKey, content: SeriesKey) -> bool {
-        self.known.get(self.slot_of_metadata(metric)) == Some(Verdict::Stored(content))
+    pub(super) fn has_written(&self, slot: SeriesKey, content: SeriesKey) -> bool {
+        self.known.get(slot) == Some(Verdict::Stored(content))
     }
 
-    /// Where it is remembered which metadata of a metric was written.
-    pub(super) const fn slot_of_metadata(&self, metric: SeriesKey) -> SeriesKey {
+    /// Where it is remembered which metadata of a metric was written. Tenants with equal lists have different metadata.
+    pub(super) fn slot_of_metadata(&self, metric: SeriesKey, tenant: &TenantId, seed: u64) -> SeriesKey {
         // the number is arbitrary
-        self.key(SeriesKey(metric.0 ^ 0x7772_6974_7465_6e20_6d65_7461_6461_7461), false)
+        let tenant = SeriesKey::of(tenant.as_str().as_bytes(), seed ^ 0x7772_6974_7465_6e20);
+        self.key(SeriesKey(metric.0 ^ tenant.0), false)
     }
 
     /// Metrics and series have different verdicts.
@@ -311,6 +344,14 @@ impl TenantRules<'_> {
         };
         SeriesKey(sent.0 ^ self.list.fingerprint ^ names)
     }
+}
+
+/// Stands for metadata. Different metadata differs in it.
+pub(super) fn content_of(metadata: MetadataRef<'_>, seed: u64) -> SeriesKey {
+    let MetadataRef { metric, kind, help, unit } = metadata;
+    let of = |text: &str, number: u64| SeriesKey::of(text.as_bytes(), seed ^ number).0;
+    // different numbers, so that texts of different fields differ
+    SeriesKey(of(metric, 4) ^ of(kind.as_str(), 1) ^ of(help, 2) ^ of(unit, 3))
 }
 
 fn refusal(reason: &dyn std::fmt::Display) -> SeriesRefusal {

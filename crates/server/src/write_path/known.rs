@@ -10,15 +10,16 @@
 //! caller queues their samples (`listen::lines`). While samples of a series are queued, later ones must not overtake them.
 //! So they count as samples of a new series, whether or not it exists by now ([`WaitingSeries`]).
 
-use super::decoder_pool::{NEED_FACTOR, Origin, Points, inline_max};
+use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
 use super::route::{Prepared, Routed};
-use super::{Context, Decoders, Submitted, Unwritten, admit, internal, settle, submit};
+use super::turns::{Turn, in_turns};
+use super::{Context, Decoders, Submitted, Unwritten, admit, settle, submit};
 use crate::limits::gate::Pass;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::{NewPart, Outcome, StreamId};
 use crate::refusal::Refusal;
 use model::{BatchSeries, Principal, SeriesKey, TenantId};
-use protocol::Decoder;
+use protocol::{Body, Decoder, Encoding};
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::{Exhausted, Reservation};
@@ -132,35 +133,26 @@ pub(crate) async fn send<D: Decoder>(
     let mut memory = tenant.inflight(own).reserve(0)?;
     context.metrics.body_bytes.add(bytes.len() as u64);
     let rules = context.ingest.list_of(&principal.tenant);
-    let thread = if bytes.len() > inline_max(rules.as_ref()) {
+    let thread = if bytes.len() > INLINE_TEXT_BYTES_MAX {
         take_memory_ahead(&mut memory, bytes.len())?;
         Some(gates.decoding_permit(&principal.tenant).await)
     } else {
         None
     };
     let pass = gates.enter(&principal.tenant, own)?;
-    let split = {
-        let _passing = context.traffic.enter();
-        match thread {
-            None => {
-                let _turn = gates.decoding_turn(&principal.tenant).await;
-                let points = Points { origin, waiting: Some(&**waiting), rules: rules.as_ref() };
-                decoders.split(context, principal, format, bytes, memory, points)
-            }
-            Some(thread) => {
-                let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
-                let (principal, bytes, waiting) = (principal.clone(), Arc::clone(bytes), Arc::clone(waiting));
-                let task = tokio::task::spawn_blocking(move || {
-                    let points = Points { origin, waiting: Some(&*waiting), rules: rules.as_ref() };
-                    let split = decoders.split(&context, &principal, format, &bytes, memory, points);
-                    drop(thread); // the permit is held until decoding ends
-                    split
-                });
-                task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
-            }
+    let points = Points { origin, waiting: Some(Arc::clone(waiting)), rules };
+    let begin = {
+        let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
+        let (principal, bytes) = (principal.clone(), Arc::clone(bytes));
+        move |turn: &Turn| {
+            let body = Body { encoding: Encoding::Identity, bytes: &bytes };
+            decoders.begin(&context, principal, (format, body), points, memory, turn)
         }
     };
-    let Split { prepared: Prepared { mut submissions, outcome, .. }, new } = split?;
+    let decoders = Arc::clone(decoders);
+    let go_on = move |decoded, turn: &Turn| decoders.go_on(decoded, turn);
+    let (routed, memory) = in_turns(context, &principal.tenant, thread, begin, go_on).await?;
+    let Split { prepared: Prepared { mut submissions, outcome, .. }, new } = Split::of(routed, memory)?;
     submissions.iter_mut().for_each(|(_, submission, _)| submission.stream = Some(stream.id));
     Ok((Sent { tenant, submitted: submit(context, submissions), outcome, began, _pass: pass }, new))
 }

@@ -3,7 +3,7 @@
 //! - [`encoding`], [`times`]: prepare the series of the batch
 //! - [`metadata`]: chooses what is new of the metadata
 //! - [`placing`]: adds their samples to submissions
-//! - [`ruled`]: applies rules on what is stored
+//! - [`ruled`]: applies rules on what is stored, in turns
 
 mod encoding;
 mod metadata;
@@ -18,21 +18,24 @@ use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::points;
 use super::replicas::deduplicate;
+use super::turns::Turn;
+use crate::graphite_rules::Rules;
 use crate::ingest_rules::TenantList;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::shared::PartitionShared;
 use crate::partition::submission::{Answer, NewPart, Outcome, Submission};
 use crate::refusal::Refusal;
 use encoding::{ENCODED_BYTES_MAX, encode_labels};
+use metadata::Metric;
 use model::{
-    Batch, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
-    Value, ValueKind,
+    Batch, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId, Value,
+    ValueKind,
 };
 use placing::{Destination, exemplars_of, place, resolve_known};
 use protocol::{EncodedLabels, LabelForm};
+use ruled::Decided;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 use times::leave_out_impossible_times;
 use tokio::sync::oneshot;
@@ -92,7 +95,7 @@ impl Routed {
 
 /// What routing must know of a batch, besides its content.
 #[derive(Debug)]
-pub(super) struct Arrival<'a> {
+pub(super) struct Arrival {
     pub(super) at_ms: i64,
     /// False if the samples count against the tenant's rate limit now.
     pub(super) is_counted: bool,
@@ -100,109 +103,214 @@ pub(super) struct Arrival<'a> {
     pub(super) is_final: bool,
     /// Whether aggregation rules see the samples.
     pub(super) is_aggregated: bool,
-    /// Rules that apply to series that are not known by the name that was sent.
-    pub(super) names: Option<NameRules<'a>>,
+    /// Carbon's rules. Those on names apply to series that are not known by the name that was sent.
+    pub(super) carbon_rules: Option<Arc<Rules>>,
     /// The tenant's rules on what is stored. `None` also if the series have final labels.
-    pub(super) rules: Option<&'a TenantList>,
+    pub(super) rules: Option<TenantList>,
     /// Series that count as new.
-    pub(super) waiting: Option<&'a dyn WaitingSeries>,
-    pub(super) form: &'a dyn LabelForm,
+    pub(super) waiting: Option<Arc<dyn WaitingSeries>>,
 }
 
-/// Checks the timestamps of a batch, looks up its series, and divides them among the partitions. The memory for this
-/// is reserved in `memory`.
+/// A batch, and what is needed to read it.
+pub(super) struct Load<'a> {
+    pub(super) form: &'a dyn LabelForm,
+    pub(super) batch: &'a mut Batch,
+    pub(super) labels: &'a mut LabelsBuilder,
+    /// What the request takes is reserved here.
+    pub(super) memory: &'a mut Reservation,
+}
+
+/// A batch that is being divided among the partitions.
+///
+/// Rules may take long. So they are applied in turns, before any reference to a series is taken: references keep series
+/// in memory.
+#[derive(Debug)]
+pub(super) struct Route {
+    context: Arc<Context>,
+    principal: Principal,
+    arrival: Arrival,
+    progress: Progress,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    outcome: Outcome,
+    /// Whether the labels were encoded after they had been decoded.
+    is_encoded: bool,
+    /// Memory that the request took before its series were looked at.
+    decoded_bytes: u64,
+    floats: Decided,
+    histograms: Decided,
+    /// What the rules said about the metrics that have metadata, in their order.
+    metrics: Vec<Metric>,
+    /// Series whose labels were parsed because nobody knew their keys.
+    learned: Vec<Learned>,
+    recalled: Recalled,
+    /// What the rules said about series.
+    verdicts: Vec<(SeriesKey, Verdict)>,
+}
+
+/// Divides a batch in one turn.
 pub(super) fn route(
     context: &Arc<Context>,
     principal: &Principal,
-    arrival: Arrival<'_>,
-    batch: &mut Batch,
-    labels: &mut LabelsBuilder,
-    memory: &mut Reservation,
+    arrival: Arrival,
+    load: &mut Load<'_>,
 ) -> Result<Routed, Refusal> {
-    let Arrival { at_ms: arrived_ms, is_counted, is_final, is_aggregated, names, rules, waiting, mut form } =
-        arrival;
-    let tenant = &principal.tenant;
-    let (settings, state) = (context.overrides.current(), context.tenant(tenant));
-    let own = settings.of(tenant);
-    let mut outcome = refused_by_decoder(batch, form);
-    // samples of a replica that is not elected do not count against the rate limit, as long as they are not stored
-    let uncertain_samples = if own.ha_dedup && !is_final {
-        if !form.is_encoded() {
-            encode_labels(context.seed, form, batch, labels, &mut outcome, memory, ENCODED_BYTES_MAX)?;
-            form = &EncodedLabels;
+    let mut route = Route::begin(context, principal.clone(), arrival, load)?;
+    while !route.decide(load, &Turn::WHOLE)? {}
+    route.finish(load)
+}
+
+impl Route {
+    /// Does what comes before the rules: elects replicas, and checks timestamps.
+    pub(super) fn begin(
+        context: &Arc<Context>,
+        principal: Principal,
+        arrival: Arrival,
+        load: &mut Load<'_>,
+    ) -> Result<Self, Refusal> {
+        let Load { form, batch, labels, memory } = load;
+        let (mut form, arrived_ms) = (*form, arrival.at_ms);
+        let tenant = &principal.tenant;
+        let (settings, state) = (context.overrides.current(), context.tenant(tenant));
+        let own = settings.of(tenant);
+        let mut outcome = refused_by_decoder(batch, form);
+        // samples of a replica that is not elected do not count against the rate limit, as long as they are not stored
+        let uncertain_samples = if own.ha_dedup && !arrival.is_final {
+            if !form.is_encoded() {
+                encode_labels(context.seed, form, batch, labels, &mut outcome, memory, ENCODED_BYTES_MAX)?;
+                form = &EncodedLabels;
+            }
+            deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?
+        } else {
+            0
+        };
+        if !arrival.is_counted {
+            let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
+            let sent = samples as u64 + outcome.refused_samples - uncertain_samples;
+            state.take_samples(own, sent, context.clock.instant());
         }
-        deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?
-    } else {
-        0
-    };
-    if !is_counted {
-        let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
-        let sent = samples as u64 + outcome.refused_samples - uncertain_samples;
-        state.take_samples(own, sent, context.clock.instant());
-    }
-    leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
-    let has_increments = !batch.floats.increments.is_empty();
-    if has_increments {
-        points::identify(&mut batch.floats);
-    }
-    if is_aggregated {
-        let weight = own.share_weight as u64;
-        outcome.contributions =
-            context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
+        leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
+        let has_increments = !batch.floats.increments.is_empty();
+        if has_increments {
+            points::identify(&mut batch.floats);
+        }
+        if arrival.is_aggregated {
+            let weight = own.share_weight as u64;
+            outcome.contributions =
+                context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
+        }
+        // with rules, it is not known yet which series there will be
+        if has_increments && arrival.rules.is_none() && names_of(context, &arrival).is_none() {
+            points::refuse_incomplete(context, tenant, &state, batch, form, &mut outcome);
+        }
+        let (is_encoded, decoded_bytes) = (form.is_encoded(), memory.bytes());
+        let progress = Progress { outcome, is_encoded, decoded_bytes, ..Progress::default() };
+        Ok(Self { context: Arc::clone(context), principal, arrival, progress })
     }
 
-    let rules = rules.map(|list| context.ingest.of(list, names));
-    // with rules, it is not known yet which series there will be
-    if has_increments && rules.is_none() && names.is_none() {
-        points::refuse_incomplete(context, tenant, &state, batch, form, &mut outcome);
-    }
-    let decoded_bytes = memory.bytes();
-    let mut reservation = IncrementalReservation::new(memory);
-    let mut routing = Routing {
-        context,
-        tenant,
-        state: &state,
-        bytes: &batch.bytes,
-        labels,
-        form,
-        names,
-        rules: rules.as_ref(),
-        waiting,
-        outcome,
-        creates: false,
-        learned: Vec::new(),
-        recalled: Recalled::default(),
-        rules_until: None,
-        verdicts: Vec::new(),
-        written: Vec::new(),
-    };
-    // exemplars are moved and not copied, so the request's reservation already includes their memory
-    let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
-    let mut parts = vec![routing.series(&mut batch.floats, &mut reservation)?];
-    if has_increments {
-        let stamp = context.heads.shared_sums.stamp(tenant, context.steady_s());
-        parts[0].iter_mut().for_each(|(part, _)| part.increments.stamp = stamp);
-    }
-    if !batch.histograms.series.is_empty() {
-        parts.push(routing.series(&mut batch.histograms, &mut reservation)?);
-    }
-    routing.metadata(batch, &mut parts[0], &mut reservation)?;
-    let Routing { mut outcome, creates, learned, recalled, verdicts, written, .. } = routing;
-    context.aliases.remember(&learned);
-    if let Some(rules) = &rules {
-        context.ingest.remember(&verdicts);
-        context.ingest.count_applied(recalled.applied);
-        outcome.dropped_samples = recalled.dropped_samples();
-        outcome.dropped_exemplars = recalled.dropped_exemplars;
-        let effects = Effects::of(rules, recalled.dropped, written);
-        if !effects.is_empty() {
-            reservation.reserve(effects.bytes())?;
-            outcome.rules = Some(Box::new(effects));
+    /// Applies the tenant's rules until the turn ends. Returns false if they must go on in another turn.
+    pub(super) fn decide(&mut self, load: &mut Load<'_>, turn: &Turn) -> Result<bool, Refusal> {
+        let Self { context, principal, arrival, progress } = self;
+        let Some(list) = &arrival.rules else { return Ok(true) };
+        let mut turn = turn.begin(&*context.clock, list.list().steps_per_byte);
+        let state = context.tenant(&principal.tenant);
+        let names = names_of(context, arrival);
+        let rules = context.ingest.of(list, names);
+        let Load { form, batch, labels, memory } = load;
+        let form: &dyn LabelForm = if progress.is_encoded { &EncodedLabels } else { *form };
+        let mut reservation = IncrementalReservation::new(memory);
+        let applied = progress.recalled.applied;
+        let (mut floats, mut histograms) =
+            (std::mem::take(&mut progress.floats), std::mem::take(&mut progress.histograms));
+        let mut routing = Routing {
+            context,
+            tenant: &principal.tenant,
+            state: &state,
+            bytes: &batch.bytes,
+            labels,
+            form,
+            names,
+            rules: Some(&rules),
+            waiting: arrival.waiting.as_deref(),
+            progress,
+            creates: false,
+            written: Vec::new(),
+        };
+        let mut is_done = routing.decide(&mut batch.floats, &mut floats, &mut turn, &mut reservation);
+        if matches!(is_done, Ok(true)) {
+            is_done = routing.decide(&mut batch.histograms, &mut histograms, &mut turn, &mut reservation);
         }
+        if matches!(is_done, Ok(true)) {
+            is_done = routing.decide_metrics(batch, &mut turn, &mut reservation);
+        }
+        (progress.floats, progress.histograms) = (floats, histograms);
+        // a sender that goes away before the end may send the request again
+        context.ingest.remember(&progress.verdicts);
+        progress.verdicts.clear();
+        context.ingest.count_applied(progress.recalled.applied - applied);
+        Ok(is_done?)
     }
-    let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
-    let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
-    Ok(Routed { parts, outcome, creates, bytes })
+
+    /// Looks up the series, and divides them among the partitions. Must be called once [`Self::decide`] has returned true.
+    pub(super) fn finish(&mut self, load: &mut Load<'_>) -> Result<Routed, Refusal> {
+        let Self { context, principal, arrival, progress } = self;
+        let (tenant, state) = (&principal.tenant, context.tenant(&principal.tenant));
+        let names = names_of(context, arrival);
+        let rules = arrival.rules.as_ref().map(|list| context.ingest.of(list, names));
+        let Load { form, batch, labels, memory } = load;
+        let form: &dyn LabelForm = if progress.is_encoded { &EncodedLabels } else { *form };
+        let has_increments = !batch.floats.increments.is_empty();
+        let decoded_bytes = progress.decoded_bytes;
+        let mut reservation = IncrementalReservation::new(memory);
+        let (floats, histograms) =
+            (std::mem::take(&mut progress.floats), std::mem::take(&mut progress.histograms));
+        let mut routing = Routing {
+            context,
+            tenant,
+            state: &state,
+            bytes: &batch.bytes,
+            labels,
+            form,
+            names,
+            rules: rules.as_ref(),
+            waiting: arrival.waiting.as_deref(),
+            progress,
+            creates: false,
+            written: Vec::new(),
+        };
+        // exemplars are moved and not copied, so the request's reservation already includes their memory
+        let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
+        let mut parts = vec![routing.series(&mut batch.floats, floats, &mut reservation)?];
+        if has_increments {
+            let stamp = context.heads.shared_sums.stamp(tenant, context.steady_s());
+            parts[0].iter_mut().for_each(|(part, _)| part.increments.stamp = stamp);
+        }
+        if !batch.histograms.series.is_empty() {
+            parts.push(routing.series(&mut batch.histograms, histograms, &mut reservation)?);
+        }
+        routing.metadata(batch, &mut parts[0], &mut reservation)?;
+        let Routing { creates, written, .. } = routing;
+        let Progress { mut outcome, learned, recalled, .. } = std::mem::take(progress);
+        context.aliases.remember(&learned);
+        if let Some(rules) = &rules {
+            outcome.dropped_samples = recalled.dropped_samples();
+            outcome.dropped_exemplars = recalled.dropped_exemplars;
+            let effects = Effects::of(rules, recalled.dropped, written);
+            if !effects.is_empty() {
+                reservation.reserve(effects.bytes())?;
+                outcome.rules = Some(Box::new(effects));
+            }
+        }
+        let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
+        let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
+        Ok(Routed { parts, outcome, creates, bytes })
+    }
+}
+
+fn names_of<'a>(context: &'a Context, arrival: &'a Arrival) -> Option<NameRules<'a>> {
+    NameRules::of(arrival.carbon_rules.as_ref()?, &context.names)
 }
 
 fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {
@@ -269,52 +377,69 @@ struct Routing<'a> {
     /// The tenant's rules on what is stored.
     rules: Option<&'a TenantRules<'a>>,
     waiting: Option<&'a dyn WaitingSeries>,
-    outcome: Outcome,
+    progress: &'a mut Progress,
     creates: bool,
-    /// Series whose labels were parsed because nobody knew their keys.
-    learned: Vec<Learned>,
-    recalled: Recalled,
-    /// When the rules must stop. `None` if they were not asked yet.
-    rules_until: Option<Instant>,
-    /// What the rules said about series.
-    verdicts: Vec<(SeriesKey, Verdict)>,
     /// Metadata that the request writes, as it is to be remembered later.
     written: Vec<(SeriesKey, Verdict)>,
 }
 
 impl Routing<'_> {
+    /// `decided` is what the rules said about the series.
     fn series<V: Value>(
         &mut self,
         batch: &mut SeriesBatch<V>,
+        mut decided: Decided,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Vec<Part>, Exhausted> {
-        let (mut unknown, mut waiting) = (Vec::new(), Vec::new());
-        if !self.form.is_encoded() {
-            // keys decide about partitions, so they are needed first
-            reservation.grow(&mut waiting, batch.series.len())?;
-            self.context.aliases.translate(&mut batch.series, &mut waiting);
+        let (mut unknown, mut waiting) = (Vec::new(), std::mem::take(&mut decided.aliased));
+        if self.rules.is_none() {
+            self.translate(batch, &mut waiting, reservation)?;
         }
-        self.recall(batch, &waiting, reservation)?;
         let mut parts = parts(self.context, self.state, batch, reservation)?;
-        if let Some(all) = self.waiting {
-            assert!(self.form.is_encoded(), "BUG: series of text lines wait");
-            all.mark(self.tenant, &batch.series, &mut waiting);
-            reservation.reserve(waiting.len())?;
-        }
-        self.mark_undecided(&mut waiting, reservation)?;
+        self.mark_waiting(batch, &mut waiting, reservation)?;
+        decided.mark_missing(&mut waiting, reservation)?;
         resolve_known(self.context, self.tenant, batch, &waiting, &mut parts, &mut unknown, reservation)?;
         for position in unknown {
-            self.resolve(batch, position, &mut parts, reservation)?;
+            self.resolve(batch, position, &mut decided, &mut parts, reservation)?;
         }
         Ok(parts)
+    }
+
+    /// Gives series of text lines the keys of their labels, as far as these are remembered, and appends to `unknown`
+    /// whether a series keeps its key. Keys decide about partitions and verdicts, so they are needed first.
+    fn translate<V: Value>(
+        &self,
+        batch: &mut SeriesBatch<V>,
+        unknown: &mut Vec<bool>,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        if !self.form.is_encoded() {
+            reservation.grow(unknown, batch.series.len())?;
+            self.context.aliases.translate(&mut batch.series, unknown);
+        }
+        Ok(())
+    }
+
+    /// Appends an entry for each series that tells whether it waits to be created, or nothing if none does.
+    fn mark_waiting<V: Value>(
+        &self,
+        batch: &SeriesBatch<V>,
+        waiting: &mut Vec<bool>,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        let Some(all) = self.waiting else { return Ok(()) };
+        assert!(self.form.is_encoded(), "BUG: series of text lines wait");
+        all.mark(self.tenant, &batch.series, waiting);
+        reservation.reserve(waiting.len())
     }
 
     /// Adds a series to the submission of its partition. Its key was not found, so it is looked up again by its
     /// sorted labels.
     fn resolve<V: Value>(
         &mut self,
-        batch: &SeriesBatch<V>,
+        batch: &mut SeriesBatch<V>,
         position: u32,
+        decided: &mut Decided,
         parts: &mut [Part],
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
@@ -324,7 +449,7 @@ impl Routing<'_> {
             return Ok(()); // all samples of the series were refused for their timestamps
         }
         if self.rules.is_some() {
-            return self.resolve_by_rules(batch, position, points, parts, reservation);
+            return self.resolve_decided(batch, position, decided, parts, reservation);
         }
         match self.names.and_then(|names| names.remembered(series.key)) {
             Some(Decision::LeftOut(list)) => {
@@ -348,9 +473,10 @@ impl Routing<'_> {
             Ok(Ok(labels)) => {
                 let key = SeriesKey::of(labels.as_bytes(), context.seed);
                 if !self.form.is_encoded() && key != series.key {
-                    reservation.push(&mut self.learned, (series.key, key))?;
+                    reservation.push(&mut self.progress.learned, (series.key, key))?;
                 }
-                self.place(batch, position, (key, labels), Some(series.key), parts, reservation)?;
+                let new = Destination::New(labels);
+                self.place(batch, position, (key, new), Some(series.key), parts, reservation)?;
             }
             Ok(Err(list)) => context.names.count(list, points),
             Err(error) => self.refuse(batch, position, error),
@@ -358,13 +484,13 @@ impl Routing<'_> {
         Ok(())
     }
 
-    /// Adds the samples of a series with its final labels to the submission of their partition. `not_found` is a key
-    /// by which the series was looked up before.
+    /// Adds the samples of a series with its final labels to the submission of their partition. `new` is where they go if
+    /// the series does not exist. `not_found` is a key by which the series was looked up before.
     fn place<V: Value>(
         &mut self,
         batch: &SeriesBatch<V>,
         position: u32,
-        (key, labels): (SeriesKey, Labels),
+        (key, new): (SeriesKey, Destination),
         not_found: Option<SeriesKey>,
         parts: &mut [Part],
         reservation: &mut IncrementalReservation<'_>,
@@ -372,7 +498,7 @@ impl Routing<'_> {
         // if its labels were not sorted, or rules changed them, the key has changed now, and the series may be known
         let known = if not_found == Some(key) { None } else { self.known(key, V::KIND) };
         self.creates |= known.is_none();
-        let destination = known.map_or(Destination::New(labels), Destination::Known);
+        let destination = known.map_or(new, Destination::Known);
         let part = &mut parts[key.partition(self.context.partitions.len())].0;
         place(batch, position, key, part, destination, reservation)
     }
@@ -380,8 +506,8 @@ impl Routing<'_> {
     fn refuse<V: Value>(&mut self, batch: &SeriesBatch<V>, position: u32, error: SeriesRefusal) {
         let series = &batch.series[position as usize];
         let points = u64::from(series.samples.end - series.samples.start);
-        self.outcome.refused_exemplars += exemplars_of(&batch.exemplars, position).len() as u64;
-        self.outcome.refuse(error, points, || self.form.describe(self.bytes, &series.labels));
+        self.progress.outcome.refused_exemplars += exemplars_of(&batch.exemplars, position).len() as u64;
+        self.progress.outcome.refuse(error, points, || self.form.describe(self.bytes, &series.labels));
     }
 
     /// Looks up a series that does not wait.

@@ -27,7 +27,7 @@ const REFUSED: u64 = CODES - 1;
 
 const _: () = assert!((rules::RULES_MAX as u64) < REFUSED, "the numbers of rules exceed their bits");
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     Unchanged,
     /// The key under which the series is stored.

@@ -11,6 +11,8 @@ use stdx::budget::{Exhausted, IncrementalReservation};
 pub(super) enum Destination {
     Known(SeriesRef),
     New(Labels),
+    /// Like `New`, but the memory of the labels is reserved already.
+    NewReserved(Labels),
 }
 
 /// Adds the samples of a series that was not found by its key to the submission of its partition.
@@ -33,6 +35,9 @@ pub(super) fn place<V: Value>(
     reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
     // all samples of a series may have been left out
     let increment = if values.is_empty() { None } else { batch.increment_of(position) };
+    if let Destination::New(labels) = &destination {
+        reservation.reserve(labels.as_bytes().len())?;
+    }
     match destination {
         Destination::Known(known) => {
             if let Some(increment) = increment {
@@ -45,12 +50,12 @@ pub(super) fn place<V: Value>(
                 reservation.push(&mut part.exemplars, (known, exemplar.clone()))?;
             }
         }
-        Destination::New(labels) => {
+        Destination::New(labels) | Destination::NewReserved(labels) => {
             reservation.room(&mut part.new_timestamps, values.len())?;
             reservation.room(V::of(&mut part.new_values), values.len())?;
             // will be copied once more when the series is created
             reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
-            reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
+            reservation.reserve(2 * size_of_val(exemplars))?;
             let start = part.new_timestamps.len() as u32;
             if let Some(increment) = increment {
                 part.new_increments.push(start as usize, key, *increment, reservation)?;

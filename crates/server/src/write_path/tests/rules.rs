@@ -2,7 +2,14 @@
 
 use super::*;
 use crate::ingest_rules::IngestRulesFile;
+use crate::limits::fair_permits::Permit;
+use crate::partition::submission::StreamId;
 use crate::seal::tests::stop;
+use crate::write_path::known::{BodyStream, WaitingSeries, send as send_body};
+use model::{BatchSeries, SeriesKey};
+use protocol::graphite;
+use protocol::{Body, Decoder as _};
+use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
@@ -75,94 +82,260 @@ fn series(name: &str, numbers: std::ops::Range<u32>) -> Vec<(&str, u32)> {
     numbers.map(|number| (name, number)).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn rules_that_take_long_go_on_with_a_retry_and_known_series_are_stored() {
-    let (passed_ms, step_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-    let clock = Arc::new(SlowClock { began: Instant::now(), passed_ms, step_ms });
-    let ruled = Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ());
-    let known = series("m", 0..50);
-    assert_eq!(ruled.send("a", &known).await.unwrap().samples, 50);
+/// Holds all permits to decode.
+struct AllPermits {
+    tenant: TenantId,
+    held: Vec<Permit<TenantId>>,
+}
 
-    // at most 20 series can be decided in a second
-    clock.step_ms.store(50, Ordering::Relaxed);
-    let all = [known.clone(), series("m", 50..150), series("gone", 0..20)].concat();
-    let (mut attempts, mut stored, mut applied) = (0, 50, ruled.applied());
-    let outcome = loop {
-        let Unwritten { refusal, samples, .. } = match ruled.send("a", &all).await {
-            Ok(outcome) => break outcome,
-            Err(unwritten) => unwritten,
+impl AllPermits {
+    async fn take(ruled: &Ruled, tenant: &str) -> Self {
+        let tenant = TenantId::parse(tenant).unwrap();
+        let mut held = Vec::new();
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            held.push(ruled.node.writes().gates.decoding_permit(&tenant).await);
+        }
+        Self { tenant, held }
+    }
+
+    /// Lets another tenant have a turn, if it waits for one.
+    async fn let_pass(&mut self, ruled: &Ruled) {
+        let mut next = std::pin::pin!(ruled.node.writes().gates.decoding_permit(&self.tenant));
+        let is_pending = |context: &mut std::task::Context<'_>| {
+            std::task::Poll::Ready(next.as_mut().poll(context).is_pending())
         };
-        attempts += 1;
-        assert!(attempts <= 120, "there is no progress");
-        assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "rule_time"), "{refusal}");
-        assert!(refusal.retry_after.is_some());
-        for part in ["setting ingest_rules", "1000 ms", "retry the request", "{n="] {
-            assert!(refusal.message.contains(part), "{refusal}");
-        }
-        let before = std::mem::replace(&mut applied, ruled.applied());
-        assert!((1.0..=20.0).contains(&(applied - before)), "decided {before} before, now {applied}");
-        assert!(samples >= stored, "{samples} samples are stored after {stored}");
-        stored = samples;
-    };
-    assert!(attempts >= 5, "{attempts}");
-    assert_eq!((outcome.samples, outcome.dropped_samples, outcome.refused_samples), (150, 20, 0));
+        assert!(std::future::poll_fn(is_pending).await, "somebody else had a permit");
+        self.held.pop();
+        self.held.push(next.await);
+    }
+}
 
-    // series that are refused for good do not make the sender repeat its request for ever
-    let bad = series("bad", 0..60);
-    let outcome = loop {
-        match ruled.send("a", &bad).await {
-            Ok(outcome) => break outcome,
-            Err(unwritten) => assert_eq!(unwritten.refusal.reason, "rule_time"),
+fn slow_clock() -> Arc<SlowClock> {
+    let (passed_ms, step_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+    Arc::new(SlowClock { began: Instant::now(), passed_ms, step_ms })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_take_long_are_applied_in_turns_between_which_others_write() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ()));
+    assert_eq!(ruled.send("a", &series("m", 0..50)).await.unwrap().samples, 50);
+    let small = [series("m", 0..3), series("gone", 100..101)].concat();
+    assert_eq!(ruled.send("b", &small).await.unwrap().samples, 3);
+
+    clock.step_ms.store(50, Ordering::Relaxed); // a turn has at most two series
+    let mut permits = AllPermits::take(&ruled, "b").await;
+    let (began, mut turns) = (ruled.applied(), 0);
+    let sending = tokio::spawn({
+        let ruled = Arc::clone(&ruled);
+        let all = [series("m", 0..100), series("gone", 0..20), series("bad", 0..30)].concat();
+        async move { ruled.send("a", &all).await }
+    });
+    while ruled.applied() == began {
+        tokio::task::yield_now().await;
+    }
+    let mut applied = ruled.applied();
+    assert_eq!(applied - began, 1.0, "in place");
+    loop {
+        permits.let_pass(&ruled).await;
+        let before = std::mem::replace(&mut applied, ruled.applied());
+        assert!(applied - before <= 2.0, "{} series in a turn", applied - before);
+        turns += u32::from(applied > before);
+        if applied - began == 100.0 {
+            break;
         }
-        attempts += 1;
-        assert!(attempts <= 200, "there is no progress");
-    };
-    assert_eq!((outcome.refused_samples, outcome.refused_series), (60, 60));
+        assert!(!sending.is_finished(), "{:?} after {} series", sending.await, applied - began);
+        let of_b = ruled.send("b", &small).await.unwrap();
+        assert_eq!((of_b.samples, of_b.dropped_samples), (3, 1));
+        assert_eq!(ruled.applied(), applied, "rules are applied without a permit");
+    }
+    assert!(turns >= 49, "{turns}");
+    drop(permits);
+    let outcome = sending.await.unwrap().unwrap();
+    assert_eq!((outcome.samples, outcome.dropped_samples, outcome.refused_samples), (100, 20, 30));
     assert!(outcome.report().contains("no metric name"), "{}", outcome.report());
     let before = ruled.applied();
-    assert_eq!(ruled.send("a", &bad).await.unwrap().refused_samples, 60);
+    assert_eq!(ruled.send("a", &series("bad", 0..30)).await.unwrap().refused_samples, 30);
     assert_eq!(ruled.applied() - before, 1.0, "the rules tell again why, for one series");
+    stop(Arc::into_inner(ruled).unwrap().node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_that_goes_away_ends_its_work_and_can_go_on_later() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ()));
+    clock.step_ms.store(50, Ordering::Relaxed);
+    let mut permits = AllPermits::take(&ruled, "b").await;
+    let sending = tokio::spawn({
+        let ruled = Arc::clone(&ruled);
+        async move { ruled.send("a", &series("m", 0..40)).await }
+    });
+    while ruled.applied() < 10.0 {
+        permits.let_pass(&ruled).await;
+        tokio::task::yield_now().await;
+    }
+    sending.abort();
+    assert!(sending.await.unwrap_err().is_cancelled());
+    drop(permits);
+    let is_free = async {
+        while ruled.node.writes().inflight.used_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), is_free).await.expect("the work goes on");
+    let before = ruled.applied();
+    assert!((10.0..=12.0).contains(&before), "{before}");
+    assert_eq!(ruled.send("a", &series("m", 0..40)).await.unwrap().samples, 40);
+    // those that were decided have no labels yet, so the rules make them again
+    assert_eq!(ruled.applied() - before, 40.0);
+    clock.step_ms.store(0, Ordering::Relaxed);
+    assert_eq!(ruled.send("a", &series("m", 0..40)).await.unwrap().samples, 40);
+    assert_eq!(ruled.applied() - before, 40.0);
+    stop(Arc::into_inner(ruled).unwrap().node).await;
+}
+
+/// Statsd's points are given as a batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_for_a_batch_that_no_decoder_has_made_are_applied_in_turns() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ()));
+    let mut encoder = V1Encoder::new();
+    for (name, number) in [series("m", 0..30), series("gone", 0..5)].concat() {
+        let labels = Labels::from_pairs(&[("__name__", name), ("n", &number.to_string())]);
+        encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
+    }
+    let writes = ruled.node.writes();
+    let (mut batch, mut memory) = (Batch::default(), writes.unwritten.reserve(0).unwrap());
+    let body = Body { encoding: Encoding::Snappy, bytes: encoder.finish() };
+    let request = protocol::Request { format: Version::V1, body };
+    remote_write::Decoder::new(writes.seed).decode(request, &mut batch, &mut memory).unwrap();
+
+    clock.step_ms.store(50, Ordering::Relaxed);
+    let mut permits = AllPermits::take(&ruled, "b").await;
+    let writing = tokio::spawn({
+        let ruled = Arc::clone(&ruled);
+        let principal = Principal::of(TenantId::parse("a").unwrap());
+        async move { write_admitted(ruled.node.writes(), &principal, &mut batch, memory).await }
+    });
+    while ruled.applied() < 30.0 {
+        permits.let_pass(&ruled).await;
+        assert!(!writing.is_finished());
+        tokio::task::yield_now().await;
+    }
+    drop(permits);
+    let outcome = writing.await.unwrap().unwrap();
+    assert_eq!((outcome.samples, outcome.dropped_samples, outcome.refused_samples), (30, 5, 0));
+    let renamed = ruled.send("a", &[("new", 7)]).await.unwrap();
+    assert_eq!((renamed.samples, renamed.has_created), (1, false));
+    stop(Arc::into_inner(ruled).unwrap().node).await;
+}
+
+#[derive(Debug)]
+struct NobodyWaits;
+
+impl WaitingSeries for NobodyWaits {
+    fn mark(&self, _: &TenantId, _: &[BatchSeries], _: &mut Vec<bool>) {}
+
+    fn waits(&self, _: &TenantId, _: SeriesKey) -> bool {
+        false
+    }
+}
+
+/// A sender without answers cannot repeat what was not stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_points_of_a_body_of_lines_are_handed_back_however_long_the_rules_take() {
+    let clock = slow_clock();
+    let ruled = Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ());
+    clock.step_ms.store(50, Ordering::Relaxed);
+    let (writes, now_s) = (ruled.node.writes(), SystemClock.now_ms() / 1000);
+    let decoders: Arc<Decoders<graphite::Decoder>> =
+        Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
+    let lines: String = (0..60).map(|i| format!("m.{} {i} {}\n", i % 20, now_s - 60 + i)).collect();
+    let (principal, body) = (Principal::of(TenantId::parse("a").unwrap()), Arc::new(lines.into_bytes()));
+    let waiting: Arc<dyn WaitingSeries> = Arc::new(NobodyWaits);
+    let stream = BodyStream { id: StreamId(1), origin: Origin::Sender };
+    let format = graphite::TimeOfArrival::Refused;
+    let (sent, new) =
+        send_body(writes, &decoders, &principal, format, &body, &waiting, stream).await.unwrap();
+    assert_eq!(sent.settle(writes).await.unwrap().refused_samples, 0);
+    assert_eq!((new.points(), new.keys().collect::<HashSet<_>>().len()), (60, 20));
+    let of_name = |i: u32| Labels::from_pairs(&[("__name__", &format!("new.{i}"))]);
+    let expected = (0..20).map(|i| SeriesKey::of(of_name(i).as_bytes(), writes.seed));
+    assert_eq!(new.keys().collect::<HashSet<_>>(), expected.collect());
+    drop(new);
     stop(ruled.node).await;
+}
+
+/// Metadata is stored under the names that rules give, however long the rules take.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_for_names_of_metadata_are_applied_in_turns() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ()));
+    clock.step_ms.store(50, Ordering::Relaxed);
+    let all = [("m1", "one"), ("gone", "two"), ("m3", "three"), ("same", "four"), ("m5", "five")];
+    let mut permits = AllPermits::take(&ruled, "b").await;
+    let writing = tokio::spawn({
+        let ruled = Arc::clone(&ruled);
+        async move { ruled.write_metadata("a", &all).await }
+    });
+    while !writing.is_finished() {
+        permits.let_pass(&ruled).await;
+        tokio::task::yield_now().await;
+    }
+    writing.await.unwrap();
+    for (metric, help) in [("new1", "one"), ("new3", "three"), ("same", "four"), ("new5", "five")] {
+        assert_eq!(ruled.help("a", metric).as_deref(), Some(help));
+    }
+    assert_eq!([ruled.help("a", "gone"), ruled.help("a", "m1")], [None, None]);
+    drop(permits);
+    stop(Arc::into_inner(ruled).unwrap().node).await;
 }
 
 /// A remote-write message with metadata only.
 fn metadata(metrics: &[(&str, &str)]) -> Vec<u8> {
+    let field = |into: &mut Vec<u8>, tag: u8, bytes: &[u8]| {
+        let length = bytes.len();
+        assert!(length < 1 << 14);
+        into.extend([tag, length as u8 | 0x80, (length >> 7) as u8]);
+        into.extend(bytes);
+    };
     let mut body = Vec::new();
     for (name, help) in metrics {
-        let mut one = vec![0x08, 1, 0x12, name.len() as u8];
-        one.extend(name.as_bytes());
-        one.extend([0x22, help.len() as u8]);
-        one.extend(help.as_bytes());
-        body.extend([0x1a, one.len() as u8]);
-        body.extend(one);
+        let mut one = vec![0x08, 1];
+        field(&mut one, 0x12, name.as_bytes());
+        field(&mut one, 0x22, help.as_bytes());
+        field(&mut body, 0x1a, &one);
     }
     snap::raw::Encoder::new().compress_vec(&body).unwrap()
 }
 
 impl Ruled {
     /// Returns how many entries of metadata a request would write.
-    fn new_metadata(&self, metrics: &[(&str, &str)]) -> usize {
+    fn new_metadata(&self, tenant: &str, metrics: &[(&str, &str)]) -> usize {
         let decoders: Decoders<remote_write::Decoder> =
             Decoders::new(self.node.reads().seed, self.node.writes().decoders.clone());
-        let principal = Principal::of(TenantId::anonymous());
+        let tenant = TenantId::parse(tenant).unwrap();
+        let principal = Principal::of(tenant.clone());
         let bytes = metadata(metrics).into();
         let memory = self.node.writes().inflight.reserve(10_000).unwrap();
         let request = Encoded { principal, format: Version::V1, encoding: Encoding::Snappy, bytes, memory };
-        let rules = self.node.writes().ingest.list_of(&TenantId::anonymous());
-        let prepared = decoders.prepare(self.node.writes(), request, rules.as_ref()).unwrap();
+        let rules = self.node.writes().ingest.list_of(&tenant);
+        let prepared = decoders.prepare(self.node.writes(), request, rules).unwrap();
         prepared.submissions.iter().map(|(_, submission, _)| submission.metadata.len()).sum()
     }
 
-    async fn write_metadata(&self, metrics: &[(&str, &str)]) {
+    async fn write_metadata(&self, tenant: &str, metrics: &[(&str, &str)]) {
         let memory = self.node.writes().inflight.reserve(10_000).unwrap();
-        write(&self.node, TenantId::anonymous(), Version::V1, metadata(metrics), memory).await.unwrap();
+        let tenant = TenantId::parse(tenant).unwrap();
+        write(&self.node, tenant, Version::V1, metadata(metrics), memory).await.unwrap();
     }
 
-    fn help(&self, metric: &str) -> Option<String> {
+    fn help(&self, tenant: &str, metric: &str) -> Option<String> {
+        let tenant = TenantId::parse(tenant).unwrap();
         let partitions = self.node.reads().partitions.iter();
         let mut found = partitions.filter_map(|partition| {
             let head = partition.head.read();
-            head.tenant(&TenantId::anonymous())?.metadata_of(metric).map(|found| found.help.clone())
+            head.tenant(&tenant)?.metadata_of(metric).map(|found| found.help.clone())
         });
         found.next()
     }
@@ -175,21 +348,66 @@ async fn metadata_of_metrics_that_become_one_is_written_once() {
     let ruled = Ruled::new(rules, Arc::new(SystemClock), |_| ());
     let (a, b, own) = (("a_x", "from a"), ("b_x", "from b"), ("x", "own"));
     let all = [a, b, own];
-    assert_eq!(ruled.new_metadata(&all), 3);
-    assert_eq!(ruled.new_metadata(&all), 3, "what is not durable is written again");
-    ruled.write_metadata(&all).await;
-    assert_eq!(ruled.help("x").as_deref(), Some("own"));
+    assert_eq!(ruled.new_metadata("a", &all), 3);
+    assert_eq!(ruled.new_metadata("a", &all), 3, "what is not durable is written again");
+    ruled.write_metadata("a", &all).await;
+    assert_eq!(ruled.help("a", "x").as_deref(), Some("own"));
     for round in [&all[..], &[a], &[b], &[own], &[own, b, a]] {
-        assert_eq!(ruled.new_metadata(round), 0, "{round:?}");
+        assert_eq!(ruled.new_metadata("a", round), 0, "{round:?}");
     }
     // a change is written, and so is the change back
     for help in ["changed", "from a"] {
         let changed = [("a_x", help)];
-        assert_eq!(ruled.new_metadata(&changed), 1, "{help}");
-        ruled.write_metadata(&changed).await;
-        assert_eq!(ruled.help("x").as_deref(), Some(help));
-        assert_eq!(ruled.new_metadata(&[changed[0], b, own]), 0, "{help}");
+        assert_eq!(ruled.new_metadata("a", &changed), 1, "{help}");
+        ruled.write_metadata("a", &changed).await;
+        assert_eq!(ruled.help("a", "x").as_deref(), Some(help));
+        assert_eq!(ruled.new_metadata("a", &[changed[0], b, own]), 0, "{help}");
     }
+    stop(ruled.node).await;
+}
+
+/// Their verdicts have the same keys. If it were remembered for both what one of them has written, the change of the other
+/// would be left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_of_tenants_with_the_same_rules_is_told_apart() {
+    let rules = "- {source_labels: [__name__], regex: '(a|b)_x', target_label: __name__, replacement: x}\n";
+    let ruled = Ruled::new(rules, Arc::new(SystemClock), |_| ());
+    ruled.write_metadata("b", &[("a_x", "old")]).await;
+    ruled.write_metadata("a", &[("a_x", "new")]).await;
+    assert_eq!(ruled.new_metadata("b", &[("a_x", "new")]), 1);
+    ruled.write_metadata("b", &[("a_x", "new")]).await;
+    assert_eq!(ruled.help("b", "x").as_deref(), Some("new"));
+    assert_eq!(ruled.new_metadata("b", &[("a_x", "new")]), 0);
+    stop(ruled.node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_for_which_there_was_no_room_is_not_remembered_as_written() {
+    let rules = "- {source_labels: [__name__], regex: '(a|b)_x', target_label: __name__, replacement: x}\n";
+    let ruled = Ruled::new(rules, Arc::new(SystemClock), |_| ());
+    ruled.write_metadata("a", &[("a_x", "old")]).await;
+    let discarded = || {
+        let text = ruled.node.registry().render();
+        let lines = text.lines().filter(|line| line.starts_with("floodmark_write_refused_metadata_total{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    let long = "y".repeat(50);
+    for round in 0.. {
+        assert!(round < 1000, "the memory for metadata never fills");
+        let names: Vec<_> = (0..100).map(|i| format!("{round}_{i}_{long}")).collect();
+        let all: Vec<_> = names.iter().map(|name| (name.as_str(), long.as_str())).collect();
+        ruled.write_metadata("a", &all).await;
+        if discarded() > 0.0 {
+            break;
+        }
+    }
+    let long = "z".repeat(1000);
+    let changed = ("a_x", long.as_str());
+    for _ in 0..2 {
+        ruled.write_metadata("a", &[changed]).await;
+        assert_eq!(ruled.help("a", "x").as_deref(), Some("old"), "there is room for it");
+    }
+    assert_eq!(ruled.new_metadata("a", &[changed]), 1);
     stop(ruled.node).await;
 }
 
@@ -225,9 +443,7 @@ tenants:
 ";
     const OF_A: u32 = 9000;
     const OF_B: u32 = 27_000;
-    // it stands still, so that rules have all the time that they need
-    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
-    let ruled = Ruled::new(rules, clock, |_| ());
+    let ruled = Ruled::new(rules, Arc::new(SystemClock), |_| ());
     let mut applied = Vec::new();
     for round in 0..3 {
         for from in (0..OF_B).step_by(3000) {
@@ -252,7 +468,7 @@ tenants:
     let seed = ruled.node.reads().seed;
     let has = |tenant: &str, name: &str, number: u32| {
         let labels = Labels::from_pairs(&[("__name__", name), ("n", &number.to_string())]);
-        let key = model::SeriesKey::of(labels.as_bytes(), seed);
+        let key = SeriesKey::of(labels.as_bytes(), seed);
         let tenant = TenantId::parse(tenant).unwrap();
         let heads = ruled.node.reads().partitions.iter();
         heads
