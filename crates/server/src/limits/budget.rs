@@ -165,6 +165,12 @@ impl Budget {
         self.head_bytes / 4
     }
 
+    /// Limit on the part of this memory for increments between which others are missing. It is an account of its own, so
+    /// that new sums cannot take the memory that known sums need to grow.
+    pub const fn pieces_bytes(&self) -> u64 {
+        self.sums_bytes() / 4
+    }
+
     /// Limit on the memory of tenants with events: 1 % of `head_bytes`. Events themselves are not kept in memory.
     pub const fn events_bytes(&self) -> u64 {
         self.head_bytes / 100

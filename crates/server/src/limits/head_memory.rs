@@ -29,6 +29,8 @@ pub(crate) struct HeadMemory {
     pub(crate) aggregator: Account,
     /// Memory for the sums of series whose samples are sent as increments, of all tenants.
     pub(crate) sums: Account,
+    /// Memory for the latest increments of these series, between which others are missing.
+    pub(crate) pieces: Account,
     pub(crate) shared_sums: SharedSums,
     /// Memory of the tenants that have events.
     pub(crate) events: Account,
@@ -37,10 +39,12 @@ pub(crate) struct HeadMemory {
 
 impl HeadMemory {
     pub(crate) fn new(partitions: Arc<Partitions>, headroom: Arc<Headroom>, budget: &Budget) -> Self {
-        let sums = Account::new("sums", budget.sums_bytes());
+        let pieces = Account::new("pieces", budget.pieces_bytes());
+        let sums = Account::new("sums", budget.sums_bytes() - budget.pieces_bytes());
         Self {
-            shared_sums: SharedSums::new(&sums),
+            shared_sums: SharedSums::new(&sums, &pieces),
             sums,
+            pieces,
             exemplars_bytes: budget.exemplars_bytes() as usize / partitions.len(),
             metadata_bytes: budget.metadata_bytes() as usize / partitions.len(),
             replicas: Account::new("replicas", budget.replicas_bytes()),
@@ -56,8 +60,12 @@ impl HeadMemory {
 
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
-        let others = [&self.replicas, &self.paths, &self.aggregator, &self.sums, &self.events];
+        let others = [&self.replicas, &self.paths, &self.aggregator, &self.sums, &self.pieces, &self.events];
         heads_bytes + others.map(Account::used_bytes).iter().sum::<u64>()
+    }
+
+    pub(crate) fn partition_count(&self) -> usize {
+        self.partitions.len()
     }
 
     fn noted_bytes(&self) -> u64 {

@@ -186,9 +186,8 @@ impl Owner {
     /// Restores the sums of a record, whether or not its samples are in tables.
     fn restore_sums(&mut self, record: &Record) {
         self.sums.restore_forgotten(&record.tenant, record.forgotten_ns);
-        let weight = self.context.weight(&record.tenant);
         for (key, accumulator) in &record.sums {
-            self.sums.restore(&record.tenant, *key, accumulator, weight);
+            self.sums.restore(&record.tenant, *key, accumulator);
         }
     }
 

@@ -18,6 +18,7 @@ mod carry;
 mod forget;
 pub(super) mod record;
 pub(crate) mod shared;
+mod tenant;
 #[cfg(test)]
 mod tests;
 
@@ -26,41 +27,25 @@ use super::{Owner, STARTED_S};
 use crate::limits::head_memory::HeadMemory;
 use crate::partition::submission::{Changed, Outcome, Submission, Summed};
 use admission::Postponed;
-use admission::gate::MULTIPLE;
 use carry::Carrying;
 use forget::{Forgetting, GRACE_S};
 use head::TenantHead;
-use model::accumulator::{Added, Piece, Sum};
+use model::accumulator::{Added, PIECES_MAX, Piece, Sum};
 use model::{Accumulator, Increment, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValuesRef};
 use shared::{Forgotten, Stamp};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
-use stdx::budget::{Account, Exhausted, Reservation};
+use stdx::budget::Reservation;
+use tenant::{SAMPLE_BYTES, Share, TenantSums};
 
-/// Upper bound on the memory of a sum without pieces. The nodes of a map are at least half full.
-const SUM_BYTES: usize = 2 * size_of::<(SeriesKey, Entry)>() + 16;
-
-/// Memory of a sample between [`Owner::sum_up`] and the end of its group.
-const SAMPLE_BYTES: usize = size_of::<SeriesRef>() + size_of::<i64>() + size_of::<f64>();
-
-fn work_bytes(pieces: usize, samples: usize) -> u64 {
-    (pieces * size_of::<Piece>() + samples * SAMPLE_BYTES) as u64
-}
-
-/// Memory that each increment of a request takes while its group is being written, in addition to the pieces of its sum.
-pub(super) const INCREMENT_BYTES: usize = 2 * size_of::<Change>() + 2 * size_of::<Changed>() + SAMPLE_BYTES;
-
-/// New sums leave this part of their account to the pieces of sums that exist. When it is filled, too, the stamps of requests say
-/// that sums keep fewer pieces, so that the gaps of all series of a histogram are closed at the same point.
-const PIECES_PART: u64 = 4;
+/// Memory that each increment of a request takes while its group is being written. The sum before it is kept, with its pieces.
+pub(super) const INCREMENT_BYTES: usize =
+    2 * size_of::<Change>() + PIECES_MAX * size_of::<Piece>() + 2 * size_of::<Changed>() + SAMPLE_BYTES;
 
 /// Submissions are numbered from 1 to this, again and again.
 const NUMBERS: u32 = 1 << 31;
-
-/// Memory of a tenant without sums.
-const TENANT_BYTES: usize = 1024;
 
 /// Memory of a tenant of which it is known what was forgotten.
 const FORGOTTEN_BYTES: usize = 256;
@@ -90,28 +75,12 @@ pub(super) struct Sums {
     /// All sums that were last seen before this may have been removed.
     void_before_s: u32,
     heads: Arc<HeadMemory>,
-    account: Account,
     /// What the group that is being written has changed.
     changes: Vec<Change>,
     /// Working memory.
     sums: Vec<Sum>,
-    /// Number of pieces of all sums, and of those in `changes`.
-    pieces: usize,
-    /// Number of samples that late increments of the group became, besides one for each increment.
-    late_samples: usize,
-    /// Memory of these pieces and samples.
-    memory: Reservation,
     carrying: Carrying,
     forgetting: Forgetting,
-}
-
-#[derive(Debug)]
-struct TenantSums {
-    of: BTreeMap<SeriesKey, Entry>,
-    pieces: usize,
-    /// The tenant's part of the account.
-    account: Account,
-    memory: Reservation,
 }
 
 #[derive(Debug, Clone)]
@@ -165,67 +134,17 @@ struct Change {
 /// A place in all sums, in the order of tenants and keys.
 type Place = (TenantId, SeriesKey);
 
-impl TenantSums {
-    fn new(whole: &Account) -> Self {
-        let account = whole.part();
-        let memory = account.reserve(0).expect("BUG: no memory was asked for");
-        Self { of: BTreeMap::new(), pieces: 0, account, memory }
-    }
-
-    /// Reserves memory for one more sum.
-    fn make_room(&mut self, weight: usize) -> Result<(), Exhausted> {
-        self.account.share(MULTIPLE * weight as u64, u64::MAX);
-        let (bytes, held_bytes) = (self.bytes(1), self.memory.bytes());
-        self.account.leave_room(bytes.saturating_sub(held_bytes), held_bytes, PIECES_PART)?;
-        self.memory.resize(bytes)
-    }
-
-    /// Reserves memory for one more sum that had memory before, in whatever order sums and pieces are restored.
-    fn make_room_again(&mut self, weight: usize) -> Result<(), Exhausted> {
-        self.account.share(MULTIPLE * weight as u64, u64::MAX);
-        self.memory.resize(self.bytes(1))
-    }
-
-    fn bytes(&self, more_sums: usize) -> u64 {
-        (TENANT_BYTES + (self.of.len() + more_sums) * SUM_BYTES) as u64
-    }
-
-    /// Gives back memory that is not needed any more.
-    fn settle(&mut self) {
-        let bytes = self.bytes(0).min(self.memory.bytes());
-        self.memory.resize(bytes).expect("BUG: a reservation cannot shrink");
-    }
-
-    fn put(&mut self, key: SeriesKey, entry: Entry) -> Option<Entry> {
-        self.pieces += entry.accumulator.pieces.len();
-        let before = self.of.insert(key, entry);
-        self.pieces -= before.as_ref().map_or(0, |entry| entry.accumulator.pieces.len());
-        before
-    }
-
-    fn remove(&mut self, key: SeriesKey) -> Option<Entry> {
-        let removed = self.of.remove(&key)?;
-        self.pieces -= removed.accumulator.pieces.len();
-        Some(removed)
-    }
-}
-
 impl Sums {
     pub(super) fn new(heads: Arc<HeadMemory>, now: Instant) -> Self {
-        let account = heads.sums.clone();
         Self {
             tenants: BTreeMap::new(),
             count: 0,
             submissions: 0,
             forgotten: Forgotten::default(),
-            forgotten_memory: account.reserve(0).expect("BUG: no memory was asked for"),
+            forgotten_memory: heads.sums.reserve(0).expect("BUG: no memory was asked for"),
             deleted: Vec::new(),
             void_before_s: 0,
-            pieces: 0,
-            late_samples: 0,
-            memory: account.reserve(0).expect("BUG: no memory was asked for"),
             heads,
-            account,
             changes: Vec::new(),
             sums: Vec::new(),
             carrying: Carrying::default(),
@@ -273,13 +192,14 @@ impl Sums {
     ) -> Result<Added, SeriesRefusal> {
         self.sums.clear();
         if !self.tenants.contains_key(tenant) {
-            self.tenants.insert(tenant.clone(), TenantSums::new(&self.account));
+            self.tenants.insert(tenant.clone(), TenantSums::new(&self.heads));
         }
         let own = self.tenants.get_mut(tenant).expect("BUG: the tenant just added is missing");
         let Origin { submission, weight, stamp } = origin;
         let forgotten_ns = stamp.forgotten_ns.max(self.forgotten.of(tenant));
         let void_before_s = stamp.void_before_s.max(self.void_before_s);
-        let limit_mib = self.account.limit_bytes() >> 20;
+        let limit_mib = (self.heads.sums.limit_bytes() + self.heads.pieces.limit_bytes()) >> 20;
+        let share = Share::of(&self.heads, weight);
         let no_room = |_| SeriesRefusal::NoRoomForSums { limit_mib };
         let mut before = own.of.get(&key).cloned();
         // also if the increment is refused: whether it is only known to be old may differ between the series of a histogram
@@ -309,7 +229,7 @@ impl Sums {
                 }
             }
             None => {
-                own.make_room(weight).map_err(no_room)?;
+                own.make_room(share).map_err(no_room)?;
                 Accumulator::new(forgotten_ns, increment.layout)
             }
         };
@@ -326,92 +246,71 @@ impl Sums {
             }
             return Ok(added);
         }
-        // the pieces of the sum before are kept until the group is durable
-        let pieces = self.pieces + accumulator.pieces.len();
-        let late_samples = self.late_samples + self.sums.len() - 1;
-        self.memory.resize(work_bytes(pieces, late_samples)).map_err(no_room)?;
+        if let Some((layout, _)) = ended
+            && !own.of.contains_key(&ended_key(layout))
+        {
+            own.make_room(share).map_err(no_room)?;
+        }
+        let submission = LastSubmission::new(submission, true);
+        let late_samples = self.sums.len() - 1;
+        own.put(key, Entry { accumulator, seen_s, submission }, late_samples, share).map_err(no_room)?;
+        self.count += usize::from(before.is_none());
+        self.changes.push(Change { tenant: tenant.clone(), key, before });
         if let Some((layout, end_ns)) = ended {
             let key = ended_key(layout);
             let before = own.of.get(&key).cloned();
-            if before.is_none() {
-                own.make_room(weight).map_err(no_room)?;
-            }
             let end_ns = before.as_ref().map_or(0, |entry| entry.accumulator.end_ns).max(end_ns);
             let (accumulator, submission) = (Accumulator::new(end_ns, 0), LastSubmission::NONE);
-            own.put(key, Entry { accumulator, seen_s, submission });
+            own.put(key, Entry { accumulator, seen_s, submission }, 0, share).map_err(no_room)?;
             self.count += usize::from(before.is_none());
             self.changes.push(Change { tenant: tenant.clone(), key, before });
         }
-        let submission = LastSubmission::new(submission, true);
-        own.put(key, Entry { accumulator, seen_s, submission });
-        (self.pieces, self.late_samples) = (pieces, late_samples);
-        self.count += usize::from(before.is_none());
-        self.changes.push(Change { tenant: tenant.clone(), key, before });
         Ok(added)
     }
 
     /// Must be called when the group is durable.
     pub(super) fn keep_changes(&mut self) {
-        for Change { tenant, key, before } in self.changes.drain(..) {
-            let own = self.tenants.get(&tenant);
-            if let (Some(layout), Some(entry)) = (ended_layout(key), own.and_then(|own| own.of.get(&key))) {
+        for Change { tenant, key, .. } in self.changes.drain(..) {
+            let Some(own) = self.tenants.get_mut(&tenant) else { continue };
+            if let (Some(layout), Some(entry)) = (ended_layout(key), own.of.get(&key)) {
                 self.heads.shared_sums.end_layout(&tenant, layout, entry.accumulator.end_ns);
             }
-            self.pieces -= before.map_or(0, |entry| entry.accumulator.pieces.len());
+            own.settle();
         }
-        self.settle();
     }
 
     /// Undoes what was added since the last group.
     pub(super) fn discard_changes(&mut self) {
         for Change { tenant, key, before } in self.changes.drain(..).rev() {
             let Some(own) = self.tenants.get_mut(&tenant) else { continue };
-            let is_new = before.is_none();
-            let discarded = match before {
-                Some(entry) => own.put(key, entry),
-                None => own.remove(key),
-            };
-            self.count -= usize::from(is_new && discarded.is_some());
-            self.pieces -= discarded.map_or(0, |entry| entry.accumulator.pieces.len());
-            own.settle();
+            self.count -= usize::from(before.is_none());
+            own.undo(key, before);
         }
-        self.settle();
-    }
-
-    /// Gives back memory that is not needed after a group.
-    fn settle(&mut self) {
-        self.late_samples = 0;
-        let bytes = work_bytes(self.pieces, 0).min(self.memory.bytes());
-        self.memory.resize(bytes).expect("BUG: a reservation cannot shrink");
+        self.tenants.values_mut().for_each(TenantSums::settle);
     }
 
     /// Restores a sum from the journal. If there is no memory for it, it is forgotten.
-    pub(super) fn restore(
-        &mut self,
-        tenant: &TenantId,
-        key: SeriesKey,
-        accumulator: &Accumulator,
-        weight: usize,
-    ) {
-        let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.account));
-        if !own.of.contains_key(&key) && own.make_room_again(weight).is_err() {
+    pub(super) fn restore(&mut self, tenant: &TenantId, key: SeriesKey, accumulator: &Accumulator) {
+        let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.heads));
+        let is_new = !own.of.contains_key(&key);
+        if is_new && own.make_room(Share::ALL).is_err() {
             self.note_forgotten(tenant, accumulator.newest_ns());
             return;
         }
         if let Some(layout) = ended_layout(key) {
             self.heads.shared_sums.end_layout(tenant, layout, accumulator.end_ns);
         }
-        let (mut accumulator, submission) = (accumulator.clone(), LastSubmission::NONE);
-        let replaced = own.of.get(&key).map_or(0, |entry| entry.accumulator.pieces.len());
-        let others = self.pieces - replaced;
-        if self.memory.resize(work_bytes(others + accumulator.pieces.len(), 0)).is_err() {
-            // there is less memory than before the restart
-            accumulator.keep_pieces(0);
-        }
-        self.pieces = others + accumulator.pieces.len();
         // at the same time in all partitions, however long each of them replays
-        let before = own.put(key, Entry { accumulator, seen_s: STARTED_S, submission });
-        self.count += usize::from(before.is_none());
+        let (seen_s, submission) = (STARTED_S, LastSubmission::NONE);
+        let entry = Entry { accumulator: accumulator.clone(), seen_s, submission };
+        if own.put(key, entry.clone(), 0, Share::ALL).is_err() {
+            // there is less memory than before the restart
+            let mut closed = entry;
+            closed.accumulator.keep_pieces(0);
+            own.put(key, closed, 0, Share::ALL).expect("BUG: a sum without pieces takes no memory for them");
+        }
+        own.settle();
+        self.count += usize::from(is_new);
     }
 
     pub(super) fn restore_forgotten(&mut self, tenant: &TenantId, forgotten_ns: u64) {
@@ -423,8 +322,6 @@ impl Sums {
     pub(super) fn remove_tenant(&mut self, tenant: &TenantId) {
         if let Some(own) = self.tenants.remove(tenant) {
             self.count -= own.of.len();
-            self.pieces -= own.pieces;
-            self.settle();
         }
         self.forgotten.remove(tenant);
     }

@@ -87,14 +87,14 @@ fn register_head_parts(node: &Node) {
     let paths = node.writes().heads.paths.clone();
     let aggregator = node.writes().heads.aggregator.clone();
     let events = node.writes().heads.events.clone();
-    let sums = node.writes().heads.sums.clone();
+    let (sums, pieces) = (node.writes().heads.sums.clone(), node.writes().heads.pieces.clone());
     let parts: [(_, _, Read); 7] = [
         ("exemplars", budget.exemplars_bytes(), of_partitions(Partition::exemplar_bytes)),
         ("metadata", budget.metadata_bytes(), of_partitions(Partition::metadata_bytes)),
         ("replicas", budget.replicas_bytes(), Arc::new(move || replicas.used_bytes())),
         ("paths", budget.paths_bytes(), Arc::new(move || paths.used_bytes())),
         ("aggregator", budget.aggregator_bytes(), Arc::new(move || aggregator.used_bytes())),
-        ("sums", budget.sums_bytes(), Arc::new(move || sums.used_bytes())),
+        ("sums", budget.sums_bytes(), Arc::new(move || sums.used_bytes() + pieces.used_bytes())),
         ("events", budget.events_bytes(), Arc::new(move || events.used_bytes())),
     ];
     for (part, limit_bytes, read) in parts {

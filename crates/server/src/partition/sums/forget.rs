@@ -5,7 +5,9 @@
 
 use super::super::Owner;
 use super::super::time_share::TimeShare;
+use super::shared::filled_percent;
 use super::{Place, Sums};
+use crate::limits::head_memory::HeadMemory;
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(30);
@@ -13,8 +15,8 @@ const EVERY: Duration = Duration::from_secs(30);
 /// Number of sums that are visited between two groups.
 const SLICE: usize = 500;
 
-/// While their account is filled to less than this percentage, sums may be idle for this many seconds.
-const IDLE_S: [(u64, u32); 2] = [(40, 24 * 3600), (60, 3600)];
+/// While the accounts of sums and pieces are both filled to less than this percentage, sums may be idle for this many seconds.
+const IDLE_S: [(u64, u32); 2] = [(50, 24 * 3600), (75, 3600)];
 /// Even when memory is short, sums may be idle for this many seconds.
 const IDLE_MIN_S: u32 = 900;
 
@@ -49,7 +51,8 @@ impl Forgetting {
 
 impl Sums {
     fn idle_s(&self) -> u32 {
-        let percent = self.account.used_bytes() * 100 / self.account.limit_bytes().max(1);
+        let HeadMemory { sums, pieces, .. } = &*self.heads;
+        let percent = filled_percent(sums).max(filled_percent(pieces));
         IDLE_S.iter().find(|(below, _)| percent < *below).map_or(IDLE_MIN_S, |(_, idle_s)| *idle_s)
     }
 
@@ -91,13 +94,11 @@ impl Sums {
             }
             forgotten_ns = forgotten_ns.max(entry.accumulator.newest_ns());
             if removes {
-                let removed = own.remove(*key);
-                self.pieces -= removed.map_or(0, |entry| entry.accumulator.pieces.len());
+                own.remove(*key);
                 self.count -= 1;
             }
         }
         own.settle();
-        self.settle();
         if forgotten_ns > 0 {
             self.note_forgotten(&tenant, forgotten_ns);
         }

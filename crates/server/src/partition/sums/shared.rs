@@ -25,8 +25,9 @@ const TENANTS_MAX: usize = 2048;
 /// Limit on the bounds of histograms that are remembered because they have changed.
 const ENDED_MAX: usize = 4096;
 
-/// When the account of the sums is filled to this percentage, sums keep fewer pieces. New sums fill it only up to 75 %.
-const SHORT_PERCENT: u64 = 85;
+/// When the account of the pieces is filled to this percentage, sums keep fewer of them. Then there is room for as many sums as
+/// their own account has room for.
+const SHORT_PERCENT: u64 = 50;
 /// Two requests of a series may still be under way together, and arrive in different order.
 const PIECES_IF_SHORT: usize = 2;
 
@@ -57,7 +58,7 @@ impl Default for Stamp {
 
 #[derive(Debug)]
 pub(crate) struct SharedSums {
-    account: Account,
+    pieces: Account,
     void_before_s: AtomicU32,
     known: Mutex<Known>,
 }
@@ -82,11 +83,12 @@ impl Known {
 }
 
 impl SharedSums {
-    pub(crate) fn new(account: &Account) -> Self {
-        let memory = account.reserve(0).expect("BUG: no memory was asked for");
+    pub(crate) fn new(sums: &Account, pieces: &Account) -> Self {
+        let memory = sums.reserve(0).expect("BUG: no memory was asked for");
         let (forgotten, ended, deleted) = (Forgotten::default(), HashMap::new(), HashMap::new());
         let known = Known { forgotten, ended, deleted, deletions: 0, memory };
-        Self { account: account.clone(), void_before_s: AtomicU32::new(0), known: Mutex::new(known) }
+        let (pieces, void_before_s) = (pieces.clone(), AtomicU32::new(0));
+        Self { pieces, void_before_s, known: Mutex::new(known) }
     }
 
     pub(crate) fn stamp(&self, tenant: &TenantId, arrived_s: u32) -> Stamp {
@@ -99,8 +101,7 @@ impl SharedSums {
     }
 
     fn pieces_max(&self) -> usize {
-        let percent = self.account.used_bytes() * 100 / self.account.limit_bytes().max(1);
-        if percent < SHORT_PERCENT { PIECES_MAX } else { PIECES_IF_SHORT }
+        if filled_percent(&self.pieces) < SHORT_PERCENT { PIECES_MAX } else { PIECES_IF_SHORT }
     }
 
     /// Declares sums void that were last seen before `before_s`. Returns the latest of such times.
@@ -149,6 +150,10 @@ impl SharedSums {
         *last = number.max(*last);
         known.settle();
     }
+}
+
+pub(super) fn filled_percent(account: &Account) -> u64 {
+    account.used_bytes() * 100 / account.limit_bytes().max(1)
 }
 
 /// The deletion of a tenant. Until all partitions have recorded it, those that have refuse increments, which would count only in
@@ -250,7 +255,8 @@ mod tests {
     fn what_is_known_of_tenants_is_bounded() {
         let tenant = |n: usize| TenantId::parse(&format!("t{n}")).unwrap();
         let account = Account::new("sums", 10 << 20);
-        let (shared, mut forgotten) = (SharedSums::new(&account), Forgotten::default());
+        let (shared, mut forgotten) =
+            (SharedSums::new(&account, &Account::new("pieces", 1 << 20)), Forgotten::default());
         let count = TENANTS_MAX + 10;
         for n in 0..count {
             forgotten.raise(&tenant(n), 1000 + n as u64);

@@ -1,5 +1,6 @@
 use super::super::{Command, Freeze, Sealed, SealedSamples};
 use super::forget::GRACE_S;
+use super::tenant::SUM_BYTES;
 use super::*;
 use crate::limits::tenant_state::TenantStates;
 use crate::node::Node;
@@ -14,7 +15,7 @@ use model::{Labels, Samples, TimeRange, ValueKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use stdx::budget::IncrementalReservation;
+use stdx::budget::{Account, IncrementalReservation};
 use stdx::clock::ManualClock;
 use stdx::rng::Rng;
 use tokio::sync::oneshot;
@@ -369,10 +370,9 @@ fn idle_sums_are_forgotten_and_what_may_have_been_added_is_refused() {
 #[test]
 fn the_memory_of_sums_is_limited() {
     let (_, mut fixture) = Fixture::new();
-    let account = fixture.owner.context.heads.sums.clone();
-    let free_bytes = account.limit_bytes() - account.used_bytes();
-    let pieces_bytes = account.limit_bytes() / PIECES_PART;
-    let taken = account.reserve(free_bytes - pieces_bytes - 100 * SUM_BYTES as u64).unwrap();
+    let HeadMemory { sums, pieces, .. } = &*Arc::clone(&fixture.owner.context.heads);
+    let free_bytes = sums.limit_bytes() - sums.used_bytes();
+    let taken = sums.reserve(free_bytes - 100 * SUM_BYTES as u64).unwrap();
     let increments: Vec<_> = (0..200).map(|i| (i, 10, 20, 1.0)).collect();
     let mut answer = fixture.submit(&increments);
     fixture.turns();
@@ -382,9 +382,9 @@ fn the_memory_of_sums_is_limited() {
     assert_eq!(outcome.postponed, [Postponed::NewSeries], "the sender repeats it");
     let gap =
         |n: u64| increments[..10].iter().map(|(i, ..)| (*i, n * 20, n * 20 + 10, 1.0)).collect::<Vec<_>>();
-    assert_eq!(fixture.add(&gap(2)), (10, vec![]), "there is a part of the account for gaps");
+    assert_eq!(fixture.add(&gap(2)), (10, vec![]), "gaps have memory of their own");
     // a little is left for what a group needs to undo its changes
-    let rest = account.reserve(account.limit_bytes() - account.used_bytes() - 2048).unwrap();
+    let rest = pieces.reserve(pieces.limit_bytes() - pieces.used_bytes() - 2048).unwrap();
     // without memory, gaps are closed: before and after the first increment
     assert_eq!(fixture.add(&gap(3)), (10, vec![]));
     let late = [(0, 5, 10, 1.0)];
@@ -402,13 +402,48 @@ fn the_memory_of_sums_is_limited() {
 
 /// Must be called between two groups.
 fn check_memory(sums: &Sums) {
-    let mut pieces = 0;
     for own in sums.tenants.values() {
-        assert_eq!(own.memory.bytes(), own.bytes(0));
-        assert_eq!(own.pieces, own.of.values().map(|entry| entry.accumulator.pieces.len()).sum::<usize>());
-        pieces += own.pieces;
+        own.checked_bytes();
     }
-    assert_eq!((sums.pieces, sums.memory.bytes()), (pieces, work_bytes(pieces, 0)));
+}
+
+/// One tenant sends as many series as it can, with gaps. Others must be able to send, too.
+#[test]
+fn a_tenant_cannot_take_the_memory_of_others() {
+    let (_, fixture) = Fixture::new();
+    let heads = &fixture.owner.context.heads;
+    let mut sums = Sums::new(Arc::clone(heads), Instant::now());
+    let left_bytes = |account: &Account, most_bytes: u64| {
+        let free_bytes = account.limit_bytes() - account.used_bytes();
+        account.reserve(free_bytes - most_bytes.min(free_bytes)).unwrap()
+    };
+    let mut rng = Rng::announced();
+    // either account may be filled first, and the first tenant may be alone
+    for (sums_bytes, pieces_bytes) in [(1 << 20, 1 << 20), (1 << 20, 64 << 10), (u64::MAX, u64::MAX)] {
+        let taken = [left_bytes(&heads.sums, sums_bytes), left_bytes(&heads.pieces, pieces_bytes)];
+        let mut send = |name: &str, count: u32| {
+            let tenant = TenantId::parse(name).unwrap();
+            let mut refused = 0;
+            for n in 0..count {
+                let origin = Origin { submission: n + 1, weight: 1, stamp: Stamp::default() };
+                let key = SeriesKey(rng.next_u64().into());
+                for start in (10..60).step_by(10) {
+                    let (start_ns, end_ns) = (start, start + 1);
+                    let increment = Increment { start_ns, end_ns, layout: 0, histogram: 0, value: 1.0 };
+                    refused += u32::from(sums.add(&tenant, key, &increment, origin).is_err());
+                }
+                sums.keep_changes();
+            }
+            refused
+        };
+        assert!(send("greedy", 20_000) > 100, "it has all that it asks for");
+        assert_eq!(send("modest", 30), 0);
+        assert!(send("greedy", 8000) > 100);
+        assert_eq!(send("another", 10), 0);
+        sums.tenants.clear();
+        drop(taken);
+    }
+    fixture.stop();
 }
 
 /// The buckets of histograms with two lists of bounds, in three partitions.
@@ -480,7 +515,7 @@ fn buckets_never_get_apart() {
         let (mut at_ns, mut layout) = (1_000 * MS, BOUNDS[0].0);
         let (mut underway, mut last): (Vec<Point>, Option<Point>) = (Vec::new(), None);
         let (mut lost, mut is_late): (Option<Point>, _) = (None, false);
-        let mut taken = None;
+        let mut taken = Vec::new();
         for _ in 0..300 {
             now_s += if rng.chance(0.05) && underway.is_empty() {
                 rng.below(100_000) as u32
@@ -492,16 +527,19 @@ fn buckets_never_get_apart() {
                 (changed, lost) = (changed + 1, None);
             }
             if underway.is_empty() && rng.chance(0.1) {
-                drop(taken.take());
-                let free_bytes = heads.sums.limit_bytes() - heads.sums.used_bytes();
-                taken = heads.sums.reserve(free_bytes / 100 * rng.below(94)).ok();
+                taken.clear();
+                let free_bytes = |account: &Account| account.limit_bytes() - account.used_bytes();
+                let pieces_bytes = free_bytes(&heads.pieces) / 100 * rng.below(94);
+                let sums_bytes = free_bytes(&heads.sums) - rng.below(8000);
+                taken.extend(heads.pieces.reserve(pieces_bytes));
+                taken.extend(rng.chance(0.6).then(|| heads.sums.reserve(sums_bytes).unwrap()));
             }
             let stamp = heads.shared_sums.stamp(&buckets.tenant, now_s);
             // of two requests that are under way together, both or none know of an announcement
             let is_same =
                 |point: &Point| Stamp { arrived_s: 0, ..point.stamp } == Stamp { arrived_s: 0, ..stamp };
             if underway.is_empty()
-                || !is_late && taken.is_none() && underway.len() < 2 && underway.iter().all(is_same)
+                || !is_late && taken.is_empty() && underway.len() < 2 && underway.iter().all(is_same)
             {
                 // one that is late must not be under way with the one that closes its gap
                 let again = match rng.chance(0.5) {
@@ -541,7 +579,8 @@ fn buckets_never_get_apart() {
                 let is_full = |result: &_| matches!(result, Err(SeriesRefusal::NoRoomForSums { .. }));
                 if point.results.iter().any(is_full) {
                     // the sender repeats it
-                    (taken, lost, point.is_again) = (None, None, true);
+                    taken.clear();
+                    (lost, point.is_again) = (None, true);
                     (point.missing, point.results) = (vec![0, 1, 2], Vec::new());
                     point.stamp = heads.shared_sums.stamp(&buckets.tenant, now_s);
                     full += 1;
@@ -659,13 +698,13 @@ fn restored_sums_take_as_much_memory_as_before() {
     sums.keep_changes();
     assert!(refused.iter().all(|count| *count > 1000), "{refused:?}");
     let used_bytes = heads.sums.used_bytes();
-    let bytes = |sums: &Sums| sums.tenants.values().map(|own| own.memory.bytes()).collect::<Vec<_>>();
+    let bytes = |sums: &Sums| sums.tenants.values().map(TenantSums::checked_bytes).collect::<Vec<_>>();
     let (expected, count) = (bytes(&sums), sums.count());
     let all: Vec<_> = tenants
         .iter()
-        .flat_map(|(tenant, weight)| {
+        .flat_map(|(tenant, _)| {
             let of = sums.tenants[tenant].of.iter();
-            of.map(|(key, entry)| (tenant.clone(), *weight, *key, entry.accumulator.clone()))
+            of.map(|(key, entry)| (tenant.clone(), *key, entry.accumulator.clone()))
         })
         .collect();
     drop(sums);
@@ -673,14 +712,14 @@ fn restored_sums_take_as_much_memory_as_before() {
     let mut order: Vec<_> = (0..all.len()).collect();
     (0..order.len()).for_each(|i| order.swap(i, rng.below(i as u64 + 1) as usize));
     for number in order {
-        let (tenant, weight, key, accumulator) = &all[number];
-        restored.restore(tenant, *key, accumulator, *weight);
+        let (tenant, key, accumulator) = &all[number];
+        restored.restore(tenant, *key, accumulator);
     }
     assert_eq!((bytes(&restored), restored.count()), (expected, count));
     check_memory(&restored);
     assert_eq!(heads.sums.used_bytes(), used_bytes);
-    let pieces = |of: &(TenantId, usize, SeriesKey, Accumulator)| {
-        restored.get(&of.0, of.2).map(|found| found.pieces.len()) == Some(of.3.pieces.len())
+    let pieces = |(tenant, key, sum): &(TenantId, SeriesKey, Accumulator)| {
+        restored.get(tenant, *key).map(|found| found.pieces.len()) == Some(sum.pieces.len())
     };
     assert!(all.iter().all(pieces));
     drop((restored, taken));
@@ -691,7 +730,7 @@ fn restored_sums_take_as_much_memory_as_before() {
 #[test]
 fn the_work_of_late_increments_is_counted() {
     let (_, mut fixture) = Fixture::new();
-    let account = fixture.owner.context.heads.sums.clone();
+    let account = fixture.owner.context.heads.pieces.clone();
     let mut next = Vec::new();
     // seven gaps in each series
     for n in 1..=8 {
@@ -715,6 +754,6 @@ fn the_work_of_late_increments_is_counted() {
     };
     assert_eq!((outcome.samples, most), (1000, 1000));
     check_memory(&fixture.owner.sums);
-    assert!(account.peak_bytes() > before_bytes + 500 * 8 * size_of::<Piece>() as u64);
+    assert!(account.peak_bytes() > before_bytes + 300 * 7 * SAMPLE_BYTES as u64);
     fixture.stop();
 }
