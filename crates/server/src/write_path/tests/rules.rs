@@ -5,12 +5,12 @@ use crate::ingest_rules::IngestRulesFile;
 use crate::limits::fair_permits::Permit;
 use crate::partition::submission::StreamId;
 use crate::seal::tests::stop;
-use crate::write_path::known::{BodyStream, WaitingSeries, send as send_body};
+use crate::write_path::known::{BodyStream, NewSamples, WaitingSeries, send as send_body};
 use model::{BatchSeries, SeriesKey};
 use protocol::graphite;
 use protocol::{Body, Decoder as _};
 use std::collections::HashSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 /// Each look at this clock takes some time.
@@ -230,14 +230,47 @@ async fn rules_for_a_batch_that_no_decoder_has_made_are_applied_in_turns() {
     stop(Arc::into_inner(ruled).unwrap().node).await;
 }
 
-#[derive(Debug)]
-struct NobodyWaits;
+/// All series wait from the second look on.
+#[derive(Debug, Default)]
+struct SoonAllWait(AtomicBool);
 
-impl WaitingSeries for NobodyWaits {
-    fn mark(&self, _: &TenantId, _: &[BatchSeries], _: &mut Vec<bool>) {}
+impl WaitingSeries for SoonAllWait {
+    fn mark(&self, _: &TenantId, series: &[BatchSeries], waiting: &mut Vec<bool>) {
+        if self.0.swap(true, Ordering::Relaxed) {
+            waiting.resize(series.len(), true);
+        }
+    }
 
     fn waits(&self, _: &TenantId, _: SeriesKey) -> bool {
-        false
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Ruled {
+    /// Sends Graphite's lines: 60 points of 20 series.
+    async fn send_lines(&self) -> (u64, NewSamples) {
+        let (writes, now_s) = (self.node.writes(), SystemClock.now_ms() / 1000);
+        let decoders: Arc<Decoders<graphite::Decoder>> =
+            Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
+        let lines: String = (0..60).map(|i| format!("m.{} {i} {}\n", i % 20, now_s - 60 + i)).collect();
+        let (principal, body) = (Principal::of(TenantId::parse("a").unwrap()), Arc::new(lines.into_bytes()));
+        let waiting: Arc<dyn WaitingSeries> = Arc::new(SoonAllWait::default());
+        let stream = BodyStream { id: StreamId(1), origin: Origin::Sender };
+        let format = graphite::TimeOfArrival::Refused;
+        let sent = send_body(writes, &decoders, &principal, format, &body, &waiting, stream);
+        let (sent, new) = sent.await.unwrap();
+        let outcome = sent.settle(writes).await.unwrap();
+        assert_eq!(outcome.refused_samples, 0);
+        (outcome.samples, new)
+    }
+
+    fn expect_all(&self, new: &NewSamples) {
+        assert_eq!(new.points(), 60);
+        let of_name = |i: u32| Labels::from_pairs(&[("__name__", &format!("new.{i}"))]);
+        let key = |i| SeriesKey::of(of_name(i).as_bytes(), self.node.writes().seed);
+        assert_eq!(new.keys().collect::<HashSet<_>>(), (0..20).map(key).collect());
+        let labels = new.parts.iter().flat_map(|part| &part.series).map(|series| series.labels.clone());
+        assert_eq!(labels.collect::<HashSet<_>>(), (0..20).map(of_name).collect());
     }
 }
 
@@ -247,21 +280,30 @@ async fn all_points_of_a_body_of_lines_are_handed_back_however_long_the_rules_ta
     let clock = slow_clock();
     let ruled = Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ());
     clock.step_ms.store(50, Ordering::Relaxed);
-    let (writes, now_s) = (ruled.node.writes(), SystemClock.now_ms() / 1000);
-    let decoders: Arc<Decoders<graphite::Decoder>> =
-        Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
-    let lines: String = (0..60).map(|i| format!("m.{} {i} {}\n", i % 20, now_s - 60 + i)).collect();
-    let (principal, body) = (Principal::of(TenantId::parse("a").unwrap()), Arc::new(lines.into_bytes()));
-    let waiting: Arc<dyn WaitingSeries> = Arc::new(NobodyWaits);
-    let stream = BodyStream { id: StreamId(1), origin: Origin::Sender };
-    let format = graphite::TimeOfArrival::Refused;
-    let (sent, new) =
-        send_body(writes, &decoders, &principal, format, &body, &waiting, stream).await.unwrap();
-    assert_eq!(sent.settle(writes).await.unwrap().refused_samples, 0);
-    assert_eq!((new.points(), new.keys().collect::<HashSet<_>>().len()), (60, 20));
-    let of_name = |i: u32| Labels::from_pairs(&[("__name__", &format!("new.{i}"))]);
-    let expected = (0..20).map(|i| SeriesKey::of(of_name(i).as_bytes(), writes.seed));
-    assert_eq!(new.keys().collect::<HashSet<_>>(), expected.collect());
+    let (stored, new) = ruled.send_lines().await;
+    assert_eq!(stored, 0);
+    ruled.expect_all(&new);
+    drop(new);
+    stop(ruled.node).await;
+}
+
+/// Their labels are not made in advance, because they exist then.
+#[tokio::test(flavor = "multi_thread")]
+async fn renamed_series_that_begin_to_wait_after_the_rules_are_handed_back() {
+    let ruled = Ruled::new(RENAME, Arc::new(SystemClock), |_| ());
+    let mut encoder = V1Encoder::new();
+    for number in 0..20 {
+        let labels = Labels::from_pairs(&[("__name__", &format!("m.{number}"))]);
+        encoder.series(labels.as_ref(), &[SystemClock.now_ms() - 100_000], &[1.0]);
+    }
+    let body = encoder.finish().to_vec();
+    let memory = ruled.node.writes().inflight.reserve(body.len() as u64).unwrap();
+    let written = write(&ruled.node, TenantId::parse("a").unwrap(), Version::V1, body, memory).await;
+    assert_eq!(written.unwrap().samples, 20);
+    let before = ruled.applied();
+    let (stored, new) = ruled.send_lines().await;
+    assert_eq!((stored, ruled.applied()), (0, before), "the series were known when the rules were asked");
+    ruled.expect_all(&new);
     drop(new);
     stop(ruled.node).await;
 }
