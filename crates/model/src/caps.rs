@@ -40,6 +40,18 @@ pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
 /// Limit on the name of a tenant. Mimir has the same limit.
 pub const TENANT_BYTES_MAX: usize = 150;
 
+/// Limit on the name of a datastream.
+pub const STREAM_BYTES_MAX: usize = 100;
+
+/// Limit on the different attributes in one request with records. Paths with values of several types count once for each.
+pub const BATCH_ATTRIBUTES_MAX: usize = 2_000;
+
+/// Limit on the path of an attribute of a record.
+pub const ATTRIBUTE_PATH_BYTES_MAX: usize = 1 << 10;
+
+/// Limit on the records in one request.
+pub const REQUEST_RECORDS_MAX: usize = 1_000_000;
+
 /// Limit on the tenants that a query reads. For each of them, the query goes through all partitions.
 pub const QUERY_TENANTS_MAX: usize = 32;
 

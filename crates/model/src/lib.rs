@@ -9,6 +9,7 @@
 //! - [`statistic`]: aggregates of a series' samples over an interval
 //! - [`accumulator`]: adds up points with delta temporality
 //! - [`batch`]: one decoded request
+//! - [`records`]: records in columns; [`stream_name`]: names of datastreams
 //! - [`caps`]: limits on input
 //! - [`error`]: kinds of errors; [`series_refusal`]: refusals of single series
 
@@ -19,10 +20,12 @@ pub mod error;
 pub mod histogram;
 pub mod labels;
 pub mod principal;
+pub mod records;
 pub mod sample;
 pub mod series;
 pub mod series_refusal;
 pub mod statistic;
+pub mod stream_name;
 pub mod tenant;
 pub mod tenant_patterns;
 pub mod tenant_set;
@@ -37,10 +40,15 @@ pub use error::ErrorKind;
 pub use histogram::Histogram;
 pub use labels::{Labels, LabelsBuilder, LabelsRef};
 pub use principal::{Principal, Rights};
+pub use records::{
+    Attribute, AttributeKind, AttributeValue, AttributeValues, BatchId, PutError, Records, RecordsBuilder,
+    Texts, TooManyAttributes,
+};
 pub use sample::{STALE_NAN_BITS, Samples, SeriesSamples, TimeRange};
 pub use series::{SeriesHasher, SeriesKey, SeriesRef};
 pub use series_refusal::SeriesRefusal;
 pub use statistic::Statistic;
+pub use stream_name::{StreamName, StreamNameError};
 pub use tenant::{TenantError, TenantId};
 pub use tenant_patterns::TenantPatterns;
 pub use tenant_set::{TenantSet, TenantSetError};
