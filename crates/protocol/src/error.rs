@@ -40,6 +40,9 @@ pub enum DecodeError {
     Pickle(#[from] PickleError),
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// The first line of a table does not name its columns.
+    #[error("the header of the table cannot be read: {0}")]
+    TableHeader(String),
     /// In a 2.0 request, the first entry of the symbol table must be the empty string.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
@@ -77,6 +80,7 @@ impl DecodeError {
             | Self::Wire(_)
             | Self::Pickle(_)
             | Self::Json(_)
+            | Self::TableHeader(_)
             | Self::FirstSymbol(_)
             | Self::OtherMessage { .. } => ErrorKind::Invalid,
             Self::Memory(full) if full.is_for_good() => ErrorKind::TooLarge,

@@ -10,11 +10,11 @@ use crate::labels::labels_of;
 use crate::remote_write::Version;
 use crate::{
     Body, DecodeError, Decoder, Encoding, INFLATED_BYTES_MAX, Inflater, LabelForm, Request, SharedLabels,
-    csv, decompress_snappy, exposition, graphite, jsonl, otlp, remote_write, whisper,
+    csv, decompress_snappy, exposition, graphite, jsonl, otlp, records, remote_write, whisper,
 };
-use model::caps::BODY_BYTES_MAX;
+use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, BATCH_ATTRIBUTES_MAX, BODY_BYTES_MAX, TIMESTAMP_MS_MAX};
 use model::labels::is_canonical;
-use model::{Batch, LabelsBuilder, SeriesKey};
+use model::{Attribute, AttributeValues, Batch, LabelsBuilder, SeriesKey};
 use std::sync::Arc;
 use stdx::budget::{Account, IncrementalReservation};
 
@@ -61,6 +61,35 @@ pub fn csv_rows(body: &[u8]) {
     let Ok(columns) = Columns::parse(&String::from_utf8_lossy(map), SharedLabels::default()) else { return };
     let format = csv::Format { columns: Arc::new(columns), arrival_ms: 7, first_line: 1 };
     decode::<csv::Decoder>(format, Body { encoding: Encoding::Identity, bytes: rows });
+}
+
+/// Records of any format. Checks that columns and reservations are consistent.
+pub fn records(format: records::Format, body: &[u8]) {
+    let account = Account::new("fuzz", ACCOUNT_BYTES);
+    let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
+    let request = records::Request { body, arrival_us: 7, first_line: 1 };
+    let Ok(decoded) = records::decode(format, request, &mut memory) else { return };
+    let records = decoded.records;
+    assert_eq!(memory.bytes(), records.memory_bytes() as u64);
+    assert!(decoded.refused.first.len() as u64 <= decoded.refused.count);
+    let is_time = |us: &i64| (0..=1000 * TIMESTAMP_MS_MAX + 999).contains(us);
+    assert!(records.times_us.iter().all(is_time), "a time is out of bounds");
+    assert!(records.attributes.len() <= BATCH_ATTRIBUTES_MAX);
+    for attribute in &records.attributes {
+        let Attribute { path, rows, values } = attribute;
+        assert!(path.len() <= ATTRIBUTE_PATH_BYTES_MAX, "a path of {} bytes", path.len());
+        assert_eq!(rows.len(), values.len(), "{path:?}");
+        assert!(rows.is_sorted_by(|a, b| a < b), "{path:?} has rows in a wrong order");
+        assert!(rows.last().is_some_and(|row| (*row as usize) < records.len()), "{path:?}");
+        if let AttributeValues::Json(texts) = values {
+            for at in 0..texts.len() {
+                let list = format!("[{{\"x\":{}}}]", texts.get(at));
+                let request = records::Request { body: list.as_bytes(), ..request };
+                let again = records::decode(records::Format::Json, request, &mut memory);
+                assert!(again.is_ok(), "{list:?} is not valid: {again:?}");
+            }
+        }
+    }
 }
 
 /// Checks that a body that arrives in pieces is decompressed like a whole one.

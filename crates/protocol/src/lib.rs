@@ -11,6 +11,7 @@
 //! - [`tsdb`]: blocks of Prometheus' database
 //! - [`whisper`]: Whisper files, Graphite's database
 //! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text; [`csv`]: tables of text
+//! - [`records`]: records of any shape, as JSON, tables of text, or raw lines
 //! - [`encode`]: encoders, for the lab and for tests
 //! - [`fuzz`]: the code of the fuzz targets
 
@@ -32,7 +33,9 @@ mod line_fault;
 mod number;
 pub mod otlp;
 mod raw_keys;
+pub mod records;
 pub mod remote_write;
+mod rfc3339;
 mod scan;
 mod shared_labels;
 pub mod statsd;

@@ -44,9 +44,14 @@ pub(crate) fn eight(text: &[u8], at: usize) -> Option<(Eight, u64)> {
         Some(eight) => Some((Eight(u64::from_le_bytes(*eight)), u64::MAX)),
         None if rest.is_empty() => None,
         None => {
+            let is_there = (1 << (8 * rest.len())) - 1;
+            // a shift is faster than a copy
+            if let Some(last) = text.last_chunk::<8>() {
+                return Some((Eight(u64::from_le_bytes(*last) >> (64 - 8 * rest.len())), is_there));
+            }
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
-            Some((Eight(u64::from_le_bytes(last)), (1 << (8 * rest.len())) - 1))
+            Some((Eight(u64::from_le_bytes(last)), is_there))
         }
     }
 }

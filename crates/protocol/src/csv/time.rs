@@ -1,6 +1,7 @@
 //! Times in the cells of a table.
 
 use crate::decimal::float;
+use crate::rfc3339::rfc3339_us;
 
 /// How the cells of a column write the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,69 +54,9 @@ impl TimeForm {
             Self::Milliseconds => integer(),
             Self::Microseconds => integer().map(|us| us.div_euclid(1000)),
             Self::Nanoseconds => integer().map(|ns| ns.div_euclid(1_000_000)),
-            Self::Rfc3339 => rfc3339(word),
+            Self::Rfc3339 => rfc3339_us(word).map(|us| us.div_euclid(1000)),
         }
     }
-}
-
-/// Reads a time of RFC 3339, such as `2026-11-21T18:00:00.123+01:00`. A blank may stand for the `T`.
-fn rfc3339(word: &[u8]) -> Option<i64> {
-    let number = |range: std::ops::Range<usize>| {
-        let digits = word.get(range)?;
-        digits.iter().try_fold(0_i64, |n, b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')))
-    };
-    let is = |at: usize, bytes: &[u8]| word.get(at).is_some_and(|byte| bytes.contains(byte));
-    if !(is(4, b"-") && is(7, b"-") && is(10, b"Tt ") && is(13, b":") && is(16, b":")) {
-        return None;
-    }
-    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
-    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
-    let mut at = 19;
-    let mut ms = 0;
-    if is(at, b".") {
-        let digits = word[at + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        if digits == 0 {
-            return None;
-        }
-        ms =
-            (0..3).fold(0, |ms, i| ms * 10 + if i < digits { i64::from(word[at + 1 + i] - b'0') } else { 0 });
-        at += 1 + digits;
-    }
-    let offset_minutes = match word.get(at..)? {
-        b"Z" | b"z" => 0,
-        [sign @ (b'+' | b'-'), _, _, b':', _, _] => {
-            let (hours, minutes) = (number(at + 1..at + 3)?, number(at + 4..at + 6)?);
-            if hours > 23 || minutes > 59 {
-                return None;
-            }
-            (hours * 60 + minutes) * if *sign == b'-' { -1 } else { 1 }
-        }
-        _ => return None,
-    };
-    let days_of_month = match month {
-        4 | 6 | 9 | 11 => 30,
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        1..=12 => 31,
-        _ => return None,
-    };
-    // a leap second is the first second of the next minute
-    if !(1..=days_of_month).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let seconds =
-        ((days_since_epoch(year, month, day) * 24 + hour) * 60 + minute - offset_minutes) * 60 + second;
-    Some(seconds * 1000 + ms)
-}
-
-/// Number of days from 1 January 1970 to a day of the Gregorian calendar. Years begin in March here, so that the leap day
-/// is the last day of a year.
-const fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let month = (month + 9) % 12;
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
 }
 
 #[cfg(test)]

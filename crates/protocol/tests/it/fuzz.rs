@@ -6,6 +6,7 @@ use protocol::encode::{Extras, V1Encoder, V2Encoder};
 use protocol::exposition::Dialect;
 use protocol::fuzz;
 use protocol::otlp::Media;
+use protocol::records::Format;
 use protocol::remote_write::Version;
 use stdx::damage::each_damaged;
 
@@ -102,6 +103,21 @@ fn csv_rows() {
         "GOOG,1.5,2,x,2026-11-21T18:00:00Z\n\"A, \"\"B\"\"\",,-1e3,,2026-11-21T18:00:00.5+01:00\r\n",
     );
     each_damaged(&[text.as_bytes().to_vec()], MUTATIONS, fuzz::csv_rows);
+}
+
+#[test]
+fn records() {
+    let record = concat!(
+        r#"{"@timestamp":"2026-11-21T18:00:00.5+01:00","a":{"b":[1,{"c":"\u00e9\ud83d\ude00"}],"d":{}},"e":-1.5e3,"f":null,"#,
+        r#""g":true,"time":1795284000,"h\n":99999999999999999999,"i":1e400}"#,
+    );
+    let lines = format!("{record}\n\n{{}}\r\n[]\n{record}\n");
+    let list = format!("[{record}, {{}},1,{record} ]");
+    let table = "time,a,\"b \"\"c\"\"\",\n1795284000,1,\"x\ny\",true\r\n2026-11-21T18:00:00Z,1.5,,99999999999999999999\n";
+    let bodies = [lines.into_bytes(), list.into_bytes(), table.as_bytes().to_vec()];
+    for format in [Format::Json, Format::Csv, Format::Lines] {
+        each_damaged(&bodies, MUTATIONS, |bytes| fuzz::records(format, bytes));
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod memory;
 mod oracle;
 mod otlp;
 mod proto;
+mod records;
 mod round_trip;
 
 use protocol::remote_write::Version;

@@ -1,0 +1,72 @@
+use crate::JsonError;
+use model::TooManyAttributes;
+use model::caps::ATTRIBUTE_PATH_BYTES_MAX;
+
+/// Records of a request that were left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Number of all of them.
+    pub count: u64,
+    /// The first [`Refusals::KEPT_MAX`] of them.
+    pub first: Vec<Refusal>,
+}
+
+/// Where a record is in its body, and why it was left out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct Refusal {
+    pub place: Place,
+    pub reason: Reason,
+}
+
+/// Counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Line(usize),
+    /// An element of a list.
+    Record(usize),
+}
+
+/// Why a record is left out. It has no text of its own, because a body may have very many wrong records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    #[error("the record is not an object")]
+    NotAnObject,
+    #[error("the text is not UTF-8")]
+    NotUtf8,
+    #[error(transparent)]
+    TooManyAttributes(#[from] TooManyAttributes),
+    #[error("the path of an attribute has {0} bytes, the limit is {ATTRIBUTE_PATH_BYTES_MAX}")]
+    PathTooLong(usize),
+    /// The time of the attribute with this path.
+    #[error("the time in {0:?} is before 1970 or after 9999")]
+    Time(&'static str),
+    #[error("the row has {found} columns, but the header has {expected}")]
+    Columns { found: usize, expected: usize },
+    #[error("the quoted text of column {0} does not end")]
+    OpenQuote(usize),
+    #[error("column {0} has more text behind its quoted text")]
+    BehindQuote(usize),
+}
+
+impl Refusals {
+    pub const KEPT_MAX: usize = 10;
+
+    pub(super) fn add(&mut self, place: Place, reason: Reason) {
+        self.count += 1;
+        if self.first.len() < Self::KEPT_MAX {
+            self.first.push(Refusal { place, reason });
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Line(number) => write!(f, "line {number}"),
+            Self::Record(number) => write!(f, "record {number}"),
+        }
+    }
+}

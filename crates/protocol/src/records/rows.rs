@@ -1,0 +1,136 @@
+//! The record that is being read.
+
+use super::{Decoded, Place, Reason, Refusals, time};
+use crate::{DecodeError, JsonError};
+use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, REQUEST_RECORDS_MAX};
+use model::{AttributeValue, PutError, RecordsBuilder};
+use stdx::budget::{Exhausted, IncrementalReservation};
+
+pub(super) struct Rows<'a, 'm> {
+    builder: RecordsBuilder,
+    pub(super) memory: &'a mut IncrementalReservation<'m>,
+    arrival_us: i64,
+    /// The best time of the record so far, with its rank.
+    time: Option<(u8, i64)>,
+    refused: Refusals,
+}
+
+/// Why a record is left out, or why decoding ends.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Record(Reason),
+    Request(DecodeError),
+}
+
+impl<'a, 'm> Rows<'a, 'm> {
+    pub(super) fn new(arrival_us: i64, memory: &'a mut IncrementalReservation<'m>) -> Self {
+        Self { builder: RecordsBuilder::new(), memory, arrival_us, time: None, refused: Refusals::default() }
+    }
+
+    /// Adds a value to the record. It is also the record's time if it has a rank, and no better one was added.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        path: &str,
+        rank: Option<u8>,
+        value: AttributeValue<'_>,
+    ) -> Result<(), Fault> {
+        if let Some(rank) = rank
+            && self.time.is_none_or(|(best, _)| rank <= best)
+            && let Some(time_us) = time::time_us(value)
+        {
+            self.time = Some((rank, time_us));
+        }
+        self.builder.put_reserved(path, value, self.memory)?;
+        Ok(())
+    }
+
+    /// Completes the record.
+    #[inline]
+    pub(super) fn end(&mut self) -> Result<(), Fault> {
+        let time_us = match self.time.take() {
+            Some((rank, time_us)) if !time::is_within_bounds(time_us) => {
+                return Err(Fault::Record(Reason::Time(time::PATHS[usize::from(rank)])));
+            }
+            found => found.map_or(self.arrival_us, |(_, time_us)| time_us),
+        };
+        self.check_count()?;
+        self.builder.end_reserved(time_us, self.memory)?;
+        Ok(())
+    }
+
+    /// Leaves the record out, unless decoding ends.
+    #[cold]
+    pub(super) fn refuse(&mut self, place: Place, fault: Fault) -> Result<(), DecodeError> {
+        let Fault::Record(reason) = fault else { return fault.into_request() };
+        self.abandon();
+        self.check_count()?;
+        self.refused.add(place, reason);
+        Ok(())
+    }
+
+    /// Drops the values of the record.
+    pub(super) fn abandon(&mut self) {
+        self.builder.abandon();
+        self.time = None;
+    }
+
+    fn check_count(&self) -> Result<(), DecodeError> {
+        match self.builder.len() + self.refused.count as usize >= REQUEST_RECORDS_MAX {
+            true => Err(DecodeError::TooMany { what: "records", limit: REQUEST_RECORDS_MAX }),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn finish(self) -> Decoded {
+        Decoded { records: self.builder.finish(), refused: self.refused }
+    }
+}
+
+/// Fails if the path is too long.
+#[inline]
+pub(super) fn check_path(bytes: usize) -> Result<(), Reason> {
+    if bytes > ATTRIBUTE_PATH_BYTES_MAX { Err(Reason::PathTooLong(bytes)) } else { Ok(()) }
+}
+
+impl Fault {
+    fn into_request(self) -> Result<(), DecodeError> {
+        match self {
+            Self::Record(_) => Ok(()),
+            Self::Request(error) => Err(error),
+        }
+    }
+}
+
+impl From<Reason> for Fault {
+    fn from(reason: Reason) -> Self {
+        Self::Record(reason)
+    }
+}
+
+impl From<JsonError> for Fault {
+    fn from(error: JsonError) -> Self {
+        Self::Record(error.into())
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<Exhausted> for Fault {
+    fn from(full: Exhausted) -> Self {
+        Self::Request(full.into())
+    }
+}
+
+impl From<PutError> for Fault {
+    fn from(error: PutError) -> Self {
+        match error {
+            PutError::TooManyAttributes(error) => Self::Record(error.into()),
+            PutError::Memory(full) => full.into(),
+        }
+    }
+}

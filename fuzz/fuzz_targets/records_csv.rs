@@ -1,0 +1,5 @@
+#![no_main]
+
+use protocol::records::Format;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| protocol::fuzz::records(Format::Csv, bytes));
