@@ -3,8 +3,9 @@
 //! The samples resemble those of scraped targets, with counters, gauges and constants. All samples of a
 //! target have the same timestamp.
 
+use journal::records::{self, BatchHeader};
 use journal::{Durability, Files, Item, Journal, Offset, Options, Record, RecordEncoder};
-use model::{Labels, SeriesRef, TenantId};
+use model::{AttributeValue, Labels, Records, RecordsBuilder, SeriesRef, StreamName, TenantId};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,12 +29,13 @@ fn main() {
     let size = if full { FULL } else { SMALL };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     type Bench = fn(&Size);
-    let benches: [(&str, Bench); 5] = [
+    let benches: [(&str, Bench); 6] = [
         ("definitions", definitions),
         ("samples", samples),
         ("append", append),
         ("sync", sync),
         ("read", read),
+        ("streams", streams),
     ];
     for (name, bench) in benches {
         if wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())) {
@@ -126,6 +128,74 @@ fn definitions(size: &Size) {
             decode_ns / count
         );
     }
+}
+
+/// Lines of a web server's log with eleven attributes, as JSON and as records.
+fn log_lines(count: u64) -> (usize, Records) {
+    let mut builder = RecordsBuilder::new();
+    let mut json_bytes = 0;
+    for n in 0..count {
+        let random = mix(n);
+        let host = format!("ip-10-96-{}-17", random % 250);
+        let path = ["/api/v1/orders", "/api/v1/users/self/sessions", "/healthz", "/static/app.js"];
+        let path = path[(random >> 8) as usize % 4];
+        let time = format!("2026-11-21T18:{:02}:{:02}.{:06}Z", n / 60 % 60, n % 60, random % 1_000_000);
+        let message = format!("request of customer {} completed", random % 5000);
+        let trace = format!("{random:016x}");
+        let values = [
+            ("@timestamp", AttributeValue::Text(&time)),
+            ("level", AttributeValue::Text(if random.is_multiple_of(10) { "warn" } else { "info" })),
+            ("service", AttributeValue::Text("checkout-api")),
+            ("host.name", AttributeValue::Text(&host)),
+            ("host.zone", AttributeValue::Text("eu-central-1a")),
+            ("http.method", AttributeValue::Text("GET")),
+            ("http.path", AttributeValue::Text(path)),
+            ("http.status", AttributeValue::Int(if random.is_multiple_of(50) { 500 } else { 200 })),
+            ("http.bytes", AttributeValue::Int((random % 100_000) as i64)),
+            ("duration_ms", AttributeValue::Float((random % 1_000_000) as f64 / 1000.0)),
+            ("trace_id", AttributeValue::Text(&trace)),
+            ("message", AttributeValue::Text(&message)),
+        ];
+        for (path, value) in values {
+            builder.put(path, value).expect("BUG: too many attributes");
+            // "path":value, where the prefix of a nested path is there once for two attributes
+            let text_bytes = match value {
+                AttributeValue::Text(text) => text.len() + 2,
+                AttributeValue::Int(value) => value.to_string().len(),
+                _ => 7,
+            };
+            json_bytes += path.len() + 4 + text_bytes;
+        }
+        builder.end(1_795_284_000_000_000 + n as i64 * 1_000_000);
+    }
+    (json_bytes, builder.finish())
+}
+
+fn streams(size: &Size) {
+    let (json_bytes, records) = log_lines(size.metrics as u64);
+    let header = BatchHeader {
+        tenant: TenantId::anonymous(),
+        stream: StreamName::parse("nginx").expect("BUG: an invalid name"),
+        arrival_us: 1_795_284_000_000_000,
+        id: None,
+        records: records.len() as u32,
+    };
+    let mut bytes = Vec::new();
+    let encode_ns = best_ns(size, || {
+        bytes.clear();
+        records::encode(&mut bytes, &header, &records);
+    });
+    let decode_ns = best_ns(size, || {
+        black_box(records::decode(&bytes).expect("a batch that this program encoded"));
+    });
+    let speed = |ns: f64| json_bytes as f64 / ns * 1000.0;
+    println!(
+        "streams: {} bytes of JSON and {:.1} in the journal a record, encode {:.0} MB/s of JSON, decode {:.0} MB/s",
+        json_bytes / records.len(),
+        bytes.len() as f64 / records.len() as f64,
+        speed(encode_ns),
+        speed(decode_ns)
+    );
 }
 
 fn sample_records(size: &Size) -> Vec<Vec<u8>> {

@@ -54,7 +54,7 @@ impl JournalError {
         }
     }
 
-    pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+    pub fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         let (source, place) = (source.into(), path.display().to_string());
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

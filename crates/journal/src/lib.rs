@@ -12,7 +12,7 @@
 //!
 //! The labels of a series are written only once per *dictionary*: later records refer to the definition in an
 //! earlier record of the same dictionary. So a dictionary can be replayed without the others. Only [`record`]
-//! knows what the bytes of a record mean.
+//! knows what the bytes of a record mean. A journal of datastreams has records of another format ([`records`]).
 //!
 //! [`open`] opens the journal that [`Settings`] describe:
 //!
@@ -20,6 +20,7 @@
 //! - [`in_memory`]: the reference implementation, for tests
 //! - [`faulty`]: a wrapper of any journal that injects seeded faults
 //! - [`conformance`]: a public test suite that every journal must pass
+//! - [`fuzz`]: the code of the fuzz targets
 //!
 //! Records do not change until [`Journal::truncate`] drops their dictionary. The caller ensures that only one
 //! process opens a data directory.
@@ -29,9 +30,11 @@ pub mod disk;
 mod error;
 pub mod faulty;
 pub mod files;
+pub mod fuzz;
 mod id;
 pub mod in_memory;
 pub mod record;
+pub mod records;
 
 pub use disk::Disk;
 pub use error::JournalError;

@@ -21,7 +21,7 @@ mod extras;
 mod memory;
 mod outline;
 mod sums;
-mod wire;
+pub(crate) mod wire;
 
 pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
 pub use error::RecordError;

@@ -7,3 +7,4 @@ mod directories;
 mod faults;
 mod golden;
 mod inspect;
+mod records;
