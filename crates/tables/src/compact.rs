@@ -17,15 +17,18 @@
 //! [`CompactLimits::job_bytes`]: larger days are merged by ranges of metric names. Each job is one commit.
 //!
 //! - [`plan`]: chooses files; [`ranges`]: name ranges of a day; [`purge`]: rewrites files with deleted rows
+//! - [`records`]: merges files of records, whose rows are not series
 
 mod plan;
 mod purge;
 mod ranges;
+mod records;
 
 use crate::date::Date;
 use crate::delta::{Files, StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
+use crate::kind::records::RECORDS;
 use crate::merge::Merge;
 use crate::read::{Cursor, DECODER_BYTES, Footer, Select, Stop};
 use crate::store::FileStem;
@@ -76,6 +79,11 @@ impl Default for CompactLimits {
 }
 
 impl CompactLimits {
+    /// Limits for a table of records. In larger row groups, dictionaries take less space.
+    pub fn for_records() -> Self {
+        Self { row_group_bytes: 16 << 20, ..Self::default() }
+    }
+
     /// Maximum memory of a job, without footers and labels. Reserve it before the job begins.
     pub const fn memory_bytes(&self) -> usize {
         self.fan_in * (self.window_bytes + self.window_bytes / 2 + DECODER_BYTES)
@@ -282,7 +290,11 @@ pub fn run(
     stop: &Stop,
     go_on: impl FnMut(&Progress) -> bool,
 ) -> Result<Option<Progress>, TableError> {
-    match merge(table, job, stem, limits, stop, go_on) {
+    let done = match table.kind().name == RECORDS.name {
+        true => records::merge(table, job, stem, limits, stop, go_on),
+        false => merge(table, job, stem, limits, stop, go_on),
+    };
+    match done {
         Err(TableError::Canceled) => Ok(None),
         done => done,
     }

@@ -36,6 +36,7 @@ mod tombstones;
 
 use crate::date::Date;
 use crate::error::TableError;
+use crate::kind::attributes::{AttributeColumns, Seen};
 use crate::kind::metrics::ROLLUP;
 use crate::kind::{DATE, Kind};
 use crate::live_file::LiveFile;
@@ -165,6 +166,8 @@ pub struct Table {
     floodmarks: Mutex<Known>,
     checkpointed: AtomicU64,
     written_ms: Option<i64>,
+    /// Attributes that have columns, or will have once a file is committed whose writer has chosen them.
+    attributes: Mutex<AttributeColumns>,
     /// True after a failure to read the log: [`Self::refresh`] opens it anew.
     suspect: Mutex<bool>,
 }
@@ -222,6 +225,7 @@ impl Table {
             files: Mutex::new(Some(Arc::new(files))),
             floodmarks: Mutex::default(),
             checkpointed: AtomicU64::new(checkpoint.unwrap_or(0)),
+            attributes: Mutex::default(),
             suspect: Mutex::default(),
         }))
     }
@@ -395,6 +399,23 @@ impl Table {
     pub fn memory_bytes(&self) -> usize {
         let files = lock(&self.files).as_ref().map_or(0, |files| files.memory_bytes());
         TABLE_BYTES + files + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
+    }
+
+    /// Columns of attributes in the latest version seen.
+    pub fn attributes(&self) -> AttributeColumns {
+        columns::attributes(self.kind, &self.snapshot())
+    }
+
+    /// Adds columns for frequent attributes of `records` records that are about to be staged. Returns all columns. All
+    /// writers of this process get the same ones, although the table has the new ones only after a commit.
+    pub(crate) fn choose_attributes(&self, seen: &[Seen<'_>], records: u64) -> AttributeColumns {
+        let mut columns = self.attributes();
+        let mut chosen = lock(&self.attributes);
+        // a choice that contradicts another process's commit is given up
+        chosen.list().iter().for_each(|column| _ = columns.add(column));
+        columns.choose(seen, records);
+        *chosen = columns.clone();
+        columns
     }
 
     /// Bytes of the live files, as of the last time they were listed. Does no I/O.

@@ -47,6 +47,13 @@ pub enum TableError {
         /// Version of the sweep's log entry.
         version: u64,
     },
+    /// Another process gave this name, or another name for this attribute, to a column meanwhile. Stage the file again.
+    #[error("staged file {file} does not fit the table: its column {column:?} contradicts a later one")]
+    Outdated {
+        /// Path in the table.
+        file: String,
+        column: String,
+    },
     #[error("the operation on the table needs {files} files at once, the limit is {max}")]
     TooManyFiles { files: usize, max: usize },
     #[error("{what} take more than {limit_bytes} bytes")]
@@ -74,6 +81,7 @@ impl TableError {
             Self::Store(_)
             | Self::Contended { .. }
             | Self::Lapsed { .. }
+            | Self::Outdated { .. }
             | Self::TooManyDeletes { .. }
             | Self::Canceled => ErrorKind::Unavailable,
             Self::Foreign { .. } | Self::NotExclusive { .. } => ErrorKind::Unsupported,

@@ -7,13 +7,19 @@
 //!
 //! A file states its format version and holds that version's columns. Columns of later versions are nullable, and null
 //! for older files. The Delta table gets a new column with the first file that holds the column.
+//!
+//! A records table has more columns, which are known only at run time: its [`attributes`].
 
+pub mod attributes;
 pub mod metrics;
+pub mod records;
 
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::properties::{
+    EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
+};
 use parquet::schema::types::ColumnPath;
 use std::sync::Arc;
 
@@ -80,6 +86,7 @@ pub enum Type {
     /// UTF-8.
     Text,
     Bytes,
+    Bool,
     /// 8 bits, signed.
     Byte,
     /// 32 bits, signed.
@@ -90,6 +97,8 @@ pub enum Type {
     Double,
     /// Milliseconds since the Unix epoch, in UTC.
     Timestamp,
+    /// Microseconds since the Unix epoch, in UTC.
+    TimestampMicros,
     /// Map from text to text, without nulls.
     TextMap,
     /// List without nulls.
@@ -110,11 +119,13 @@ impl Type {
         match self {
             Self::Text => DataType::Utf8,
             Self::Bytes => DataType::Binary,
+            Self::Bool => DataType::Boolean,
             Self::Byte => DataType::Int8,
             Self::Int => DataType::Int32,
             Self::Long => DataType::Int64,
             Self::Double => DataType::Float64,
             Self::Timestamp => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
+            Self::TimestampMicros => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             Self::TextMap => DataType::Map(text_entries(), false),
             Self::List(element) => DataType::List(self::element(element.arrow())),
         }
@@ -181,6 +192,10 @@ impl Kind {
     ///
     /// Data pages are of version 1, because pages of version 2 leave the levels of lists uncompressed.
     pub fn writer_properties(&self) -> WriterProperties {
+        self.properties().build()
+    }
+
+    fn properties(&self) -> WriterPropertiesBuilder {
         let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("BUG: the compression level of zstd is invalid");
         let mut properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_1_0)
@@ -203,6 +218,6 @@ impl Kind {
                 properties = properties.set_column_statistics_enabled(path, EnabledStatistics::None);
             }
         }
-        properties.build()
+        properties
     }
 }

@@ -29,8 +29,10 @@
 //! - Writing: a [`BlockStager`] gets a partition's frozen series in table order ([`model::LabelsRef::cmp_in_tables`]).
 //!   Its files go into a [`StagedBlock`], and [`Table::commit`] commits the blocks of all partitions. After a crash,
 //!   [`Table::floodmarks`] says what the table has.
+//!   Records go through a [`RecordsStager`] in the same way.
 //! - Reading: [`Scan::open`] with a [`Select`], [`Scan::next_series`], and [`Scan::read`]. Without [`Select::samples`],
 //!   a scan returns only series. [`labels`] returns labels.
+//!   A [`RecordScan`] returns records as batches of Arrow.
 //! - Upkeep: [`upkeep::Upkeep`] plans steps, which the caller runs. Each may be interrupted at any point.
 //! - Memory: `held_bytes()` of each type returns its memory, which the type's limits bound.
 
@@ -57,9 +59,10 @@ pub use delta::{Outcome, StagedBlock, Table};
 pub use error::TableError;
 pub use kind::Kind;
 pub use kind::metrics::{METRICS, ROLLUP};
+pub use kind::records::RECORDS;
 pub use merge::Merge;
-pub use read::{Cache, LabelScan, Matcher, Select, Stop};
+pub use read::{Cache, LabelScan, Matcher, RecordScan, RecordSelect, Select, Stop};
 pub use scan::{Scan, ScanLimits, labels};
 pub use store::{FileStem, Location};
 pub use tombstone::Delete;
-pub use write::{BlockStager, Stretch, WriteLimits, stage};
+pub use write::{BlockStager, RecordLimits, RecordsStager, Stretch, WriteLimits, stage};

@@ -9,6 +9,7 @@
 //! memory.
 
 mod columns;
+pub mod records;
 pub mod stage;
 mod stretch;
 
@@ -23,6 +24,7 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use std::collections::BTreeMap;
 use std::io::Write;
 
+pub use records::{RecordLimits, RecordsStager};
 pub use stage::BlockStager;
 pub use stretch::Stretch;
 

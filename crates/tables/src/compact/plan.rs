@@ -3,8 +3,10 @@
 use super::CompactLimits;
 use super::ranges::{NameRange, Placement, Ranges};
 use crate::date::Date;
+use crate::kind::records::RECORDS;
 use crate::kind::{Kind, MergePolicy};
 use crate::live_file::{LiveFile, Rank};
+use crate::store::names;
 
 /// A small job's result is cut at metric names only if the parts are on average at least 1/32 of a full file.
 const PART_SHARE: u64 = 32;
@@ -36,6 +38,9 @@ pub fn plan(
     limits: &CompactLimits,
     leave: impl Fn(&LiveFile) -> bool,
 ) -> Vec<Job> {
+    // rows of other programs' files may be in any order, and a merge of records does not sort them
+    let is_records = kind.name == RECORDS.name;
+    let leave = |file: &LiveFile| leave(file) || file.is_early && is_records;
     let mut jobs = Vec::new();
     for day in files.chunk_by(|a, b| a.date == b.date).filter(|day| day.len() > 1) {
         let ranges = Ranges::of(day, limits.file_bytes / 2);
@@ -53,7 +58,11 @@ pub fn plan(
                 MergePolicy::LaterWins => of(false),
                 MergePolicy::Disjoint => Vec::new(),
             };
-            for run in runs(&of(true), &others) {
+            let mut own = of(true);
+            if is_records {
+                own.sort_by_key(|file| (file.rank(), names::numbered(&file.path)));
+            }
+            for run in runs(&own, &others, !is_records) {
                 planner.plan(&run, &mut jobs);
             }
         }
@@ -78,7 +87,10 @@ impl Unit<'_> {
 /// Splits the `own` files into runs, each of which one job may merge. A run ends at a file of `others` that was written
 /// between two units and may have the same series: a merge across that file would give older samples a later place in
 /// the order of writes, and they would override the samples of that file.
-fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
+///
+/// Files with the same rank are one unit if `together` is true. A block of records may have more files than a job merges,
+/// which are units of their own.
+fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile], together: bool) -> Vec<Vec<Unit<'a>>> {
     let range = NameRange::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| range.overlaps(o)).map(|o| o.rank()).collect();
     let is_barred = |last: &Unit<'_>, next: &Unit<'_>| {
@@ -86,7 +98,7 @@ fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
         barring.get(first).is_some_and(|rank| *rank <= next.rank())
     };
     let mut runs: Vec<Vec<Unit<'a>>> = Vec::new();
-    for files in own.chunk_by(|a, b| a.rank() == b.rank()) {
+    for files in own.chunk_by(|a, b| together && a.rank() == b.rank()) {
         let unit = Unit { files: files.to_vec(), bytes: files.iter().map(|f| f.bytes).sum() };
         match runs.last_mut() {
             Some(run) if run.last().is_none_or(|last| !is_barred(last, &unit)) => run.push(unit),

@@ -76,8 +76,9 @@ fn partition_values(files: &[&StagedFile]) -> ArrayRef {
 fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let rows: Int64Array = files.iter().map(|f| f.summary.rows as i64).collect::<Vec<_>>().into();
     let zeros = || -> ArrayRef { Arc::new(Int64Array::from(vec![0; files.len()])) };
-    let times = |of: &dyn Fn(&StagedFile) -> i64| -> ArrayRef {
-        let micros: Vec<i64> = files.iter().map(|f| of(f).saturating_mul(1000)).collect();
+    let times = |of: &dyn Fn(&FileSummary) -> i64, exact: usize| -> ArrayRef {
+        let micros = |f: &FileSummary| f.range_us.map_or(of(f).saturating_mul(1000), |range| range[exact]);
+        let micros: Vec<i64> = files.iter().map(|f| micros(&f.summary)).collect();
         Arc::new(TimestampMicrosecondArray::from(micros).with_timezone("UTC"))
     };
     let names = |of: &dyn Fn(&StagedFile) -> String| -> ArrayRef {
@@ -92,13 +93,13 @@ fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let null_count = bounds([zeros(), zeros(), zeros()]);
     let min = bounds([
         names(&|f| f.summary.name_min.clone()),
-        times(&|f| f.summary.range.start_ms),
-        times(&|f| f.summary.end_min_ms),
+        times(&|f| f.range.start_ms, 0),
+        times(&|f| f.end_min_ms, 0),
     ]);
     let max = bounds([
         names(&|f| f.summary.name_max.clone()),
-        times(&|f| f.summary.start_max_ms),
-        times(&|f| f.summary.range.end_ms),
+        times(&|f| f.start_max_ms, 1),
+        times(&|f| f.range.end_ms, 1),
     ]);
     let tight: ArrayRef = Arc::new(BooleanArray::from(vec![true; files.len()]));
     structure(vec![

@@ -7,6 +7,7 @@ use super::{ENGINE_INFO, Files, StagedBlock, StagedFile, Table, actions, columns
 use crate::date::Date;
 use crate::error::TableError;
 use crate::kind::Kind;
+use crate::kind::attributes::{AttributeColumn, AttributeColumns};
 use crate::live_file::{LiveFile, Rank};
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
@@ -111,7 +112,11 @@ impl Table {
                 Ok(None) => {
                     self.refresh()?;
                 }
-                Err(error @ (TableError::Lapsed { .. } | TableError::NotExclusive { .. })) => {
+                Err(
+                    error @ (TableError::Lapsed { .. }
+                    | TableError::Outdated { .. }
+                    | TableError::NotExclusive { .. }),
+                ) => {
                     return Err(error);
                 }
                 Err(error) => {
@@ -137,6 +142,7 @@ impl Table {
         let mut known: HashMap<&str, Option<u64>> = HashMap::new();
         let mut passes: HashMap<&str, Read> = HashMap::new();
         let (mut chosen, mut files, mut moved) = (Vec::new(), 0, BTreeMap::new());
+        let mut columns = Columns::of(self, snapshot);
         for (i, block) in blocks.iter().enumerate() {
             if outcomes[i].is_some() {
                 continue;
@@ -166,6 +172,11 @@ impl Table {
                     files += block.files.len();
                     if files > COMMIT_FILES_MAX {
                         break;
+                    }
+                    match columns.add(&block.files) {
+                        // the blocks before this one are committed first
+                        Err(_) if !chosen.is_empty() => break,
+                        added => added?,
                     }
                     match pass {
                         Some((through, read)) => read.step(source, block.upto, through, &mut moved),
@@ -212,6 +223,9 @@ impl Table {
         if !change.added.is_empty() {
             // files of a newer format add its columns
             builder = columns::missing(self.kind, snapshot).into_iter().fold(builder, |b, f| b.add_column(f));
+            let mut columns = Columns::of(self, snapshot);
+            columns.add(change.added.iter().map(|(file, _)| *file))?;
+            builder = columns.added().iter().fold(builder, |b, c| b.add_column(columns::attribute_field(c)));
         }
         let mut transaction: Transaction =
             builder.build(&self.engine, Box::new(FileSystemCommitter::new())).map_err(error)?;
@@ -380,6 +394,38 @@ impl Table {
         let mut dates: Vec<_> = self.files()?.all().iter().map(|f| f.date).collect();
         dates.dedup();
         Ok(dates)
+    }
+}
+
+/// Columns of attributes that the table has after a commit.
+struct Columns<'a> {
+    table: &'a Table,
+    snapshot: &'a SnapshotRef,
+    /// The columns, and how many of them the table had before. `None` until there are any in a staged file.
+    columns: Option<(AttributeColumns, usize)>,
+}
+
+impl<'a> Columns<'a> {
+    const fn of(table: &'a Table, snapshot: &'a SnapshotRef) -> Self {
+        Self { table, snapshot, columns: None }
+    }
+
+    fn add<'f>(&mut self, files: impl IntoIterator<Item = &'f StagedFile>) -> Result<(), TableError> {
+        for file in files.into_iter().filter(|file| !file.summary.attributes.is_empty()) {
+            let (columns, _) = self.columns.get_or_insert_with(|| {
+                let columns = columns::attributes(self.table.kind, self.snapshot);
+                let known = columns.list().len();
+                (columns, known)
+            });
+            if let Some(bad) = file.summary.attributes.iter().find(|column| !columns.add(column)) {
+                return Err(TableError::Outdated { file: file.path.clone(), column: bad.name.to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    fn added(&self) -> &[AttributeColumn] {
+        self.columns.as_ref().map_or(&[], |(columns, known)| &columns.list()[*known..])
     }
 }
 

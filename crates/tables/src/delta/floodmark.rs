@@ -54,6 +54,12 @@ impl Floodmark {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }
 
+    /// If a block was interrupted between two passes: its end, and the last day that the table has of it. If several blocks
+    /// were, this is the last one.
+    pub fn interrupted(&self) -> Option<(u64, Date)> {
+        self.steps.first().map(|step| (step.upto, step.through))
+    }
+
     /// True if the table has the block's samples on days up to `through`.
     fn has(&self, upto: u64, through: Date) -> bool {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)

@@ -1,5 +1,7 @@
 use crate::date::Date;
+use crate::kind::attributes::AttributeColumn;
 use model::TimeRange;
+use std::sync::Arc;
 
 /// Facts about a finished file, most of which go into the log, so that readers can do without opening the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +17,14 @@ pub struct FileSummary {
     pub range: TimeRange,
     pub start_max_ms: i64,
     pub end_min_ms: i64,
+    /// Least and greatest time in microseconds, if the kind's times are of microseconds.
+    pub range_us: Option<[i64; 2]>,
+    /// Attributes for which the file has a column.
+    pub attributes: Arc<[AttributeColumn]>,
 }
 
 impl FileSummary {
-    pub(crate) const fn new(date: Date) -> Self {
+    pub(crate) fn new(date: Date) -> Self {
         Self {
             date,
             bytes: 0,
@@ -29,6 +35,8 @@ impl FileSummary {
             range: TimeRange::new(i64::MAX, i64::MIN),
             start_max_ms: i64::MIN,
             end_min_ms: i64::MAX,
+            range_us: None,
+            attributes: Arc::default(),
         }
     }
 }

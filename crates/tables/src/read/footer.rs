@@ -43,14 +43,7 @@ impl Footer {
         metadata: ParquetMetaData,
     ) -> Result<Self, TableError> {
         let is_foreign = metadata.file_metadata().created_by() != Some(kind::CREATED_BY);
-        let version = format_version(&metadata).filter(|_| !is_foreign);
-        if let Some(later) = version.filter(|version| *version > kind.version) {
-            let reason = format!(
-                "its format version is {later}, this version of Floodmark reads versions up to {}",
-                kind.version
-            );
-            return Err(TableError::damaged(file, reason));
-        }
+        let version = checked_version(kind, file, &metadata)?;
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let options = match is_foreign {
             true => options,
@@ -122,6 +115,26 @@ impl Footer {
     }
 }
 
+/// Format version of a file of our own. Fails if it is later than the kind's.
+pub(super) fn checked_version(
+    kind: &Kind,
+    file: &str,
+    metadata: &ParquetMetaData,
+) -> Result<Option<u32>, TableError> {
+    let is_foreign = metadata.file_metadata().created_by() != Some(kind::CREATED_BY);
+    let version = format_version(metadata).filter(|_| !is_foreign);
+    match version.filter(|version| *version > kind.version) {
+        None => Ok(version),
+        Some(later) => {
+            let reason = format!(
+                "its format version is {later}, this version of Floodmark reads versions up to {}",
+                kind.version
+            );
+            Err(TableError::damaged(file, reason))
+        }
+    }
+}
+
 fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
     let mut entries = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     entries.find(|entry| entry.key == kind::FORMAT_KEY)?.value.as_deref()?.parse().ok()
@@ -153,7 +166,7 @@ pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
 }
 
 /// Must be called within [`guarded`], because the Parquet library may panic on damaged bytes.
-fn read(file: &dyn Ranges, page_index: PageIndexPolicy) -> Result<ParquetMetaData, TableError> {
+pub(super) fn read(file: &dyn Ranges, page_index: PageIndexPolicy) -> Result<ParquetMetaData, TableError> {
     if file.len() < FILE_BYTES_MIN {
         return Err(TableError::damaged(file.name(), format!("it has only {} bytes", file.len())));
     }

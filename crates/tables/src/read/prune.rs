@@ -30,7 +30,11 @@ pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeR
         && first_end.is_some_and(|end| end >= range.start_ms)
 }
 
-fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (Option<i64>, Option<i64>) {
+pub(super) fn bounds(
+    metadata: &ParquetMetaData,
+    group: usize,
+    column: Option<usize>,
+) -> (Option<i64>, Option<i64>) {
     match column.and_then(|column| metadata.row_group(group).column(column).statistics()) {
         Some(Statistics::Int64(s)) => (s.min_opt().copied(), s.max_opt().copied()),
         _ => (None, None),
@@ -161,7 +165,7 @@ impl Columns {
 }
 
 /// Intersection of ordered, disjoint ranges.
-fn intersect(a: &[Range<usize>], b: Vec<Range<usize>>) -> Vec<Range<usize>> {
+pub(super) fn intersect(a: &[Range<usize>], b: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut out: Vec<Range<usize>> = Vec::new();
     let (mut i, mut j) = (0, 0);
     while i < a.len() && j < b.len() {

@@ -110,6 +110,14 @@ pub(crate) fn applied(path: &str) -> i64 {
     split_applied(name.strip_prefix(EARLY).unwrap_or(name)).map_or(0, |(sequence, _)| sequence)
 }
 
+/// The stem and the number of a file of our own. An attempt numbers its files in the order in which it begins them.
+pub(crate) fn numbered(path: &str) -> (&str, u32) {
+    let name = file_name(path);
+    let (stem, number) =
+        name.strip_suffix(SUFFIX).and_then(|name| name.rsplit_once('-')).unwrap_or((name, ""));
+    (stem, number.parse().unwrap_or(0))
+}
+
 fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
@@ -148,6 +156,7 @@ mod tests {
                     is_own(&name) && is_data(&name) && FileStem::covers(&stem.to_string(), &name),
                     "{name}"
                 );
+                assert_eq!(numbered(&format!("date=2026-11-21/{name}")), (stem.to_string().as_str(), number));
                 let early = stem.early().file(number);
                 assert!(is_own(&early) && is_early(&early) && !is_early(&format!("date=2026-11-21/{name}")));
                 assert_eq!((applied(&name), applied(&early)), (0, 0));

@@ -1,19 +1,19 @@
-//! Lets a process die at each place of upkeep ([`crate::fault`]). The next process must find every sample once, and
-//! finish the work.
+//! Lets a process die at each place of upkeep ([`crate::fault`]). The next process must find every sample and record
+//! once, and finish the work.
 
 use super::*;
 use crate::date::DAY_MS;
 use crate::delta::{StagedBlock, StagedFile};
 use crate::kind::metrics::METRICS;
-use crate::read::Cache;
-use crate::read::Select;
+use crate::kind::records::RECORDS;
+use crate::read::{Cache, RecordScan, RecordSelect, Select};
 use crate::scan::{Scan, ScanLimits};
 use crate::store::FileStem;
 use crate::store::Location;
 use crate::tombstone::Delete;
-use crate::write::FileWriter;
-use crate::write::Stretch;
-use model::{Labels, Samples, SeriesKey, TimeRange};
+use crate::write::records::RecordBatch;
+use crate::write::{FileWriter, RecordLimits, RecordsStager, Stretch};
+use model::{AttributeValue, Labels, RecordsBuilder, Samples, SeriesKey, TimeRange};
 use std::path::Path;
 
 /// Day of the samples that stay.
@@ -146,5 +146,60 @@ fn a_process_that_dies_anywhere_in_upkeep_loses_and_doubles_nothing() {
         assert_eq!(files.tombstones().list, [], "after {place}");
         let lists = std::fs::read_dir(folder.path().join("t/_floodmark")).unwrap().count();
         assert_eq!(lists, 0, "after {place}");
+    }
+}
+
+/// Stages a block of 40 records.
+fn stage_records(table: &Arc<Table>, name: &str, at_ms: i64) -> Vec<StagedFile> {
+    let mut records = RecordsBuilder::new();
+    for n in 0..40 {
+        records.put("level", AttributeValue::Text("info")).unwrap();
+        records.put(&format!("n{n}"), AttributeValue::Int(n)).unwrap();
+        records.end((at_ms + n) * 1000);
+    }
+    let records = Arc::new(records.finish());
+    let mut stager = RecordsStager::new(table, FileStem::imported(name, 0), RecordLimits::default(), None);
+    stager.push(RecordBatch { stream: "s".into(), arrival_us: 0, id: None, records }).unwrap();
+    stager.finish().unwrap().files
+}
+
+fn records(table: &Arc<Table>) -> usize {
+    let range_us = [DAY * 1000, i64::MAX];
+    let mut scan = RecordScan::open(table, RecordSelect { range_us, ..RecordSelect::ALL }).unwrap();
+    let found = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!(scan.warnings().next(), None);
+    found
+}
+
+#[test]
+fn a_process_that_dies_anywhere_in_upkeep_loses_and_doubles_no_record() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    // records have no deletes
+    for place in fault::PLACES.into_iter().filter(|place| *place != "deletes_ended") {
+        let folder = tempfile::tempdir().unwrap();
+        let table = Arc::new(Table::open_or_create(&RECORDS, location(folder.path(), &runtime)).unwrap());
+        for n in 0..10u64 {
+            let at_ms = n as i64 + if n < 2 { OLD } else { DAY };
+            let files = stage_records(&table, &format!("sealed-{n}"), at_ms);
+            let after = n.checked_sub(1);
+            table
+                .commit(&[StagedBlock { source: "j".into(), after, upto: n, through: None, files }], at_ms)
+                .unwrap();
+            if n == 3 {
+                table.checkpoint().unwrap();
+            }
+        }
+        stage_records(&table, "left-behind", DAY);
+        fault::die_at(place);
+        let died = live(&table, 1);
+        assert!(!fault::is_alive() && died.is_err(), "{place} was never reached");
+        drop(table);
+        let table = Arc::new(Table::open(&RECORDS, location(folder.path(), &runtime)).unwrap().unwrap());
+        assert_eq!(records(&table), 320, "after {place}");
+        live(&table, 2).unwrap();
+        assert_eq!(records(&table), 320, "after {place} and another life");
+        let files = table.files().unwrap();
+        assert_eq!((files.all().len(), stored(folder.path())), (1, 1), "after {place}: files are left over");
+        assert_eq!((files.all()[0].rows, table.floodmarks(["j"]).unwrap()["j"]), (320, 9), "after {place}");
     }
 }

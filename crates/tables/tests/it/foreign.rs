@@ -61,7 +61,7 @@ fn view() -> String {
 }
 
 /// Python interpreter that has the needed modules, if one is installed.
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/floodmark"));
     let cache = std::env::var_os("FLOODMARK_CACHE").map(PathBuf::from).or_else(home)?;
     let python = cache.join("py/bin/python");
@@ -163,7 +163,7 @@ sys.stdout.flush()
 os._exit(0)
 "#;
 
-fn rewrite(python: &Path, folder: &TempDir, what: &str) {
+pub(crate) fn rewrite(python: &Path, folder: &TempDir, what: &str) {
     let path = folder.path().join("tenant");
     let output = Command::new(python).args(["-c", REWRITE]).arg(path).arg(what).output().unwrap();
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));

@@ -200,8 +200,8 @@ const fn required(name: &'static str, data_type: Type, encoding: Coding) -> Colu
 }
 
 /// Kind for log lines. A row has one time, and there are no series.
-static RECORDS: Kind = Kind {
-    name: "records",
+static LINES: Kind = Kind {
+    name: "lines",
     version: FIRST_VERSION,
     columns: &[
         required("stream", Type::Text, Coding::Dictionary),
@@ -213,14 +213,14 @@ static RECORDS: Kind = Kind {
     merge: MergePolicy::Disjoint,
 };
 
-fn stage_records(table: &Table, name: &str) -> StagedFile {
+fn stage_lines(table: &Table, name: &str) -> StagedFile {
     let text = |texts: [&str; 2]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
     let time = TimestampMillisecondArray::from(vec![DAY + 5, DAY + 2]).with_timezone("UTC");
     let columns = vec![text(["a", "b"]), Arc::new(time) as ArrayRef, text(["it began", "it ended"])];
     let mut bytes = Vec::new();
-    let properties = Some(RECORDS.writer_properties());
-    let mut writer = ArrowWriter::try_new(&mut bytes, RECORDS.schema(), properties).unwrap();
-    writer.write(&RecordBatch::try_new(RECORDS.schema(), columns).unwrap()).unwrap();
+    let properties = Some(LINES.writer_properties());
+    let mut writer = ArrowWriter::try_new(&mut bytes, LINES.schema(), properties).unwrap();
+    writer.write(&RecordBatch::try_new(LINES.schema(), columns).unwrap()).unwrap();
     writer.close().unwrap();
     let mut upload = table.upload(date(), &stem(name), 1).unwrap();
     upload.write_all(&bytes).unwrap();
@@ -234,6 +234,8 @@ fn stage_records(table: &Table, name: &str) -> StagedFile {
         range: TimeRange::new(DAY + 2, DAY + 5),
         start_max_ms: DAY + 5,
         end_min_ms: DAY + 2,
+        range_us: None,
+        attributes: Arc::default(),
     };
     table.staged(summary, upload).unwrap()
 }
@@ -241,8 +243,8 @@ fn stage_records(table: &Table, name: &str) -> StagedFile {
 #[test]
 fn rows_without_series_are_committed_once_reopened_expired_and_swept() {
     let folder = TempDir::new().unwrap();
-    let table = Table::open_or_create(&RECORDS, location(&folder)).unwrap();
-    let file = stage_records(&table, "f0");
+    let table = Table::open_or_create(&LINES, location(&folder)).unwrap();
+    let file = stage_lines(&table, "f0");
     commit(&table, 0, file.clone());
     commit(&table, 0, file);
     let check = |table: &Table| {
@@ -252,7 +254,7 @@ fn rows_without_series_are_committed_once_reopened_expired_and_swept() {
         assert!((DAY + 5..=DAY + 6).contains(&file.range.end_ms) && file.range.start_ms == DAY + 2);
         assert_eq!(table.floodmarks(["j"]).unwrap(), BTreeMap::from([("j".into(), 0)]));
     };
-    let reopen = || Table::open(&RECORDS, location(&folder)).unwrap().expect("the table exists");
+    let reopen = || Table::open(&LINES, location(&folder)).unwrap().expect("the table exists");
     check(&table);
     check(&reopen());
     table.checkpoint().unwrap();

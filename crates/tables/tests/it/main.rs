@@ -8,6 +8,7 @@ mod leases;
 mod model;
 mod narrow;
 mod other;
+mod records;
 mod repair;
 mod rollup;
 mod stop;

@@ -1,0 +1,215 @@
+//! Copies rows of several batches, in any order, into the columns of a file.
+//!
+//! ```text
+//!   batches, by attribute     runs: rows that follow each other     columns of the file
+//!   [0: level, user]      ─▶  (0, rows 0..3) (1, row 7) (0, 3..9) ─▶ level ▮▮▮▮▮▮▮▮▮▮  user ▮▮▮·▮▮▮▮▮▮
+//!   [1: level]
+//! ```
+
+use super::column::Column;
+use super::file::schema;
+use super::rest::{Rest, RestColumn};
+use super::{Attributes, Row, SLICE_BYTES, SLICE_ROWS, text_bytes};
+use crate::error::TableError;
+use crate::kind::attributes::{AttributeColumn, AttributeColumns};
+use arrow_array::builder::{BinaryBuilder, StringBuilder};
+use arrow_array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
+use arrow_schema::SchemaRef;
+use model::{Attribute, Records};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Limit on the texts of a record. Requests are much smaller. A column that is encoded at once has less than 2 GiB.
+const RECORD_BYTES_MAX: u32 = 1 << 30;
+
+#[derive(Debug)]
+pub(super) struct Gather<'a> {
+    batches: Vec<Batch<'a>>,
+    /// Sorted names.
+    streams: Vec<&'a str>,
+    columns: Vec<AttributeColumn>,
+    schema: SchemaRef,
+    /// Bytes of text of each record of all batches.
+    row_bytes: Vec<u32>,
+    /// Bytes of text that the last rows had in each column, and in the rest. The next have about as many.
+    text_bytes: Vec<usize>,
+    rest_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Batch<'a> {
+    records: &'a Records,
+    arrival_us: i64,
+    id: Option<&'a [u8]>,
+    /// Attributes that have a column.
+    typed: Vec<Typed<'a>>,
+    rest: Option<Rest>,
+    /// Position of the first record in [`Gather::row_bytes`].
+    first: usize,
+}
+
+#[derive(Debug)]
+struct Typed<'a> {
+    attribute: &'a Attribute,
+    column: usize,
+    /// Value at which the next run probably begins, as most runs follow the one before.
+    next: usize,
+}
+
+/// Rows of a batch that follow each other there and in the file.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    stream: u32,
+    batch: u32,
+    row: u32,
+    len: u32,
+}
+
+impl<'a> Gather<'a> {
+    pub(super) fn new(
+        batches: &'a [super::RecordBatch],
+        streams: Vec<&'a str>,
+        attributes: &Attributes<'_>,
+        known: &AttributeColumns,
+    ) -> Self {
+        // only columns of attributes that occur, in the order of the table
+        let mut places: Vec<Option<usize>> =
+            attributes.seen.iter().map(|seen| known.find(seen.path, seen.kind)).collect();
+        let mut wanted: Vec<usize> = places.iter().flatten().copied().collect();
+        wanted.sort_unstable();
+        for place in places.iter_mut().flatten() {
+            *place = wanted.binary_search(place).expect("BUG: a column is missing");
+        }
+        let columns: Vec<AttributeColumn> =
+            wanted.iter().map(|column| known.list()[*column].clone()).collect();
+        let mut used = vec![usize::MAX; columns.len()];
+        let (mut row_bytes, mut numbers) = (Vec::new(), attributes.numbers.iter());
+        let batch = |(number, batch): (usize, &'a super::RecordBatch)| {
+            let (mut typed, mut rest) = (Vec::with_capacity(batch.records.attributes.len()), Vec::new());
+            for (at, attribute) in (0..).zip(&batch.records.attributes) {
+                assert_eq!(attribute.rows.len(), attribute.values.len(), "BUG: an attribute lacks rows");
+                match numbers.next().and_then(|number| places[*number]) {
+                    // should the batch have the attribute twice, there is room in a column for only one of them
+                    Some(column) if used[column] != number => {
+                        used[column] = number;
+                        typed.push(Typed { attribute, column, next: 0 });
+                    }
+                    _ => rest.push(at),
+                }
+            }
+            let (records, first) = (&*batch.records, row_bytes.len());
+            text_bytes(records, &mut row_bytes);
+            let rest = Rest::of(records, rest);
+            if let Some(rest) = &rest {
+                rest.add_bytes(records, &mut row_bytes[first..]);
+            }
+            Batch { records, arrival_us: batch.arrival_us, id: batch.id.as_deref(), typed, rest, first }
+        };
+        let batches = batches.iter().enumerate().map(batch).collect();
+        let text_bytes = vec![0; columns.len()];
+        let schema = schema(&columns);
+        Self { batches, streams, columns, schema, row_bytes, text_bytes, rest_bytes: 0 }
+    }
+
+    /// Bytes of text of a record, of which the keys and numbers of its rest are a part.
+    fn bytes_of(&self, row: &Row) -> u32 {
+        self.row_bytes[self.batches[row.batch as usize].first + row.row as usize]
+    }
+
+    pub(super) fn columns(&self) -> &[AttributeColumn] {
+        &self.columns
+    }
+
+    /// Number of leading rows to encode together, at least one.
+    pub(super) fn slice_rows(&self, rows: &[Row]) -> usize {
+        let mut bytes = 0;
+        let fits = |row: &&Row| {
+            let is_first = bytes == 0;
+            bytes += 1 + self.bytes_of(row) as usize;
+            is_first || bytes <= SLICE_BYTES
+        };
+        rows.iter().take(SLICE_ROWS).take_while(fits).count()
+    }
+
+    pub(super) fn batch(&mut self, rows: &[Row]) -> Result<RecordBatch, TableError> {
+        if self.bytes_of(&rows[0]) > RECORD_BYTES_MAX {
+            return Err(TableError::TooLarge {
+                what: "the texts of a record",
+                limit_bytes: RECORD_BYTES_MAX as usize,
+            });
+        }
+        let runs = runs(rows);
+        let mut columns = self.fixed(rows, &runs)?;
+        let new =
+            |(column, bytes): (&AttributeColumn, &usize)| Column::new(column.data_type(), rows.len(), *bytes);
+        let mut builders: Vec<Column> = self.columns.iter().zip(&self.text_bytes).map(new).collect();
+        let mut at = 0;
+        for run in &runs {
+            for typed in &mut self.batches[run.batch as usize].typed {
+                let values = typed.range(run.row, run.len);
+                builders[typed.column].append(at, typed.attribute, values, run.row, run.len as usize);
+            }
+            at += run.len as usize;
+        }
+        self.text_bytes = builders.iter().map(Column::bytes).collect();
+        columns.extend(builders.into_iter().map(|builder| builder.finish(rows.len())));
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        Ok(batch.expect("BUG: columns differ from the schema"))
+    }
+
+    fn fixed(&mut self, rows: &[Row], runs: &[Run]) -> Result<Vec<ArrayRef>, TableError> {
+        let mut streams = StringBuilder::with_capacity(rows.len(), 16 * rows.len());
+        let mut ids = BinaryBuilder::with_capacity(rows.len(), 0);
+        let mut arrivals = Vec::with_capacity(rows.len());
+        let mut rest = RestColumn::new(rows.len(), self.rest_bytes);
+        for run in runs {
+            let batch = &self.batches[run.batch as usize];
+            let (stream, len) = (self.streams[run.stream as usize], run.len as usize);
+            arrivals.extend(std::iter::repeat_n(batch.arrival_us, len));
+            for _ in 0..len {
+                streams.append_value(stream);
+                ids.append_option(batch.id);
+            }
+            rest.append(batch.records, batch.rest.as_ref(), run.row as usize, len)?;
+        }
+        self.rest_bytes = rest.bytes();
+        let times = |times: Vec<i64>| -> ArrayRef {
+            Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"))
+        };
+        Ok(vec![
+            Arc::new(streams.finish()),
+            times(rows.iter().map(|row| row.time_us).collect()),
+            times(arrivals),
+            Arc::new(ids.finish()),
+            rest.finish(),
+        ])
+    }
+}
+
+fn runs(rows: &[Row]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for row in rows {
+        match runs.last_mut() {
+            Some(run) if run.batch == row.batch && run.row + run.len == row.row => run.len += 1,
+            _ => runs.push(Run { stream: row.stream, batch: row.batch, row: row.row, len: 1 }),
+        }
+    }
+    runs
+}
+
+impl Typed<'_> {
+    /// Values of `len` rows from `row` on.
+    fn range(&mut self, row: u32, len: u32) -> Range<usize> {
+        let rows = self.attribute.rows.as_slice();
+        let is_next =
+            (self.next == 0 || rows[self.next - 1] < row) && rows.get(self.next).is_none_or(|r| *r >= row);
+        let from = if is_next { self.next } else { rows.partition_point(|r| *r < row) };
+        let most = &rows[from..rows.len().min(from + len as usize)];
+        let count = match most.last() {
+            Some(last) if *last < row + len => most.len(),
+            _ => most.partition_point(|r| *r < row + len),
+        };
+        self.next = from + count;
+        from..from + count
+    }
+}
