@@ -45,6 +45,7 @@ mod refusal;
 mod seal;
 mod self_monitoring;
 mod serve;
+mod streams;
 mod telemetry;
 mod threads;
 mod tls;

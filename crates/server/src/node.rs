@@ -15,6 +15,8 @@ use crate::seal::workers::Workers;
 use crate::seal::{self, LakeError};
 use crate::self_monitoring;
 use crate::settings::{Overrides, Settings};
+use crate::streams::loader::Loader;
+use crate::streams::{self, Streams};
 use crate::telemetry::register_gauges;
 use crate::threads::{prefer_short_slices, run_or_abort};
 use crate::tls::Tls;
@@ -50,6 +52,7 @@ struct Inner {
     owning: Arc<crate::partition::Context>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
+    streams: Arc<Streams>,
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
@@ -64,6 +67,7 @@ pub(crate) struct Parts {
     pub(crate) sealing: Arc<seal::Context>,
     pub(crate) messages: Receiver<Message>,
     pub(crate) upkeep: Upkeep,
+    pub(crate) streams: streams::Owner,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +115,7 @@ impl Node {
     }
 
     pub(crate) fn start_in(settings: Settings, world: World) -> Result<Self, StartError> {
-        let Parts { node, owners, sealing, messages, upkeep } = Self::assemble(settings, world)?;
+        let Parts { node, owners, sealing, messages, upkeep, streams } = Self::assemble(settings, world)?;
         sealing.lake.check_store()?;
         for (number, owner) in owners.into_iter().enumerate() {
             let thread = start_thread(format!("partition-{number}"), || {
@@ -122,12 +126,24 @@ impl Node {
         }
         let (commands, stopping) = (node.0.writes.commands.clone(), &node.readiness().stopping);
         let workers = Workers::on_threads(Arc::clone(&sealing.clock));
+        let loader = Loader::new(
+            Arc::clone(&node.streams().shared),
+            node.streams().commands.clone(),
+            Arc::clone(&sealing.lake),
+            Arc::clone(&sealing.clock),
+            Arc::clone(stopping),
+            node.settings().stream_freshness,
+            node.settings().lake.vacuum_grace_ms,
+        );
         let sealer = Sealer::new(sealing, commands, messages, Arc::clone(stopping), workers);
         let sealer = start_thread("sealer".into(), || sealer.run())?;
         let upkeep = start_thread("upkeep".into(), || upkeep.run())?;
         let keeper = Keeper::new(Arc::clone(node.reads()), Arc::clone(stopping));
         let keeper = start_thread("paths".into(), move || keeper.run())?;
-        node.0.helpers.lock().extend([sealer, upkeep, keeper]);
+        let loader = start_thread("loader".into(), || loader.run())?;
+        node.0.helpers.lock().extend([sealer, upkeep, keeper, loader]);
+        let streams = start_thread("records".into(), || streams.run())?;
+        node.0.owners.lock().push(streams);
         if node.has_watched_files() {
             let (watched, stopping) = (Arc::downgrade(&node.0), Arc::clone(stopping));
             let watch = start_thread("files".into(), move || watch_files(&watched, &stopping))?;
@@ -145,6 +161,7 @@ impl Node {
         let (sealer, messages) = sync_channel(SEALER_QUEUE_MAX);
         let (upkeep, receive) = sync_channel(SEALER_QUEUE_MAX);
         let stopping = Arc::new(AtomicBool::new(false));
+        let (streams, streams_owner) = assembly.streams(Arc::clone(&stopping));
         let keeper = Upkeep::new(Arc::new(assembly.upkeep()), receive, Arc::clone(&stopping));
         let node = Self(Arc::new(Inner {
             reads: Arc::new(assembly.reads()),
@@ -155,13 +172,14 @@ impl Node {
             owning,
             sealer,
             upkeep,
+            streams,
             helpers: Mutex::default(),
             owners: Mutex::default(),
             registry: assembly.registry,
             _data_dir: assembly.data_dir,
         }));
         register_gauges(&node);
-        Ok(Parts { node, owners, sealing, messages, upkeep: keeper })
+        Ok(Parts { node, owners, sealing, messages, upkeep: keeper, streams: streams_owner })
     }
 
     /// Stores the node's own metrics as series until the node stops. `port` is part of their label
@@ -185,8 +203,11 @@ impl Node {
         self.readiness().stopping.store(true, Ordering::Release);
         self.end_helpers();
         let owners = std::mem::take(&mut *self.0.owners.lock());
-        for (owner, commands) in owners.into_iter().zip(&self.0.writes.commands) {
+        for commands in &self.0.writes.commands {
             let _ = commands.send(Command::Stop); // the owner may have ended
+        }
+        let _ = self.0.streams.commands.send(streams::Command::Stop); // the owner may have ended
+        for owner in owners {
             let _ = owner.join(); // a panic would have ended the process
         }
     }
@@ -213,6 +234,10 @@ impl Node {
 
     pub(crate) fn upkeep(&self) -> &SyncSender<upkeep::Message> {
         &self.0.upkeep
+    }
+
+    pub(crate) fn streams(&self) -> &Arc<Streams> {
+        &self.0.streams
     }
 
     pub(crate) fn sealer(&self) -> &SyncSender<Message> {

@@ -60,6 +60,7 @@ pub(crate) const REASONS: &[&str] = &[
     "samples_rate",
     "series_per_metric",
     "stopping",
+    "streams",
     "table_unreadable",
     "table_unwritable",
     "tables",

@@ -114,6 +114,7 @@ pub struct Settings {
     /// Rules on what is stored.
     pub ingest_rules: Option<IngestRulesFile>,
     pub statsd: StatsdSettings,
+    pub(crate) stream_freshness: Duration,
     /// How many files may be open, and how many of them are not for connections.
     pub files: Files,
     pub listing: Vec<EffectiveSetting>,
@@ -206,6 +207,7 @@ impl Settings {
         let files_left = files.for_connections().saturating_sub(connections_max);
         let otlp_grpc =
             OtlpGrpcSettings::read(reader, auth_file.is_some(), tls.is_some(), &budget, files_left)?;
+        let stream_freshness = Duration::from_millis(reader.read(&table::STREAM_FRESHNESS)?.unsigned_abs());
         let statsd = StatsdSettings::read(reader, &self_monitoring.tenant, auth_file.is_some())?;
         let graphite = GraphiteSettings::read(
             reader,
@@ -254,6 +256,7 @@ impl Settings {
             graphite_rules: graphite_rules::rule_files(reader)?,
             ingest_rules: ingest_rules(reader)?,
             statsd,
+            stream_freshness,
             files,
             listing: Vec::new(),
             warnings,

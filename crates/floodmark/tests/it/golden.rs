@@ -177,6 +177,7 @@ fn the_page_of_formats_has_the_versions_that_are_written() {
     };
     check("journal: segment", &journal::files::SEGMENT_VERSION.to_string());
     check("journal: record", &journal::record::RECORD_VERSION.to_string());
+    check("journal: batch of records", &journal::records::BATCH_VERSION.to_string());
     check("metrics table", &tables::METRICS.version.to_string());
     check("result", &lab::result::FORMAT.to_string());
     check("ledger", &lab::verify::ledger::FORMAT.to_string());

@@ -45,6 +45,7 @@ mod self_monitoring;
 mod senders;
 mod slow;
 mod statsd;
+mod streams;
 mod tenants;
 mod tls;
 mod tokens;

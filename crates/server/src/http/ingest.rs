@@ -7,6 +7,7 @@
 //! | `MetricsService/Export`, over gRPC | OpenTelemetry's metrics |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
 //! | POST `/api/v1/import` and others, see [`import`] | lines of JSON or text, and tables |
+//! | POST `/api/v1/streams/NAME` | records, see [`streams`] |
 //! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
 //!
 //! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
@@ -18,6 +19,7 @@ mod import;
 pub(super) mod influx;
 mod otlp;
 mod remote_write;
+mod streams;
 
 pub(super) use grpc::router as grpc_router;
 
@@ -80,7 +82,8 @@ impl WarmDecoders {
 /// through.
 pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>) -> Router<App> {
     let graphite = Router::new().route("/api/v1/graphite", post(graphite::graphite));
-    let plain = graphite.merge(import::routes());
+    let records = Router::new().route("/api/v1/streams/{name}", post(streams::records));
+    let plain = graphite.merge(import::routes()).merge(records);
     let remote_write = Router::new()
         .route("/api/v1/write", post(remote_write::remote_write))
         .route("/api/v1/push", post(remote_write::remote_write))

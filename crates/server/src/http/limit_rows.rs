@@ -86,6 +86,7 @@ fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>
             (Some(account.used_bytes()), Some(account.peak_bytes()))
         }
         "concurrent_queries" => (Some(app.queries.running_of(tenant) as u64), None),
+        "streams" => (app.node.streams().shared.known.streams_of(tenant).map(|count| count as u64), None),
         "ha_clusters" => (Some(state.replicas.lock().clusters() as u64), None),
         _ => (None, None),
     }

@@ -1,4 +1,5 @@
 use crate::machine::Memory;
+use model::caps::BODY_BYTES_MAX;
 use std::fmt;
 
 /// The smallest budget with which a node works.
@@ -171,6 +172,31 @@ impl Budget {
         self.sums_bytes() / 4
     }
 
+    /// Limit on the memory of records that are durable, but not in tables yet: 3/16 of `head_bytes`.
+    pub const fn records_bytes(&self) -> u64 {
+        self.head_bytes / 16 * 3
+    }
+
+    /// Limit on the memory of the keys of batches, and of the names of streams: 1/64 of `head_bytes` each.
+    pub const fn record_names_bytes(&self) -> u64 {
+        self.head_bytes / 64
+    }
+
+    /// Limit on the memory in which records become files of tables: 1/16 of `head_bytes`.
+    pub const fn loading_bytes(&self) -> u64 {
+        self.head_bytes / 16
+    }
+
+    /// Limit on the memory of open tables of streams: an eighth of [`Self::loading_bytes`].
+    pub const fn stream_tables_bytes(&self) -> u64 {
+        self.loading_bytes() / 8
+    }
+
+    /// Limit on a request with records, before compression: loading takes up to three times as much.
+    pub fn records_body_bytes(&self) -> usize {
+        usize::try_from(self.loading_bytes() / 6).map_or(BODY_BYTES_MAX, |bytes| bytes.min(BODY_BYTES_MAX))
+    }
+
     /// Limit on the memory of tenants with events: 1 % of `head_bytes`. Events themselves are not kept in memory.
     pub const fn events_bytes(&self) -> u64 {
         self.head_bytes / 100
@@ -227,7 +253,7 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, sums {}, events {}) + inflight {} (unwritten {}, new series {}, grpc {}) + query {} (evaluation {}, cache {}, exports {}, \
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, sums {}, records {}, record names {}, loading {}, events {}) + inflight {} (unwritten {}, new series {}, grpc {}) + query {} (evaluation {}, cache {}, exports {}, \
              answers {}) + flush {} + decoders {} + auth {} + other {} (process {}, connections {}, tables {}, spare {})",
             mib(self.total_bytes),
             self.reason,
@@ -238,6 +264,9 @@ impl fmt::Display for Budget {
             mib(self.paths_bytes()),
             mib(self.aggregator_bytes()),
             mib(self.sums_bytes()),
+            mib(self.records_bytes()),
+            mib(2 * self.record_names_bytes()),
+            mib(self.loading_bytes()),
             mib(self.events_bytes()),
             mib(self.inflight_bytes),
             mib(self.unwritten_bytes()),
@@ -289,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_printed_budget_has_all_of_its_parts() {
-        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, sums 30, events 1) + inflight 37 (unwritten 9, new series 9, grpc 4) + query 37 \
+        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, sums 30, records 23, record names 3, loading 7, events 1) + inflight 37 (unwritten 9, new series 9, grpc 4) + query 37 \
                         (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 4 + auth 2 + other 25 (process 8, \
                         connections 12, tables 2, spare 2)";
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);

@@ -31,6 +31,14 @@ pub(crate) struct HeadMemory {
     pub(crate) sums: Account,
     /// Memory for the latest increments of these series, between which others are missing.
     pub(crate) pieces: Account,
+    /// Memory of records that are not in tables yet.
+    pub(crate) records: Account,
+    /// Memory of the keys of batches of records.
+    pub(crate) record_ids: Account,
+    /// Memory of the names of streams.
+    pub(crate) stream_names: Account,
+    /// Memory in which records become files of tables.
+    pub(crate) loading: Account,
     pub(crate) shared_sums: SharedSums,
     /// Memory of the tenants that have events.
     pub(crate) events: Account,
@@ -50,6 +58,10 @@ impl HeadMemory {
             replicas: Account::new("replicas", budget.replicas_bytes()),
             paths: Account::new("paths", budget.paths_bytes()),
             aggregator: Account::new("aggregator", budget.aggregator_bytes()),
+            records: Account::new("records", budget.records_bytes()),
+            record_ids: Account::new("record_ids", budget.record_names_bytes()),
+            stream_names: Account::new("stream_names", budget.record_names_bytes()),
+            loading: Account::new("loading", budget.loading_bytes()),
             events: Account::new("events", budget.events_bytes()),
             limit_bytes: budget.head_bytes,
             partitions,
@@ -60,7 +72,18 @@ impl HeadMemory {
 
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
-        let others = [&self.replicas, &self.paths, &self.aggregator, &self.sums, &self.pieces, &self.events];
+        let others = [
+            &self.replicas,
+            &self.paths,
+            &self.aggregator,
+            &self.sums,
+            &self.pieces,
+            &self.records,
+            &self.record_ids,
+            &self.stream_names,
+            &self.loading,
+            &self.events,
+        ];
         heads_bytes + others.map(Account::used_bytes).iter().sum::<u64>()
     }
 

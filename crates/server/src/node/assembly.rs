@@ -16,6 +16,7 @@ use crate::query_source::{self, QueriedMetrics};
 use crate::readiness::Readiness;
 use crate::seal::{self, Lake};
 use crate::settings::{Overrides, Settings};
+use crate::streams::{self, Home, Streams};
 use crate::telemetry::WriteMetrics;
 use crate::tls::{self, Tls};
 use crate::upkeep;
@@ -28,7 +29,7 @@ use crate::write_path::gates::Gates;
 use crate::write_path::ingest::Ingest;
 use crate::write_path::names::NameDecisions;
 use admission::NewTenants;
-use journal::{Journal, JournalError, Offset};
+use journal::{Disk, Journal, JournalError, Offset};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -61,6 +62,8 @@ pub(super) struct Assembly {
     grpc: Account,
     unwritten: Account,
     answers: Account,
+    /// Random number for the journal of records, if it is new.
+    streams_id: u64,
 }
 
 impl Assembly {
@@ -80,6 +83,7 @@ impl Assembly {
         for (number, journal) in journals.iter_mut().enumerate() {
             journal.skip_to(Offset(lake.mark(number).floor()))?;
         }
+        let streams_id = world.random.fresh();
         let World { clock, pause, resident, disk, .. } = world;
         let wall =
             WallClock::open(&*clock, settings.lake.retention_wait_ms, Arc::clone(&disk), &data_dir.path);
@@ -127,6 +131,7 @@ impl Assembly {
             grpc,
             unwritten,
             answers,
+            streams_id,
         };
         Ok((assembly, journals))
     }
@@ -200,6 +205,19 @@ impl Assembly {
             events: Arc::clone(&self.events),
             traffic: Arc::clone(&self.traffic),
         }
+    }
+
+    /// The streams, their owner, and its channel.
+    pub(super) fn streams(&self, stopping: Arc<AtomicBool>) -> (Arc<Streams>, streams::Owner) {
+        let (commands, receive) = sync_channel(streams::QUEUE_MAX);
+        let tables_bytes = self.settings.budget.stream_tables_bytes() as usize;
+        let shared = Arc::new(streams::Shared::new(&self.heads, tables_bytes, &self.registry));
+        let options =
+            journal_options(&self.settings, &self.data_dir, Arc::clone(&self.data_dir.disk), self.streams_id);
+        let home = Home { dir: self.data_dir.path.join("streams"), options };
+        let owner =
+            streams::Owner::new(Arc::clone(&shared), home, receive, Arc::clone(&self.clock), stopping);
+        (Arc::new(Streams { commands, shared }), owner)
     }
 
     pub(super) fn reads(&self) -> query_source::Context {
@@ -277,14 +295,23 @@ fn open_journals(
     data_dir: &DataDir,
     world: &World,
 ) -> Result<Vec<Box<dyn Journal>>, JournalError> {
-    let options = journal::Options {
+    let options = journal_options(settings, data_dir, Arc::clone(&world.disk), world.random.fresh());
+    let settings = journal::Settings::Files { dir: data_dir.path.join("journal"), options };
+    (0..data_dir.identity.partitions).map(|number| journal::open(&settings, number as u32)).collect()
+}
+
+fn journal_options(
+    settings: &Settings,
+    data_dir: &DataDir,
+    disk: Arc<dyn Disk>,
+    fresh_id: u64,
+) -> journal::Options {
+    journal::Options {
         durability: settings.durability,
         segment_bytes: settings.segment_bytes,
         seed: data_dir.identity.seed,
-        fresh_id: world.random.fresh(),
-        disk: Arc::clone(&world.disk),
+        fresh_id,
+        disk,
         ..journal::Options::default()
-    };
-    let settings = journal::Settings::Files { dir: data_dir.path.join("journal"), options };
-    (0..data_dir.identity.partitions).map(|number| journal::open(&settings, number as u32)).collect()
+    }
 }

@@ -12,7 +12,7 @@ use crate::settings::LakeSettings;
 use crate::world::World;
 use known::Known;
 pub(crate) use known::names_at_most;
-use model::TenantId;
+use model::{StreamName, TenantId};
 use open::OpenTables;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, HashMap};
@@ -39,6 +39,9 @@ const ABSENT_MAX: usize = 10_000;
 /// The absence of a table of samples is remembered for this long. Then the store is asked again, because another
 /// process may have created the table.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
+
+/// Folder of a tenant that has a folder for the table of each stream.
+const STREAMS: &str = "streams";
 
 /// A table is closed after it was not used for this long.
 const IDLE: Duration = Duration::from_secs(900);
@@ -325,6 +328,16 @@ impl TenantTables {
 
     fn location(&self, tenant: &TenantId, kind: TenantTable) -> Result<Location, TableError> {
         self.root.folder(&[tenant.as_str(), kind.folder()])
+    }
+
+    /// Names of a tenant's streams that have tables, at most `most`.
+    pub(crate) fn streams(&self, tenant: &TenantId, most: usize) -> Result<Vec<String>, TableError> {
+        self.root.folder(&[tenant.as_str(), STREAMS])?.folders(None, most)
+    }
+
+    /// Where the table of a stream is.
+    pub(crate) fn stream(&self, (tenant, stream): &(TenantId, StreamName)) -> Result<Location, TableError> {
+        self.root.folder(&[tenant.as_str(), STREAMS, stream.as_str()])
     }
 }
 

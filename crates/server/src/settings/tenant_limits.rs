@@ -38,6 +38,9 @@ pub struct TenantLimits {
     pub query_memory_bytes: Option<u64>,
     /// Limit on the samples that a query holds at a time. `None` if only its memory limits them.
     pub query_samples: Option<usize>,
+    pub streams: usize,
+    /// False if `streams` is the default.
+    pub streams_is_given: bool,
     pub ha_clusters: usize,
     /// False if `ha_clusters` is the default.
     pub ha_clusters_is_given: bool,
@@ -82,6 +85,8 @@ impl TenantLimits {
             concurrent_queries: reader.read(&table::CONCURRENT_QUERIES)?,
             query_memory_bytes: reader.read(&table::QUERY_MEMORY)?,
             query_samples: reader.read(&table::QUERY_SAMPLES)?,
+            streams: reader.read(&table::STREAMS)?,
+            streams_is_given: reader.is_given(&table::STREAMS),
             ha_clusters: reader.read(&table::HA_CLUSTERS)?,
             ha_clusters_is_given: reader.is_given(&table::HA_CLUSTERS),
         };
@@ -108,6 +113,8 @@ impl TenantLimits {
             concurrent_queries: reader.inherit(&table::CONCURRENT_QUERIES, &general.concurrent_queries)?,
             query_memory_bytes: reader.inherit(&table::QUERY_MEMORY, &general.query_memory_bytes)?,
             query_samples: reader.inherit(&table::QUERY_SAMPLES, &general.query_samples)?,
+            streams: reader.inherit(&table::STREAMS, &general.streams)?,
+            streams_is_given: reader.is_given(&table::STREAMS) || general.streams_is_given,
             ha_clusters: reader.inherit(&table::HA_CLUSTERS, &general.ha_clusters)?,
             ha_clusters_is_given: reader.is_given(&table::HA_CLUSTERS) || general.ha_clusters_is_given,
         })

@@ -171,6 +171,8 @@ fn defaults_of_a_machine() {
         statsd_tenant = "anonymous"
         statsd_flush_interval = "10s"
         statsd_allow_unauthenticated = false
+        stream_freshness = "30s"
+        streams = 1000
         overrides = "none"
         requests_per_second = "none"
         samples_per_second = "none"
@@ -364,6 +366,8 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
             query_memory_bytes: None,
             query_samples: None,
             active_series: None,
+            streams: 1000,
+            streams_is_given: false,
             ha_clusters: 100,
             ha_clusters_is_given: false,
         },
@@ -495,13 +499,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, streams, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, streams, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(

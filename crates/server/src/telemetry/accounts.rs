@@ -88,7 +88,11 @@ fn register_head_parts(node: &Node) {
     let aggregator = node.writes().heads.aggregator.clone();
     let events = node.writes().heads.events.clone();
     let (sums, pieces) = (node.writes().heads.sums.clone(), node.writes().heads.pieces.clone());
-    let parts: [(_, _, Read); 7] = [
+    let records = node.writes().heads.records.clone();
+    let (ids, names) = (node.writes().heads.record_ids.clone(), node.writes().heads.stream_names.clone());
+    let record_names = move || ids.used_bytes() + names.used_bytes();
+    let loading = node.writes().heads.loading.clone();
+    let parts: [(_, _, Read); 10] = [
         ("exemplars", budget.exemplars_bytes(), of_partitions(Partition::exemplar_bytes)),
         ("metadata", budget.metadata_bytes(), of_partitions(Partition::metadata_bytes)),
         ("replicas", budget.replicas_bytes(), Arc::new(move || replicas.used_bytes())),
@@ -96,6 +100,9 @@ fn register_head_parts(node: &Node) {
         ("aggregator", budget.aggregator_bytes(), Arc::new(move || aggregator.used_bytes())),
         ("sums", budget.sums_bytes(), Arc::new(move || sums.used_bytes() + pieces.used_bytes())),
         ("events", budget.events_bytes(), Arc::new(move || events.used_bytes())),
+        ("records", budget.records_bytes(), Arc::new(move || records.used_bytes())),
+        ("record names", 2 * budget.record_names_bytes(), Arc::new(record_names)),
+        ("loading", budget.loading_bytes(), Arc::new(move || loading.used_bytes())),
     ];
     for (part, limit_bytes, read) in parts {
         let labels = [("account", "head"), ("part", part)];

@@ -4,6 +4,7 @@ use super::{accounts, process};
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
 use crate::query_source;
+use crate::streams::buffer::Totals;
 use admission::Waiting;
 use admission::age::Doubt;
 use head::TenantHead;
@@ -24,6 +25,7 @@ pub(crate) fn register_gauges(node: &Node) {
     of_blocked_tenants(node);
     of_clock(node);
     process::register(node);
+    of_streams(node);
 }
 
 fn of_clock(node: &Node) {
@@ -164,5 +166,33 @@ fn of_blocked_tenants(node: &Node) {
         "Tenants that cannot be sealed.",
         &[],
         move || lake.blocked.all().len() as f64,
+    );
+}
+
+fn of_streams(node: &Node) {
+    let gauge = |name, help, read: fn(Totals) -> f64| {
+        let (shared, clock) = (Arc::clone(&node.streams().shared), Arc::clone(&node.reads().clock));
+        node.registry().gauge_fn(name, help, &[], move || read(shared.buffer.totals(clock.instant())));
+    };
+    gauge("floodmark_records_waiting_streams", "Streams with records that wait to be loaded.", |all| {
+        all.streams as f64
+    });
+    gauge("floodmark_records_waiting_batches", "Requests with records that wait to be loaded.", |all| {
+        all.batches as f64
+    });
+    gauge("floodmark_records_waiting_bytes", "Memory of records that wait to be loaded.", |all| {
+        all.bytes as f64
+    });
+    gauge(
+        "floodmark_records_lag_seconds",
+        "How long the stream that waits longest to be loaded has waited.",
+        |all| all.lag.as_secs_f64(),
+    );
+    let shared = Arc::clone(&node.streams().shared);
+    node.registry().gauge_fn(
+        "floodmark_records_ready",
+        "1 once the journal of records is replayed.",
+        &[],
+        move || f64::from(*shared.ready.borrow()),
     );
 }

@@ -81,7 +81,7 @@ impl Gates {
         })
     }
 
-    pub(super) async fn decoding_permit(&self, tenant: &TenantId) -> Permit<TenantId> {
+    pub(crate) async fn decoding_permit(&self, tenant: &TenantId) -> Permit<TenantId> {
         self.decoding.acquire(tenant).await
     }
 

@@ -1,0 +1,37 @@
+use crate::refusal::Refusal;
+use bytes::Bytes;
+use model::{BatchId, StreamName, TenantId};
+use stdx::budget::Reservation;
+use tokio::sync::oneshot;
+
+/// Memory of a batch besides its payload.
+pub(crate) const BATCH_BYTES: usize = 512;
+
+/// One request's records of one stream.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) tenant: TenantId,
+    pub(crate) stream: StreamName,
+    /// Identifies the batch if the client repeats it.
+    pub(crate) id: Option<BatchId>,
+    pub(crate) arrival_us: i64,
+    pub(crate) records: u32,
+    /// A record of the journal, see [`journal::records`].
+    pub(crate) payload: Bytes,
+    pub(crate) memory: Reservation,
+}
+
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) batch: Batch,
+    pub(crate) reply: oneshot::Sender<Result<Stored, Refusal>>,
+}
+
+/// What became of a batch that is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// Number of records in the batch that is stored.
+    pub(crate) records: u32,
+    /// True if the batch was stored before, so that it was not stored again.
+    pub(crate) was_known: bool,
+}
