@@ -12,7 +12,7 @@
 //! increment that is not newer than what was forgotten is refused, because it may have been added.
 //!
 //! If the bounds of a histogram change and change back, a bucket that was missing meanwhile must begin with 0 like the others.
-//! So the sums also say which bounds of which histogram have ended: as a sum whose key is made of both ([`ended_key`]).
+//! So the sums also say when the bounds of a histogram changed last: as a sum whose key is made of the histogram ([`bounds_key`]).
 
 mod carry;
 mod forget;
@@ -51,15 +51,16 @@ const NUMBERS: u32 = 1 << 31;
 const FORGOTTEN_BYTES: usize = 256;
 
 /// Keys of series are random, so none of them begins like this.
-const ENDED: u128 = 0x656e_6465_6420_6c61_796f_7574_u128 << 32;
+const BOUNDS: u128 = 0x656e_6465_6420_6c61_796f_7574_u128 << 32;
 
-/// The key of a sum that says when the bounds of a histogram ended. `layout` also depends on the histogram.
-const fn ended_key(layout: u32) -> SeriesKey {
-    SeriesKey(ENDED | layout as u128)
+/// The key of a sum that says when the last bounds of a histogram ended.
+const fn bounds_key(histogram: u32) -> SeriesKey {
+    SeriesKey(BOUNDS | histogram as u128)
 }
 
-const fn ended_layout(key: SeriesKey) -> Option<u32> {
-    if key.0 >> 32 == ENDED >> 32 { Some(key.0 as u32) } else { None }
+/// The histogram, if the key is such a key.
+const fn histogram_of(key: SeriesKey) -> Option<u32> {
+    if key.0 >> 32 == BOUNDS >> 32 { Some(key.0 as u32) } else { None }
 }
 
 #[derive(Debug)]
@@ -209,15 +210,18 @@ impl Sums {
         }
         let continues = before.as_ref().is_some_and(|entry| entry.submission.is(submission));
         let has_added = before.as_ref().is_some_and(|entry| entry.submission.has_added(submission));
-        let mut ended = None;
+        let bounds_key = bounds_key(increment.histogram);
+        let mut ended_ns = None;
         let mut accumulator = match &before {
             Some(Entry { accumulator, seen_s, .. }) => {
                 let (layout, newest_ns) = (accumulator.layout, accumulator.newest_ns());
                 let is_void = *seen_s < void_before_s
                     || layout != 0
-                        && self.heads.shared_sums.has_ended(tenant, layout ^ increment.histogram, newest_ns);
+                        && newest_ns <= self.heads.shared_sums.ended_ns(tenant, increment.histogram);
                 if layout != 0 && layout != increment.layout && increment.end_ns > newest_ns {
-                    ended = Some((layout ^ increment.histogram, newest_ns));
+                    let known_ns = own.of.get(&bounds_key).map(|entry| entry.accumulator.end_ns);
+                    ended_ns =
+                        Some(newest_ns).filter(|_| known_ns.is_none_or(|known_ns| known_ns < newest_ns));
                     // series of the histogram that are new refuse it, too
                     if increment.end_ns <= forgotten_ns {
                         return Err(SeriesRefusal::IncrementTooLate);
@@ -246,9 +250,7 @@ impl Sums {
             }
             return Ok(added);
         }
-        if let Some((layout, _)) = ended
-            && !own.of.contains_key(&ended_key(layout))
-        {
+        if ended_ns.is_some() && !own.of.contains_key(&bounds_key) {
             own.make_room(share).map_err(no_room)?;
         }
         let submission = LastSubmission::new(submission, true);
@@ -256,14 +258,12 @@ impl Sums {
         own.put(key, Entry { accumulator, seen_s, submission }, late_samples, share).map_err(no_room)?;
         self.count += usize::from(before.is_none());
         self.changes.push(Change { tenant: tenant.clone(), key, before });
-        if let Some((layout, end_ns)) = ended {
-            let key = ended_key(layout);
-            let before = own.of.get(&key).cloned();
-            let end_ns = before.as_ref().map_or(0, |entry| entry.accumulator.end_ns).max(end_ns);
+        if let Some(end_ns) = ended_ns {
+            let before = own.of.get(&bounds_key).cloned();
             let (accumulator, submission) = (Accumulator::new(end_ns, 0), LastSubmission::NONE);
-            own.put(key, Entry { accumulator, seen_s, submission }, 0, share).map_err(no_room)?;
+            own.put(bounds_key, Entry { accumulator, seen_s, submission }, 0, share).map_err(no_room)?;
             self.count += usize::from(before.is_none());
-            self.changes.push(Change { tenant: tenant.clone(), key, before });
+            self.changes.push(Change { tenant: tenant.clone(), key: bounds_key, before });
         }
         Ok(added)
     }
@@ -272,8 +272,8 @@ impl Sums {
     pub(super) fn keep_changes(&mut self) {
         for Change { tenant, key, .. } in self.changes.drain(..) {
             let Some(own) = self.tenants.get_mut(&tenant) else { continue };
-            if let (Some(layout), Some(entry)) = (ended_layout(key), own.of.get(&key)) {
-                self.heads.shared_sums.end_layout(&tenant, layout, entry.accumulator.end_ns);
+            if let (Some(histogram), Some(entry)) = (histogram_of(key), own.of.get(&key)) {
+                self.heads.shared_sums.end_bounds(&tenant, histogram, entry.accumulator.end_ns);
             }
             own.settle();
         }
@@ -297,8 +297,8 @@ impl Sums {
             self.note_forgotten(tenant, accumulator.newest_ns());
             return;
         }
-        if let Some(layout) = ended_layout(key) {
-            self.heads.shared_sums.end_layout(tenant, layout, accumulator.end_ns);
+        if let Some(histogram) = histogram_of(key) {
+            self.heads.shared_sums.end_bounds(tenant, histogram, accumulator.end_ns);
         }
         // at the same time in all partitions, however long each of them replays
         let (seen_s, submission) = (STARTED_S, LastSubmission::NONE);

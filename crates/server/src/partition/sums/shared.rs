@@ -13,16 +13,16 @@
 use crate::limits::head_memory::HeadMemory;
 use model::TenantId;
 use model::accumulator::PIECES_MAX;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use stdx::budget::{Account, Reservation};
 
 /// Limit on the tenants of which it is known what was forgotten. Beyond it, the oldest of these times counts for all others.
 const TENANTS_MAX: usize = 2048;
 
-/// Limit on the bounds of histograms that are remembered because they have changed.
+/// Limit on the histograms of which it is known when their bounds changed.
 const ENDED_MAX: usize = 4096;
 
 /// When the account of the pieces is filled to this percentage, sums keep fewer of them. Then there is room for as many sums as
@@ -31,9 +31,9 @@ const SHORT_PERCENT: u64 = 50;
 /// Two requests of a series may still be under way together, and arrive in different order.
 const PIECES_IF_SHORT: usize = 2;
 
-/// Memory of a tenant, with a name of 150 bytes, and of bounds. Tables grow to at most twice as many entries as they need.
+/// Memory of a tenant, with a name of 150 bytes, and of a histogram. The nodes of maps are at least half full.
 const TENANT_BYTES: usize = 320;
-const ENDED_BYTES: usize = 112;
+const ENDED_BYTES: usize = 48;
 
 /// What counts for all parts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,15 +60,19 @@ impl Default for Stamp {
 pub(crate) struct SharedSums {
     pieces: Account,
     void_before_s: AtomicU32,
-    known: Mutex<Known>,
+    /// Whether it is known of any histogram when its bounds changed.
+    has_ended: AtomicBool,
+    known: RwLock<Known>,
 }
 
 #[derive(Debug)]
 struct Known {
     forgotten: Forgotten,
-    ended: HashMap<(TenantId, u32), u64>,
+    /// The newest end of an increment before the bounds of a histogram changed last.
+    ended: BTreeMap<TenantId, BTreeMap<u32, u64>>,
+    ended_count: usize,
     /// Numbers of the last deletions.
-    deleted: HashMap<TenantId, u64>,
+    deleted: BTreeMap<TenantId, u64>,
     deletions: u64,
     memory: Reservation,
 }
@@ -76,25 +80,36 @@ struct Known {
 impl Known {
     /// Counts the memory. What is known must be kept even if there is no room for it; it is limited.
     fn settle(&mut self) {
-        let tenants = self.forgotten.len() + self.deleted.len();
-        let bytes = tenants * TENANT_BYTES + self.ended.len() * ENDED_BYTES;
+        let tenants = self.forgotten.len() + self.ended.len() + self.deleted.len();
+        let bytes = tenants * TENANT_BYTES + self.ended_count * ENDED_BYTES;
         let _ = self.memory.resize(bytes as u64);
+    }
+
+    /// Removes the oldest eighth of what is known of the tenant with the most histograms.
+    fn make_room(&mut self) {
+        let Some(of) = self.ended.values_mut().max_by_key(|of| of.len()) else { return };
+        let mut ends: Vec<_> = of.values().copied().collect();
+        ends.sort_unstable();
+        let oldest_ns = ends[ends.len() / 8];
+        of.retain(|_, end_ns| *end_ns > oldest_ns);
+        self.ended.retain(|_, of| !of.is_empty());
+        self.ended_count = self.ended.values().map(BTreeMap::len).sum();
     }
 }
 
 impl SharedSums {
     pub(crate) fn new(sums: &Account, pieces: &Account) -> Self {
         let memory = sums.reserve(0).expect("BUG: no memory was asked for");
-        let (forgotten, ended, deleted) = (Forgotten::default(), HashMap::new(), HashMap::new());
-        let known = Known { forgotten, ended, deleted, deletions: 0, memory };
-        let (pieces, void_before_s) = (pieces.clone(), AtomicU32::new(0));
-        Self { pieces, void_before_s, known: Mutex::new(known) }
+        let (forgotten, ended, deleted) = (Forgotten::default(), BTreeMap::new(), BTreeMap::new());
+        let known = Known { forgotten, ended, ended_count: 0, deleted, deletions: 0, memory };
+        let (pieces, void_before_s, has_ended) = (pieces.clone(), AtomicU32::new(0), AtomicBool::new(false));
+        Self { pieces, void_before_s, has_ended, known: RwLock::new(known) }
     }
 
     pub(crate) fn stamp(&self, tenant: &TenantId, arrived_s: u32) -> Stamp {
         let void_before_s = self.void_before_s.load(Ordering::Acquire);
         let pieces_max = self.pieces_max();
-        let known = self.known.lock();
+        let known = self.known.read();
         let (forgotten_ns, deletion) =
             (known.forgotten.of(tenant), known.deleted.get(tenant).copied().unwrap_or(0));
         Stamp { arrived_s, void_before_s, forgotten_ns, pieces_max, deletion }
@@ -110,37 +125,42 @@ impl SharedSums {
     }
 
     pub(super) fn forget(&self, tenant: &TenantId, end_ns: u64) {
-        let known = &mut *self.known.lock();
+        let known = &mut *self.known.write();
         known.forgotten.raise(tenant, end_ns);
         known.settle();
     }
 
-    /// Notes that the series of a histogram got other bounds than those of `layout`, whose last increment ended at `end_ns`.
-    pub(super) fn end_layout(&self, tenant: &TenantId, layout: u32, end_ns: u64) {
-        let known = &mut *self.known.lock();
-        let ended = &mut known.ended;
-        if ended.len() >= ENDED_MAX
-            && let Some(oldest) = ended.iter().min_by_key(|(_, end_ns)| **end_ns)
-        {
-            let oldest = oldest.0.clone();
-            ended.remove(&oldest);
+    /// Notes that a histogram got other bounds after an increment that ended at `end_ns`.
+    pub(super) fn end_bounds(&self, tenant: &TenantId, histogram: u32, end_ns: u64) {
+        let known = &mut *self.known.write();
+        if let Some(known_ns) = known.ended.get_mut(tenant).and_then(|of| of.get_mut(&histogram)) {
+            *known_ns = end_ns.max(*known_ns);
+            return;
         }
-        let end = ended.entry((tenant.clone(), layout)).or_default();
-        *end = (*end).max(end_ns);
+        if known.ended_count >= ENDED_MAX {
+            known.make_room();
+        }
+        known.ended.entry(tenant.clone()).or_default().insert(histogram, end_ns);
+        known.ended_count += 1;
         known.settle();
+        self.has_ended.store(true, Ordering::Release);
     }
 
-    /// True if the series had other bounds after an increment that ended at `newest_ns`.
-    pub(super) fn has_ended(&self, tenant: &TenantId, layout: u32, newest_ns: u64) -> bool {
-        let ended = &self.known.lock().ended;
-        !ended.is_empty() && ended.get(&(tenant.clone(), layout)).is_some_and(|end_ns| newest_ns <= *end_ns)
+    /// Sums of a histogram are void if their newest increment ended at this time or before, because its bounds have changed since.
+    pub(super) fn ended_ns(&self, tenant: &TenantId, histogram: u32) -> u64 {
+        if !self.has_ended.load(Ordering::Acquire) {
+            return 0;
+        }
+        let ended = &self.known.read().ended;
+        ended.get(tenant).and_then(|of| of.get(&histogram)).copied().unwrap_or(0)
     }
 
     fn deleted(&self, tenant: &TenantId, number: u64) {
-        let known = &mut *self.known.lock();
+        let known = &mut *self.known.write();
         known.forgotten.of.remove(tenant);
-        known.ended.retain(|(of, _), _| of != tenant);
+        known.ended_count -= known.ended.remove(tenant).map_or(0, |of| of.len());
         if known.deleted.len() >= TENANTS_MAX
+            && !known.deleted.contains_key(tenant)
             && let Some(oldest) = known.deleted.iter().min_by_key(|(_, number)| **number)
         {
             let oldest = oldest.0.clone();
@@ -169,7 +189,7 @@ pub(crate) struct Deletion {
 
 impl Deletion {
     pub(crate) fn begin(heads: &Arc<HeadMemory>, tenant: &TenantId, partitions: usize) -> Arc<Self> {
-        let known = &mut *heads.shared_sums.known.lock();
+        let known = &mut *heads.shared_sums.known.write();
         known.deletions += 1;
         let (number, left) = (known.deletions, AtomicUsize::new(partitions));
         Arc::new(Self { heads: Arc::clone(heads), tenant: tenant.clone(), number, left })
@@ -269,18 +289,36 @@ mod tests {
         let all: Vec<_> = forgotten.after(None).map(|(tenant, _)| tenant.clone()).collect();
         let rest: Vec<_> = forgotten.after(Some(&all[1000])).map(|(tenant, _)| tenant.clone()).collect();
         assert_eq!(rest, all[1001..]);
-        for n in 0..ENDED_MAX + 10 {
-            shared.end_layout(&tenant(0), n as u32, 1000 + n as u64);
+        assert_eq!(shared.ended_ns(&tenant(0), 7), 0);
+        shared.end_bounds(&tenant(1), 7, 5);
+        let count = ENDED_MAX as u64;
+        for n in 0..count - 1 {
+            shared.end_bounds(&tenant(0), n as u32, 1000 + n);
         }
-        assert_eq!(shared.known.lock().ended.len(), ENDED_MAX);
-        assert!(shared.has_ended(&tenant(0), 10, 1010) && !shared.has_ended(&tenant(0), 10, 1011));
-        assert!(!shared.has_ended(&tenant(0), 9, 0) && !shared.has_ended(&tenant(1), 10, 1000));
+        // what is known already changes in its place
+        for n in (0..count - 1).rev() {
+            shared.end_bounds(&tenant(0), n as u32, 1000 + n % 2 * 10_000);
+        }
+        assert!((0..count - 1).all(|n| shared.ended_ns(&tenant(0), n as u32) >= 1000 + n));
+        // a tenant with many histograms does not displace those of others
+        for n in count..count * 2 {
+            shared.end_bounds(&tenant(0), n as u32, 1000 + n);
+            assert!(shared.known.read().ended_count <= ENDED_MAX);
+        }
+        let known = (0..count * 2).filter(|n| shared.ended_ns(&tenant(0), *n as u32) > 0).count();
+        assert_eq!(known + 1, shared.known.read().ended_count);
+        assert!(known > ENDED_MAX * 3 / 4, "{known} are left");
+        assert_eq!((shared.ended_ns(&tenant(1), 7), shared.ended_ns(&tenant(1), 8)), (5, 0));
         shared.forget(&tenant(1), 7);
-        assert_eq!(account.used_bytes(), (TENANT_BYTES + ENDED_MAX * ENDED_BYTES) as u64);
+        assert_eq!(account.used_bytes(), (3 * TENANT_BYTES + (known + 1) * ENDED_BYTES) as u64);
+        shared.deleted(&tenant(0), 1);
+        assert_eq!((shared.ended_ns(&tenant(0), 5), shared.known.read().ended_count), (0, 1));
         for n in 0..TENANTS_MAX + 10 {
             shared.deleted(&tenant(n), n as u64 + 1);
         }
-        assert_eq!(shared.known.lock().deleted.len(), TENANTS_MAX);
+        let first = shared.known.read().deleted.keys().next().cloned();
+        shared.deleted(&first.unwrap(), TENANTS_MAX as u64 + 20);
+        assert_eq!(shared.known.read().deleted.len(), TENANTS_MAX);
         assert_eq!(account.used_bytes(), (TENANTS_MAX * TENANT_BYTES) as u64);
     }
 }

@@ -619,6 +619,11 @@ fn buckets_never_get_apart() {
                 }
             }
         }
+        for sums in &buckets.partitions {
+            let keys = sums.tenants.get(&buckets.tenant).map(|own| own.of.keys());
+            let notes = keys.into_iter().flatten().filter(|key| histogram_of(**key).is_some());
+            assert!(notes.count() <= 1, "of one histogram");
+        }
     }
     assert!(
         full > 50 && forgotten > 100 && refused > 100 && late > 100 && changed > 1000,
