@@ -27,7 +27,7 @@ pub const PIECES_MAX: usize = 8;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// What was added to a counter from `start_ns` to `end_ns`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Increment {
     /// Nanoseconds since the Unix epoch. If this is 0 or not before `end_ns`, the sender did not say when the interval began.
     pub start_ns: u64,
@@ -37,6 +37,10 @@ pub struct Increment {
     pub layout: u32,
     /// Identifies the histogram among others with the same bounds; 0 for other series.
     pub histogram: u32,
+    /// Of the points of this histogram that come before in the same request and have other bounds, the interval of the one
+    /// that ends last. Its end is 0 if there is none.
+    pub other_start_ns: u64,
+    pub other_end_ns: u64,
     pub value: f64,
 }
 
@@ -81,6 +85,15 @@ pub struct Piece {
 impl Increment {
     const fn has_start(&self) -> bool {
         self.start_ns > 0 && self.start_ns < self.end_ns
+    }
+
+    /// True if the bounds of the histogram have changed in the request, after an increment that ended at `newest_ns`. A series
+    /// that has none of the points with other bounds would otherwise go on.
+    pub const fn has_changed_since(&self, newest_ns: u64) -> bool {
+        let Self { other_start_ns, other_end_ns, .. } = *self;
+        let has_start = other_start_ns > 0 && other_start_ns < other_end_ns;
+        // if they overlap, the other point is refused
+        other_end_ns > newest_ns && (!has_start || other_start_ns >= newest_ns)
     }
 }
 

@@ -5,7 +5,7 @@ use stdx::rng::Rng;
 const MS: u64 = 1_000_000;
 
 fn increment(start_ms: u64, end_ms: u64, value: f64) -> Increment {
-    Increment { start_ns: start_ms * MS, end_ns: end_ms * MS, layout: 0, histogram: 0, value }
+    Increment { start_ns: start_ms * MS, end_ns: end_ms * MS, value, ..Increment::default() }
 }
 
 /// An accumulator, and the samples that a store has which lets the later of two samples win.
@@ -192,7 +192,7 @@ fn increments_without_a_start_follow_the_one_before() {
 #[test]
 fn increments_within_a_millisecond_are_told_apart() {
     let mut stored = Stored::new(0);
-    let within = |start_ns, end_ns| Increment { start_ns, end_ns, layout: 0, histogram: 0, value: 1.0 };
+    let within = |start_ns, end_ns| Increment { start_ns, end_ns, value: 1.0, ..Increment::default() };
     for (start, end) in [(MS, 5 * MS), (5 * MS, 5 * MS + 10), (5 * MS + 10, 5 * MS + 20)] {
         assert_eq!(stored.add(within(start, end)), Ok(Added::InOrder));
         assert_eq!(stored.add(within(start, end)), Ok(Added::Repeated));

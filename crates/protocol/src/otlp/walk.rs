@@ -503,7 +503,7 @@ impl<'a> Walk<'a, '_> {
             if metric.is_monotonic && value < 0.0 {
                 return Err(SeriesRefusal::NegativeIncrement.into());
             }
-            let increment = Increment { start_ns, end_ns, layout, histogram: 0, value };
+            let increment = Increment { start_ns, end_ns, layout, value, ..Increment::default() };
             let increment = BatchIncrement { series, point: first, increment };
             reservation.push(&mut batch.floats.increments, increment)?;
         }

@@ -78,6 +78,8 @@ pub(super) struct Sums {
     heads: Arc<HeadMemory>,
     /// What the group that is being written has changed.
     changes: Vec<Change>,
+    /// Whether some of these changes are of bounds. The others learn of them when the group is durable.
+    has_new_bounds: bool,
     /// Working memory.
     sums: Vec<Sum>,
     carrying: Carrying,
@@ -147,6 +149,7 @@ impl Sums {
             void_before_s: 0,
             heads,
             changes: Vec::new(),
+            has_new_bounds: false,
             sums: Vec::new(),
             carrying: Carrying::default(),
             forgetting: Forgetting::new(now),
@@ -212,12 +215,17 @@ impl Sums {
         let has_added = before.as_ref().is_some_and(|entry| entry.submission.has_added(submission));
         let bounds_key = bounds_key(increment.histogram);
         let mut ended_ns = None;
+        // where a new sum begins
+        let new_ns = forgotten_ns.max(increment.other_end_ns);
         let mut accumulator = match &before {
             Some(Entry { accumulator, seen_s, .. }) => {
                 let (layout, newest_ns) = (accumulator.layout, accumulator.newest_ns());
-                let is_void = *seen_s < void_before_s
-                    || layout != 0
-                        && newest_ns <= self.heads.shared_sums.ended_ns(tenant, increment.histogram);
+                let known_ns = own.of.get(&bounds_key).filter(|_| layout != 0 && self.has_new_bounds);
+                let known_ns = known_ns.map_or(0, |entry| entry.accumulator.end_ns);
+                let has_changed = layout != 0
+                    && (increment.has_changed_since(newest_ns)
+                        || newest_ns <= known_ns
+                        || newest_ns <= self.heads.shared_sums.ended_ns(tenant, increment.histogram));
                 if layout != 0 && layout != increment.layout && increment.end_ns > newest_ns {
                     let known_ns = own.of.get(&bounds_key).map(|entry| entry.accumulator.end_ns);
                     ended_ns =
@@ -227,14 +235,14 @@ impl Sums {
                         return Err(SeriesRefusal::IncrementTooLate);
                     }
                 }
-                match is_void {
-                    true => Accumulator::new(forgotten_ns.max(newest_ns), increment.layout),
+                match *seen_s < void_before_s || has_changed {
+                    true => Accumulator::new(new_ns.max(newest_ns), increment.layout),
                     false => accumulator.clone(),
                 }
             }
             None => {
                 own.make_room(share).map_err(no_room)?;
-                Accumulator::new(forgotten_ns, increment.layout)
+                Accumulator::new(new_ns, increment.layout)
             }
         };
         let added = accumulator.add(increment, continues, &mut self.sums)?;
@@ -264,12 +272,14 @@ impl Sums {
             own.put(bounds_key, Entry { accumulator, seen_s, submission }, 0, share).map_err(no_room)?;
             self.count += usize::from(before.is_none());
             self.changes.push(Change { tenant: tenant.clone(), key: bounds_key, before });
+            self.has_new_bounds = true;
         }
         Ok(added)
     }
 
     /// Must be called when the group is durable.
     pub(super) fn keep_changes(&mut self) {
+        self.has_new_bounds = false;
         for Change { tenant, key, .. } in self.changes.drain(..) {
             let Some(own) = self.tenants.get_mut(&tenant) else { continue };
             if let (Some(histogram), Some(entry)) = (histogram_of(key), own.of.get(&key)) {
@@ -281,6 +291,7 @@ impl Sums {
 
     /// Undoes what was added since the last group.
     pub(super) fn discard_changes(&mut self) {
+        self.has_new_bounds = false;
         for Change { tenant, key, before } in self.changes.drain(..).rev() {
             let Some(own) = self.tenants.get_mut(&tenant) else { continue };
             self.count -= usize::from(before.is_none());

@@ -192,18 +192,18 @@ impl Route {
             state.take_samples(own, sent, context.clock.instant());
         }
         leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
-        let has_increments = !batch.floats.increments.is_empty();
-        if has_increments {
-            points::identify(&mut batch.floats);
-        }
         if arrival.is_aggregated {
             let weight = own.share_weight as u64;
             outcome.contributions =
                 context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
         }
+        let has_increments = !batch.floats.increments.is_empty();
         // with rules, it is not known yet which series there will be
         if has_increments && arrival.rules.is_none() && names_of(context, &arrival).is_none() {
-            points::refuse_incomplete(context, tenant, &state, batch, form, &mut outcome);
+            points::refuse_incomplete(context, tenant, &state, batch, form, &mut outcome, memory)?;
+        }
+        if has_increments {
+            points::identify(&mut batch.floats, memory)?;
         }
         let (is_encoded, decoded_bytes) = (form.is_encoded(), memory.bytes());
         let progress = Progress { outcome, is_encoded, decoded_bytes, ..Progress::default() };

@@ -67,9 +67,8 @@ impl Fixture {
             let increment = Increment {
                 start_ns: start_ms * MS,
                 end_ns: end_ms * MS,
-                layout: 0,
-                histogram: 0,
                 value: *value,
+                ..Increment::default()
             };
             let head = self.owner.partition.head.read();
             let known = head.tenant(&TenantId::anonymous()).and_then(|head| head.resolve(key));
@@ -429,7 +428,7 @@ fn a_tenant_cannot_take_the_memory_of_others() {
                 let key = SeriesKey(rng.next_u64().into());
                 for start in (10..60).step_by(10) {
                     let (start_ns, end_ns) = (start, start + 1);
-                    let increment = Increment { start_ns, end_ns, layout: 0, histogram: 0, value: 1.0 };
+                    let increment = Increment { start_ns, end_ns, value: 1.0, ..Increment::default() };
                     refused += u32::from(sums.add(&tenant, key, &increment, origin).is_err());
                 }
                 sums.keep_changes();
@@ -478,7 +477,7 @@ impl Buckets {
         point.missing.retain(|missing| *missing != partition);
         self.submissions += 1;
         let Point { layout, start_ns, end_ns, value, stamp, .. } = *point;
-        let increment = Increment { start_ns, end_ns, layout, histogram: 0, value };
+        let increment = Increment { start_ns, end_ns, layout, value, ..Increment::default() };
         let origin = Origin { submission: self.submissions, weight: 1, stamp };
         for bucket in Self::of(layout).iter().filter(|bucket| **bucket as usize % 3 == partition) {
             let sums = &mut self.partitions[partition];
@@ -632,6 +631,48 @@ fn buckets_never_get_apart() {
     fixture.stop();
 }
 
+/// Bounds change and change back in one group, in which one bucket gets only the last point.
+#[test]
+fn bounds_that_change_back_within_a_group_have_changed() {
+    let (_, fixture) = Fixture::new();
+    let heads = &fixture.owner.context.heads;
+    let tenant = TenantId::anonymous();
+    for is_known_by_group in [true, false] {
+        let mut sums = Sums::new(Arc::clone(heads), Instant::now());
+        let (always, once) = (SeriesKey(1), SeriesKey(2));
+        let mut add = |key, submission, increment: &Increment| {
+            let origin = Origin { submission, weight: 1, stamp: Stamp::default() };
+            (sums.add(&tenant, key, increment, origin), sums.get(&tenant, key).map(Accumulator::total))
+        };
+        let point = |layout, start_ns, value| Increment {
+            start_ns,
+            end_ns: start_ns + 10,
+            layout,
+            histogram: 1 + u32::from(is_known_by_group),
+            value,
+            ..Increment::default()
+        };
+        let first = point(3, 10, 100.0);
+        assert_eq!([always, once].map(|key| add(key, 1, &first).1), [Some(100.0); 2]);
+        if is_known_by_group {
+            assert_eq!(add(always, 2, &point(5, 20, 2.0)), (Ok(Added::InOrder), Some(2.0)));
+            let back = point(3, 30, 1.0);
+            assert_eq!([always, once].map(|key| add(key, 3, &back).1), [Some(1.0); 2]);
+            continue;
+        }
+        // a partition that gets only the last point knows it from the request
+        let back = Increment { other_start_ns: 20, other_end_ns: 30, ..point(3, 30, 1.0) };
+        assert_eq!(add(once, 3, &back).1, Some(1.0));
+        assert_eq!(add(once, 4, &back), (Ok(Added::Repeated), Some(1.0)));
+        // the other point ends later, or is refused because it overlaps
+        let early = Increment { other_start_ns: 40, other_end_ns: 60, ..point(3, 40, 1.0) };
+        assert_eq!(add(once, 5, &early).0, Err(SeriesRefusal::IncrementTooLate));
+        let overlapped = Increment { other_start_ns: 35, other_end_ns: 45, ..point(3, 40, 1.0) };
+        assert_eq!(add(once, 6, &overlapped).1, Some(2.0));
+    }
+    fixture.stop();
+}
+
 /// A crash may keep only the first records of a group.
 #[test]
 fn each_record_has_the_sums_as_of_its_last_samples() {
@@ -692,7 +733,7 @@ fn restored_sums_take_as_much_memory_as_before() {
         let origin = Origin { submission: 2 * n + 1, weight: *weight, stamp: Stamp::default() };
         let key = SeriesKey(rng.next_u64().into());
         for (start, end) in [(10, 20), (if rng.chance(0.5) { 20 } else { 30 }, 40)] {
-            let increment = Increment { start_ns: start, end_ns: end, layout: 0, histogram: 0, value: 1.0 };
+            let increment = Increment { start_ns: start, end_ns: end, value: 1.0, ..Increment::default() };
             let added = sums.add(tenant, key, &increment, origin);
             refused[number] += u32::from(added.is_err());
             if added.is_err() {
