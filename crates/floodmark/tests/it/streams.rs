@@ -270,3 +270,38 @@ fn hostile_records_are_answered() {
     check(&server, "odd", "SELECT stream, attributes IS NOT NULL FROM t", &json!([["odd", true]]));
     assert!(server.peak_bytes() < 300 << 20, "{} bytes", server.peak_bytes());
 }
+
+/// The journal has several times as many records as fit into memory. They are replayed nevertheless, and none becomes a row
+/// again.
+#[test]
+fn a_restart_needs_no_more_memory_than_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = |freshness: &str| {
+        let config = format!("stream_freshness = \"{freshness}\"\nmemory = \"64MiB\"");
+        Options::default().config(&config).data_dir(dir.path())
+    };
+    let mut server = Server::start(options("1h"));
+    let mut rng = Rng::announced();
+    for batch in 0..100 {
+        let mut text = || (0..1500).map(|_| format!("{:016x}", rng.next_u64())).collect::<String>();
+        let lines: Vec<_> = (0..6).map(|n| json!({"n": 6 * batch + n, "text": text()})).collect();
+        // until streams were loaded, there may be no room
+        wait_for("room for records", || {
+            let reply = server.send(&json_lines("s", &lines));
+            assert!([200, 503].contains(&reply.status), "{reply:?}");
+            (reply.status == 200).then_some(())
+        });
+    }
+    for _ in 0..2 {
+        server.kill9();
+        server.restart();
+        wait_for("the end of replay", || (server.metric("floodmark_records_ready") == 1.0).then_some(()));
+    }
+    // what is left would wait for an hour
+    assert!(server.metric("floodmark_records_waiting_bytes") > 0.0);
+    server.kill9();
+    let server = Server::start(options("100ms"));
+    wait_until_loaded(&server);
+    check(&server, "s", "SELECT count(*), count(DISTINCT n) FROM t", &json!([[600, 600]]));
+    assert!(server.peak_bytes() < 160 << 20, "{} bytes", server.peak_bytes());
+}
