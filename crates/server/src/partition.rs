@@ -218,6 +218,7 @@ impl Owner {
             let came_ms = newest_ms.saturating_sub(self.context.settings.future_ms);
             self.context.wall.found(came_ms, &*self.context.clock);
         }
+        self.sums.publish();
         self.publish_stats();
         self.note_tenants();
         self.partition.can_freeze.store(true, Ordering::Release);

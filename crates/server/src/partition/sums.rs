@@ -177,6 +177,10 @@ impl Sums {
     /// Notes that sums of a tenant are void, the newest of which had an increment that ended at `end_ns`.
     fn note_forgotten(&mut self, tenant: &TenantId, end_ns: u64) {
         self.heads.shared_sums.forget(tenant, end_ns);
+        self.raise_forgotten(tenant, end_ns);
+    }
+
+    fn raise_forgotten(&mut self, tenant: &TenantId, end_ns: u64) {
         self.forgotten.raise(tenant, end_ns);
         // the times must be kept even if there is no room for them; their number is limited
         let _ = self.forgotten_memory.resize((self.forgotten.len() * FORGOTTEN_BYTES) as u64);
@@ -305,11 +309,8 @@ impl Sums {
         let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.heads));
         let is_new = !own.of.contains_key(&key);
         if is_new && own.make_room(Share::ALL).is_err() {
-            self.note_forgotten(tenant, accumulator.newest_ns());
+            self.raise_forgotten(tenant, accumulator.newest_ns());
             return;
-        }
-        if let Some(histogram) = histogram_of(key) {
-            self.heads.shared_sums.end_bounds(tenant, histogram, accumulator.end_ns);
         }
         // at the same time in all partitions, however long each of them replays
         let (seen_s, submission) = (STARTED_S, LastSubmission::NONE);
@@ -326,7 +327,20 @@ impl Sums {
 
     pub(super) fn restore_forgotten(&mut self, tenant: &TenantId, forgotten_ns: u64) {
         if forgotten_ns > 0 {
-            self.note_forgotten(tenant, forgotten_ns);
+            self.raise_forgotten(tenant, forgotten_ns);
+        }
+    }
+
+    /// Tells the other partitions what was replayed. Must not be called before the end of the replay, because a tenant may have
+    /// been deleted after an earlier record.
+    pub(super) fn publish(&self) {
+        let shared = &self.heads.shared_sums;
+        shared.forget_all(&self.forgotten);
+        for (tenant, own) in &self.tenants {
+            for (key, entry) in own.of.range(bounds_key(0)..=bounds_key(u32::MAX)) {
+                let histogram = histogram_of(*key).expect("BUG: another key is among those of bounds");
+                shared.end_bounds(tenant, histogram, entry.accumulator.end_ns);
+            }
         }
     }
 

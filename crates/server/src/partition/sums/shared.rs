@@ -130,6 +130,13 @@ impl SharedSums {
         known.settle();
     }
 
+    pub(super) fn forget_all(&self, forgotten: &Forgotten) {
+        let known = &mut *self.known.write();
+        forgotten.of.iter().for_each(|(tenant, end_ns)| known.forgotten.raise(tenant, *end_ns));
+        known.forgotten.others_ns = known.forgotten.others_ns.max(forgotten.others_ns);
+        known.settle();
+    }
+
     /// Notes that a histogram got other bounds after an increment that ended at `end_ns`.
     pub(super) fn end_bounds(&self, tenant: &TenantId, histogram: u32, end_ns: u64) {
         let known = &mut *self.known.write();

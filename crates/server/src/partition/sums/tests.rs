@@ -336,6 +336,26 @@ fn a_deleted_tenant_has_no_sums() {
 }
 
 #[test]
+fn a_replay_tells_others_nothing_of_what_was_deleted() {
+    let (_, fixture) = Fixture::new();
+    let heads = &fixture.owner.context.heads;
+    let mut sums = Sums::new(Arc::clone(heads), Instant::now());
+    let [deleted, left] = ["deleted", "left"].map(|name| TenantId::parse(name).unwrap());
+    for tenant in [&deleted, &left] {
+        sums.restore_forgotten(tenant, 20);
+        sums.restore(tenant, bounds_key(7), &Accumulator::new(10, 0));
+    }
+    sums.remove_tenant(&deleted);
+    sums.publish();
+    let found = |tenant| {
+        let shared = &heads.shared_sums;
+        (shared.stamp(tenant, 0).forgotten_ns, shared.ended_ns(tenant, 7))
+    };
+    assert_eq!((found(&deleted), found(&left)), ((0, 0), (20, 10)));
+    fixture.stop();
+}
+
+#[test]
 fn idle_sums_are_forgotten_and_what_may_have_been_added_is_refused() {
     let (journal, mut fixture) = Fixture::new();
     fixture.add(&[(0, 10, 20, 1.0), (1, 10, 30, 1.0)]);
