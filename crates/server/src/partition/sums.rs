@@ -222,12 +222,15 @@ impl Sums {
         // where a new sum begins
         let new_ns = forgotten_ns.max(increment.other_end_ns);
         let mut accumulator = match &before {
-            Some(Entry { accumulator, seen_s, .. }) => {
+            Some(entry) => {
+                let accumulator = &entry.accumulator;
                 let (layout, newest_ns) = (accumulator.layout, accumulator.newest_ns());
                 let known_ns = own.of.get(&bounds_key).filter(|_| layout != 0 && self.has_new_bounds);
                 let known_ns = known_ns.map_or(0, |entry| entry.accumulator.end_ns);
-                let has_changed = layout != 0
-                    && (increment.has_changed_since(newest_ns)
+                let is_restored = entry.submission == LastSubmission::NONE;
+                let is_void = layout != 0
+                    && (is_restored && newest_ns <= stamp.replayed_ns
+                        || increment.has_changed_since(newest_ns)
                         || newest_ns <= known_ns
                         || newest_ns <= self.heads.shared_sums.ended_ns(tenant, increment.histogram));
                 if layout != 0 && layout != increment.layout && increment.end_ns > newest_ns {
@@ -239,7 +242,7 @@ impl Sums {
                         return Err(SeriesRefusal::IncrementTooLate);
                     }
                 }
-                match *seen_s < void_before_s || has_changed {
+                match entry.seen_s < void_before_s || is_void {
                     true => Accumulator::new(new_ns.max(newest_ns), increment.layout),
                     false => accumulator.clone(),
                 }
@@ -308,7 +311,11 @@ impl Sums {
     pub(super) fn restore(&mut self, tenant: &TenantId, key: SeriesKey, accumulator: &Accumulator) {
         let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.heads));
         let is_new = !own.of.contains_key(&key);
-        if is_new && own.make_room(Share::ALL).is_err() {
+        if is_new && !own.is_forgotten(accumulator) && own.make_room(Share::ALL).is_err() {
+            // sums that were removed before the restart are still in the journal, and may be taking the place of others
+            self.count -= own.forget_restored(self.forgotten.of(tenant));
+        }
+        if is_new && (own.is_forgotten(accumulator) || own.make_room(Share::ALL).is_err()) {
             self.raise_forgotten(tenant, accumulator.newest_ns());
             return;
         }
@@ -335,7 +342,7 @@ impl Sums {
     /// been deleted after an earlier record.
     pub(super) fn publish(&self) {
         let shared = &self.heads.shared_sums;
-        shared.forget_all(&self.forgotten);
+        shared.replayed(&self.forgotten);
         for (tenant, own) in &self.tenants {
             for (key, entry) in own.of.range(bounds_key(0)..=bounds_key(u32::MAX)) {
                 let histogram = histogram_of(*key).expect("BUG: another key is among those of bounds");

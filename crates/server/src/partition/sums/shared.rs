@@ -44,6 +44,9 @@ pub(crate) struct Stamp {
     pub(super) void_before_s: u32,
     /// No increment of the tenant that was added, and whose series has no sum any more, ends after this time.
     pub(super) forgotten_ns: u64,
+    /// Its value when the last partition had replayed its journal. A partition may have removed a sum of a histogram, and another one
+    /// have restored it: the latter is void if its newest increment ended at this time or before.
+    pub(super) replayed_ns: u64,
     /// How many pieces a sum keeps that the request changes.
     pub(super) pieces_max: usize,
     /// Number of the tenant's last deletion that all partitions know of.
@@ -52,7 +55,14 @@ pub(crate) struct Stamp {
 
 impl Default for Stamp {
     fn default() -> Self {
-        Self { arrived_s: 0, void_before_s: 0, forgotten_ns: 0, pieces_max: PIECES_MAX, deletion: 0 }
+        Self {
+            arrived_s: 0,
+            void_before_s: 0,
+            forgotten_ns: 0,
+            replayed_ns: 0,
+            pieces_max: PIECES_MAX,
+            deletion: 0,
+        }
     }
 }
 
@@ -68,6 +78,8 @@ pub(crate) struct SharedSums {
 #[derive(Debug)]
 struct Known {
     forgotten: Forgotten,
+    /// What was forgotten when the last partition had replayed its journal. It is the same until all have.
+    replayed: Forgotten,
     /// The newest end of an increment before the bounds of a histogram changed last.
     ended: BTreeMap<TenantId, BTreeMap<u32, u64>>,
     ended_count: usize,
@@ -80,7 +92,7 @@ struct Known {
 impl Known {
     /// Counts the memory. What is known must be kept even if there is no room for it; it is limited.
     fn settle(&mut self) {
-        let tenants = self.forgotten.len() + self.ended.len() + self.deleted.len();
+        let tenants = self.forgotten.len() + self.replayed.len() + self.ended.len() + self.deleted.len();
         let bytes = tenants * TENANT_BYTES + self.ended_count * ENDED_BYTES;
         let _ = self.memory.resize(bytes as u64);
     }
@@ -101,7 +113,15 @@ impl SharedSums {
     pub(crate) fn new(sums: &Account, pieces: &Account) -> Self {
         let memory = sums.reserve(0).expect("BUG: no memory was asked for");
         let (forgotten, ended, deleted) = (Forgotten::default(), BTreeMap::new(), BTreeMap::new());
-        let known = Known { forgotten, ended, ended_count: 0, deleted, deletions: 0, memory };
+        let known = Known {
+            forgotten,
+            replayed: Forgotten::default(),
+            ended,
+            ended_count: 0,
+            deleted,
+            deletions: 0,
+            memory,
+        };
         let (pieces, void_before_s, has_ended) = (pieces.clone(), AtomicU32::new(0), AtomicBool::new(false));
         Self { pieces, void_before_s, has_ended, known: RwLock::new(known) }
     }
@@ -110,9 +130,9 @@ impl SharedSums {
         let void_before_s = self.void_before_s.load(Ordering::Acquire);
         let pieces_max = self.pieces_max();
         let known = self.known.read();
-        let (forgotten_ns, deletion) =
-            (known.forgotten.of(tenant), known.deleted.get(tenant).copied().unwrap_or(0));
-        Stamp { arrived_s, void_before_s, forgotten_ns, pieces_max, deletion }
+        let (forgotten_ns, replayed_ns) = (known.forgotten.of(tenant), known.replayed.of(tenant));
+        let deletion = known.deleted.get(tenant).copied().unwrap_or(0);
+        Stamp { arrived_s, void_before_s, forgotten_ns, replayed_ns, pieces_max, deletion }
     }
 
     fn pieces_max(&self) -> usize {
@@ -130,10 +150,11 @@ impl SharedSums {
         known.settle();
     }
 
-    pub(super) fn forget_all(&self, forgotten: &Forgotten) {
+    /// Notes what a partition knows at the end of its replay. No request gets a stamp before all of them have ended.
+    pub(super) fn replayed(&self, forgotten: &Forgotten) {
         let known = &mut *self.known.write();
-        forgotten.of.iter().for_each(|(tenant, end_ns)| known.forgotten.raise(tenant, *end_ns));
-        known.forgotten.others_ns = known.forgotten.others_ns.max(forgotten.others_ns);
+        known.forgotten.raise_all(forgotten);
+        known.replayed.raise_all(forgotten);
         known.settle();
     }
 
@@ -165,6 +186,7 @@ impl SharedSums {
     fn deleted(&self, tenant: &TenantId, number: u64) {
         let known = &mut *self.known.write();
         known.forgotten.of.remove(tenant);
+        known.replayed.of.remove(tenant);
         known.ended_count -= known.ended.remove(tenant).map_or(0, |of| of.len());
         if known.deleted.len() >= TENANTS_MAX
             && !known.deleted.contains_key(tenant)
@@ -249,6 +271,11 @@ impl Forgotten {
         if self.of.len() > TENANTS_MAX {
             self.merge_oldest();
         }
+    }
+
+    fn raise_all(&mut self, other: &Self) {
+        other.of.iter().for_each(|(tenant, end_ns)| self.raise(tenant, *end_ns));
+        self.others_ns = self.others_ns.max(other.others_ns);
     }
 
     fn merge_oldest(&mut self) {

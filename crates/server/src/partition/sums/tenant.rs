@@ -6,7 +6,7 @@ use super::Entry;
 use crate::limits::head_memory::HeadMemory;
 use admission::gate::MULTIPLE;
 use model::accumulator::Piece;
-use model::{SeriesKey, SeriesRef};
+use model::{Accumulator, SeriesKey, SeriesRef};
 use std::collections::BTreeMap;
 use stdx::budget::{Account, Exhausted, Reservation};
 
@@ -67,6 +67,8 @@ pub(super) struct TenantSums {
     pieces: usize,
     /// Number of samples that late increments of the group became, besides one for each increment.
     late_samples: usize,
+    /// Restored sums were removed whose newest increment ended at this time or before.
+    removed_ns: u64,
     room: Room,
     room_for_pieces: Room,
 }
@@ -74,7 +76,7 @@ pub(super) struct TenantSums {
 impl TenantSums {
     pub(super) fn new(heads: &HeadMemory) -> Self {
         let (room, room_for_pieces) = (Room::within(&heads.sums), Room::within(&heads.pieces));
-        Self { of: BTreeMap::new(), pieces: 0, late_samples: 0, room, room_for_pieces }
+        Self { of: BTreeMap::new(), pieces: 0, late_samples: 0, removed_ns: 0, room, room_for_pieces }
     }
 
     /// Reserves memory for one more sum.
@@ -126,6 +128,25 @@ impl TenantSums {
         let removed = self.of.remove(&key)?;
         self.pieces -= removed.accumulator.pieces.len();
         Some(removed)
+    }
+
+    /// Removes restored sums that may have been removed before, because all up to `forgotten_ns` may have been. Returns their number.
+    pub(super) fn forget_restored(&mut self, forgotten_ns: u64) -> usize {
+        // as long as nothing more is forgotten, none of those that remain can be removed
+        if forgotten_ns <= self.removed_ns {
+            return 0;
+        }
+        self.removed_ns = forgotten_ns;
+        let before = self.of.len();
+        self.of.retain(|_, entry| entry.accumulator.newest_ns() > forgotten_ns);
+        self.pieces = self.of.values().map(|entry| entry.accumulator.pieces.len()).sum();
+        self.settle();
+        before - self.of.len()
+    }
+
+    /// True if such a sum would have been removed.
+    pub(super) fn is_forgotten(&self, accumulator: &Accumulator) -> bool {
+        accumulator.newest_ns() <= self.removed_ns
     }
 
     /// Gives back memory that is not needed any more. Must be called between two groups.

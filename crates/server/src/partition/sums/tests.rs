@@ -335,6 +335,76 @@ fn a_deleted_tenant_has_no_sums() {
     restarted.stop();
 }
 
+/// One partition has removed the sums of a histogram and deleted their records, another one has not.
+#[test]
+fn sums_of_histograms_that_one_partition_has_forgotten_are_void_after_a_restart() {
+    let (_, fixture) = Fixture::new();
+    let heads = &fixture.owner.context.heads;
+    let tenant = TenantId::anonymous();
+    let mut partitions = [0, 1].map(|_| Sums::new(Arc::clone(heads), Instant::now()));
+    let known = |layout, end| Accumulator { sum: 1000.0, newest: 1.0, ..Accumulator::new(end, layout) };
+    partitions[0].restore_forgotten(&tenant, 20);
+    partitions[1].restore(&tenant, SeriesKey(1), &known(3, 20));
+    partitions[1].restore(&tenant, SeriesKey(2), &known(3, 21));
+    partitions[1].restore(&tenant, SeriesKey(3), &known(0, 20));
+    partitions.iter().for_each(Sums::publish);
+    let increment = |start_ns, layout| Increment {
+        start_ns,
+        end_ns: start_ns + 10,
+        layout,
+        value: 1.0,
+        ..Increment::default()
+    };
+    let mut add = |partition: usize, key, submission, increment: &Increment| {
+        let stamp = heads.shared_sums.stamp(&tenant, STARTED_S);
+        let origin = Origin { submission, weight: 1, stamp };
+        let added = partitions[partition].add(&tenant, SeriesKey(key), increment, origin);
+        added.map(|_| partitions[partition].get(&tenant, SeriesKey(key)).unwrap().total())
+    };
+    // refused increments change nothing
+    for partition in [0, 1] {
+        assert_eq!(add(partition, 1, 1, &increment(10, 3)), Err(SeriesRefusal::IncrementTooLate));
+    }
+    assert_eq!([0, 1].map(|partition| add(partition, 1, 2, &increment(20, 3))), [Ok(1.0), Ok(1.0)]);
+    assert_eq!([0, 1].map(|partition| add(partition, 1, 3, &increment(30, 3))), [Ok(2.0), Ok(2.0)]);
+    // newer ones cannot have been removed, and other series have no other buckets
+    assert_eq!(add(1, 2, 4, &increment(21, 3)), Ok(1001.0));
+    assert_eq!(add(1, 3, 5, &increment(20, 0)), Ok(1001.0));
+    fixture.stop();
+}
+
+/// Sums that were removed are restored first, because their records come first.
+#[test]
+fn restored_sums_take_the_memory_of_those_that_were_removed() {
+    let (_, fixture) = Fixture::new();
+    let heads = &fixture.owner.context.heads;
+    let tenant = TenantId::anonymous();
+    let free_bytes = heads.sums.limit_bytes() - heads.sums.used_bytes();
+    let taken = heads.sums.reserve(free_bytes - (64 << 10)).unwrap();
+    let mut sums = Sums::new(Arc::clone(heads), Instant::now());
+    let sum = |key: u32, end_ns: u64| {
+        let piece = Piece { start_ns: end_ns, end_ns: end_ns + 1, sum: 1.0 };
+        (SeriesKey(key.into()), Accumulator { pieces: [piece].into(), ..Accumulator::new(end_ns, 0) })
+    };
+    for n in 0..300 {
+        let (key, sum) = sum(n, 10);
+        sums.restore(&tenant, key, &sum);
+    }
+    sums.restore_forgotten(&tenant, 11);
+    for n in 1000..1300 {
+        let (key, live) = sum(n, 20);
+        sums.restore(&tenant, key, &live);
+        let (key, removed) = sum(n + 1000, 10);
+        sums.restore(&tenant, key, &removed);
+    }
+    assert!((1000..1300).all(|n| sums.get(&tenant, SeriesKey(n)).is_some()));
+    assert_eq!(sums.forgotten_ns(&tenant), 11);
+    assert_eq!(sums.count(), sums.tenants[&tenant].of.len());
+    check_memory(&sums);
+    drop((sums, taken));
+    fixture.stop();
+}
+
 #[test]
 fn a_replay_tells_others_nothing_of_what_was_deleted() {
     let (_, fixture) = Fixture::new();
