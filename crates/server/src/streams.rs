@@ -109,8 +109,8 @@ impl Shared {
 }
 
 impl Streams {
-    /// Stores a batch. Returns once it is durable, or was already.
-    pub(crate) async fn store(&self, batch: batch::Batch) -> Result<Stored, Refusal> {
+    /// Waits for the end of replay, which needs the memory that requests would take.
+    pub(crate) async fn wait_until_ready(&self) -> Result<(), Refusal> {
         let mut ready = self.shared.ready.subscribe();
         if tokio::time::timeout(REPLAY_WAIT, ready.wait_for(|is_ready| *is_ready)).await.is_err() {
             return Err(Refusal::busy(
@@ -118,6 +118,11 @@ impl Streams {
                 "the journal of records is being replayed; try again later",
             ));
         }
+        Ok(())
+    }
+
+    /// Stores a batch. Returns once it is durable, or was already.
+    pub(crate) async fn store(&self, batch: batch::Batch) -> Result<Stored, Refusal> {
         let (reply, answer) = oneshot::channel();
         match self.commands.try_send(Command::Store(Box::new(Submission { batch, reply }))) {
             Ok(()) => {}

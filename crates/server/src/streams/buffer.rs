@@ -90,7 +90,7 @@ impl Buffer {
         let oldest = streams().max_by_key(|(_, waiting)| waiting.age(now))?;
         let first = if oldest.1.age(now) >= 2 * due.after {
             oldest
-        } else if inner.bytes >= due.total_bytes {
+        } else if streams().map(|(_, waiting)| waiting.bytes).sum::<u64>() >= due.total_bytes {
             streams().max_by_key(|(_, waiting)| waiting.bytes)?
         } else {
             streams().filter(|(_, waiting)| is_due(waiting)).max_by_key(|(_, waiting)| waiting.age(now))?

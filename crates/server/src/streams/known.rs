@@ -6,6 +6,7 @@ use crate::seal::tenant_tables::TenantTables;
 use model::{ErrorKind, StreamName, TenantId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use stdx::budget::{Account, Reservation};
 use tokio::sync::Semaphore;
 
@@ -20,7 +21,7 @@ const LISTINGS_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct KnownStreams {
-    pub(crate) listings: Semaphore,
+    pub(crate) listings: Arc<Semaphore>,
     records: Account,
     tenants: Mutex<Tenants>,
 }
@@ -52,7 +53,7 @@ impl KnownStreams {
     pub(super) fn new(records: Account, names: &Account) -> Self {
         let memory = names.reserve(0).expect("BUG: cannot reserve 0 bytes");
         Self {
-            listings: Semaphore::new(LISTINGS_MAX),
+            listings: Arc::new(Semaphore::new(LISTINGS_MAX)),
             records,
             tenants: Mutex::new(Tenants { all: HashMap::new(), memory }),
         }

@@ -138,7 +138,8 @@ impl Loader {
     /// Loads one stream that is due. Returns false if there is none.
     pub(crate) fn load_next(&mut self) -> bool {
         let now = self.clock.instant();
-        let Some(key) = self.shared.buffer.due(self.due, now, |key| self.may_load(key, now)) else {
+        let Some(key) = self.shared.buffer.due(self.due, now, |key| may_load(&self.failures, key, now))
+        else {
             return false;
         };
         self.load(&key);
@@ -149,9 +150,11 @@ impl Loader {
     fn keep_up(&mut self) -> bool {
         let Some(key) = self.upkeep.due(self.clock.instant()) else { return false };
         let _memory = self.reserve();
-        let Self { shared, lake, clock, stopping, due, upkeep, .. } = self;
+        let Self { shared, lake, clock, stopping, due, upkeep, failures, .. } = self;
         let go_on = || {
-            !stopping.load(Ordering::Acquire) && shared.buffer.due(*due, clock.instant(), |_| true).is_none()
+            let now = clock.instant();
+            let is_due = shared.buffer.due(*due, now, |key| may_load(failures, key, now)).is_some();
+            !is_due && !stopping.load(Ordering::Acquire)
         };
         let kept_up = shared
             .tables
@@ -170,6 +173,7 @@ impl Loader {
         match self.try_load(key) {
             Ok(()) => {
                 self.failures.remove(key);
+                self.shared.tables.close_some();
                 self.upkeep.loaded(key, self.clock.instant());
                 self.truncated.1 = true;
             }
@@ -183,10 +187,6 @@ impl Loader {
                 tracing::warn!(%tenant, %stream, %error, retry_after = ?wait, "cannot load records into their table");
             }
         }
-    }
-
-    fn may_load(&self, key: &Key, now: Instant) -> bool {
-        self.failures.get(key).is_none_or(|failure| failure.until <= now)
     }
 
     fn try_load(&mut self, key: &Key) -> Result<(), LoadError> {
@@ -242,10 +242,11 @@ impl Loader {
     fn block(&self, key: &Key, table: &Table, source: &str) -> Result<Option<Block>, LoadError> {
         let progress = table.progress(source)?;
         let after = table.floodmarks([source])?.get(source).copied();
-        let interrupted = progress.as_ref().and_then(|floodmark| floodmark.interrupted());
         // after a restart, the table may have batches that are in the buffer
         self.shared.buffer.release(key, Offset(after.unwrap_or(0)));
         let mut batches = self.shared.buffer.batches(key);
+        let Some(first) = batches.first().map(|first| first.offset.0) else { return Ok(None) };
+        let interrupted = progress.and_then(|floodmark| floodmark.interrupted(first));
         let (end, through) = interrupted.map_or((u64::MAX, None), |(upto, through)| (upto, Some(through)));
         let mut bytes = 0;
         batches.retain(|durable| {
@@ -285,10 +286,14 @@ impl Loader {
         // during replay, the owner handles no commands, and may wait for the loader
         let is_ready = *self.shared.ready.borrow();
         if has_loaded && is_ready && now.saturating_duration_since(at) >= TRUNCATE_EVERY {
-            self.truncated = (now, false);
-            let _ = self.commands.try_send(Command::Truncate); // if the owner is busy, the next load asks again
+            let is_sent = self.commands.try_send(Command::Truncate).is_ok();
+            self.truncated = (now, !is_sent);
         }
     }
+}
+
+fn may_load(failures: &HashMap<Key, Failure>, key: &Key, now: Instant) -> bool {
+    failures.get(key).is_none_or(|failure| failure.until <= now)
 }
 
 fn work_bytes(shared: &Shared) -> u64 {

@@ -58,6 +58,8 @@ pub(crate) struct Owner {
     /// Memory of the ids.
     ids_memory: Reservation,
     group: Vec<Submission>,
+    /// True if the last group found the disk full.
+    was_full: bool,
     is_stopped: bool,
 }
 
@@ -80,6 +82,7 @@ impl Owner {
             ids: Ids::default(),
             ids_memory,
             group: Vec::new(),
+            was_full: false,
             is_stopped: false,
         }
     }
@@ -268,6 +271,7 @@ impl Owner {
         }
         match self.make_durable(fresh.iter().map(|(batch, _)| &batch.payload)) {
             Ok(offsets) => {
+                self.was_full = false;
                 let now = self.clock.instant();
                 for ((batch, reply), offset) in fresh.into_iter().zip(offsets) {
                     let records = batch.records;
@@ -285,6 +289,7 @@ impl Owner {
                 }
             }
             Err(error) => {
+                self.was_full = matches!(error, JournalError::Full { .. });
                 if let Some(journal) = &mut self.journal {
                     journal.abandon();
                 }
@@ -333,10 +338,18 @@ impl Owner {
     fn truncate(&mut self) {
         let Some(journal) = &self.journal else { return };
         let before = self.shared.buffer.first().unwrap_or_else(|| journal.durable_end());
-        // only whole segments can be deleted
-        let before = journal.dictionary_start(before);
+        // only whole segments can be deleted. The newest one stays, unless the disk is full and it can be replaced by a
+        // segment in disk space that is reserved
+        let replaces = self.was_full && before >= journal.durable_end();
+        let before = if replaces { before } else { journal.dictionary_start(before) };
         if journal.start() >= before {
             return;
+        }
+        if replaces && let Some(journal) = &mut self.journal {
+            journal.end_dictionary();
+            if let Err(error) = journal.begin() {
+                return tracing::warn!(%error, "cannot replace the last segment of the journal of records");
+            }
         }
         let carried = self.carry_ids(before).or_else(|error| {
             // a new segment may use disk space that is reserved

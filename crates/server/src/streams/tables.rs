@@ -57,6 +57,13 @@ impl StreamTables {
         open.uses += 1;
         let last = open.uses;
         open.tables.insert(key.clone(), Used { table: Arc::clone(table), last });
+        drop(open);
+        self.close_some();
+    }
+
+    /// Closes tables until the others are within the limit. Called after a table has grown.
+    pub(crate) fn close_some(&self) {
+        let mut open = self.open.lock();
         let mut bytes: usize = open.tables.values().map(|used| used.table.memory_bytes()).sum();
         while bytes > self.bytes_max
             && open.tables.len() > 1

@@ -67,8 +67,9 @@ impl StreamUpkeep {
 
     /// A table whose upkeep is due.
     pub(super) fn due(&self, now: Instant) -> Option<Key> {
-        let is_due = |state: &State| state.due.is_some_and(|due| due <= now);
-        self.states.iter().find(|(_, state)| is_due(state)).map(|(key, _)| key.clone())
+        let due = self.states.iter().filter_map(|(key, state)| Some((state.due?, key)));
+        let first = due.min_by_key(|(due, _)| *due)?;
+        (first.0 <= now).then(|| first.1.clone())
     }
 
     /// Does what is due for a table, until `go_on` returns false. The rest is due again after the next load.

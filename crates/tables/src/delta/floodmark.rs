@@ -54,10 +54,11 @@ impl Floodmark {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }
 
-    /// If a block was interrupted between two passes: its end, and the last day that the table has of it. If several blocks
-    /// were, this is the last one.
-    pub fn interrupted(&self) -> Option<(u64, Date)> {
-        self.steps.first().map(|step| (step.upto, step.through))
+    /// If a block with the record at `offset` was interrupted between two passes: its end, and the last day that the table has
+    /// of it. If several were, the one that ends first, of which the table has the most days.
+    pub fn interrupted(&self, offset: u64) -> Option<(u64, Date)> {
+        let step = self.steps.iter().rev().find(|step| step.upto > offset)?;
+        Some((step.upto, step.through))
     }
 
     /// True if the table has the block's samples on days up to `through`.
@@ -165,6 +166,16 @@ mod tests {
                         is_taken,
                         "{offset} {day}: {floodmark:?}"
                     );
+                }
+                for offset in floodmark.upto..17 {
+                    let last = (0..17).rev().find(|day| floodmark.covers(offset, Date(*day)));
+                    let interrupted = floodmark.interrupted(offset);
+                    assert_eq!(
+                        interrupted.map(|(_, through)| through),
+                        last.map(Date),
+                        "{offset}: {floodmark:?}"
+                    );
+                    assert!(interrupted.is_none_or(|(upto, _)| upto > offset));
                 }
                 assert_eq!(floodmark.end(), taken.iter().map(|(offset, _)| offset + 1).max().unwrap_or(0));
                 assert!(floodmark.steps.is_sorted_by(|a, b| a.upto > b.upto && a.through < b.through));

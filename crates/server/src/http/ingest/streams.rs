@@ -97,6 +97,7 @@ async fn store(
     let id = id(&principal, &stream, headers)?;
     let encoding = Encoding::negotiate(text(header::CONTENT_ENCODING), ENCODINGS)?;
     let declared = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    app.node.streams().wait_until_ready().await?;
     let (bytes, memory) = receive(app, &principal.tenant, declared, body).await?;
     let context = app.node.writes();
     write_path::admit(context, &principal, bytes.len()).await?;
@@ -133,14 +134,19 @@ async fn account_of(app: &App, tenant: &TenantId, stream: &StreamName) -> Result
     let settings = app.node.overrides().current();
     let limits = &settings.of(tenant).limits;
     let limit = StreamLimit { streams: limits.streams, is_given: limits.streams_is_given };
-    let Ok(_listing) = timeout(LISTING_WAIT, shared.known.listings.acquire()).await else {
+    let listings = Arc::clone(&shared.known.listings);
+    let Ok(listing) = timeout(LISTING_WAIT, listings.acquire_owned()).await else {
         return Err(Refusal::busy(
             "table_unreadable",
             "the object store does not say which streams the tenant has",
         ));
     };
     let (shared, lake) = (Arc::clone(shared), Arc::clone(&app.node.reads().lake));
-    let add = tokio::task::spawn_blocking(move || shared.known.add(&lake.tables, &key, limit));
+    let add = tokio::task::spawn_blocking(move || {
+        let added = shared.known.add(&lake.tables, &key, limit);
+        drop(listing); // the permit is held until the thread is free, also if the client goes away
+        added
+    });
     add.await.map_err(|error| {
         Refusal::new(ErrorKind::Internal, "bug", format!("a stream was not added: {error}"))
     })?
