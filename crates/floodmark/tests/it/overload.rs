@@ -9,9 +9,9 @@ const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 64 * MIB;
 
-/// How much memory the process may use beyond its budget, for pages of the executable and for memory that was
-/// freed but not returned. So far, no test has needed it.
-const SLACK: u64 = 32 * MIB;
+/// How much memory the process may use beyond its budget, for memory that was freed but not returned. So far, no test has
+/// needed it.
+const SLACK: u64 = 8 * MIB;
 
 const CLIENTS: usize = 24;
 
@@ -88,8 +88,15 @@ fn checked(reply: &Reply) -> u16 {
 }
 
 fn assert_within_budget(server: &Server) {
-    let peak = server.memory_bytes("VmHWM");
-    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
+    // the kernel can take the pages of the executable back, and a debug build has 40 MiB of them
+    let files = server.memory_bytes("RssFile");
+    let peak = server.memory_bytes("VmHWM").saturating_sub(files);
+    eprintln!(
+        "peak memory {} MiB of a budget of {} MiB, besides {} MiB of files",
+        peak / MIB,
+        BUDGET / MIB,
+        files / MIB
+    );
     assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
 }
 
