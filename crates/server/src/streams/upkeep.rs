@@ -72,7 +72,8 @@ impl StreamUpkeep {
         (first.0 <= now).then(|| first.1.clone())
     }
 
-    /// Does what is due for a table, until `go_on` returns false. The rest is due again after the next load.
+    /// Does what is due for a table, until `go_on` returns false. The rest is due again after [`AFTER`], and after an error
+    /// with the next load.
     pub(super) fn run(
         &mut self,
         key: &Key,
