@@ -7,6 +7,9 @@ use tokio::sync::oneshot;
 /// Memory of a batch besides its payload.
 pub(crate) const BATCH_BYTES: usize = 512;
 
+/// Memory that a record takes while it becomes a row of a file, besides its values.
+pub(crate) const ROW_BYTES: usize = 40;
+
 /// One request's records of one stream.
 #[derive(Debug)]
 pub(crate) struct Batch {

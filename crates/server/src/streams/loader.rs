@@ -5,6 +5,7 @@
 //! piles up.
 
 use super::Shared;
+use super::batch::ROW_BYTES;
 use super::buffer::{Due, Durable, Key};
 use super::owner::Command;
 use super::upkeep::StreamUpkeep;
@@ -36,9 +37,6 @@ const LOAD_BYTES: u64 = 32 << 20;
 
 /// A block has at most as many bytes as this number of the stager's buffers, so that other streams have their turn.
 const BLOCK_BUFFERS: usize = 16;
-
-/// Memory that a row takes while it becomes part of a file, besides its values.
-const ROW_BYTES: usize = 40;
 
 const TIME_US_MAX: i64 = TIMESTAMP_MS_MAX * 1000 + 999;
 
@@ -245,6 +243,8 @@ impl Loader {
         // after a restart, the table may have batches that are in the buffer
         self.shared.buffer.release(key, Offset(after.unwrap_or(0)));
         let mut batches = self.shared.buffer.batches(key);
+        // replay may have added more of them since then
+        batches.retain(|durable| durable.offset.0 >= after.unwrap_or(0));
         let Some(first) = batches.first().map(|first| first.offset.0) else { return Ok(None) };
         let interrupted = progress.and_then(|floodmark| floodmark.interrupted(first));
         let (end, through) = interrupted.map_or((u64::MAX, None), |(upto, through)| (upto, Some(through)));

@@ -16,7 +16,7 @@ use crate::http::json::Json;
 use crate::http::principal::RequestPrincipal;
 use crate::limits::budget::Budget;
 use crate::refusal::Refusal;
-use crate::streams::batch::{BATCH_BYTES, Batch, Stored};
+use crate::streams::batch::{BATCH_BYTES, Batch, ROW_BYTES, Stored};
 use crate::streams::known::StreamLimit;
 use crate::write_path;
 use axum::body::Body;
@@ -41,16 +41,13 @@ const KEY_BYTES_MAX: usize = 256;
 /// A body is decoded in place if it has at most this many bytes.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Memory that a record takes while it becomes a row, besides its values.
-const ROW_BYTES: usize = 40;
-
 /// Limit on the days of the records of one request.
 const DAYS_MAX: usize = 100;
 
 /// A new stream waits this long for the object store.
 const LISTING_WAIT: Duration = Duration::from_secs(10);
 
-const DAY_US: i64 = 86_400_000_000;
+const DAY_US: i64 = tables::DAY_MS * 1000;
 
 const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
 
