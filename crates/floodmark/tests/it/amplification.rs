@@ -10,9 +10,6 @@ const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 64 * MIB;
 
-/// How much memory the process may use beyond its budget. `overload` explains why.
-const SLACK: u64 = 32 * MIB;
-
 fn small() -> Server {
     Server::start(Options::default().arg("--memory").arg("64MiB"))
 }
@@ -20,9 +17,7 @@ fn small() -> Server {
 #[track_caller]
 fn is_well(mut server: Server) {
     assert!(server.is_running());
-    let peak = server.memory_bytes("VmHWM");
-    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
-    assert!(peak < BUDGET + SLACK, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
+    server.assert_peak_within(BUDGET);
     server.wait_until_zero("floodmark_write_inflight_bytes");
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
@@ -139,8 +134,7 @@ fn bodies_beyond_the_limit_on_many_connections() {
 #[track_caller]
 fn is_well_but_busy(mut server: Server) {
     assert!(server.is_running());
-    let peak = server.memory_bytes("VmHWM");
-    assert!(peak < BUDGET + SLACK, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
+    server.assert_peak_within(BUDGET);
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
@@ -250,8 +244,7 @@ fn one_symbol_in_many_series_many_times() {
             threads.spawn(|| status(&server, &Request::write_v2(&body)));
         }
     });
-    let peak = server.memory_bytes("VmHWM");
-    assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
+    server.assert_peak_within(256 * MIB);
 }
 
 /// A client asks for many samples but does not read the answers. They must not pile up in memory.
@@ -269,8 +262,7 @@ fn query_answers_that_nobody_reads() {
     }
     let params = [("query", "many[30m]"), ("time", &(now / 1000).to_string())];
     never_read(&server, &[Request::ask("/api/v1/query", &params)], 40);
-    let peak = server.memory_bytes("VmHWM");
-    assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
+    server.assert_peak_within(256 * MIB);
 }
 
 #[test]

@@ -10,7 +10,6 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 64 * MIB;
-const SLACK: u64 = 32 * MIB;
 
 const WRITERS: usize = 4;
 
@@ -60,12 +59,6 @@ impl Flood {
     }
 }
 
-fn assert_within_budget(server: &Server) {
-    let peak = server.memory_bytes("VmHWM");
-    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
-    assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
-}
-
 fn assert_complete(server: &Server, flood: &Flood) {
     for (writer, acknowledged) in flood.acknowledged.iter().enumerate() {
         let expected = Some(acknowledged.load(Ordering::Relaxed) as f64);
@@ -106,7 +99,7 @@ fn check(config: &str) {
             server.kill9();
             server.restart();
             *flood.address.lock().unwrap() = server.address;
-            assert_within_budget(&server);
+            server.assert_peak_within(BUDGET);
         }
         flood.stop.store(true, Ordering::Relaxed);
         for writer in writers {
@@ -116,7 +109,7 @@ fn check(config: &str) {
     // check once more after a kill, while some series are in memory
     server.kill9();
     server.restart();
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
     assert_complete(&server, &flood);
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
     assert_complete(&server, &flood);

@@ -94,13 +94,6 @@ fn start() -> Server {
     Server::start(options.allow("server::seal::sealer::report"))
 }
 
-#[track_caller]
-fn assert_within_budget(server: &Server) {
-    let peak = server.peak_bytes();
-    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
-    assert!(peak < BUDGET, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
-}
-
 /// Runs `flood` while the three known tenants write. Verifies all samples afterwards, and once more after a
 /// kill -9.
 #[track_caller]
@@ -124,7 +117,7 @@ fn check(mut server: Server, flood: impl FnOnce(&Server), verify: impl Fn(&Serve
         flood(&server);
     });
     assert!(server.is_running());
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
     let refused = writers.each_ref().map(|writer| (writer.acknowledged, writer.refused));
     eprintln!("requests of known series that were acknowledged and refused: {refused:?}");
     assert!(refused.iter().all(|(acknowledged, refused)| *acknowledged > 1 && *refused == 0), "{refused:?}");
@@ -136,7 +129,7 @@ fn check(mut server: Server, flood: impl FnOnce(&Server), verify: impl Fn(&Serve
         writers.iter().for_each(|writer| writer.verify(&server, 0));
         verify(&server);
     }
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
 }
 
 fn check_flood(flood: Flood) {
@@ -219,5 +212,5 @@ fn senders_that_return_after_an_outage() {
     eprintln!("{refused} refusals of {} requests", RETURNING * queued);
     assert!(refused <= RETURNING, "{refused} refusals: senders are refused more than once");
     senders.iter().for_each(|sender| sender.verify(&server, 0));
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
 }

@@ -19,9 +19,7 @@ fn check(attack: impl Fn(&Server)) {
         let accounts = ["head", "inflight", "query", "flush", "decoders", "auth", "other"].map(account);
         assert_eq!(accounts.iter().sum::<f64>(), (memory * MIB) as f64, "{accounts:?}");
         attack(&server);
-        let peak = server.peak_bytes();
-        eprintln!("peak memory {} MiB of a budget of {memory} MiB", peak / MIB);
-        assert!(peak < memory * MIB, "peak memory {} MiB of a budget of {memory} MiB", peak / MIB);
+        server.assert_peak_within(memory * MIB);
         assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
     }
 }

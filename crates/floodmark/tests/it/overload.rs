@@ -9,10 +9,6 @@ const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 64 * MIB;
 
-/// How much memory the process may use beyond its budget, for memory that was freed but not returned. So far, no test has
-/// needed it.
-const SLACK: u64 = 8 * MIB;
-
 const CLIENTS: usize = 24;
 
 fn small() -> Options {
@@ -87,19 +83,6 @@ fn checked(reply: &Reply) -> u16 {
     reply.status
 }
 
-fn assert_within_budget(server: &Server) {
-    // the kernel can take the pages of the executable back, and a debug build has 40 MiB of them
-    let files = server.memory_bytes("RssFile");
-    let peak = server.memory_bytes("VmHWM").saturating_sub(files);
-    eprintln!(
-        "peak memory {} MiB of a budget of {} MiB, besides {} MiB of files",
-        peak / MIB,
-        BUDGET / MIB,
-        files / MIB
-    );
-    assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
-}
-
 fn works(server: &Server, name: &str) {
     let now = now_ms();
     let body = wire::v1(&[Series::named(name).sample(now, 1.5)]);
@@ -123,7 +106,7 @@ fn many_large_bodies_at_once() {
     assert!(!statuses.contains_key(&0), "connections without an answer: {statuses:?}");
     server.wait_until_zero("floodmark_write_inflight_bytes");
     works(&server, "early");
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
     assert!(server.metric("floodmark_write_inflight_peak_bytes") <= (BUDGET * 15 / 100) as f64);
 }
 
@@ -133,7 +116,7 @@ fn a_body_that_can_never_fit_is_refused_for_good() {
     let body = wire::v1(&wide("huge", 40_000, "x", now_ms()));
     server.send(&Request::write(&body)).expect(413, &["inflight", "--memory"]);
     works(&server, "after");
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
 }
 
 #[test]
@@ -158,12 +141,12 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     refused.expect(503, &["head", "--memory", "new series"]);
     assert!(refused.header("retry-after").is_some());
     works(&server, "early");
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
     // the replay of the journal must fit into the same memory
     server.kill9();
     server.restart();
     works(&server, "early");
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
 }
 
 #[test]
@@ -209,7 +192,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     });
     assert_eq!(server.value("count(many)", now), Some(100.0));
     works(&server, "after");
-    assert_within_budget(&server);
+    server.assert_peak_within(BUDGET);
 }
 
 /// A writer can read a sample as soon as it is acknowledged, even while others are writing.

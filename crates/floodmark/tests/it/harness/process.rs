@@ -197,6 +197,13 @@ impl Server {
         self.memory_bytes("VmHWM").saturating_sub(self.memory_bytes("RssFile"))
     }
 
+    #[track_caller]
+    pub(crate) fn assert_peak_within(&self, budget: u64) {
+        let peak = self.peak_bytes();
+        eprintln!("peak memory {} MiB of a budget of {} MiB", peak >> 20, budget >> 20);
+        assert!(peak < budget, "peak memory {peak} bytes of a budget of {budget}");
+    }
+
     /// Returns a value from `/metrics`. `series` is the name with labels, exactly as in the text.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();

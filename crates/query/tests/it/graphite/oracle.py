@@ -153,7 +153,7 @@ def number(value):
 def http(request):
     global NOW
     NOW = request["now"]
-    answer = Client().get(request["path"])
+    answer = Client(raise_request_exception=False).get(request["path"])
     body = b"".join(answer) if answer.streaming else answer.content
     return {"status": answer.status_code, "type": answer.get("Content-Type"), "body": body.decode("utf-8", "replace")}
 

@@ -111,14 +111,18 @@ impl Oracle {
         Reply::Series(lines(&answer["series"]))
     }
 
-    /// The points of targets, as the whole application answers them over HTTP.
-    pub(super) fn points(&mut self, targets: &[&str], range: Range, points_max: u64) -> Vec<Points> {
+    /// The points of targets, as the whole application answers them over HTTP. `None` if it fails with status 500, as it does
+    /// if it aligns the time of more points than a series has.
+    pub(super) fn points(&mut self, targets: &[&str], range: Range, points_max: u64) -> Option<Vec<Points>> {
         let Range { now_s, from_s, until_s, .. } = range;
         let targets: String = targets.iter().map(|target| format!("target={target}&")).collect();
         let path = format!(
             "/render?{targets}format=json&now={now_s}&from={from_s}&until={until_s}&maxDataPoints={points_max}"
         );
         let answer = self.call(&json!({"http": {"now": now_s, "path": path}}));
+        if answer["status"] == 500 {
+            return None;
+        }
         assert_eq!(
             (answer["status"].as_u64(), answer["type"].as_str()),
             (Some(200), Some("application/json"))
@@ -130,7 +134,7 @@ impl Oracle {
             let points = series["datapoints"].as_array().expect("no points");
             (series["target"].as_str().expect("no name").to_owned(), points.iter().map(point).collect())
         };
-        body.as_array().expect("no series").iter().map(series).collect()
+        Some(body.as_array().expect("no series").iter().map(series).collect())
     }
 
     /// graphite-web's functions: their names, groups and parameters.

@@ -28,6 +28,7 @@ fn points_are_consolidated_as_by_graphite_web() {
     let data = Data::random(&mut rng);
     oracle.load(data.now_s, &data.series);
     let floodmark = Floodmark::new(&data);
+    let mut failed = 0;
     for _ in 0..REQUESTS {
         let until_s = data.now_s - rng.below(7200) as i64;
         let from_s = until_s - 60 - rng.below(4 * 3600) as i64;
@@ -35,8 +36,11 @@ fn points_are_consolidated_as_by_graphite_web() {
         let targets: Vec<_> =
             (0..=rng.below(2)).map(|_| TARGETS[rng.below(TARGETS.len() as u64) as usize]).collect();
         let points_max = 1 + if rng.chance(0.3) { rng.below(5) } else { rng.below(300) };
-        let theirs = oracle.points(&targets, range, points_max);
         let ours = floodmark.points(&targets, range, points_max);
+        let Some(theirs) = oracle.points(&targets, range, points_max) else {
+            failed += 1;
+            continue;
+        };
         let is_close = |a: f64, b: f64| {
             a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()) || a.is_nan() && b.is_nan()
         };
@@ -52,4 +56,5 @@ fn points_are_consolidated_as_by_graphite_web() {
             "{targets:?} {range:?} with {points_max} points\ngraphite-web: {theirs:?}\nfloodmark: {ours:?}"
         );
     }
+    assert!(failed < REQUESTS / 10, "graphite-web failed at {failed} of {REQUESTS} requests");
 }
