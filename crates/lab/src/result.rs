@@ -105,6 +105,9 @@ pub struct Totals {
     /// Samples that should have been sent during the run.
     pub samples_offered: u64,
     pub samples_acknowledged: u64,
+    /// Acknowledged samples that the target owes. Over Graphite's protocols, these may be fewer than the sockets have
+    /// taken. `None` if the run kept no record of it, as in a replay.
+    pub samples_owed: Option<u64>,
     pub samples_per_s: f64,
     /// Number of requests. Each counts once, even if it was retried.
     pub requests: u64,
@@ -280,6 +283,12 @@ impl Totals {
     /// Share of the scheduled samples that were acknowledged. `None` if nothing was scheduled.
     pub fn achieved(&self) -> Option<f64> {
         (self.samples_offered > 0).then(|| self.samples_acknowledged as f64 / self.samples_offered as f64)
+    }
+
+    /// Share of the acknowledged samples that are owed. `None` without samples, or if it is not known.
+    pub fn owed(&self) -> Option<f64> {
+        let owed = self.samples_owed.filter(|_| self.samples_acknowledged > 0)?;
+        Some(owed as f64 / self.samples_acknowledged as f64)
     }
 }
 

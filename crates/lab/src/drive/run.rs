@@ -112,8 +112,16 @@ pub async fn carry_out(
     )
     .await?;
     let Loaded { mut result, ledgers: new } = loaded;
-    result.warnings.extend(totals::not_owed(&scenario, &result, &new));
+    if scenario.replay.is_none() {
+        let owed = new.iter().map(|(_, ledger)| ledger.acknowledged_samples()).sum();
+        result.totals.samples_owed = Some(owed);
+    }
+    result.warnings.extend(totals::not_owed(&result.totals));
     ledgers.extend(new);
+    for (_, ledger) in &mut ledgers {
+        (ledger.read_api, ledger.step_ms) = (scenario.read_api(), scenario.read_step_ms());
+        ledger.datagrams = scenario.target.is_datagrams();
+    }
     if scenario.verify.after {
         read_back(&scenario, &ledgers, &tenants, &addresses, options, observer, &mut result).await;
     }
@@ -121,7 +129,6 @@ pub async fn carry_out(
     target.end().await;
     let with_url = |(number, mut ledger): (usize, Ledger)| {
         ledger.read_url = Some(tenants[number].fill(&read_url(&scenario)));
-        (ledger.read_api, ledger.step_ms) = (scenario.read_api(), scenario.read_step_ms());
         ledger
     };
     Ok(Outcome { result, ledgers: ledgers.into_iter().map(with_url).collect() })

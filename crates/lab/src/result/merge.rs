@@ -124,6 +124,7 @@ impl Totals {
         ] {
             *ours += theirs;
         }
+        self.samples_owed = self.samples_owed.zip(other.samples_owed).map(|(ours, theirs)| ours + theirs);
         add_by_reason(&mut self.by_reason, &other.by_reason);
         add_said(&mut self.said, &other.said);
     }

@@ -3,8 +3,9 @@
 //! A rule whose figure was not measured counts as not passed, but a search does not treat it as a failure either.
 
 use crate::result::recovery::Recovery;
-use crate::result::{Judgement, RunResult};
+use crate::result::{Judgement, RunResult, Totals};
 use crate::scenario::{Rules, Scenario, Size, Span};
+use crate::verify::VerifyReport;
 use std::fmt::Write;
 
 /// Name of an observed figure: the maximum memory of the target's process, in bytes.
@@ -26,6 +27,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     let share = totals.achieved().ok_or("the load had no schedule");
     judge.share_at_most("error_budget", rules.error_budget, share.map(|share| 1.0 - share));
     judge.share_at_least("achieved", rules.achieved, share);
+    judge.share_at_least("owed", rules.owed, totals.owed().ok_or("it is not known what is owed"));
     judge.time("p50", rules.p50, time(&totals.latency, totals.latency.p50_s));
     judge.time("p99", rules.p99, time(&totals.latency, totals.latency.p99_s));
     judge.time("p99_known", rules.p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
@@ -40,7 +42,18 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     if scenario.verify.after {
         let why_not = result.unverified.as_deref().unwrap_or("nothing was read back");
         let verify = result.verify.as_ref().ok_or(why_not);
-        judge.count("lost", rules.lost, verify.map(|v| v.lost));
+        let datagrams = scenario.target.is_datagrams();
+        let verify = match verify {
+            // the rule says how much must be owed, which is nothing at all for datagrams
+            Ok(verify) if rules.owed.is_none() && !datagrams && owes_nothing(totals, verify) => {
+                Err("the target owes none of the samples, because all connections broke")
+            }
+            verify => verify,
+        };
+        match verify {
+            Ok(verify) if datagrams => judge.not_owed("lost", rules.lost, verify.lost),
+            verify => judge.count("lost", rules.lost, verify.map(|v| v.lost)),
+        }
         // say only once why nothing was read back
         let verify = verify.map_err(|_| "as above");
         judge.count("doubled", rules.doubled, verify.map(|v| v.doubled));
@@ -76,6 +89,11 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     );
     judge.time("read_p99", rules.read_p99, result.read_p99_s().ok_or("no query was answered"));
     judge.judgements
+}
+
+/// True if the target took samples, but owes none of them, so that reading them back proves nothing.
+fn owes_nothing(totals: &Totals, verify: &VerifyReport) -> bool {
+    totals.samples_acknowledged > 0 && totals.samples_owed.unwrap_or(verify.acknowledged) == 0
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -158,6 +176,12 @@ impl Judge {
 
     fn count(&mut self, rule: &str, limit: u64, measured: Measured<'_, u64>) {
         self.add(rule, format!("≤ {limit}"), measured.map(|n| (n.to_string(), n <= limit)));
+    }
+
+    /// Like [`Self::count`], for samples that were sent as datagrams.
+    fn not_owed(&mut self, rule: &str, limit: u64, count: u64) {
+        let measured = format!("{count}: datagrams are not owed");
+        self.add(rule, format!("≤ {limit}"), Ok((measured, count <= limit)));
     }
 }
 

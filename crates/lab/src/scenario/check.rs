@@ -126,6 +126,9 @@ impl Scenario {
         if self.verdict.freshness_p99.is_some() {
             return fault("verdict.freshness_p99", "a replay does not probe its samples");
         }
+        if self.verdict.owed.is_some() {
+            return fault("verdict.owed", "a replay keeps no record of what is owed");
+        }
         Ok(())
     }
 
@@ -334,6 +337,7 @@ impl Scenario {
             ("verdict.pass_rate", rules.pass_rate),
             ("verdict.error_budget", rules.error_budget),
             ("verdict.achieved", rules.achieved),
+            ("verdict.owed", rules.owed),
             ("verdict.read_pass_rate", rules.read_pass_rate),
             ("verdict.disk_util", rules.disk_util),
         ];
@@ -345,6 +349,9 @@ impl Scenario {
         let reads = rules.read_pass_rate.is_some() || rules.read_p99.is_some();
         if reads && self.reads.is_empty() {
             return fault("verdict", "there is a rule for reads, but there are no reads");
+        }
+        if rules.owed.is_some_and(|share| share > 0.0) && self.target.is_datagrams() {
+            return fault("verdict.owed", "datagrams are never owed: set this to 0");
         }
         if rules.freshness_p99.is_some() && self.verify.probes_per_s == 0.0 {
             return fault("verdict.freshness_p99", "the rule needs verify.probes_per_s above 0");

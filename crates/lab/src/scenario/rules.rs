@@ -23,6 +23,9 @@ pub struct Rules {
     pub refusal_p99: Option<Span>,
     /// Maximum p99 of the time until queries return an acknowledged sample.
     pub freshness_p99: Option<Span>,
+    /// Minimum share of the acknowledged samples that are owed. Over Graphite's protocols, these are samples that a socket
+    /// has taken.
+    pub owed: Option<f64>,
     /// Maximum number of acknowledged samples that queries do not return.
     pub lost: u64,
     /// Maximum number of samples that queries return more than once.

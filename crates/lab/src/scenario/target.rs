@@ -71,6 +71,14 @@ impl Texts {
     }
 }
 
+impl TargetSpec {
+    /// True if samples are sent as datagrams only, of which nobody knows whether they arrive.
+    pub fn is_datagrams(&self) -> bool {
+        let addresses = self.write.all();
+        !addresses.is_empty() && addresses.iter().all(|address| address.starts_with("udp://"))
+    }
+}
+
 impl Default for TargetSpec {
     fn default() -> Self {
         Self {

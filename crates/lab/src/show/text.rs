@@ -30,8 +30,10 @@ pub fn verify_report(report: &VerifyReport, table: bool) -> String {
 }
 
 pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
+    let none = if report.datagrams { " (datagrams are not owed)" } else { "" };
+    let verified = format!("{} acknowledged samples in {:.1} s{none}", report.acknowledged, report.wall_s);
     let mut rows = vec![
-        ("verified", format!("{} acknowledged samples in {:.1} s", report.acknowledged, report.wall_s)),
+        ("verified", verified),
         ("read back", report.read_back.to_string()),
         ("lost", report.lost.to_string()),
         ("doubled", report.doubled.to_string()),
@@ -52,12 +54,16 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     rows
 }
 
-/// Formats examples of each kind of fault. For unexpected samples, it adds their usual cause.
+/// Formats examples of each kind of fault. For unexpected samples, it adds their usual cause. It also says if nothing
+/// could be verified.
 pub(crate) fn examples(report: &VerifyReport) -> String {
     let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
     if report.unexpected > 0 {
         text += "note: unexpected samples often remain from an earlier run with the same series and other times: \
                  use another --seed, or an empty target\n";
+    }
+    if report.acknowledged == 0 && !report.datagrams {
+        text += "note: no sample is owed, so that nothing was verified\n";
     }
     text
 }

@@ -114,6 +114,9 @@ pub struct Ledger {
     /// See [`crate::verify::VerifyOptions::step_ms`].
     #[serde(default = "one")]
     pub step_ms: u64,
+    /// True if the samples were sent as datagrams, so that none of them is owed.
+    #[serde(default)]
+    pub datagrams: bool,
 }
 
 const fn one() -> u64 {
@@ -123,7 +126,15 @@ const fn one() -> u64 {
 impl Ledger {
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
-        Self { format: FORMAT, plan, slots, read_url: None, read_api: ReadApi::Promql, step_ms: 1 }
+        Self {
+            format: FORMAT,
+            plan,
+            slots,
+            read_url: None,
+            read_api: ReadApi::Promql,
+            step_ms: 1,
+            datagrams: false,
+        }
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {

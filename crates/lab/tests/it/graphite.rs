@@ -8,7 +8,10 @@ use lab::capture::recorder::{RecordOptions, Recorder};
 use lab::drive::options::RunOptions;
 use lab::drive::run::{Outcome, carry_out};
 use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Span, Texts};
-use lab::{Ledger, Protocol, Scenario, Silent, VerifyOptions};
+use lab::result::Judgement;
+use lab::show::summary;
+use lab::show::text::verify_report;
+use lab::{Ledger, Protocol, RunResult, Scenario, Silent, VerifyOptions};
 use stdx::clock::{Clock, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -133,10 +136,10 @@ async fn a_target_that_loses_points_is_found_out() {
     assert!(verify.examples[0].series.contains("STRESS.host-"), "{:?}", verify.examples);
 }
 
-/// The first connection of each writer breaks. What it has sent is owed only if the target has promised it.
+/// The first connection of a writer breaks. What it has sent is owed only if the target has promised it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn points_of_a_broken_connection_are_owed_by_promise_only() {
-    let script = |number| if number < 2 { Mode::Reset(2_000) } else { Mode::Keep };
+    let script = |number| if number < 1 { Mode::Reset(2_000) } else { Mode::Keep };
     let carbon = Carbon::start(10, false, script).await;
     let result = run(&scenario(&carbon)).await.result;
     let verify = result.verify.as_ref().unwrap();
@@ -158,11 +161,52 @@ async fn points_of_a_broken_connection_are_owed_by_promise_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_the_target_closes_first_is_broken() {
     let carbon =
-        Carbon::start(10, false, |number| if number < 2 { Mode::Hurry(900) } else { Mode::Keep }).await;
+        Carbon::start(10, false, |number| if number < 1 { Mode::Hurry(900) } else { Mode::Keep }).await;
     let result = run(&scenario(&carbon)).await.result;
     let verify = result.verify.as_ref().unwrap();
     assert!(result.passed(), "{verify:?}");
     assert!(verify.acknowledged < 720 && verify.unacknowledged > 0, "{verify:?}");
+}
+
+fn judged<'a>(result: &'a RunResult, rule: &str) -> &'a Judgement {
+    result.verdict.iter().find(|judgement| judgement.rule == rule).unwrap()
+}
+
+/// Each writer's last connection is reset, too, so that the ledger is empty, and no loss can be found.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_owes_nothing_does_not_pass() {
+    let carbon = Carbon::start(10, false, |_| Mode::Reset(1)).await;
+    let mut scenario = scenario(&carbon);
+    // a connection that is reset before all bytes are sent takes the request again
+    scenario.load.give_up_after = Span::seconds(60.0);
+    let mut outcome = run(&scenario).await;
+    let totals = &outcome.result.totals;
+    assert_eq!((totals.samples_owed, totals.samples_acknowledged > 0), (Some(0), true));
+    assert!(!outcome.result.passed());
+    for rule in ["lost", "doubled", "wrong", "unexpected"] {
+        let judged = judged(&outcome.result, rule);
+        assert!(judged.unmeasured && judged.measured.contains("owes none"), "{judged:?}");
+    }
+    let ledger = outcome.ledgers.remove(0);
+    let url = carbon.read_url();
+    let options =
+        VerifyOptions { read_api: ReadApi::Render, step_ms: 10_000, ..VerifyOptions::new(url) };
+    let report = lab::verify(&options, &ledger, &Silent).await.unwrap();
+    assert!(!report.is_good() && verify_report(&report, false).contains("nothing was verified"), "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_says_how_much_must_be_owed() {
+    for (mode, share, passes) in
+        [(Mode::Keep, 1.0, true), (Mode::Reset(2_000), 1.0, false), (Mode::Reset(2_000), 0.001, true)]
+    {
+        let carbon =
+            Carbon::start(10, false, move |number| if number < 1 { mode } else { Mode::Keep }).await;
+        let mut scenario = scenario(&carbon);
+        scenario.verdict.owed = Some(share);
+        let result = run(&scenario).await.result;
+        assert_eq!((result.passed(), judged(&result, "owed").pass), (passes, passes), "{:?}", result.verdict);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,6 +219,9 @@ async fn datagrams_are_never_owed() {
     let verify = result.verify.as_ref().unwrap();
     assert_eq!((result.totals.samples_acknowledged, verify.acknowledged, verify.lost), (720, 0, 0));
     assert!(carbon.datagrams() >= 48 && verify.is_good(), "{verify:?}");
+    let lost = judged(&result, "lost");
+    assert!(result.passed() && lost.measured.contains("not owed"), "{lost:?}");
+    assert!(summary::text(&result, false).contains("datagrams are not owed"));
     assert!(result.warnings.iter().any(|warning| warning.contains("are not owed")), "{:?}", result.warnings);
 }
 
@@ -330,6 +377,11 @@ async fn scenarios_that_cannot_work_are_refused() {
         ("[load]\nnaming = 'timers'", "15 metrics"),
         ("[load]\nnaming = 'timers'\nmetrics = 15\nprefix = 'a b'", "letters"),
         ("[load]\nnaming = 'timers'\nmetrics = 15\nhistograms = 0.5", "no labels"),
+        (
+            "[target]\nprotocol = 'graphite'\nwrite = 'udp://127.0.0.1:1'\n[verdict]\nowed = 1",
+            "datagrams are never owed",
+        ),
+        ("[replay]\nfile = 'r'\n[verdict]\nowed = 1", "no record of what is owed"),
         ("[verify]\nstep = '60s'", "only /render has steps"),
         ("[target]\nread_api = 'render'\n[load]\ninterval = '40s'\n[verify]\nstep = '60s'", "no multiple"),
     ] {

@@ -8,9 +8,8 @@ use crate::drive::probe::Probing;
 use crate::drive::readers::Reading;
 use crate::result::Quantiles;
 use crate::result::warnings;
-use crate::result::{ReadTotals, RunResult};
+use crate::result::{ReadTotals, RunResult, Totals};
 use crate::scenario::{Model, Scenario};
-use crate::verify::ledger::Ledger;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -121,16 +120,8 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
 }
 
 /// Says how many points a target without answers has taken, but does not owe.
-pub(crate) fn not_owed(
-    scenario: &Scenario,
-    result: &RunResult,
-    ledgers: &[(usize, Ledger)],
-) -> Option<String> {
-    if !scenario.protocol().is_graphite() || scenario.replay.is_some() {
-        return None;
-    }
-    let owed: u64 = ledgers.iter().map(|(_, ledger)| ledger.acknowledged_samples()).sum();
-    let taken = result.totals.samples_acknowledged;
+pub(crate) fn not_owed(totals: &Totals) -> Option<String> {
+    let (owed, taken) = (totals.samples_owed?, totals.samples_acknowledged);
     (owed < taken).then(|| {
         format!(
             "{} of {taken} points that sockets have taken are not owed: their connections broke, or they were sent \

@@ -13,6 +13,7 @@ fn good() -> RunResult {
         totals: Totals {
             samples_offered: 1_000,
             samples_acknowledged: 1_000,
+            samples_owed: Some(999),
             attempts: 10_000,
             succeeded: 9_999,
             latency: at(0.9),
@@ -39,6 +40,7 @@ fn each_rule_passes_at_its_limit_and_fails_beyond() {
     };
     check("pass_rate = 0.9999", "pass_rate = 0.99991", "pass_rate");
     assert_eq!(failed("achieved = 1.0\nerror_budget = 0.0", &good()), [""; 0]);
+    check("owed = 0.999", "owed = 0.9991", "owed");
     check("p99 = '900ms'", "p99 = '899ms'", "p99");
     check("p50 = '450ms'", "p50 = '449ms'", "p50");
     check("p99_known = '100ms'", "p99_known = '99ms'", "p99_known");
@@ -82,6 +84,23 @@ fn unmeasured_rules_fail() {
     let slow = judge(&scenario(rules), &result).into_iter().find(|j| j.rule == "freshness_p99").unwrap();
     assert_eq!((slow.unmeasured, slow.pass, slow.measured.as_str()), (false, false, "30.00 s"));
     assert_eq!(failed("", &RunResult { verify: good().verify, ..RunResult::default() }), ["acknowledged"]);
+}
+
+#[test]
+fn nothing_is_proved_if_nothing_is_owed() {
+    let mut result = good();
+    result.totals.samples_owed = Some(0);
+    result.verify = Some(VerifyReport::default());
+    let judgements = judge(&scenario(""), &result);
+    let unmeasured: Vec<_> = judgements.iter().filter(|j| j.unmeasured).map(|j| j.rule.as_str()).collect();
+    assert_eq!(unmeasured, ["lost", "doubled", "wrong", "unexpected"]);
+    // with the rule, only the rule itself says how much must be owed
+    assert_eq!(failed("owed = 0.0", &result), [""; 0]);
+    assert_eq!(failed("owed = 0.001", &result), ["owed"]);
+    // results of earlier programs do not say what is owed
+    result.totals.samples_owed = None;
+    assert_eq!(failed("", &result).len(), 4);
+    assert_eq!(failed("owed = 0.5", &result), ["owed"]);
 }
 
 #[test]
