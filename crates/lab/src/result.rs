@@ -47,6 +47,8 @@ pub struct RunResult {
     /// Changes to the scenario by `--set`, as `key = value`.
     pub overrides: Vec<String>,
     pub seed: u64,
+    /// Seed of the values. `None` for a replay, and after a merge of parts, each of which had another one.
+    pub value_seed: Option<u64>,
     /// URL of the target, without credentials.
     pub target: String,
     /// Versions of the lab and, if known, of the target.

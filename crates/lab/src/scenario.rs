@@ -46,8 +46,11 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 pub struct Scenario {
     pub name: String,
     pub about: String,
-    /// Seed of all random choices. A different seed gives different series.
+    /// Seed of all random choices except those of values. A different seed gives different series.
     pub seed: u64,
+    /// Seed of the values. By default, each run has another one, so that a sample of an earlier run with the same series
+    /// and time is found to be wrong.
+    pub value_seed: Option<u64>,
     pub duration: Span,
     /// Multiplies the size of the load. With 1, the load is as written.
     pub scale: f64,
@@ -200,6 +203,7 @@ impl Default for Scenario {
             name: "unnamed".into(),
             about: String::new(),
             seed: 1,
+            value_seed: None,
             duration: Span::seconds(60.0),
             scale: 1.0,
             scales: Scales::Series,

@@ -107,9 +107,12 @@ pub(crate) struct LabWrite {
     /// Rename all metrics at this interval, measured by the timestamps of samples
     #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Shape")]
     pub(crate) metric_churn: Option<Duration>,
-    /// Seed of series and values: equal seeds give equal series and values
+    /// Seed of series: equal seeds give equal series
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
     pub(crate) seed: u64,
+    /// Seed of values, from 1 [default: random, so that samples of an earlier run are not mistaken for those of this run]
+    #[arg(long, value_name = "N", value_parser = values::whole::<u64>(1..=i64::MAX as u64), help_heading = "Shape")]
+    pub(crate) value_seed: Option<u64>,
 
     /// Samples per second (200k, 1.5M) on a fixed schedule; latency counts from the scheduled start
     /// [default: none; each connection sends as soon as it gets an answer]
@@ -269,6 +272,7 @@ impl LabWrite {
         let scenario = [
             ("name", Some("write".into())),
             ("seed", Some(Value::Integer(self.seed as i64))),
+            ("value_seed", self.value_seed.map(|seed| Value::Integer(seed as i64))),
             ("duration", Some(seconds(duration))),
             ("target", Some(target.into())),
             ("load", Some(table(load).into())),

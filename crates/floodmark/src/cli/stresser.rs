@@ -52,9 +52,12 @@ pub(crate) struct LabStresser {
     /// First part of the names
     #[arg(long, value_name = "PATH", default_value = "STRESS", help_heading = "Shape")]
     prefix: String,
-    /// Seed of the values
+    /// Seed of the times within an interval
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
     seed: u64,
+    /// Seed of values, from 1 [default: random, so that points of an earlier run are not mistaken for those of this run]
+    #[arg(long, value_name = "N", value_parser = values::whole::<u64>(1..=i64::MAX as u64), help_heading = "Shape")]
+    value_seed: Option<u64>,
     /// Stop after this long, at most 7d
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = notation::duration, help_heading = "Shape")]
     duration: Duration,
@@ -128,6 +131,7 @@ impl LabStresser {
         let scenario = [
             ("name", Some("stresser".into())),
             ("seed", Some(Value::Integer(self.seed as i64))),
+            ("value_seed", self.value_seed.map(|seed| Value::Integer(seed as i64))),
             ("duration", Some(seconds(self.duration))),
             ("target", Some(target.into())),
             ("load", Some(table(load).into())),

@@ -102,12 +102,14 @@ fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
     let fault = |deed: &str| format!("pid = {}\n[[fault]]\nat = '500ms'\ndo = '{deed}'\n", server.pid());
     for lasts in ["300ms", "1h"] {
         let rest = format!("{}{}for = '{lasts}'", target(server.address), fault("pause"));
-        let events = events(&run(folder.path(), "1500ms", &rest, &[]));
+        // other series, so that the runs may overlap in time
+        let seed = format!("seed={}", lasts.len());
+        let events = events(&run(folder.path(), "1500ms", &rest, &["--set", &seed]));
         assert!(events.contains("paused") && events.contains("resumed"), "{events}");
     }
     // a target without a control group
     let rest = format!("{}{}", target(server.address), fault("slow-disk"));
-    let events = events(&run(folder.path(), "1s", &rest, &[]));
+    let events = events(&run(folder.path(), "1s", &rest, &["--set", "seed=9"]));
     assert!(events.contains("slow disk: skipped: the fault needs the key target.cgroup"), "{events}");
 }
 

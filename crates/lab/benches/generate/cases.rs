@@ -40,6 +40,7 @@ fn plan(size: Size, values: ValueModel) -> Plan {
         value_ticks: 0,
         relabel_ticks: Vec::new(),
         resolution_ms: 1,
+        value_seed: 0,
     }
 }
 

@@ -47,6 +47,7 @@ use seconds::Seconds;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
+use stdx::rng::Rng;
 use tokio::task::JoinSet;
 use traffic::{Ended, Ready, Traffic};
 
@@ -82,6 +83,7 @@ pub async fn carry_out(
     // after the target has ended
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
     scenario.apply_replay();
+    scenario.value_seed.get_or_insert_with(new_value_seed);
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
     if scenario.replay.is_none() {
         let estimate = Estimate::of(&scenario, &tenants);
@@ -132,6 +134,11 @@ pub async fn carry_out(
         ledger
     };
     Ok(Outcome { result, ledgers: ledgers.into_iter().map(with_url).collect() })
+}
+
+/// A random seed of values. It has 53 bits, so that every reader of JSON and TOML reads it exactly.
+fn new_value_seed() -> u64 {
+    (Rng::fresh_seed() >> 11).max(1)
 }
 
 struct Loading<'a> {
@@ -261,6 +268,7 @@ fn begin_result(scenario: &Scenario, options: &RunOptions) -> RunResult {
         scenario: text,
         overrides,
         seed: scenario.seed,
+        value_seed: scenario.value_seed.filter(|_| scenario.replay.is_none()),
         target: scenario.target.write.all().join(", "),
         machine: Machine::this(),
         part: options.part,

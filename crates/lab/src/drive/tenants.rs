@@ -152,6 +152,7 @@ fn plan(
             .map(|at| first_tick + rounds_before(*at))
             .collect(),
         resolution_ms: scenario.protocol().resolution_ms(),
+        value_seed: scenario.value_seed.unwrap_or(0),
     };
     plan.check()?;
     Ok(plan)

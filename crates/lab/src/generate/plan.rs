@@ -8,7 +8,8 @@
 //!           └─ time = tick × interval + the target's offset within the interval
 //! ```
 //!
-//! Labels, times and values depend only on absolute ticks, so a restarted run continues the same series.
+//! Labels and times depend only on absolute ticks, so a restarted run continues the same series. Values also depend on a
+//! seed of their own, so that samples of an earlier run cannot be mistaken for those of this run.
 
 use crate::generate::fleet::{BUCKETS_MAX, Fleet, Part};
 use crate::generate::values::{self, ValueModel};
@@ -51,6 +52,10 @@ pub struct Plan {
     /// Timestamps are multiples of this many milliseconds since 1970.
     #[serde(default = "one")]
     pub resolution_ms: u32,
+    /// Plans that differ only in this seed have the same series and times, but other values. With 0, as in ledgers
+    /// before format 3, values depend only on the seed of the fleet.
+    #[serde(default)]
+    pub value_seed: u64,
 }
 
 const fn one() -> u32 {
@@ -215,9 +220,11 @@ impl Plan {
         self.metric_churn_ticks.map_or(0, |ticks| self.tick(round) / ticks)
     }
 
+    /// Key of the values of a target's series.
     #[inline]
     pub fn target_key(&self, target: u64, generation: u64) -> u64 {
-        mix(self.fleet.seed.rotate_left(17) ^ mix(target) ^ generation.rotate_left(33))
+        let values = if self.value_seed == 0 { 0 } else { mix(self.value_seed) };
+        mix(self.fleet.seed.rotate_left(17) ^ mix(target) ^ generation.rotate_left(33) ^ values)
     }
 
     /// Value of a series in a round. The key of its target is computed by [`Self::target_key`].
@@ -239,6 +246,7 @@ impl Plan {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::generate::fleet::Histograms;
 
     /// A plan of 3 writers with 7 targets each. Each target has 5 metrics, and a request has up to 8 series.
     pub(crate) fn small() -> Plan {
@@ -260,6 +268,7 @@ pub(crate) mod tests {
             value_ticks: 0,
             relabel_ticks: Vec::new(),
             resolution_ms: 1,
+            value_seed: 0,
         }
     }
 
@@ -337,5 +346,20 @@ pub(crate) mod tests {
             let key = |plan: &Plan, round| plan.target_key(target, plan.generation(target, round));
             assert_eq!(early.value(key(&early, 45), 2, 45), late.value(key(&late, 5), 2, 5));
         }
+    }
+
+    #[test]
+    fn another_seed_of_values_changes_nothing_but_values() {
+        let histograms = Histograms { count: 2, buckets: 3 };
+        let plan = Plan { fleet: Fleet { histograms, ..Fleet::default() }, metrics: 30, ..small() };
+        let other = Plan { value_seed: 7, ..plan.clone() };
+        let (mut equal, mut all) = (0, 0);
+        for target in 14..35 {
+            assert_eq!(plan.timestamp_ms(target, 5), other.timestamp_ms(target, 5));
+            let value = |plan: &Plan, metric| plan.value(plan.target_key(target, 0), metric, 5).to_bits();
+            equal += (0..30).filter(|metric| value(&plan, *metric) == value(&other, *metric)).count();
+            all += 30;
+        }
+        assert!(equal * 100 < all, "{equal} of {all} values are equal");
     }
 }

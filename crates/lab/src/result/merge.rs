@@ -54,6 +54,7 @@ pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
 
 fn add(whole: &mut RunResult, part: &RunResult) {
     whole.wall_s = whole.wall_s.max(part.wall_s);
+    whole.value_seed = whole.value_seed.filter(|seed| part.value_seed == Some(*seed));
     whole.partial |= part.partial;
     whole.timeline.merge(&part.timeline);
     whole.events.extend(part.events.iter().cloned());

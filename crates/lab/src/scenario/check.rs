@@ -34,6 +34,9 @@ impl Scenario {
     pub(super) fn check(&self) -> Checked {
         between("scale", self.scale, 1e-6, 1e4)?;
         between("compress", self.compress, 1e-3, 1e5)?;
+        if self.value_seed == Some(0) {
+            return fault("value_seed", "0 is not a seed of values");
+        }
         between("duration", self.duration.s() / self.compress, 0.1, DURATION_S_MAX)?;
         self.load.check()?;
         self.check_times()?;

@@ -54,12 +54,16 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     rows
 }
 
-/// Formats examples of each kind of fault. For unexpected samples, it adds their usual cause. It also says if nothing
-/// could be verified.
+/// Formats examples of each kind of fault. For unexpected and wrong samples, it adds a usual cause. It also says if
+/// nothing could be verified.
 pub(crate) fn examples(report: &VerifyReport) -> String {
     let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
     if report.unexpected > 0 {
         text += "note: unexpected samples often remain from an earlier run with the same series and other times: \
+                 use another --seed, or an empty target\n";
+    }
+    if report.wrong > 0 {
+        text += "note: wrong samples may remain from an earlier run with the same series and times, but other values: \
                  use another --seed, or an empty target\n";
     }
     if report.acknowledged == 0 && !report.datagrams {

@@ -90,8 +90,8 @@ pub struct SlotLedger {
 }
 
 /// Version of the ledger's file format. Readers refuse a higher version. Version 2 has paths, timestamps in seconds,
-/// and the API to read by.
-pub const FORMAT: u32 = 2;
+/// and the API to read by. Version 3 has a seed of values, and says whether samples were sent as datagrams.
+pub const FORMAT: u32 = 3;
 
 /// Format of all ledgers that were written before ledgers contained a format number.
 const fn first_format() -> u32 {

@@ -9,6 +9,8 @@ use lab::show::progress::{Observer, Phase, Progress};
 use lab::show::summary;
 use lab::{Protocol, Scenario, Silent, ValueModel, VerifyOptions};
 use std::sync::Mutex;
+use std::time::Duration;
+use stdx::clock::{Clock, SystemClock};
 
 fn seconds(n: f64) -> Option<Span> {
     Some(Span::seconds(n))
@@ -47,10 +49,32 @@ async fn every_shape_comes_back_bit_by_bit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_run_goes_on_with_the_same_series() {
     let target = Target::start(|_| Reaction::Keep).await;
-    let first = write(&scenario(&target)).await.result;
-    let again = write(&scenario(&target)).await.result;
+    let mut scenario = scenario(&target);
+    scenario.value_seed = Some(7);
+    let first = write(&scenario).await.result;
+    let again = write(&scenario).await.result;
     assert!(first.passed() && again.passed(), "samples that overlap in time differ");
-    assert_eq!(target.series(), 30);
+    assert_eq!((target.series(), again.value_seed), (30, Some(7)));
+}
+
+/// The samples of the first run have the same series and times as those of the second, which the target loses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn samples_of_an_earlier_run_hide_no_loss() {
+    let target = Target::start(|n| if n < 36 { Reaction::Keep } else { Reaction::Lose }).await;
+    let mut scenario = scenario(&target);
+    scenario.load.values = ValueModel::Random;
+    scenario.load.start = Some((SystemClock.now_ms() - 3_600_000).to_string());
+    let first = write(&scenario).await.result;
+    let mut second = write(&scenario).await;
+    let result = second.result;
+    assert!(first.passed() && !result.passed());
+    assert_eq!((target.samples(), result.verify.as_ref().unwrap().wrong), (180, 180));
+    assert_ne!(first.value_seed, result.value_seed);
+    assert!(summary::text(&result, false).contains("wrong samples may remain from an earlier run"));
+    // the same later, with the ledger
+    let options = VerifyOptions { patience: Duration::ZERO, ..VerifyOptions::new(target.read_url()) };
+    let report = lab::verify(&options, &second.ledgers.remove(0), &Silent).await.unwrap();
+    assert_eq!(report.wrong, 180);
 }
 
 /// A second run writes samples of the same series at other timestamps, so those of the first run are unexpected.
