@@ -110,8 +110,8 @@ pub(crate) struct LabWrite {
     /// Seed of series: equal seeds give equal series
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
     pub(crate) seed: u64,
-    /// Seed of values, from 1 [default: random, so that samples of an earlier run are not mistaken for those of this run]
-    #[arg(long, value_name = "N", value_parser = values::whole::<u64>(1..=i64::MAX as u64), help_heading = "Shape")]
+    /// Seed of values [1 to 9007199254740991] [default: random, so that samples of an earlier run are not mistaken for those of this run]
+    #[arg(long, value_name = "N", value_parser = values::whole::<u64>(1..=(1 << 53) - 1), help_heading = "Shape")]
     pub(crate) value_seed: Option<u64>,
 
     /// Samples per second (200k, 1.5M) on a fixed schedule; latency counts from the scheduled start

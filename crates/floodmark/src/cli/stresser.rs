@@ -55,8 +55,8 @@ pub(crate) struct LabStresser {
     /// Seed of the times within an interval
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
     seed: u64,
-    /// Seed of values, from 1 [default: random, so that points of an earlier run are not mistaken for those of this run]
-    #[arg(long, value_name = "N", value_parser = values::whole::<u64>(1..=i64::MAX as u64), help_heading = "Shape")]
+    /// Seed of values [1 to 9007199254740991] [default: random, so that points of an earlier run are not mistaken for those of this run]
+    #[arg(long, value_name = "N", value_parser = values::whole::<u64>(1..=(1 << 53) - 1), help_heading = "Shape")]
     value_seed: Option<u64>,
     /// Stop after this long, at most 7d
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = notation::duration, help_heading = "Shape")]

@@ -42,7 +42,8 @@ pub(crate) struct Probing(Mutex<Seen>);
 
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// Time from the acknowledgement of a sample until the first answer that contained it.
+    /// Time from the acknowledgement of a sample until the first answer that contained it. A sample that no answer
+    /// contained in time counts as well, with the time for which the probe has waited.
     pub(crate) freshness: Histogram<u64>,
     /// Like `freshness`, but only since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
@@ -129,45 +130,116 @@ impl Probe {
         let plan = &run.plan;
         let (target, metric) = plan.series_at(slot, slot.len - 1);
         let generation = plan.generation(target, round);
-        let expected = plan.value(plan.target_key(target, generation), metric, round);
+        let shown = Shown::of(plan, self.answers, (target, generation, metric), round);
         let answers = self.answers;
-        // until the sample arrives, its slot may hold an earlier one, and afterwards a later one
-        let is_shared = answers.step_ms > u64::from(plan.interval_ms);
         let stamp = answers.stamp_ms(plan.timestamp_ms(target, round));
         let (client, before) = &mut self.clients[tenant];
         let question = question(before, answers, plan, (target, generation, metric), round);
         let mut pause = PAUSE_MIN;
-        let mut answered = false;
+        let mut waiting = Waiting { probing: Arc::clone(&self.probing), at, answered: false, settled: false };
         while at.elapsed() < self.patience && !run.lane.stop.is_set() {
             if let Ok(answer) = client.send(Method::GET, &question, Bytes::new()).await
                 && answer.status.is_success()
                 && let Ok(series) = answers.parse(&answer.body)
             {
-                answered = true;
+                waiting.answered = true;
                 let values = series.iter().flat_map(|series| &series.values);
                 let mut found = values.filter(|(s, _)| (s * 1000.0).round() as i64 == stamp).map(|(_, v)| v);
-                if let Some(value) = found.next_back() {
-                    let right = value.parse::<f64>().is_ok_and(|value| {
-                        value.to_bits() == expected.to_bits()
-                            || (value - expected).abs() <= expected.abs() * self.tolerance
-                    });
-                    if is_shared && !right {
-                        tokio::time::sleep(pause).await;
-                        continue;
-                    }
+                let sight = found.next_back().map_or(Sight::Hidden, |value| shown.by(value, self.tolerance));
+                if sight != Sight::Hidden {
+                    waiting.settled = true;
                     let mut seen = self.probing.lock();
-                    record(&mut seen.freshness, at.elapsed());
-                    record(&mut seen.recent, at.elapsed());
-                    seen.wrong += u64::from(!right);
+                    seen.saw(at.elapsed());
+                    seen.wrong += u64::from(sight == Sight::Wrong);
                     return;
                 }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
+        waiting.settled = true;
         // if the target answered no query at all, it is down rather than slow, and other figures show that
-        let counts = answered && !is_shared && !run.lane.stop.is_set();
-        self.probing.lock().invisible += u64::from(counts);
+        if waiting.answered && !run.lane.stop.is_set() {
+            let mut seen = self.probing.lock();
+            seen.invisible += 1;
+            seen.saw(self.patience);
+        }
+    }
+}
+
+impl Seen {
+    fn saw(&mut self, after: Duration) {
+        record(&mut self.freshness, after);
+        record(&mut self.recent, after);
+    }
+}
+
+/// A sample that a probe waits for. If the load ends meanwhile, it has been invisible for at least the time so far.
+struct Waiting {
+    probing: Arc<Probing>,
+    at: Instant,
+    /// True if the target has answered a query.
+    answered: bool,
+    settled: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let waited = self.at.elapsed();
+        if self.settled || !self.answered {
+            return;
+        }
+        let mut seen = self.probing.lock();
+        // a shorter wait says nothing
+        if waited.as_micros() > u128::from(seen.freshness.max()) {
+            seen.saw(waited);
+        }
+    }
+}
+
+/// Values that show that a sample is visible.
+#[derive(Debug)]
+struct Shown {
+    /// Value of the sample, and of the later samples in its slot, which take its place.
+    values: Vec<f64>,
+    /// True if samples share slots. Until a sample arrives, its slot may hold an earlier one.
+    is_shared: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Sight {
+    Hidden,
+    Right,
+    Wrong,
+}
+
+impl Shown {
+    fn of(plan: &Plan, answers: Answers, (target, generation, metric): (u64, u64, u32), round: u32) -> Self {
+        let key = plan.target_key(target, generation);
+        let stamp = |round| answers.stamp_ms(plan.timestamp_ms(target, round));
+        let is_alike = |other: &u32| {
+            stamp(*other) == stamp(round)
+                && plan.generation(target, *other) == generation
+                && plan.metric_generation(*other) == plan.metric_generation(round)
+        };
+        let rounds = (round..plan.rounds_max.max(round + 1)).take_while(is_alike);
+        Self {
+            values: rounds.map(|round| plan.value(key, metric, round)).collect(),
+            is_shared: answers.step_ms > u64::from(plan.interval_ms),
+        }
+    }
+
+    fn by(&self, text: &str, tolerance: f64) -> Sight {
+        let is_right = |value: f64| {
+            self.values.iter().any(|sent| {
+                value.to_bits() == sent.to_bits() || (value - sent).abs() <= sent.abs() * tolerance
+            })
+        };
+        match text.parse().is_ok_and(is_right) {
+            true => Sight::Right,
+            false if self.is_shared => Sight::Hidden,
+            false => Sight::Wrong,
+        }
     }
 }
 
@@ -199,5 +271,27 @@ fn question(
             let slot_ms = answers.stamp_ms(stamp);
             format!("{before}{path}?{}", render::form(&series, slot_ms, slot_ms))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::plan::tests::small;
+
+    #[test]
+    fn later_samples_of_a_slot_show_that_a_sample_was_visible() {
+        // a slot has four rounds of 15 s
+        let plan = Plan { values: crate::generate::values::ValueModel::Random, ..small() };
+        let answers = |step_ms| Answers { api: ReadApi::Render, step_ms };
+        let (target, first) = (17, (0..).find(|round| plan.tick(*round).is_multiple_of(4)).unwrap());
+        let value = |round| plan.value(plan.target_key(target, 0), 2, round).to_string();
+        let shown = Shown::of(&plan, answers(60_000), (target, 0, 2), first + 1);
+        let sights = (first..first + 5).map(|round| shown.by(&value(round), 0.0)).collect::<Vec<_>>();
+        assert_eq!(sights, [Sight::Hidden, Sight::Right, Sight::Right, Sight::Right, Sight::Hidden]);
+        let alone = Shown::of(&plan, answers(15_000), (target, 0, 2), first + 1);
+        assert_eq!(alone.by(&value(first + 1), 0.0), Sight::Right);
+        assert_eq!(alone.by(&value(first + 2), 0.0), Sight::Wrong);
+        assert_eq!(alone.by("nonsense", 0.0), Sight::Wrong);
     }
 }

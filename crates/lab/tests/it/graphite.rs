@@ -260,6 +260,22 @@ async fn an_open_schedule_is_spread_or_comes_in_bursts() {
     }
 }
 
+/// A slot has the samples of many rounds. This server shows points only after their connection has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn points_that_do_not_become_visible_are_noticed_although_they_share_slots() {
+    let carbon = Carbon::start(60, false, |_| Mode::Keep).await;
+    let mut scenario = scenario(&carbon);
+    scenario.load.model = Model::Open;
+    (scenario.load.rounds, scenario.load.interval) = (None, Some(Span::seconds(1.0)));
+    (scenario.duration, scenario.verify.step) = (Span::seconds(2.0), Some(Span::seconds(60.0)));
+    (scenario.verify.probes_per_s, scenario.verify.invisible_after) = (50.0, Span::seconds(0.2));
+    scenario.verdict.freshness_p99 = Some(Span::seconds(0.1));
+    let result = run(&scenario).await.result;
+    assert!(result.totals.invisible > 0, "{:?}", result.totals);
+    let judged = judged(&result, "freshness_p99");
+    assert!(!judged.pass && !judged.unmeasured, "{judged:?}");
+}
+
 /// Sends `text` to `address` in pieces of `bytes` bytes, and waits until the other side has closed the connection.
 async fn send(address: std::net::SocketAddr, text: &str, bytes: usize) {
     let mut stream = TcpStream::connect(address).await.unwrap();

@@ -3,6 +3,7 @@
 use crate::target::{Reaction, Target};
 use lab::drive::options::RunOptions;
 use lab::drive::run::run;
+use lab::result::Totals;
 use lab::{RunResult, Scenario, Silent};
 
 /// 400 samples of 40 series in a second. They are sent in 8 slots and 10 rounds, but a busy machine may skip some.
@@ -115,6 +116,19 @@ async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() 
     assert_eq!((verify.read_back, verify.lost), (verify.acknowledged, 0));
     assert!(verify.read_back > 200, "{}", verify.read_back);
     assert!(verify.queries > 8 && verify.queries < 100, "{}", verify.queries);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn samples_that_stay_invisible_count_in_the_freshness() {
+    for invisible_after in ["200ms", "30s"] {
+        let target = Target::start(|n| if n % 2 == 0 { Reaction::Keep } else { Reaction::Lose }).await;
+        let text = SMALL.replace("'30s'\nprobes", &format!("'{invisible_after}'\nprobes"));
+        let result = run_text(&target, &format!("{text}[verdict]\nfreshness_p99 = '1us'")).await;
+        let Totals { freshness, invisible, .. } = &result.totals;
+        // with the longer time, the load ends before a sample counts as invisible
+        assert_eq!(*invisible > 0, invisible_after == "200ms", "{freshness:?}");
+        assert!(freshness.count > *invisible && freshness.max_s >= 0.2, "{invisible}: {freshness:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
