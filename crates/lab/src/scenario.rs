@@ -22,6 +22,7 @@ mod target;
 mod units;
 mod variables;
 
+pub use check::read_step;
 pub use error::ScenarioError;
 pub use preset_files::{PRESETS, preset};
 pub use reads::ReadMix;

@@ -7,10 +7,10 @@ use super::scenario_text::{UNTIL_SENT, headers, seconds, table};
 use super::stresser::{LabStresser, OwedArgs};
 use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use super::values;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use lab::http::Access;
-use lab::scenario::{ReadApi, notation};
+use lab::scenario::{ReadApi, notation, read_step};
 use lab::{Ledger, Protocol, VerifyOptions};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -315,8 +315,15 @@ impl LabRead {
         };
         let step_ms = match read_api {
             ReadApi::Promql => 1,
-            ReadApi::Render => self.step.map_or(usual_ms, |step| step.as_millis() as u64).max(1),
+            ReadApi::Render => self.step.map_or(usual_ms, |step| step.as_millis() as u64),
         };
+        if read_api == ReadApi::Render {
+            read_step(step_ms, ledger.plan.interval_ms.into(), self.step.is_some())
+                .map_err(anyhow::Error::msg)
+                .context("--step")?;
+        } else if self.step.is_some() {
+            bail!("--step: only render has steps (--read-api)");
+        }
         Ok(VerifyOptions {
             read_api,
             step_ms,

@@ -2,7 +2,7 @@
 
 use super::error::KeyFault;
 use super::shape::Kind;
-use super::{FaultKind, Load, Model, ReadApi, Scales, Scenario, SeriesNaming, Texts, notation};
+use super::{FaultKind, Load, Model, ReadApi, Scales, Scenario, SeriesNaming, Span, Texts, notation};
 use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::naming::{Naming, TIMER_FIGURES};
 use crate::generate::plan::SERIES_MAX;
@@ -28,6 +28,25 @@ fn between(path: &'static str, n: f64, min: f64, max: f64) -> Checked {
         return Ok(());
     }
     fault(path, format!("{n} is not between {min} and {max}"))
+}
+
+/// Checks that answers with slots of `step_ms` can be compared with samples that are `interval_ms` apart. A slot must hold
+/// a whole number of rounds, or a round a whole number of slots: otherwise a slot could begin before the samples that a
+/// query is about. A step that is given must be in whole seconds, as in storage schemas.
+///
+/// # Errors
+/// The error says what is wrong with the step.
+pub fn read_step(step_ms: u64, interval_ms: u64, is_given: bool) -> Result<(), String> {
+    if is_given && (step_ms == 0 || !step_ms.is_multiple_of(1_000)) {
+        return Err("steps are whole seconds".to_owned());
+    }
+    match step_ms.is_multiple_of(interval_ms) || interval_ms.is_multiple_of(step_ms) {
+        true => Ok(()),
+        false => Err(format!(
+            "neither is the step of {step_ms} ms a multiple of the interval of {interval_ms} ms between two samples, nor \
+             the interval of the step"
+        )),
+    }
 }
 
 impl Scenario {
@@ -228,22 +247,21 @@ impl Scenario {
         self.check_step()
     }
 
-    /// A slot of an answer must hold a whole number of rounds, or no more than one sample.
     fn check_step(&self) -> Checked {
-        let Some(step) = self.verify.step else { return Ok(()) };
         if self.read_api() != ReadApi::Render {
-            return fault("verify.step", "only /render has steps (target.read_api)");
+            return match self.verify.step {
+                Some(_) => fault("verify.step", "only /render has steps (target.read_api)"),
+                None => Ok(()),
+            };
         }
-        between("verify.step", step.s(), 1.0, 86_400.0)?;
-        let (step_ms, interval_ms) = (step.ms(), self.interval_ms());
-        if !step_ms.is_multiple_of(1_000) {
-            return fault("verify.step", "steps are whole seconds");
+        if let Some(step) = self.verify.step {
+            between("verify.step", step.s(), 1.0, 86_400.0)?;
         }
-        if step_ms > interval_ms && !step_ms.is_multiple_of(interval_ms) {
-            return fault(
-                "verify.step",
-                format!("the step is longer than the interval of {interval_ms} ms, but no multiple of it"),
-            );
+        let history = self.load.history.and(self.load.history_interval);
+        for interval_ms in std::iter::once(self.interval_ms()).chain(history.map(Span::ms)) {
+            if let Err(why) = read_step(self.read_step_ms(), interval_ms, self.verify.step.is_some()) {
+                return fault("verify.step", why);
+            }
         }
         Ok(())
     }

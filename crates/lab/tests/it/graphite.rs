@@ -80,6 +80,18 @@ async fn every_point_of_every_shape_is_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_may_have_many_slots() {
+    let carbon = Carbon::start(10, false, |_| Mode::Keep).await;
+    let mut scenario = scenario(&carbon);
+    (scenario.load.interval, scenario.verify.step) = (Some(Span::seconds(60.0)), Some(Span::seconds(10.0)));
+    for page in [1.0, 1e6] {
+        scenario.verify.page = Count(page);
+        let verify = run(&scenario).await.result.verify.unwrap();
+        assert!(verify.is_good() && verify.read_back == 720 && verify.superseded == 0, "{verify:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_last_point_of_a_slot_can_be_read() {
     let carbon = Carbon::start(60, false, |_| Mode::Keep).await;
     let mut scenario = scenario(&carbon);
@@ -399,7 +411,13 @@ async fn scenarios_that_cannot_work_are_refused() {
         ),
         ("[replay]\nfile = 'r'\n[verdict]\nowed = 1", "no record of what is owed"),
         ("[verify]\nstep = '60s'", "only /render has steps"),
-        ("[target]\nread_api = 'render'\n[load]\ninterval = '40s'\n[verify]\nstep = '60s'", "no multiple"),
+        ("[target]\nread_api = 'render'\n[load]\ninterval = '40s'\n[verify]\nstep = '60s'", "neither is the step"),
+        ("[target]\nread_api = 'render'\n[load]\ninterval = '60s'\n[verify]\nstep = '40s'", "neither is the step"),
+        ("[target]\nread_api = 'render'\n[load]\ninterval = '60s'\n[verify]\nstep = '1500ms'", "whole seconds"),
+        (
+            "[target]\nread_api = 'render'\n[load]\ninterval = '20s'\nhistory = '1h'\nhistory_interval = '15s'",
+            "neither is the step of 20000 ms",
+        ),
     ] {
         let said = Scenario::parse(text).unwrap_err().to_string();
         assert!(said.contains(why), "{text}: {said}");

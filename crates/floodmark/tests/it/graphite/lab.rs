@@ -106,6 +106,30 @@ fn a_kill_loses_no_point_that_is_older_than_the_commit_interval() {
 }
 
 #[test]
+fn a_step_that_does_not_fit_is_refused() {
+    let server = Server::start(options());
+    let folder = tempfile::tempdir().expect("make a directory");
+    let ledger = folder.path().join("ledger.json");
+    let ledger = ledger.to_str().expect("a plain path");
+    let (write, read) =
+        (format!("tcp://{}", server.logged_address("graphite")), format!("http://{}", server.address));
+    let shape = ["--metrics", "2", "--series", "2", "--rounds", "3", "--interval", "20s", "--ledger", ledger];
+    let target = ["write", "--protocol", "graphite", "--target", &write, "--read-url", &read, "--quiet"];
+    good(&lab(&[target.as_slice(), &shape].concat()));
+    let verify = ["verify", ledger, "--quiet"];
+    for (flags, why) in [
+        (&["--step", "15s"][..], "neither is the step of 15000 ms a multiple"),
+        (&["--step", "500ms"], "whole seconds"),
+        (&["--step", "60s", "--read-api", "promql"], "only render has steps"),
+    ] {
+        let output = lab(&[&verify, flags].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(why), "{flags:?}: {said}");
+    }
+    good(&lab(&[&verify[..], &["--step", "60s"]].concat()));
+}
+
+#[test]
 fn other_machines_must_be_allowed() {
     let output = lab(&["stresser", "--host", "192.0.2.1"]);
     let said = String::from_utf8_lossy(&output.stderr);
