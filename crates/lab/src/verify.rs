@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   ledger ─▶ queries: some metrics of some targets × some rounds, small enough for most servers' limits
-//!               │          if a server refuses one for its size, its parts are asked for, down to a single series
+//!               │          if a server refuses one for its size, its parts are asked for, down to a single series;
+//!               │          if its answer lacks samples, too, because the answer may be cut short
 //!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
@@ -142,6 +143,12 @@ pub struct VerifyReport {
     pub superseded: u64,
     /// Series with the same metric names that this run did not send. They usually come from other runs.
     pub foreign_series: u64,
+    /// Samples that only queries for less have returned, because the answers to larger queries were cut short.
+    pub cut_short: u64,
+    /// Answers without some samples of which the target itself said that they may not be complete.
+    pub incomplete: u64,
+    /// What the target said of the first of these answers.
+    pub said: Option<String>,
     pub queries: u64,
     pub wall_s: f64,
     pub examples: Vec<Example>,
@@ -175,6 +182,9 @@ impl VerifyReport {
         self.late += other.late;
         self.superseded += other.superseded;
         self.foreign_series += other.foreign_series;
+        self.cut_short += other.cut_short;
+        self.incomplete += other.incomplete;
+        self.said = self.said.take().or_else(|| other.said.clone());
         self.queries += other.queries;
         self.wall_s += other.wall_s;
         for example in &other.examples {
@@ -207,6 +217,8 @@ pub async fn verify(
         queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples, options.step_ms),
         next: AtomicU64::new(0),
         splits: AtomicU32::new(0),
+        in_vain: AtomicU32::new(0),
+        in_vain_incomplete: AtomicU32::new(0),
         path: endpoint.path().trim_end_matches('/').to_owned() + api_path(options.read_api),
         patient_until: begin + options.patience,
         report: Mutex::default(),
@@ -278,6 +290,10 @@ struct Job {
     next: AtomicU64,
     /// How often queries must be split before the target answers, as far as is known. Later queries are split at once.
     splits: AtomicU32,
+    /// How often queries whose answers lacked samples were split, and their parts lacked as many.
+    in_vain: AtomicU32,
+    /// The same for answers of which the target said that they may not be complete.
+    in_vain_incomplete: AtomicU32,
     path: String,
     patient_until: Instant,
     report: Mutex<VerifyReport>,
@@ -288,6 +304,21 @@ const LATE_PAUSE: Duration = Duration::from_millis(200);
 /// Later queries are split at once at most this often, so that a target that was short of memory for a while is not
 /// asked for single series from then on.
 const SPLITS_AT_ONCE_MAX: u32 = 6;
+
+/// Queries whose answers lack samples are split in vain at most this often, so that it takes few queries to find out that
+/// a target has lost a lot.
+const IN_VAIN_MAX: u32 = 64;
+
+/// The same for answers of which the target says that they may not be complete.
+const IN_VAIN_INCOMPLETE_MAX: u32 = 10_000;
+
+/// A query, and what its answer has shown if it was asked.
+struct Open {
+    query: Query,
+    /// How often a query was split to get this one.
+    splits: u32,
+    found: Option<VerifyReport>,
+}
 
 /// Added to the error if the target refuses a query that cannot be split again.
 const NO_ROOM: &str =
@@ -315,47 +346,116 @@ impl Job {
             if query.metrics.is_empty() {
                 continue;
             }
-            let mut open = vec![(query, 0)];
-            while let Some((query, splits)) = open.pop() {
-                let mut split = || {
+            let mut open = vec![Open { query, splits: 0, found: None }];
+            while let Some(Open { query, splits, found }) = open.pop() {
+                let parts = |splits| {
                     let parts = query.split(&self.ledger.plan);
-                    open.extend(parts.iter().rev().map(|part| (part.clone(), splits + 1)));
-                    !parts.is_empty()
+                    parts.into_iter().rev().map(move |query| Open { query, splits: splits + 1, found: None })
                 };
-                if splits < self.splits.load(Ordering::Relaxed) && split() {
-                    continue;
-                }
-                match self.settle(&mut client, &mut checker, &query).await {
-                    Ok(()) => {}
-                    Err(Unanswered::Failed(why)) => return Err(why),
-                    Err(Unanswered::TooMuch(why)) => {
-                        if !split() {
-                            return Err(why.context(NO_ROOM));
-                        }
-                        self.splits.fetch_max((splits + 1).min(SPLITS_AT_ONCE_MAX), Ordering::Relaxed);
+                if found.is_none() && splits < self.splits.load(Ordering::Relaxed) {
+                    let before = open.len();
+                    open.extend(parts(splits));
+                    if open.len() > before {
+                        continue;
                     }
                 }
+                let found = match found {
+                    Some(found) => found,
+                    None => match self.settle(&mut client, &mut checker, &query).await {
+                        Ok(found) => found,
+                        Err(Unanswered::Failed(why)) => return Err(why),
+                        Err(Unanswered::TooMuch(why)) => {
+                            let before = open.len();
+                            open.extend(parts(splits));
+                            if open.len() == before {
+                                return Err(why.context(NO_ROOM));
+                            }
+                            self.split_at_once(splits + 1);
+                            continue;
+                        }
+                    },
+                };
+                let parts: Vec<Open> =
+                    if self.may_be_cut_short(&found) { parts(splits).collect() } else { Vec::new() };
+                if parts.is_empty() {
+                    self.lock().join(&found, self.options.examples_max);
+                    continue;
+                }
+                open.extend(self.ask_for_parts(&mut client, &mut checker, &found, parts).await?);
             }
         }
     }
 
-    /// Repeats a query until it returns all its samples or the time for late samples is over, and counts the outcome.
+    /// Later queries are split at least this often before they are asked.
+    fn split_at_once(&self, splits: u32) {
+        self.splits.fetch_max(splits.min(SPLITS_AT_ONCE_MAX), Ordering::Relaxed);
+    }
+
+    /// True if queries for less may return samples that this answer lacks. Some servers cut an answer short without
+    /// saying so.
+    fn may_be_cut_short(&self, found: &VerifyReport) -> bool {
+        let (in_vain, most) = self.in_vain(found);
+        found.lost > 0 && in_vain.load(Ordering::Relaxed) < most
+    }
+
+    fn in_vain(&self, found: &VerifyReport) -> (&AtomicU32, u32) {
+        match found.incomplete {
+            0 => (&self.in_vain, IN_VAIN_MAX),
+            _ => (&self.in_vain_incomplete, IN_VAIN_INCOMPLETE_MAX),
+        }
+    }
+
+    /// Asks for the parts of a query whose answer lacked samples. A part that the target refuses is left open.
+    async fn ask_for_parts(
+        &self,
+        client: &mut Client,
+        checker: &mut Checker,
+        whole: &VerifyReport,
+        mut parts: Vec<Open>,
+    ) -> Result<Vec<Open>> {
+        let mut lost = 0;
+        for part in &mut parts {
+            match self.ask(client, checker, &part.query).await {
+                Ok(found) => {
+                    lost += found.lost;
+                    part.found = Some(found);
+                }
+                Err(Unanswered::TooMuch(_)) => {}
+                Err(Unanswered::Failed(why)) => return Err(why),
+            }
+        }
+        let is_asked = parts.iter().all(|part| part.found.is_some());
+        if is_asked && lost >= whole.lost {
+            self.in_vain(whole).0.fetch_add(1, Ordering::Relaxed);
+        }
+        if is_asked && lost < whole.lost {
+            self.split_at_once(parts[0].splits);
+        }
+        let mut report = self.lock();
+        if is_asked {
+            report.cut_short += whole.lost.saturating_sub(lost);
+        }
+        report.incomplete += whole.incomplete;
+        report.said = report.said.take().or_else(|| whole.said.clone());
+        drop(report);
+        Ok(parts)
+    }
+
+    /// Repeats a query until it returns all its samples or the time for late samples is over.
     async fn settle(
         &self,
         client: &mut Client,
         checker: &mut Checker,
         query: &Query,
-    ) -> Result<(), Unanswered> {
+    ) -> Result<VerifyReport, Unanswered> {
         let mut found = self.ask(client, checker, query).await?;
         let lost_at_first = found.lost;
         while found.lost > 0 && Instant::now() < self.patient_until {
             tokio::time::sleep(LATE_PAUSE).await;
             found = self.ask(client, checker, query).await?;
         }
-        let mut report = self.lock();
-        report.late += lost_at_first.saturating_sub(found.lost);
-        report.join(&found, self.options.examples_max);
-        Ok(())
+        self.lock().late += lost_at_first.saturating_sub(found.lost);
+        Ok(found)
     }
 
     async fn ask(
@@ -374,7 +474,12 @@ impl Job {
         let answers = Answers { api: self.options.read_api, step_ms: self.options.step_ms };
         let about = || format!("the answer to {form:.160}");
         let series = answers.parse(&body).with_context(about).map_err(Unanswered::Failed)?;
-        Ok(checker.check(&self.ledger, query, &series, &self.options))
+        let mut found = checker.check(&self.ledger, query, &series, &self.options);
+        if found.lost > 0 && self.options.read_api == ReadApi::Promql {
+            found.said = promql::doubt(&body);
+            found.incomplete = u64::from(found.said.is_some());
+        }
+        Ok(found)
     }
 
     fn progress(&self, begin: Instant) -> Progress {

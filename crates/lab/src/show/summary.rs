@@ -87,7 +87,7 @@ fn verdict(result: &RunResult) -> &'static str {
 }
 
 /// Replaces control characters, which could change the user's terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

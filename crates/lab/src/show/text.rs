@@ -43,6 +43,7 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     let rare = [
         ("rounded", report.rounded, "found with values that differ within the tolerance"),
         ("late", report.late, "found only by a repeated query"),
+        ("cut short", report.cut_short, "found only by queries for less, because larger answers lacked them"),
         ("unacknowledged", report.unacknowledged, "found, although their request was not acknowledged"),
         ("foreign series", report.foreign_series, "with the same metric names, but not of this run"),
     ];
@@ -55,12 +56,20 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
 }
 
 /// Formats examples of each kind of fault. For unexpected and wrong samples, it adds a usual cause. It also says if
-/// nothing could be verified.
+/// answers were not complete, and if nothing could be verified.
 pub(crate) fn examples(report: &VerifyReport) -> String {
     let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
     if report.unexpected > 0 {
         text += "note: unexpected samples often remain from an earlier run with the same series and other times: \
                  use another --seed, or an empty target\n";
+    }
+    if report.incomplete > 0 {
+        let said = report.said.as_deref().unwrap_or_default();
+        text += &format!(
+            "note: {} answers lacked samples, and said that they may not be complete: {}\n",
+            report.incomplete,
+            super::summary::printable(said)
+        );
     }
     if report.wrong > 0 {
         text += "note: wrong samples may remain from an earlier run with the same series and times, but other values: \

@@ -129,6 +129,27 @@ pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
     Ok(data.result)
 }
 
+/// The parts of an answer that say that it may not be complete. Prometheus and its relatives have warnings,
+/// VictoriaMetrics has `isPartial`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Doubts<'a> {
+    #[serde(borrow, default)]
+    warnings: Vec<Text<'a>>,
+    #[serde(default)]
+    is_partial: bool,
+}
+
+const DOUBT_BYTES_MAX: usize = 300;
+
+/// What an answer itself says about samples that it may lack.
+pub(super) fn doubt(body: &[u8]) -> Option<String> {
+    let doubts: Doubts<'_> = serde_json::from_slice(body).ok()?;
+    let partial = doubts.is_partial.then(|| "isPartial".to_owned());
+    let first = doubts.warnings.into_iter().next().map(|warning| warning.0.into_owned());
+    partial.or(first).map(|said| said.chars().take(DOUBT_BYTES_MAX).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +167,19 @@ mod tests {
         );
         let asked = Queries::new(&plan, 4, 21 * 4, 1).get(&plan, 3).unwrap();
         assert_eq!(query(&plan, &asked), "query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1");
+    }
+
+    #[test]
+    fn answers_say_that_they_are_not_complete() {
+        let said = |rest: &str| {
+            let answer = format!(r#"{{"status":"success",{rest}"data":{{"resultType":"matrix","result":[]}}}}"#);
+            assert!(parse(answer.as_bytes()).unwrap().is_empty());
+            doubt(answer.as_bytes())
+        };
+        assert_eq!(said(""), None);
+        assert_eq!(said(r#""isPartial":false,"warnings":[],"infos":["i"],"#), None);
+        assert_eq!(said(r#""isPartial":true,"#).as_deref(), Some("isPartial"));
+        assert_eq!(said(r#""warnings":["a \"b\"","c"],"#).as_deref(), Some("a \"b\""));
     }
 
     #[test]

@@ -275,6 +275,35 @@ async fn queries_are_split_down_to_single_series_for_a_target_that_refuses_large
     assert!((5 * 80..5 * 80 * 6).contains(&verify.queries), "{verify:?}");
 }
 
+/// The target says success, and returns only some of the series.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_cut_short_are_no_loss() {
+    for (series, said) in [(1, ""), (30, ""), (7, "isPartial"), (30, "an engine is down")] {
+        let target = Target::start(|_| Reaction::Keep).await;
+        target.cut_answers_after(series, said);
+        let mut scenario = scenario(&target);
+        (scenario.load.series_per_metric, scenario.verify.page) = (Count(40.0), Count(100_000.0));
+        let result = write(&scenario).await.result;
+        let verify = result.verify.as_ref().unwrap();
+        assert!(result.passed() && verify.read_back == 5 * 80 * 6 && verify.cut_short > 0, "{verify:?}");
+        assert_eq!((verify.incomplete > 0, verify.said.as_deref().unwrap_or_default()), (!said.is_empty(), said));
+        assert!(summary::text(&result, false).contains(said));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_loss_takes_few_queries() {
+    let target = Target::start(|n| if n % 2 == 0 { Reaction::Keep } else { Reaction::Lose }).await;
+    let mut scenario = scenario(&target);
+    (scenario.load.series_per_metric, scenario.load.batch) = (Count(400.0), 20);
+    scenario.verify.page = Count(240.0);
+    let result = write(&scenario).await.result;
+    let verify = result.verify.as_ref().unwrap();
+    assert_eq!((verify.acknowledged, verify.lost), (24_000, 12_000), "{verify:?}");
+    // at least 100 queries are needed, and the first of them are divided in vain
+    assert!(verify.queries < 2_000 && verify.cut_short == 0, "{verify:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_refuses_every_query_is_named() {
     let target = Target::start(|_| Reaction::Keep).await;

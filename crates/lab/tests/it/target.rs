@@ -53,6 +53,8 @@ struct State {
     asked: HashSet<String>,
     /// A query that would return more samples is refused.
     answer_max: Option<usize>,
+    /// An answer has at most this number of series. If the text is not empty, it belongs to such answers.
+    cut_after: Option<(usize, &'static str)>,
 }
 
 /// Chooses the reaction to a request by its number, counted from 0.
@@ -114,6 +116,10 @@ impl Target {
 
     pub(crate) fn answer_at_most(&self, samples: usize) {
         self.state.lock().unwrap().answer_max = Some(samples);
+    }
+
+    pub(crate) fn cut_answers_after(&self, series: usize, saying: &'static str) {
+        self.state.lock().unwrap().cut_after = Some((series, saying));
     }
 
     pub(crate) fn series(&self) -> usize {
@@ -220,10 +226,21 @@ impl Target {
             let values: Vec<_> = inside.map(|(t, v)| (*t as f64 / 1000.0, v.to_string())).collect();
             serde_json::json!({ "metric": labels, "values": values })
         });
-        let result: Vec<_> = result.collect();
+        let mut result: Vec<_> = result.collect();
+        let mut said = "";
+        if let Some((most, saying)) = state.cut_after.filter(|(most, _)| result.len() > *most) {
+            result.truncate(most);
+            said = saying;
+        }
         let samples = result.iter().map(|series| series["values"].as_array().unwrap().len()).sum();
         let data = serde_json::json!({ "resultType": "matrix", "result": result });
-        (serde_json::json!({ "status": "success", "data": data }).to_string(), samples)
+        let mut answer = serde_json::json!({ "status": "success", "data": data });
+        match said {
+            "" => {}
+            "isPartial" => answer["isPartial"] = true.into(),
+            said => answer["warnings"] = serde_json::json!([said]),
+        }
+        (answer.to_string(), samples)
     }
 }
 
