@@ -1,7 +1,7 @@
 //! Warns of figures that say less about the target than they seem to.
 
 use crate::result::recovery::Recovery;
-use crate::result::{Quantiles, RunResult};
+use crate::result::{Quantiles, RunResult, Step};
 
 /// If the p99 of generator lag exceeds this number of seconds, latencies are distorted.
 const LAG_P99_S_MAX: f64 = 0.005;
@@ -75,6 +75,16 @@ pub(crate) fn short(requests: u64) -> Option<String> {
         format!(
             "{requests} requests were answered with success, but the target reported that not all of their samples \
              were written"
+        )
+    })
+}
+
+/// Says that the rates of some steps depend on where the bursts of an interval fall.
+pub(crate) fn without_whole_interval(steps: &[Step], interval_s: f64) -> Option<String> {
+    let count = steps.iter().filter(|step| step.to_s - step.from_s < interval_s - 1e-6).count();
+    (count > 0).then(|| {
+        format!(
+            "steps shorter than the interval of {interval_s} s: {count}; their rates depend on where the bursts fall"
         )
     })
 }

@@ -69,10 +69,15 @@ impl Scenario {
     }
 
     /// Rounds per second at base load. `None` for a closed loop.
-    fn rounds_per_s(&self) -> Option<f64> {
+    pub(crate) fn rounds_per_s(&self) -> Option<f64> {
         let by_interval = || 1000.0 / self.interval_ms() as f64;
         let open = self.load.model == Model::Open;
         open.then(|| self.load.rate.map_or_else(by_interval, |rate| rate.0 / self.series()))
+    }
+
+    /// Time between two bursts in seconds. `None` if the requests of a round are spread over it.
+    pub(crate) fn burst_interval_s(&self) -> Option<f64> {
+        self.rounds_per_s().filter(|_| self.load.burst && self.replay.is_none()).map(f64::recip)
     }
 
     pub(crate) fn schedule(&self, now_ms: i64) -> Result<Schedule> {

@@ -252,6 +252,28 @@ impl Course {
             .collect()
     }
 
+    /// The phases over which figures are measured if all requests of an interval come in a burst. The steps of a ladder are
+    /// cut to whole intervals, because otherwise their rates would depend on where the bursts fall. A step that has no whole
+    /// interval, but is as long as one, begins later instead. A shorter step stays as it is.
+    pub fn measured(&self, interval_s: f64) -> Vec<LoadPhase> {
+        let mut phases = self.phases();
+        if self.shape.kind != Kind::Ladder {
+            return phases;
+        }
+        for phase in &mut phases {
+            // without this tolerance, a rounding error could cost an interval
+            let tolerance = 1e-6;
+            let first = (phase.from_s / interval_s - tolerance).ceil();
+            let end = (phase.to_s / interval_s + tolerance).floor();
+            if end > first {
+                (phase.from_s, phase.to_s) = (first * interval_s, end * interval_s);
+            } else if phase.to_s - phase.from_s >= interval_s {
+                phase.from_s = phase.to_s - interval_s;
+            }
+        }
+        phases
+    }
+
     fn even(&self, parts: u32, word: &str) -> Vec<(f64, String)> {
         let begin = |part: u32| self.duration_s * f64::from(part) / f64::from(parts);
         (0..parts).map(|part| (begin(part), format!("{word} {} of {parts}", part + 1))).collect()
@@ -345,6 +367,22 @@ mod tests {
         let phases = course("kind = 'ladder'\nsteps = 2\nrise = 0.4").phases();
         let times: Vec<_> = phases.iter().map(|phase| (phase.from_s, phase.to_s)).collect();
         assert_eq!(times, [(20.0, 50.0), (70.0, 100.0)]);
+    }
+
+    #[test]
+    fn steps_of_bursts_are_measured_over_whole_intervals() {
+        let times = |text: &str, interval_s| {
+            let phases = course(&format!("kind = 'ladder'\n{text}")).measured(interval_s);
+            phases.iter().map(|phase| (phase.from_s, phase.to_s)).collect::<Vec<_>>()
+        };
+        assert_eq!(times("steps = 2", 10.0), [(0.0, 50.0), (50.0, 100.0)]);
+        assert_eq!(times("steps = 4", 10.0), [(0.0, 20.0), (30.0, 50.0), (50.0, 70.0), (80.0, 100.0)]);
+        assert_eq!(times("steps = 2\nrise = 0.5", 10.0), [(30.0, 50.0), (80.0, 100.0)]);
+        assert_eq!(times("steps = 4\nrise = 0.5", 10.0)[..2], [(15.0, 25.0), (40.0, 50.0)]);
+        assert_eq!(times("steps = 10\nrise = 0.5", 10.0)[..2], [(5.0, 10.0), (15.0, 20.0)], "too short");
+        assert_eq!(times("steps = 3", 0.25)[1], (33.5, 66.5));
+        let spike = course("kind = 'spike'\nat = ['25s']\nfor = '25s'");
+        assert_eq!(spike.measured(10.0), spike.phases());
     }
 
     #[test]

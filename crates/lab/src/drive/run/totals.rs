@@ -91,6 +91,9 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
         ));
     }
     all.extend(warnings::short(totals.short));
+    all.extend(scenario.burst_interval_s().and_then(|interval_s| {
+        warnings::without_whole_interval(&result.steps, interval_s).filter(|_| !result.partial)
+    }));
     if totals.invisible > 0 {
         all.push(format!(
             "{} samples were still not visible {:?} after they were acknowledged",
