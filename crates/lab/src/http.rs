@@ -9,7 +9,7 @@ pub use access::{Access, TlsFiles};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode, Uri};
@@ -25,7 +25,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 /// Default time limit of a request. If it passes, nobody knows whether the target has processed the request.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
-const ANSWER_BYTES_MAX: usize = 256 << 20;
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -163,13 +163,15 @@ pub enum Failure {
     Broken(String),
     /// No answer within this time. The target may have processed the request.
     Timeout(Duration),
+    /// The answer has more bytes than this.
+    TooLarge(usize),
 }
 
 impl Failure {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
-            Self::Broken(_) => "broken",
+            Self::Broken(_) | Self::TooLarge(_) => "broken",
             Self::Timeout(_) => "timeout",
         }
     }
@@ -181,6 +183,7 @@ impl std::fmt::Display for Failure {
             Self::Connect(why) => write!(f, "cannot connect: {why}"),
             Self::Broken(why) => write!(f, "connection broken: {why}"),
             Self::Timeout(after) => write!(f, "no answer within {after:?}"),
+            Self::TooLarge(bytes) => write!(f, "the answer has more than {bytes} bytes"),
         }
     }
 }
@@ -225,6 +228,7 @@ pub struct Client {
     endpoint: Endpoint,
     headers: HeaderMap,
     timeout: Duration,
+    answer_bytes_max: usize,
     open: Option<Connection>,
 }
 
@@ -245,7 +249,12 @@ impl Client {
         if !headers.contains_key(HOST) {
             headers.insert(HOST, endpoint.authority.clone());
         }
-        Self { endpoint, headers, timeout, open: None }
+        Self { endpoint, headers, timeout, answer_bytes_max: ANSWER_BYTES_MAX, open: None }
+    }
+
+    /// Reads only answers of at most this many bytes.
+    pub fn with_answers_of(self, bytes_max: usize) -> Self {
+        Self { answer_bytes_max: bytes_max.min(ANSWER_BYTES_MAX), ..self }
     }
 
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
@@ -282,9 +291,9 @@ impl Client {
                 }
                 Ok(answer)
             }
-            Ok(Err(why)) => {
+            Ok(Err(failure)) => {
                 self.open = None;
-                Err(Failure::Broken(why))
+                Err(failure)
             }
             Err(_) => {
                 self.open = None;
@@ -293,11 +302,16 @@ impl Client {
         }
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
         let connection = self.open.as_mut().expect("BUG: the client has no open connection");
-        let answer = connection.sender.send_request(request).await.map_err(|e| causes(&e))?;
+        let answer =
+            connection.sender.send_request(request).await.map_err(|e| Failure::Broken(causes(&e)))?;
         let (head, body) = answer.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|e| causes(&*e))?;
+        let body = Limited::new(body, self.answer_bytes_max).collect().await;
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Failure::TooLarge(self.answer_bytes_max),
+            false => Failure::Broken(causes(&*error)),
+        })?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 }

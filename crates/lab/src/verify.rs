@@ -16,7 +16,7 @@ mod queries;
 pub(crate) mod render;
 mod targets;
 
-use crate::http::{Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
+use crate::http::{ANSWER_BYTES_MAX, Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
 use crate::scenario::ReadApi;
 use crate::show::progress::{Observer, Phase, Progress};
 use crate::verify::ledger::Ledger;
@@ -42,7 +42,10 @@ pub struct VerifyOptions {
     /// Missing samples may still appear for this long after the verification began, because some targets make
     /// acknowledged samples visible late.
     pub patience: Duration,
+    /// At most [`PAGE_MAX`].
     pub page_samples: u64,
+    /// Queries with larger answers are divided.
+    pub answer_bytes_max: usize,
     pub connections: usize,
     pub timeout: Duration,
     pub examples_max: usize,
@@ -63,6 +66,7 @@ impl VerifyOptions {
             access: Access::default(),
             patience: Duration::from_secs(10),
             page_samples: 100_000,
+            answer_bytes_max: ANSWER_BYTES_MAX,
             connections: 2,
             timeout: TIMEOUT_DEFAULT,
             examples_max: 3,
@@ -214,7 +218,7 @@ pub async fn verify(
     let job = Arc::new(Job {
         options: options.clone(),
         ledger: ledger.clone(),
-        queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples, options.step_ms),
+        queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples.min(PAGE_MAX), options.step_ms),
         next: AtomicU64::new(0),
         splits: AtomicU32::new(0),
         in_vain: AtomicU32::new(0),
@@ -223,7 +227,10 @@ pub async fn verify(
         patient_until: begin + options.patience,
         report: Mutex::default(),
     });
-    let new_client = || Client::new(endpoint.clone(), headers.clone(), options.timeout);
+    let new_client = || {
+        Client::new(endpoint.clone(), headers.clone(), options.timeout)
+            .with_answers_of(options.answer_bytes_max)
+    };
     job.check_step(&mut new_client())
         .await
         .with_context(|| format!("cannot read back from {}", options.read_url))?;
@@ -320,6 +327,16 @@ struct Open {
     found: Option<VerifyReport>,
 }
 
+/// If this many queries in a row were not answered in time, the target is gone. The last of them is for at most a 32nd
+/// of the samples of the first.
+const TOO_SLOW_MAX: u32 = 6;
+
+/// Added to the error of the last of these queries.
+const NO_TIME: &str = "the target answers no query in time, although the lab has asked for less and less";
+
+/// Most samples that may be in one answer. In JSON, they take about 180 MB.
+pub const PAGE_MAX: u64 = 5_000_000;
+
 /// Added to the error if the target refuses a query that cannot be split again.
 const NO_ROOM: &str =
     "the target refuses even the smallest query that the lab can ask, of one name and one interval";
@@ -331,7 +348,7 @@ impl Job {
             let form = render::step_query(&self.ledger.plan, self.ledger.rounds());
             let body = match promql::ask(client, &self.path, &form).await {
                 Ok(body) => body,
-                Err(Unanswered::Failed(why) | Unanswered::TooMuch(why)) => return Err(why),
+                Err(Unanswered::Failed(why) | Unanswered::TooMuch { why, .. }) => return Err(why),
             };
             render::parse(&body, self.options.step_ms)?;
         }
@@ -340,6 +357,7 @@ impl Job {
 
     async fn work(&self, mut client: Client) -> Result<()> {
         let mut checker = Checker::new();
+        let mut too_slow = 0;
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(query) = self.queries.get(&self.ledger.plan, number) else { return Ok(()) };
@@ -362,9 +380,16 @@ impl Job {
                 let found = match found {
                     Some(found) => found,
                     None => match self.settle(&mut client, &mut checker, &query).await {
-                        Ok(found) => found,
+                        Ok(found) => {
+                            too_slow = 0;
+                            found
+                        }
                         Err(Unanswered::Failed(why)) => return Err(why),
-                        Err(Unanswered::TooMuch(why)) => {
+                        Err(Unanswered::TooMuch { why, is_slow }) => {
+                            too_slow = if is_slow { too_slow + 1 } else { 0 };
+                            if too_slow == TOO_SLOW_MAX {
+                                return Err(why.context(NO_TIME));
+                            }
                             let before = open.len();
                             open.extend(parts(splits));
                             if open.len() == before {
@@ -420,7 +445,7 @@ impl Job {
                     lost += found.lost;
                     part.found = Some(found);
                 }
-                Err(Unanswered::TooMuch(_)) => {}
+                Err(Unanswered::TooMuch { .. }) => {}
                 Err(Unanswered::Failed(why)) => return Err(why),
             }
         }

@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use lab::http::Access;
 use lab::scenario::{ReadApi, notation, read_step};
+use lab::verify::PAGE_MAX;
 use lab::{Ledger, Protocol, VerifyOptions};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -177,8 +178,8 @@ pub(crate) struct LabRead {
     /// How long acknowledged samples may take to become visible
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = notation::duration, help_heading = "Verification")]
     pub(crate) patience: Duration,
-    /// Samples in one answer, approximately
-    #[arg(long, value_name = "N", default_value = "100k", value_parser = notation::whole, help_heading = "Verification")]
+    /// Samples in one answer, approximately [1 to 5000000]
+    #[arg(long, value_name = "N", default_value = "100k", value_parser = values::whole::<u64>(1..=PAGE_MAX), help_heading = "Verification")]
     pub(crate) page: u64,
 }
 

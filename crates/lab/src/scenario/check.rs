@@ -7,6 +7,7 @@ use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::naming::{Naming, TIMER_FIGURES};
 use crate::generate::plan::SERIES_MAX;
 use crate::generate::protocol::Protocol;
+use crate::verify::PAGE_MAX;
 use model::caps;
 
 const DURATION_S_MAX: f64 = 7.0 * 86_400.0;
@@ -74,7 +75,7 @@ impl Scenario {
         between("verify.probes_per_s", self.verify.probes_per_s, 0.0, 1_000.0)?;
         between("verify.connections", self.verify.connections as f64, 1.0, 64.0)?;
         between("verify.tolerance", self.verify.tolerance, 0.0, 1e-3)?;
-        between("verify.page", self.verify.page.0, 1.0, 1e8)
+        between("verify.page", self.verify.page.0, 1.0, PAGE_MAX as f64)
     }
 
     /// Spikes, relabelling and outages must happen while the load runs.

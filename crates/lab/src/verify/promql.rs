@@ -5,7 +5,7 @@
 
 use super::queries::Query;
 use crate::generate::plan::Plan;
-use crate::http::{Answer, Client, percent};
+use crate::http::{Answer, Client, Failure, percent};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
@@ -24,8 +24,9 @@ const QUERY_SHOWN: usize = 160;
 
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// The answer is too large, or the target lacks memory for it. A part of the query may succeed.
-    TooMuch(anyhow::Error),
+    /// The answer is too large, or the target lacks memory for it. A part of the query may succeed. If `is_slow` is true,
+    /// there was no answer in time, so that the target may also be gone.
+    TooMuch { why: anyhow::Error, is_slow: bool },
     /// The target does not answer, or fails on this query.
     Failed(anyhow::Error),
 }
@@ -82,6 +83,7 @@ pub(super) async fn ask(client: &mut Client, path: &str, query: &str) -> Result<
     let shown: String = query.chars().take(QUERY_SHOWN).collect();
     let ellipsis = if shown.len() < query.len() { "…" } else { "" };
     let error = |said: String| anyhow!("POST {path} {shown}{ellipsis}: {said}");
+    let too_much = |why, is_slow| Unanswered::TooMuch { why, is_slow };
     let body = Bytes::copy_from_slice(query.as_bytes());
     let begin = Instant::now();
     let mut pause = Duration::from_millis(100);
@@ -94,12 +96,18 @@ pub(super) async fn ask(client: &mut Client, path: &str, query: &str) -> Result<
                 let said = error(format!("{} {}", answer.status, answer.text()));
                 match answer.status {
                     StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
-                        return Err(Unanswered::TooMuch(said));
+                        return Err(too_much(said, false));
                     }
                     _ if is_final(&answer) => return Err(Unanswered::Failed(said)),
-                    _ if waited >= ASK_FOR_LESS => return Err(Unanswered::TooMuch(said)),
+                    _ if waited >= ASK_FOR_LESS => return Err(too_much(said, false)),
                     _ => {}
                 }
+            }
+            Err(failure @ Failure::TooLarge(_)) => {
+                return Err(too_much(error(failure.to_string()), false));
+            }
+            Err(failure @ Failure::Timeout(_)) => {
+                return Err(too_much(error(failure.to_string()), true));
             }
             Err(failure) if waited >= ASK_AGAIN => {
                 return Err(Unanswered::Failed(error(failure.to_string())));

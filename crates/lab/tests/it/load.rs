@@ -275,6 +275,46 @@ async fn queries_are_split_down_to_single_series_for_a_target_that_refuses_large
     assert!((5 * 80..5 * 80 * 6).contains(&verify.queries), "{verify:?}");
 }
 
+/// Reads back what a run has written, with other limits.
+async fn read_back(
+    scenario: &Scenario,
+    limits: fn(&mut VerifyOptions),
+) -> anyhow::Result<lab::VerifyReport> {
+    let ledger = write(scenario).await.ledgers.remove(0);
+    let mut options = VerifyOptions { patience: Duration::ZERO, ..VerifyOptions::new(ledger.read_url.as_ref().unwrap()) };
+    limits(&mut options);
+    lab::verify(&options, &ledger, &Silent).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_whose_answers_are_too_slow_or_too_large_are_split() {
+    let target = Target::start(|_| Reaction::Keep).await;
+    let mut scenario = scenario(&target);
+    (scenario.load.series_per_metric, scenario.load.batch) = (Count(40.0), 200);
+    scenario.verify.after = false;
+    let large = read_back(&scenario, |options| options.answer_bytes_max = 30_000).await.unwrap();
+    assert!(large.is_good() && large.queries > 2 * 5, "{large:?}");
+    // a metric has 80 series with six samples each
+    let target = Target::start(|_| Reaction::Keep).await;
+    target.stall_after(480);
+    (scenario.target.write, scenario.target.read) = (Texts::One(target.write_url()), Some(target.read_url()));
+    let slow = read_back(&scenario, |options| options.timeout = Duration::from_secs(2)).await.unwrap();
+    assert!(slow.is_good() && slow.queries > 5, "{slow:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_answers_no_query_is_given_up() {
+    let target = Target::start(|_| Reaction::Keep).await;
+    target.stall_after(0);
+    let mut scenario = scenario(&target);
+    scenario.verify.after = false;
+    let given_up = read_back(&scenario, |options| {
+        (options.timeout, options.connections) = (Duration::from_millis(50), 1);
+    });
+    let said = format!("{:#}", given_up.await.unwrap_err());
+    assert!(said.contains("asked for less and less") && said.contains("no answer within 50ms"), "{said}");
+}
+
 /// The target says success, and returns only some of the series.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_are_cut_short_are_no_loss() {

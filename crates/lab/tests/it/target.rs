@@ -55,6 +55,8 @@ struct State {
     answer_max: Option<usize>,
     /// An answer has at most this number of series. If the text is not empty, it belongs to such answers.
     cut_after: Option<(usize, &'static str)>,
+    /// A query that would return more samples gets no answer.
+    stall_after: Option<usize>,
 }
 
 /// Chooses the reaction to a request by its number, counted from 0.
@@ -118,6 +120,10 @@ impl Target {
         self.state.lock().unwrap().answer_max = Some(samples);
     }
 
+    pub(crate) fn stall_after(&self, samples: usize) {
+        self.state.lock().unwrap().stall_after = Some(samples);
+    }
+
     pub(crate) fn cut_answers_after(&self, series: usize, saying: &'static str) {
         self.state.lock().unwrap().cut_after = Some((series, saying));
     }
@@ -163,6 +169,10 @@ impl Target {
             if self.state.lock().unwrap().answer_max.is_some_and(|max| samples > max) {
                 let refusal = Response::builder().status(422).body("too many samples".into());
                 return Ok(refusal.unwrap());
+            }
+            let stalls = self.state.lock().unwrap().stall_after.is_some_and(|max| samples > max);
+            if stalls {
+                std::future::pending::<()>().await;
             }
             return Ok(Response::new(answer.into()));
         }
