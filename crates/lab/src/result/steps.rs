@@ -64,9 +64,14 @@ impl RunResult {
         }
     }
 
-    /// Highest share of time for which the disk was busy in a step.
+    /// Highest share of time for which the disk was busy in a step: on average over the time that the step's figures are
+    /// of, or over all of the step, of which they may leave out the rise.
     pub(crate) fn disk_util_max(&self) -> Option<f64> {
-        self.steps.iter().filter_map(|step| step.disk_util).reduce(f64::max)
+        let measured = self.steps.iter().filter_map(|step| step.disk_util);
+        let begins = std::iter::once(0.0).chain(self.steps.iter().map(|step| step.to_s));
+        let whole = begins.zip(&self.steps);
+        let whole = whole.filter_map(|(from_s, step)| self.timeline.mean(DISK_UTIL, from_s, step.to_s));
+        measured.chain(whole).reduce(f64::max)
     }
 }
 
@@ -105,5 +110,15 @@ mod tests {
             [Some(120.0), None, None]
         );
         assert_eq!(result.disk_util_max(), Some(0.35));
+        // the disk is busier in the rise of the last step than in the rest of it
+        let mut rising = Timeline::default();
+        for (second, util) in (0u32..).zip([0.0, 0.9, 0.1, 0.1]) {
+            rising.advance(f64::from(second));
+            rising.set(DISK_UTIL, "part", SeriesKind::Max, util);
+        }
+        (result.timeline, result.steps) = (rising, vec![step(0.0, 1.0), step(2.0, 4.0)]);
+        result.observe_steps();
+        assert_eq!(result.steps[1].disk_util, Some(0.1));
+        assert!((result.disk_util_max().unwrap() - 1.1 / 3.0).abs() < 1e-9);
     }
 }

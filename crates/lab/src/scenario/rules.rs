@@ -35,7 +35,8 @@ pub struct Rules {
     pub unexpected: u64,
     pub restarts: Option<u64>,
     pub memory: Option<Size>,
-    /// Maximum share of time for which the target's disk is busy, on average over a step.
+    /// Maximum share of time for which the target's disk is busy, on average over a step, with its rise and
+    /// without.
     pub disk_util: Option<f64>,
     pub silence: Option<Span>,
     /// Maximum time from the end of the last fault, spike or outage until rate and latency are normal again.
