@@ -227,6 +227,9 @@ impl Sheet<'_> {
             let rounds = self.rounds_at(target, generation, timestamp_ms);
             let sent = || rounds.clone().filter(|round| slot.sent.contains(*round));
             let Some(last) = sent().next_back() else {
+                if self.is_at_edge(timestamp_ms) {
+                    continue; // may belong to another run
+                }
                 self.found.unexpected += 1;
                 self.example(Fault::Unexpected, known, timestamp_ms, None, Some(value));
                 continue;
@@ -258,6 +261,15 @@ impl Sheet<'_> {
                 self.example(Fault::Wrong, known, timestamp_ms, Some(expected), Some(value));
             }
         }
+    }
+
+    /// True if a slot begins before the first round that was sent, or ends after the last. It may then hold a sample of an
+    /// earlier or a later run.
+    fn is_at_edge(&self, begin_ms: i64) -> bool {
+        let plan = self.plan();
+        slot_ms(begin_ms, self.step_ms) == begin_ms
+            && (begin_ms < plan.round_ms(0)
+                || begin_ms + self.step_ms as i64 > plan.round_ms(self.ledger.rounds()))
     }
 
     /// Rounds of the query in which a target's samples are in the slot that begins at `begin_ms`. Empty if no slot

@@ -7,7 +7,7 @@ use carbon::{Carbon, Mode};
 use lab::capture::recorder::{RecordOptions, Recorder};
 use lab::drive::options::RunOptions;
 use lab::drive::run::{Outcome, carry_out};
-use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Span, Texts};
+use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Shape, Span, Texts, shape};
 use lab::result::Judgement;
 use lab::show::summary;
 use lab::show::text::verify_report;
@@ -178,6 +178,24 @@ async fn a_connection_that_the_target_closes_first_is_broken() {
     let verify = result.verify.as_ref().unwrap();
     assert!(result.passed(), "{verify:?}");
     assert!(verify.acknowledged < 720 && verify.unacknowledged > 0, "{verify:?}");
+}
+
+/// Both runs are in the same slot of a minute, unless a minute ends between them. The second sends half of the series.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_may_hold_points_of_an_earlier_run() {
+    let carbon = Carbon::start(60, false, |_| Mode::Keep).await;
+    for factor in [1.0, 0.5] {
+        let mut scenario = scenario(&carbon);
+        (scenario.load.model, scenario.load.rounds) = (Model::Open, None);
+        (scenario.load.interval, scenario.verify.step) =
+            (Some(Span::seconds(1.0)), Some(Span::seconds(60.0)));
+        (scenario.load.writers, scenario.load.series_per_metric) = (1, Count(4.0));
+        (scenario.duration, scenario.shape) =
+            (Span::seconds(1.0), Shape { kind: shape::Kind::Stress, factor, ..Shape::default() });
+        let result = run(&scenario).await.result;
+        assert!(result.passed(), "{:?}", result.verify);
+        assert_eq!(result.verify.unwrap().acknowledged, (60.0 * factor) as u64);
+    }
 }
 
 fn judged<'a>(result: &'a RunResult, rule: &str) -> &'a Judgement {
