@@ -162,9 +162,7 @@ impl VerifyReport {
     /// True if queries returned every acknowledged sample once with the right value, and no unexpected samples. A
     /// verification without any acknowledged sample proves nothing, and is good only for datagrams.
     pub fn is_good(&self) -> bool {
-        self.faults() == 0
-            && self.read_back == self.acknowledged
-            && (self.acknowledged > 0 || self.datagrams)
+        self.faults() == 0 && self.read_back == self.acknowledged && (self.acknowledged > 0 || self.datagrams)
     }
 
     pub fn to_json(&self) -> serde_json::Result<String> {
@@ -218,7 +216,12 @@ pub async fn verify(
     let job = Arc::new(Job {
         options: options.clone(),
         ledger: ledger.clone(),
-        queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples.min(PAGE_MAX), options.step_ms),
+        queries: Queries::new(
+            &ledger.plan,
+            ledger.rounds(),
+            options.page_samples.min(PAGE_MAX),
+            options.step_ms,
+        ),
         next: AtomicU64::new(0),
         splits: AtomicU32::new(0),
         in_vain: AtomicU32::new(0),

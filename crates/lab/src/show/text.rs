@@ -43,6 +43,11 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     let rare = [
         ("rounded", report.rounded, "found with values that differ within the tolerance"),
         ("late", report.late, "found only by a repeated query"),
+        (
+            "superseded",
+            report.superseded,
+            "of those read back are not readable: a later sample is in their slot",
+        ),
         ("cut short", report.cut_short, "found only by queries for less, because larger answers lacked them"),
         ("unacknowledged", report.unacknowledged, "found, although their request was not acknowledged"),
         ("foreign series", report.foreign_series, "with the same metric names, but not of this run"),

@@ -180,7 +180,8 @@ mod tests {
     #[test]
     fn answers_say_that_they_are_not_complete() {
         let said = |rest: &str| {
-            let answer = format!(r#"{{"status":"success",{rest}"data":{{"resultType":"matrix","result":[]}}}}"#);
+            let answer =
+                format!(r#"{{"status":"success",{rest}"data":{{"resultType":"matrix","result":[]}}}}"#);
             assert!(parse(answer.as_bytes()).unwrap().is_empty());
             doubt(answer.as_bytes())
         };

@@ -7,8 +7,8 @@ use carbon::{Carbon, Mode};
 use lab::capture::recorder::{RecordOptions, Recorder};
 use lab::drive::options::RunOptions;
 use lab::drive::run::{Outcome, carry_out};
-use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Shape, Span, Texts, shape};
 use lab::result::Judgement;
+use lab::scenario::{Count, Model, ReadApi, SeriesNaming, Shape, Span, Texts, shape};
 use lab::show::summary;
 use lab::show::text::verify_report;
 use lab::{Ledger, Protocol, RunResult, Scenario, Silent, VerifyOptions};
@@ -102,8 +102,13 @@ async fn only_the_last_point_of_a_slot_can_be_read() {
     for page in [1.0, 90.0, 1e6] {
         scenario.verify.page = Count(page);
         let result = run(&scenario).await.result;
+        let text = summary::text(&result, false);
         let verify = result.verify.unwrap();
         assert!(verify.is_good(), "{verify:?}");
+        assert!(
+            text.contains(&format!("{} of those read back are not readable", verify.superseded)),
+            "{text}"
+        );
         assert_eq!(verify.read_back, 90 * 23);
         // 23 rounds are in at least 4 slots of 6, and in at most 5
         let slots = 90 * 23 - verify.superseded;
@@ -220,10 +225,12 @@ async fn a_run_that_owes_nothing_does_not_pass() {
     assert!(judged(&outcome.result, "lost").measured.contains("owes none"));
     let ledger = outcome.ledgers.remove(0);
     let url = carbon.read_url();
-    let options =
-        VerifyOptions { read_api: ReadApi::Render, step_ms: 10_000, ..VerifyOptions::new(url) };
+    let options = VerifyOptions { read_api: ReadApi::Render, step_ms: 10_000, ..VerifyOptions::new(url) };
     let report = lab::verify(&options, &ledger, &Silent).await.unwrap();
-    assert!(!report.is_good() && verify_report(&report, false).contains("nothing was verified"), "{report:?}");
+    assert!(
+        !report.is_good() && verify_report(&report, false).contains("nothing was verified"),
+        "{report:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,8 +238,7 @@ async fn a_rule_says_how_much_must_be_owed() {
     for (mode, share, passes) in
         [(Mode::Keep, 1.0, true), (Mode::Reset(2_000), 1.0, false), (Mode::Reset(2_000), 0.001, true)]
     {
-        let carbon =
-            Carbon::start(10, false, move |number| if number < 1 { mode } else { Mode::Keep }).await;
+        let carbon = Carbon::start(10, false, move |number| if number < 1 { mode } else { Mode::Keep }).await;
         let mut scenario = scenario(&carbon);
         scenario.verdict.owed = Some(share);
         let result = run(&scenario).await.result;
@@ -430,9 +436,18 @@ async fn scenarios_that_cannot_work_are_refused() {
         ),
         ("[replay]\nfile = 'r'\n[verdict]\nowed = 1", "no record of what is owed"),
         ("[verify]\nstep = '60s'", "only /render has steps"),
-        ("[target]\nread_api = 'render'\n[load]\ninterval = '40s'\n[verify]\nstep = '60s'", "neither is the step"),
-        ("[target]\nread_api = 'render'\n[load]\ninterval = '60s'\n[verify]\nstep = '40s'", "neither is the step"),
-        ("[target]\nread_api = 'render'\n[load]\ninterval = '60s'\n[verify]\nstep = '1500ms'", "whole seconds"),
+        (
+            "[target]\nread_api = 'render'\n[load]\ninterval = '40s'\n[verify]\nstep = '60s'",
+            "neither is the step",
+        ),
+        (
+            "[target]\nread_api = 'render'\n[load]\ninterval = '60s'\n[verify]\nstep = '40s'",
+            "neither is the step",
+        ),
+        (
+            "[target]\nread_api = 'render'\n[load]\ninterval = '60s'\n[verify]\nstep = '1500ms'",
+            "whole seconds",
+        ),
         (
             "[target]\nread_api = 'render'\n[load]\ninterval = '20s'\nhistory = '1h'\nhistory_interval = '15s'",
             "neither is the step of 20000 ms",

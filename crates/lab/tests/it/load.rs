@@ -276,12 +276,10 @@ async fn queries_are_split_down_to_single_series_for_a_target_that_refuses_large
 }
 
 /// Reads back what a run has written, with other limits.
-async fn read_back(
-    scenario: &Scenario,
-    limits: fn(&mut VerifyOptions),
-) -> anyhow::Result<lab::VerifyReport> {
+async fn read_back(scenario: &Scenario, limits: fn(&mut VerifyOptions)) -> anyhow::Result<lab::VerifyReport> {
     let ledger = write(scenario).await.ledgers.remove(0);
-    let mut options = VerifyOptions { patience: Duration::ZERO, ..VerifyOptions::new(ledger.read_url.as_ref().unwrap()) };
+    let mut options =
+        VerifyOptions { patience: Duration::ZERO, ..VerifyOptions::new(ledger.read_url.as_ref().unwrap()) };
     limits(&mut options);
     lab::verify(&options, &ledger, &Silent).await
 }
@@ -326,7 +324,10 @@ async fn answers_that_are_cut_short_are_no_loss() {
         let result = write(&scenario).await.result;
         let verify = result.verify.as_ref().unwrap();
         assert!(result.passed() && verify.read_back == 5 * 80 * 6 && verify.cut_short > 0, "{verify:?}");
-        assert_eq!((verify.incomplete > 0, verify.said.as_deref().unwrap_or_default()), (!said.is_empty(), said));
+        assert_eq!(
+            (verify.incomplete > 0, verify.said.as_deref().unwrap_or_default()),
+            (!said.is_empty(), said)
+        );
         assert!(summary::text(&result, false).contains(said));
     }
 }
