@@ -11,6 +11,7 @@ use super::{CompactLimits, Job, Progress, even_bytes};
 use crate::delta::{Files, StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
+use crate::kind::DATE;
 use crate::kind::attributes::AttributeColumn;
 use crate::kind::records::{Effort, RECORDS, STREAM, TIME};
 use crate::read::{FileRows, RecordSelect, Stop};
@@ -48,6 +49,8 @@ struct Merge {
     cuts: Vec<String>,
     staged: Vec<StagedFile>,
     progress: Progress,
+    /// Rows of all files of the job.
+    rows: u64,
 }
 
 /// A file of the job, and its rows that are decoded.
@@ -116,8 +119,21 @@ impl Merge {
             let stored = table.file(file)?;
             opened.push(FileRows::open(stored, job.date, RECORDS.schema(), Arc::clone(&select), window)?);
         }
-        let names: HashSet<&str> = opened.iter().flat_map(FileRows::names).collect();
         let known = table.attributes();
+        let is_known = |name: &str| {
+            let is_fixed = name == DATE || RECORDS.columns.iter().any(|column| column.name == name);
+            is_fixed || known.list().iter().any(|column| &*column.name == name)
+        };
+        for file in &opened {
+            if let Some(name) = file.names().find(|name| !is_known(name)) {
+                // perhaps another program has changed the table's schema
+                let reason =
+                    format!("a merge would drop its column {name:?}, which is no attribute of the table");
+                return Err(TableError::damaged(file.name(), reason));
+            }
+        }
+        let rows = opened.iter().map(FileRows::rows).sum();
+        let names: HashSet<&str> = opened.iter().flat_map(FileRows::names).collect();
         let attributes: Vec<AttributeColumn> =
             known.list().iter().filter(|column| names.contains(&*column.name)).cloned().collect();
         let schema = schema(&attributes);
@@ -149,6 +165,7 @@ impl Merge {
             cuts: job.cuts.iter().rev().cloned().collect(),
             staged: Vec::new(),
             progress: Progress::default(),
+            rows,
         })
     }
 
@@ -266,6 +283,16 @@ impl Merge {
         batch.expect("BUG: columns differ from the schema")
     }
 
+    /// Fails if the results do not have all rows.
+    fn check_rows(&self) -> Result<(), TableError> {
+        let written: u64 = self.staged.iter().map(|file| file.summary.rows).sum();
+        if written == self.rows {
+            return Ok(());
+        }
+        let file = format!("(merge of {} files of {})", self.job.files.len(), self.job.date);
+        Err(TableError::damaged(&file, format!("{} rows became {written}", self.rows)))
+    }
+
     fn end_file(&mut self) -> Result<(), TableError> {
         if let Some(writer) = self.writer.take() {
             let (summary, upload) = writer.finish()?;
@@ -292,6 +319,7 @@ pub(super) fn merge(
         fault::point("compacting")?;
         if progress.done {
             fault::point("compaction_staged")?;
+            merge.check_rows()?;
             let replaced = table.rewrite(&job.files, &merge.staged, false)?;
             fault::point("compaction_committed")?;
             return Ok(replaced.then_some(progress));

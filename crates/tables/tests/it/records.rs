@@ -544,6 +544,40 @@ fn files_that_another_engine_wrote_are_read_and_not_merged() {
     assert_eq!(contents(&table, RecordSelect::ALL), all_expected(&batches));
 }
 
+/// Another program has replaced the schema, and has left out what says that a column is an attribute's.
+#[test]
+fn a_merge_drops_no_column_that_it_does_not_know() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    for n in 0..4 {
+        commit(&table, n, &[batch("s", records(&[&[("level", AttributeValue::Text("info"))]]))]);
+    }
+    let log = |version: u64| folder.path().join(format!("tenant/_delta_log/{version:020}.json"));
+    let entries: Vec<_> = (0..=4).map(|version| fs::read_to_string(log(version)).unwrap()).collect();
+    let metadata = entries.iter().flat_map(|entry| entry.lines()).rfind(|line| line.contains("metaData"));
+    let changed = metadata.unwrap().replace("floodmark.path", "other.path");
+    assert_ne!(changed, metadata.unwrap());
+    fs::write(log(5), changed + "\n").unwrap();
+    table.refresh().unwrap();
+    let paths = || -> Vec<_> { table.files().unwrap().all().iter().map(|file| file.path.clone()).collect() };
+    let before = paths();
+    let (mut upkeep, policy) =
+        (Upkeep::new(), Policy { compact: Some(CompactLimits::for_records()), ..Policy::default() });
+    let now = Now { wall_ms: NOW, steady_ms: NOW };
+    let mut left = 0;
+    for step in upkeep.plan(&table, now, &policy).unwrap() {
+        if let Step::Compact(_) = step {
+            let stem = FileStem::rewritten(Rng::fresh_seed());
+            let done = upkeep.run(&table, &step, &stem, now, &policy, |_| true).unwrap();
+            assert!(matches!(&done, Done::Damaged(file) if before.contains(file)), "{done:?}");
+            left += 1;
+        }
+    }
+    assert!(left > 0);
+    assert_eq!(paths(), before);
+    assert!(upkeep.damaged().all(|(_, reason)| reason.contains("level")));
+}
+
 /// Script that prints the rows of a table as lines of JSON, read with deltalake, DuckDB or Polars.
 const READER: &str = r#"
 import json, os, sys

@@ -166,6 +166,11 @@ impl<R: Ranges> FileRows<R> {
         group.columns().iter().filter(move |c| c.column_path().parts().first().is_some_and(is_wanted))
     }
 
+    /// Number of the file's rows.
+    pub(crate) fn rows(&self) -> u64 {
+        u64::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0)
+    }
+
     /// Names of the file's columns.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.metadata.schema().fields().iter().map(|field| field.name().as_str())
