@@ -12,7 +12,7 @@
 //!
 //! - [`batch`]: what a handler submits, and what is in the buffer
 //! - [`owner`]: the thread that writes the journal; [`ids`]: batches that it does not store again
-//! - [`home`]: the journal in the data directory; [`mark`]: how far it was certainly written
+//! - [`home`]: the journal in the data directory; [`mark`]: how far it was certainly written, and its names in tables
 //! - [`buffer`]: batches that are durable, but may be missing from tables
 //! - [`loader`]: the thread that writes tables; [`upkeep`]: what it does for them
 //! - [`tables`]: tables that are open; [`known`]: the streams of each tenant
@@ -39,7 +39,6 @@ use admission::WriteRefusal;
 use batch::{Stored, Submission};
 use buffer::Buffer;
 pub(crate) use home::Home;
-use journal::Identity;
 use known::KnownStreams;
 use mark::Mark;
 pub(crate) use owner::{Command, Owner};
@@ -87,7 +86,6 @@ pub(crate) struct Shared {
 /// What other threads than the owner know of the journal.
 #[derive(Debug)]
 struct JournalFacts {
-    identity: Arc<dyn Identity>,
     mark: Mutex<Mark>,
 }
 
@@ -137,3 +135,6 @@ impl Streams {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

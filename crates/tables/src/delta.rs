@@ -8,7 +8,8 @@
 //!
 //! An entry is put only if its version is new. Floodmarks are read at version n and written with n + 1: a commit is a
 //! compare-and-swap. A second writer, or a writer that did not receive the answer to its put, reads the floodmarks
-//! again and finds nothing left to do.
+//! again and finds nothing left to do. A block of records also compares the steps of interrupted blocks
+//! ([`Table::commit_pass`]), because merges of records drop no row that was committed twice.
 //!
 //! Of two samples of the same series and time, the one in the file with the greater *sequence* wins. The sequence is
 //! the current time, raised above the sequences of all live files if necessary. So correctness does not depend on

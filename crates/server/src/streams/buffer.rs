@@ -98,6 +98,11 @@ impl Buffer {
         Some(first.0.clone())
     }
 
+    /// Offset of a stream's first batch.
+    pub(super) fn first_of(&self, key: &Key) -> Option<Offset> {
+        self.inner.lock().streams.get(key)?.batches.front().map(|first| first.offset)
+    }
+
     /// The batches of a stream, in the order of their offsets.
     pub(crate) fn batches(&self, key: &Key) -> Vec<Arc<Durable>> {
         let inner = self.inner.lock();

@@ -8,6 +8,10 @@ const JOURNAL: &str = "journal";
 
 const MARK: &str = "mark";
 
+/// Why a journal is not opened whose batches may be in tables under a name that nobody knows.
+const NAMES_LOST: &str = "the journal has records, but the names under which tables know them are lost: records would be \
+     stored twice; put the file back, or move the folder away with the records that are not in tables yet";
+
 /// The place of the journal in the data directory. It is made when the first batch arrives, so that a node without records
 /// needs no disk space for it.
 #[derive(Debug, Clone)]
@@ -27,20 +31,36 @@ impl Home {
         }
     }
 
-    /// Opens the journal, or creates it.
+    /// Opens the journal, or creates it. Batches that are written from now on have a new name in tables.
     pub(super) fn open(&self) -> Result<(Box<dyn Journal>, Mark), JournalError> {
-        let disk = &*self.options.disk;
+        let disk = &self.options.disk;
         let failed = |what, path: &std::path::Path| {
             let path = path.to_owned();
             move |error| JournalError::io(what, &path, error)
         };
-        disk::create_dir_all(disk, &self.dir, Access::Private).map_err(failed("create", &self.dir))?;
+        disk::create_dir_all(&**disk, &self.dir, Access::Private).map_err(failed("create", &self.dir))?;
         let settings =
             journal::Settings::Files { dir: self.dir.join(JOURNAL), options: self.options.clone() };
         let mut journal = journal::open(&settings, 0)?;
         let path = self.dir.join(MARK);
-        let mark = Mark::open(disk, &path).map_err(failed("open", &path))?;
+        let mut mark = Mark::open(disk, &path).map_err(failed("open", &path))?;
+        let has_records = journal.start() < journal.durable_end();
         journal.skip_to(mark.upto())?;
+        if !mark.has_names() && has_records {
+            // an earlier version noted no names, and used the journal's own
+            let id = journal.identity().id();
+            if !mark.is_old() || id.number == self.options.fresh_id {
+                return Err(JournalError::io("read", &path, io::Error::other(NAMES_LOST)));
+            }
+            mark.name_all(id);
+        }
+        let (start, end) = (journal.start(), journal.durable_end());
+        let is_named = mark.begin_name(start, end, self.options.fresh_id).map_err(failed("write", &path))?;
+        if !is_named {
+            tracing::warn!(
+                "the journal of records was opened very often since its oldest batch, and keeps its name: do not put an older copy of it back"
+            );
+        }
         Ok((journal, mark))
     }
 }

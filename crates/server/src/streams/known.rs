@@ -70,6 +70,21 @@ impl KnownStreams {
         known.streams.contains(stream).then(|| known.part.clone())
     }
 
+    /// Adds a stream that the journal has. Its table may not exist yet.
+    pub(super) fn note(&self, (tenant, stream): &Key) {
+        let mut tenants = self.tenants.lock();
+        let Tenants { all, memory } = &mut *tenants;
+        let known = all.entry(tenant.clone()).or_insert_with(|| Tenant::of(&self.records));
+        if known.streams.insert(stream.clone()) {
+            let streams: usize = all.values().map(|known| 1 + known.streams.len()).sum();
+            if memory.resize(streams as u64 * STREAM_BYTES).is_err()
+                && let Some(known) = all.get_mut(tenant)
+            {
+                known.streams.remove(stream);
+            }
+        }
+    }
+
     /// Adds a stream, unless the tenant has as many as it may have. The first time, the tenant's tables are listed, which
     /// blocks. Returns the tenant's part of the account of records.
     pub(crate) fn add(
@@ -84,16 +99,22 @@ impl KnownStreams {
         let listed = if is_listed { None } else { tables.streams(tenant, limit.streams).ok() };
         let mut tenants = self.tenants.lock();
         let Tenants { all, memory } = &mut *tenants;
-        let known = all.entry(tenant.clone()).or_insert_with(|| {
-            let part = self.records.part();
-            part.share(SHARE, u64::MAX);
-            Tenant { part, streams: HashSet::new(), is_listed: false }
-        });
+        let known = all.entry(tenant.clone()).or_insert_with(|| Tenant::of(&self.records));
         if let Some(listed) = listed {
             known.streams.extend(listed.iter().filter_map(|name| StreamName::parse(name).ok()));
             known.is_listed = true;
         }
         if !known.streams.contains(stream) {
+            // in a store that ignores the case of names, they would have the same table
+            let is_alike = |other: &&StreamName| other.as_str().eq_ignore_ascii_case(stream.as_str());
+            if let Some(other) = known.streams.iter().find(is_alike) {
+                return Err(Refusal::invalid(
+                    "bad_data",
+                    format!(
+                        "name of the stream {stream} differs only in case from stream {other}, which exists"
+                    ),
+                ));
+            }
             if known.streams.len() >= limit.streams {
                 return Err(limit.refusal());
             }
@@ -108,6 +129,14 @@ impl KnownStreams {
             return Err(full.into());
         }
         Ok(part)
+    }
+}
+
+impl Tenant {
+    fn of(records: &Account) -> Self {
+        let part = records.part();
+        part.share(SHARE, u64::MAX);
+        Self { part, streams: HashSet::new(), is_listed: false }
     }
 }
 

@@ -4,22 +4,24 @@
 //! when memory runs short. A load takes whatever has arrived until then, so if commits take long, files grow, and nothing
 //! piles up.
 
-use super::Shared;
 use super::batch::ROW_BYTES;
 use super::buffer::{Due, Durable, Key};
 use super::owner::Command;
 use super::upkeep::StreamUpkeep;
+use super::{JournalFacts, Shared};
 use crate::seal::Lake;
 use journal::{Offset, records};
 use model::caps::TIMESTAMP_MS_MAX;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 use stdx::budget::Reservation;
 use stdx::clock::Clock;
+use tables::delta::Floodmark;
 use tables::write::records::{RecordBatch, RecordsStager};
+use tables::write::stage::Staged;
 use tables::{Date, FileStem, Outcome, RecordLimits, StagedBlock, Table, TableError};
 
 /// The loader looks this often which streams are due.
@@ -65,22 +67,31 @@ struct Failure {
 enum LoadError {
     #[error(transparent)]
     Table(#[from] TableError),
-    #[error("a batch in memory cannot be decoded: {0}")]
-    Batch(#[from] records::BatchError),
-    #[error("the table's floodmark {floodmark:?} does not fit the journal")]
+    #[error(
+        "the table has got data of these batches meanwhile (floodmark {floodmark:?}), perhaps from an earlier attempt"
+    )]
     Floodmark { floodmark: Option<u64> },
+    #[error(
+        "a batch cannot be decoded, and cannot be put into quarantine now: the owner of the journal is busy"
+    )]
+    Quarantine,
     #[error("cannot note how far the journal is written: {0}")]
     Mark(std::io::Error),
 }
 
 /// Batches of a stream that become rows together.
 struct Block {
-    /// The table's floodmark.
+    /// What the table calls these batches.
+    source: String,
+    /// The table's floodmark, and what it has beyond.
     after: Option<u64>,
+    progress: Floodmark,
     upto: u64,
     batches: Vec<Arc<Durable>>,
     /// Last day whose rows the table has already, if an earlier load of the same block was interrupted.
     through: Option<Date>,
+    /// Offsets of batches that cannot be decoded, which are left out.
+    undecodable: BTreeSet<Offset>,
 }
 
 impl Loader {
@@ -190,42 +201,41 @@ impl Loader {
     fn try_load(&mut self, key: &Key) -> Result<(), LoadError> {
         let Some(journal) = self.shared.journal.get() else { return Ok(()) };
         let _memory = self.reserve();
-        let source = journal.identity.id().to_string();
         let table = self.shared.tables.open_or_create(&self.lake.tables, key)?;
-        let Some(mut block) = self.block(key, &table, &source)? else { return Ok(()) };
+        if self.failures.contains_key(key) {
+            // perhaps the answer to a commit was lost
+            table.refresh()?;
+        }
+        let Some(mut block) = self.block(key, &table, journal)? else { return Ok(()) };
         journal.mark.lock().raise(Offset(block.upto)).map_err(LoadError::Mark)?;
         loop {
-            let staged = self.stage(&table, &block)?;
+            let staged = self.stage(&table, &mut block)?;
             let files = &staged.files;
             let (count, bytes) = (files.len() as u64, files.iter().map(|file| file.summary.bytes).sum());
             let rows = files.iter().map(|file| file.summary.rows).sum();
-            let Block { after, upto, .. } = block;
             let pass = StagedBlock {
-                source: source.clone(),
-                after,
-                upto,
+                source: block.source.clone(),
+                after: block.after,
+                upto: block.upto,
                 through: staged.through,
                 files: staged.files,
             };
             let began = self.clock.instant();
-            let outcome = table.commit(&[pass], self.clock.now_ms())?.pop();
+            let outcome = table.commit_pass(&pass, &block.progress, self.clock.now_ms())?;
             let took = self.clock.instant().saturating_duration_since(began);
             self.shared.metrics.commit_seconds.observe(took.as_secs_f64());
             match outcome {
-                Some(Outcome::FloodmarkMismatch { floodmark }) => {
-                    return Err(LoadError::Floodmark { floodmark });
-                }
-                Some(Outcome::Already { .. }) | None => {}
-                Some(Outcome::Committed { .. }) => {
+                Outcome::FloodmarkMismatch { floodmark } => return Err(LoadError::Floodmark { floodmark }),
+                Outcome::Already { .. } => {}
+                Outcome::Committed { .. } => {
                     self.shared.metrics.loaded_records.add(rows);
                     self.shared.metrics.loaded_files.add(count);
                     self.shared.metrics.loaded_bytes.add(bytes);
                 }
             }
             block.through = staged.through;
-            if block.through.is_none() {
-                break;
-            }
+            let Some(through) = block.through else { break };
+            block.progress = block.progress.after_pass(block.upto, through);
             if self.stopping.load(Ordering::Acquire) {
                 return Ok(()); // the table notes how far this went
             }
@@ -237,37 +247,61 @@ impl Loader {
     }
 
     /// What the table of a stream needs next. `None` if it has everything.
-    fn block(&self, key: &Key, table: &Table, source: &str) -> Result<Option<Block>, LoadError> {
-        let progress = table.progress(source)?;
-        let after = table.floodmarks([source])?.get(source).copied();
-        // after a restart, the table may have batches that are in the buffer
-        self.shared.buffer.release(key, Offset(after.unwrap_or(0)));
-        let mut batches = self.shared.buffer.batches(key);
-        // replay may have added more of them since then
-        batches.retain(|durable| durable.offset.0 >= after.unwrap_or(0));
-        let Some(first) = batches.first().map(|first| first.offset.0) else { return Ok(None) };
-        let interrupted = progress.and_then(|floodmark| floodmark.interrupted(first));
-        let (end, through) = interrupted.map_or((u64::MAX, None), |(upto, through)| (upto, Some(through)));
-        let mut bytes = 0;
-        batches.retain(|durable| {
-            let is_first = bytes == 0;
-            bytes += 1
-                + records::records_memory(&durable.batch.payload).unwrap_or(0)
-                + ROW_BYTES * durable.batch.records as usize;
-            durable.offset.0 < end && (is_first || bytes <= BLOCK_BUFFERS * self.limits.buffer_bytes)
-        });
-        // an interrupted block may not be replayed whole yet, so it ends with what is there
-        let upto = batches.last().map(|last| last.offset.0 + 1);
-        Ok(upto.map(|upto| Block { after, upto, batches, through }))
+    fn block(&self, key: &Key, table: &Table, journal: &JournalFacts) -> Result<Option<Block>, LoadError> {
+        loop {
+            let Some(first) = self.shared.buffer.first_of(key) else { return Ok(None) };
+            let source = journal.mark.lock().source_of(first);
+            let progress = table.progress(&source.name)?.unwrap_or_default();
+            let after = table.floodmarks([source.name.as_str()])?.get(&source.name).copied();
+            // the table may have batches that are in the buffer: after a restart, or if an older copy of the journal was put
+            // back. Those with another name are not meant by this floodmark
+            let has = Offset(progress.upto.min(source.end));
+            if first < has {
+                self.shared.buffer.release(key, has);
+                continue;
+            }
+            let interrupted = progress.interrupted(first.0);
+            let (end, through) =
+                interrupted.map_or((u64::MAX, None), |(upto, through)| (upto, Some(through)));
+            let (end, mut bytes) = (end.min(source.end), 0);
+            let mut batches = self.shared.buffer.batches(key);
+            batches.retain(|durable| {
+                let is_first = bytes == 0;
+                bytes += 1
+                    + records::records_memory(&durable.batch.payload).unwrap_or(0)
+                    + ROW_BYTES * durable.batch.records as usize;
+                durable.offset.0 < end && (is_first || bytes <= BLOCK_BUFFERS * self.limits.buffer_bytes)
+            });
+            // an interrupted block may not be replayed whole yet, so it ends with what is there
+            let upto = batches.last().map(|last| last.offset.0 + 1);
+            let (source, undecodable) = (source.name, BTreeSet::new());
+            return Ok(upto.map(|upto| Block {
+                source,
+                after,
+                progress,
+                upto,
+                batches,
+                through,
+                undecodable,
+            }));
+        }
     }
 
     /// Writes files with the rows of a block, as many days as fit into a commit.
-    fn stage(&self, table: &Arc<Table>, block: &Block) -> Result<tables::write::stage::Staged, LoadError> {
+    fn stage(&self, table: &Arc<Table>, block: &mut Block) -> Result<Staged, LoadError> {
         let random = &self.lake.random;
         let stem = FileStem::sealed(u128::from(random.fresh()) << 64 | u128::from(random.fresh()));
         let mut stager = RecordsStager::new(table, stem, self.limits, block.through);
         for durable in &block.batches {
-            let (header, mut records) = records::decode(&durable.batch.payload)?;
+            let (header, mut records) = match records::decode(&durable.batch.payload) {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    if block.undecodable.insert(durable.offset) {
+                        self.quarantine(durable.offset, &error)?;
+                    }
+                    continue;
+                }
+            };
             // decoders refuse other times, but these bytes come from a disk
             records.times_us.iter_mut().for_each(|time_us| *time_us = (*time_us).clamp(0, TIME_US_MAX));
             stager.push(RecordBatch {
@@ -278,6 +312,13 @@ impl Loader {
             })?;
         }
         Ok(stager.finish()?)
+    }
+
+    /// Asks the owner to keep a copy of a batch that cannot be decoded. The owner gets this before it is asked to truncate the
+    /// journal.
+    fn quarantine(&self, offset: Offset, error: &records::BatchError) -> Result<(), LoadError> {
+        tracing::error!(%error, offset = offset.0, "a batch of records cannot be decoded; it is left out");
+        self.commands.try_send(Command::Quarantine(offset)).map_err(|_| LoadError::Quarantine)
     }
 
     fn truncate(&mut self) {

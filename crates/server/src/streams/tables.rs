@@ -3,10 +3,13 @@
 use super::buffer::Key;
 use crate::seal::tenant_tables::TenantTables;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use stdx::budget::{Account, Reservation};
 use tables::{Table, TableError};
+
+/// This many streams are known to be fenced. Others are fenced again when their tables are opened again.
+const FENCED_MAX: usize = 1000;
 
 /// If open tables take more memory than this, those used longest ago are closed.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ struct Open {
     tables: HashMap<Key, Used>,
     uses: u64,
     memory: Reservation,
+    /// Streams whose tables were fenced by this process.
+    fenced: HashSet<Key>,
 }
 
 #[derive(Debug)]
@@ -31,14 +36,20 @@ struct Used {
 impl StreamTables {
     pub(crate) fn within(bytes_max: usize, account: &Account) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
-        Self { bytes_max, open: Mutex::new(Open { tables: HashMap::new(), uses: 0, memory }) }
+        let open = Open { tables: HashMap::new(), uses: 0, memory, fenced: HashSet::new() };
+        Self { bytes_max, open: Mutex::new(open) }
     }
 
+    /// Opens a stream's table, or creates it. The first time, a process that was started earlier can no longer change it
+    /// afterwards.
     pub(crate) fn open_or_create(&self, of: &TenantTables, key: &Key) -> Result<Arc<Table>, TableError> {
         if let Some(table) = self.find(key) {
             return Ok(table);
         }
         let table = Arc::new(Table::open_or_create(&tables::RECORDS, of.stream(key)?)?);
+        if !self.open.lock().fenced.contains(key) {
+            table.fence()?;
+        }
         self.keep(key, &table);
         Ok(table)
     }
@@ -57,6 +68,10 @@ impl StreamTables {
         open.uses += 1;
         let last = open.uses;
         open.tables.insert(key.clone(), Used { table: Arc::clone(table), last });
+        if open.fenced.len() >= FENCED_MAX {
+            open.fenced.clear();
+        }
+        open.fenced.insert(key.clone());
         drop(open);
         self.close_some();
     }

@@ -1,13 +1,13 @@
 //! Changes of a table. Each is one log entry, put only if no other writer was first.
 
-use super::floodmark::Read;
+use super::floodmark::{Floodmark, Read};
 use super::pending_deletes::PendingDeletes;
 use super::sweep::SWEPT;
 use super::{ENGINE_INFO, Files, StagedBlock, StagedFile, Table, actions, columns, failure};
 use crate::date::Date;
 use crate::error::TableError;
-use crate::kind::Kind;
 use crate::kind::attributes::{AttributeColumn, AttributeColumns};
+use crate::kind::{Kind, MergePolicy};
 use crate::live_file::{LiveFile, Rank};
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
@@ -42,6 +42,26 @@ pub enum Outcome {
     /// The table's floodmark does not fit the block: a commit would leave a gap or duplicates. Seal again from the
     /// table's floodmark.
     FloodmarkMismatch { floodmark: Option<u64> },
+}
+
+/// The steps of a source, compared with those that a block expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    Expected,
+    /// Those after the block was committed.
+    Made,
+    Others,
+}
+
+impl Steps {
+    fn of(found: &Floodmark, expected: &Floodmark, block: &StagedBlock) -> Self {
+        let made = block.through.map(|through| expected.after_pass(block.upto, through));
+        match found {
+            found if found == expected => Self::Expected,
+            found if Some(found) == made.as_ref() => Self::Made,
+            _ => Self::Others,
+        }
+    }
 }
 
 pub(super) struct Change<'a> {
@@ -92,8 +112,35 @@ impl Table {
     /// of two samples with the same series and time, the one in the later block wins. After an error, call again:
     /// blocks may or may not be committed.
     ///
+    /// If an earlier block of a source was interrupted between two passes, samples may be committed twice, which merges
+    /// repair. Rows of records would stay double, so a table of records commits a block only if no block was
+    /// interrupted. [`Self::commit_pass`] commits the others.
+    ///
     /// `now_ms` is informative: correctness does not depend on it.
     pub fn commit(&self, blocks: &[StagedBlock], now_ms: i64) -> Result<Vec<Outcome>, TableError> {
+        self.commit_from(blocks, None, now_ms)
+    }
+
+    /// Like [`Self::commit`], for a block that was staged after the source had made this `progress`, as
+    /// [`Self::progress`] says. If the source's floodmark or any of its steps has moved since then, the outcome is
+    /// [`Outcome::FloodmarkMismatch`], because the block may have rows that the table has already. After a pass, the
+    /// progress is [`Floodmark::after_pass`].
+    pub fn commit_pass(
+        &self,
+        block: &StagedBlock,
+        progress: &Floodmark,
+        now_ms: i64,
+    ) -> Result<Outcome, TableError> {
+        let outcomes = self.commit_from(std::slice::from_ref(block), Some(progress), now_ms)?;
+        Ok(outcomes.into_iter().next().expect("BUG: a block has no outcome"))
+    }
+
+    fn commit_from(
+        &self,
+        blocks: &[StagedBlock],
+        progress: Option<&Floodmark>,
+        now_ms: i64,
+    ) -> Result<Vec<Outcome>, TableError> {
         if let Some(block) = blocks.iter().find(|b| b.files.len() > COMMIT_FILES_MAX) {
             return Err(TableError::TooManyFiles { files: block.files.len(), max: COMMIT_FILES_MAX });
         }
@@ -101,7 +148,7 @@ impl Table {
         let mut unclear = 0;
         for _ in 0..ATTEMPTS_MAX + blocks.len() {
             let snapshot = self.snapshot();
-            let (chosen, floodmarks) = self.choose(&snapshot, blocks, &mut outcomes)?;
+            let (chosen, floodmarks) = self.choose(&snapshot, blocks, progress, &mut outcomes)?;
             if chosen.is_empty() {
                 return Ok(outcomes.into_iter().flatten().collect());
             }
@@ -137,12 +184,15 @@ impl Table {
         &self,
         snapshot: &SnapshotRef,
         blocks: &[StagedBlock],
+        progress: Option<&Floodmark>,
         outcomes: &mut [Option<Outcome>],
     ) -> Result<(Vec<usize>, BTreeMap<String, u64>), TableError> {
         let mut known: HashMap<&str, Option<u64>> = HashMap::new();
         let mut passes: HashMap<&str, Read> = HashMap::new();
         let (mut chosen, mut files, mut moved) = (Vec::new(), 0, BTreeMap::new());
         let mut columns = Columns::of(self, snapshot);
+        // rows that are not merged must not be committed twice
+        let is_strict = progress.is_some() || self.kind.merge == MergePolicy::Disjoint;
         for (i, block) in blocks.iter().enumerate() {
             if outcomes[i].is_some() {
                 continue;
@@ -153,11 +203,21 @@ impl Table {
                 None => self.floodmark(snapshot, source)?,
             };
             known.insert(source, floodmark);
-            // only a block that is committed in passes needs the source's steps
-            if block.through.is_some() && !passes.contains_key(source) {
+            // samples need the source's steps only if the block is committed in passes
+            if (is_strict || block.through.is_some()) && !passes.contains_key(source) {
                 passes.insert(source, self.read_progress(snapshot, source)?);
             }
-            let pass = block.through.zip(passes.get_mut(source));
+            let mut read = passes.get_mut(source);
+            let state = match &read {
+                Some(read) if is_strict => {
+                    let first = Floodmark::at(block.after.unwrap_or(0));
+                    Steps::of(read.floodmark(), progress.unwrap_or(&first), block)
+                }
+                Some(read) if block.through.is_some_and(|through| read.has(block.upto, through)) => {
+                    Steps::Made
+                }
+                _ => Steps::Expected,
+            };
             match floodmark {
                 Some(floodmark) if floodmark >= block.upto => {
                     outcomes[i] = Some(Outcome::Already { floodmark });
@@ -165,8 +225,9 @@ impl Table {
                 floodmark if floodmark != block.after => {
                     outcomes[i] = Some(Outcome::FloodmarkMismatch { floodmark })
                 }
-                _ if pass.as_ref().is_some_and(|(through, read)| read.has(block.upto, *through)) => {
-                    outcomes[i] = Some(Outcome::Already { floodmark: block.upto });
+                _ if state == Steps::Made => outcomes[i] = Some(Outcome::Already { floodmark: block.upto }),
+                floodmark if state == Steps::Others => {
+                    outcomes[i] = Some(Outcome::FloodmarkMismatch { floodmark });
                 }
                 _ => {
                     files += block.files.len();
@@ -178,9 +239,15 @@ impl Table {
                         Err(_) if !chosen.is_empty() => break,
                         added => added?,
                     }
-                    match pass {
-                        Some((through, read)) => read.step(source, block.upto, through, &mut moved),
+                    match block.through {
+                        Some(through) => {
+                            let read = read.as_mut().expect("BUG: the steps of a pass are unknown");
+                            read.step(source, block.upto, through, &mut moved);
+                        }
                         None => {
+                            if let Some(read) = &mut read {
+                                read.complete(block.upto);
+                            }
                             known.insert(source, Some(block.upto));
                             moved.insert(source.into(), block.upto);
                         }

@@ -61,6 +61,14 @@ impl Floodmark {
         Some((step.upto, step.through))
     }
 
+    /// The progress after one more pass of a block.
+    #[must_use]
+    pub fn after_pass(&self, upto: u64, through: Date) -> Self {
+        let mut after = self.clone();
+        after.step(upto, through);
+        after
+    }
+
     /// True if the table has the block's samples on days up to `through`.
     fn has(&self, upto: u64, through: Date) -> bool {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)
@@ -103,6 +111,17 @@ pub(super) struct Read {
 impl Read {
     pub(super) fn has(&self, upto: u64, through: Date) -> bool {
         self.floodmark.has(upto, through)
+    }
+
+    pub(super) const fn floodmark(&self) -> &Floodmark {
+        &self.floodmark
+    }
+
+    /// Notes that all passes of a block are committed.
+    pub(super) fn complete(&mut self, upto: u64) {
+        self.upto = Some(upto);
+        self.floodmark.upto = upto;
+        self.floodmark.steps.retain(|step| step.upto > upto);
     }
 
     /// Notes a committed step, and adds the log actions that store it to `entries`.

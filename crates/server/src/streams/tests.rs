@@ -1,0 +1,316 @@
+//! Streams in one process: what a journal and tables have lost, or have of another time.
+
+use super::batch::{BATCH_BYTES, Batch, Stored};
+use super::home::Home;
+use super::known::StreamLimit;
+use super::loader::Loader;
+use super::{Command, Owner};
+use crate::node::{Node, Parts};
+use crate::refusal::Refusal;
+use crate::world::World;
+use crate::write_path::tests::small_settings;
+use journal::records::{self, BatchHeader, Content};
+use journal::{JournalId, Offset};
+use model::{AttributeValue, RecordsBuilder, StreamName, TenantId};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use stdx::clock::ManualClock;
+use tables::{RECORDS, Table};
+use tempfile::TempDir;
+
+const NOW_MS: i64 = 1_777_000_000_000;
+
+/// A node whose loader does only what a test asks for.
+struct Running {
+    node: Node,
+    clock: Arc<ManualClock>,
+    loader: Loader,
+    owner: JoinHandle<()>,
+    stopping: Arc<AtomicBool>,
+    runtime: tokio::runtime::Runtime,
+}
+
+fn stream(name: &str) -> StreamName {
+    StreamName::parse(name).unwrap()
+}
+
+fn payload(name: &str, count: u32) -> Vec<u8> {
+    let mut builder = RecordsBuilder::new();
+    for n in 0..count {
+        builder.put("n", AttributeValue::Int(n.into())).unwrap();
+        builder.put("text", AttributeValue::Text("abcabcabc")).unwrap();
+        builder.end(NOW_MS * 1000 + i64::from(n));
+    }
+    let header = BatchHeader {
+        tenant: TenantId::anonymous(),
+        stream: stream(name),
+        arrival_us: NOW_MS * 1000,
+        id: None,
+        records: count,
+    };
+    let mut payload = Vec::new();
+    records::encode(&mut payload, &header, &builder.finish());
+    payload
+}
+
+impl Running {
+    fn start(dir: &Path) -> Self {
+        let clock = Arc::new(ManualClock::at(NOW_MS));
+        let Parts { node, streams, sealing, .. } =
+            Node::assemble(small_settings(dir), World::real(Arc::clone(&clock) as _)).unwrap();
+        let stopping = Arc::clone(&node.readiness().stopping);
+        let shared = &node.streams().shared;
+        let loader = Loader::new(
+            Arc::clone(shared),
+            node.streams().commands.clone(),
+            Arc::clone(&sealing.lake),
+            Arc::clone(&clock) as _,
+            Arc::clone(&stopping),
+            Duration::ZERO,
+            1,
+        );
+        let owner = std::thread::spawn(move || Owner::run(streams));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut ready = shared.ready.subscribe();
+        runtime.block_on(async { ready.wait_for(|is_ready| *is_ready).await.map(|_| ()) }).unwrap();
+        Self { node, clock, loader, owner, stopping, runtime }
+    }
+
+    fn store(&self, name: &str, count: u32) -> Result<Stored, Refusal> {
+        let streams = self.node.streams();
+        let payload = payload(name, count);
+        let memory = streams.shared.records.reserve((payload.len() + BATCH_BYTES) as u64).unwrap();
+        self.runtime.block_on(streams.store(Batch {
+            tenant: TenantId::anonymous(),
+            stream: stream(name),
+            id: None,
+            arrival_us: NOW_MS * 1000,
+            records: count,
+            payload: payload.into(),
+            memory,
+        }))
+    }
+
+    /// Loads everything, and returns the number of rows in a stream's table.
+    fn load(&mut self, name: &str) -> u64 {
+        while self.loader.load_next() {}
+        assert_eq!(self.node.streams().shared.metrics.load_failures.get(), 0);
+        self.rows(name)
+    }
+
+    fn rows(&self, name: &str) -> u64 {
+        let location = self.node.reads().lake.tables.stream(&(TenantId::anonymous(), stream(name))).unwrap();
+        let table = Table::open(&RECORDS, location).unwrap().unwrap();
+        table.files().unwrap().all().iter().map(|file| file.rows).sum()
+    }
+
+    fn stop(self) {
+        self.stopping.store(true, Ordering::Release);
+        self.node.streams().commands.send(Command::Stop).unwrap();
+        self.owner.join().unwrap();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        if path.is_dir() {
+            copy(&path, &to.join(name));
+        } else {
+            fs::copy(&path, to.join(name)).unwrap();
+        }
+    }
+}
+
+fn put_back(copied: &Path, dir: &Path) {
+    fs::remove_dir_all(dir).unwrap();
+    copy(copied, dir);
+}
+
+/// The copy's journal assigns offsets again, which its tables had already. The numbers of records are powers of three, so that
+/// their sum shows which are missing or double.
+#[test]
+fn an_older_journal_beside_newer_tables_stores_each_record_once() {
+    let (dir, copied) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (home, copied) = (dir.path().join("streams"), copied.path().join("streams"));
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    assert_eq!(running.load("s"), 1);
+    running.store("s", 3).unwrap();
+    running.stop();
+    copy(&home, &copied);
+
+    let mut running = Running::start(dir.path());
+    running.store("s", 9).unwrap();
+    running.store("other", 1).unwrap();
+    assert_eq!((running.load("s"), running.rows("other")), (13, 1));
+    running.stop();
+
+    for (n, all) in [(27, 40), (81, 121)] {
+        put_back(&copied, &home);
+        let mut running = Running::start(dir.path());
+        running.store("s", n).unwrap();
+        assert_eq!(running.load("s"), all);
+        running.store("other", n).unwrap();
+        assert_eq!(running.load("other"), all - 12);
+        running.stop();
+    }
+    // what was written since then is found again
+    let mut running = Running::start(dir.path());
+    assert_eq!((running.load("s"), running.load("other")), (121, 109));
+    running.store("s", 243).unwrap();
+    assert_eq!(running.load("s"), 364);
+    running.stop();
+}
+
+fn find(dir: &Path, name: &str) -> PathBuf {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.filter_map(|path| match path.is_dir() {
+        true => {
+            fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.ends_with(name))
+        }
+        false => Some(path).filter(|path| path.ends_with(name)),
+    });
+    found.last().unwrap_or_else(|| panic!("no {name} in {}", dir.display()))
+}
+
+#[test]
+fn a_journal_that_lost_its_name_doubles_no_record() {
+    let dir = TempDir::new().unwrap();
+    let home = dir.path().join("streams");
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    assert_eq!(running.load("s"), 1);
+    running.store("s", 3).unwrap();
+    running.stop();
+    fs::remove_file(find(&home.join("journal"), "source")).unwrap();
+    let mut running = Running::start(dir.path());
+    assert_eq!(running.load("s"), 4);
+    running.store("s", 9).unwrap();
+    running.stop();
+
+    let mark = fs::read(home.join("mark")).unwrap();
+    for lost in [None, Some(vec![0; mark.len()]), Some(vec![7; 99]), Some(vec![])] {
+        match lost {
+            Some(bytes) => fs::write(home.join("mark"), bytes).unwrap(),
+            None => fs::remove_file(home.join("mark")).unwrap(),
+        }
+        let mut running = Running::start(dir.path());
+        let refusal = running.store("s", 27).unwrap_err();
+        assert!(refusal.message.contains("stored twice"), "{refusal:?}");
+        assert!(!running.loader.load_next());
+        running.stop();
+    }
+    fs::write(home.join("mark"), mark).unwrap();
+    let mut running = Running::start(dir.path());
+    running.store("s", 27).unwrap();
+    assert_eq!(running.load("s"), 40);
+    running.stop();
+}
+
+/// A version before names were noted used the name of the journal.
+#[test]
+fn batches_of_an_earlier_version_keep_the_name_of_their_journal() {
+    let dir = TempDir::new().unwrap();
+    let home = |fresh_id| {
+        let options =
+            journal::Options { fresh_id, durability: journal::Durability::Os, ..Default::default() };
+        Home { dir: dir.path().into(), options }
+    };
+    let settings = journal::Settings::Files { dir: dir.path().join("journal"), options: home(5).options };
+    let mut journal = journal::open(&settings, 0).unwrap();
+    journal.begin().unwrap();
+    journal.append(&payload("s", 1)).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let old_mark = [0; 1024];
+    fs::write(dir.path().join("mark"), old_mark).unwrap();
+    let (journal, mark) = home(6).open().unwrap();
+    let name = |number| JournalId { number, partition: 0 }.to_string();
+    assert_eq!((mark.source_of(Offset(0)).name, mark.source_of(Offset(0)).end), (name(5), 1));
+    assert_eq!(mark.source_of(Offset(1)).name, name(6));
+    drop((journal, mark));
+    let (_, mark) = home(7).open().unwrap();
+    assert_eq!(mark.source_of(Offset(0)).name, name(5));
+    assert_eq!(mark.source_of(Offset(1)).name, name(7));
+
+    fs::write(dir.path().join("mark"), old_mark).unwrap();
+    fs::remove_file(find(&dir.path().join("journal"), "source")).unwrap();
+    let error = home(8).open().unwrap_err().to_string();
+    assert!(error.contains("stored twice"), "{error}");
+}
+
+/// A payload with a header that can be read, and columns that cannot.
+fn undecodable() -> Vec<u8> {
+    let whole = payload("s", 27);
+    let broken = (0..whole.len()).rev().map(|at| {
+        let mut payload = whole.clone();
+        payload[at] ^= 0xff;
+        payload
+    });
+    let is_wanted = |payload: &Vec<u8>| {
+        matches!(records::read_content(payload), Ok(Content::Batch(_))) && records::decode(payload).is_err()
+    };
+    broken.into_iter().find(is_wanted).unwrap()
+}
+
+#[test]
+fn a_batch_that_cannot_be_decoded_holds_up_no_other() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    running.stop();
+    let options =
+        journal::Options { fresh_id: 77, durability: journal::Durability::Os, ..Default::default() };
+    let (mut journal, _) = Home { dir: dir.path().join("streams"), options }.open().unwrap();
+    journal.begin().unwrap();
+    journal.append(&undecodable()).unwrap();
+    journal.append(&payload("s", 3)).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    running = Running::start(dir.path());
+    running.store("s", 9).unwrap();
+    assert_eq!(running.load("s"), 13);
+    let metrics = Arc::clone(&running.node.streams().shared);
+    running.stop();
+    assert_eq!(metrics.metrics.damaged.get(), 1);
+    let copied = find(&dir.path().join("streams/journal"), "quarantine");
+    assert_eq!(fs::read_dir(copied).unwrap().count(), 2, "the bytes, and a report");
+    let mut running = Running::start(dir.path());
+    assert_eq!(running.load("s"), 13);
+    running.stop();
+}
+
+#[test]
+fn names_of_streams_differ_in_more_than_case() {
+    let dir = TempDir::new().unwrap();
+    let add = |running: &Running, name: &str| {
+        let limit = StreamLimit { streams: 10, is_given: false };
+        let known = &running.node.streams().shared.known;
+        known
+            .add(&running.node.reads().lake.tables, &(TenantId::anonymous(), stream(name)), limit)
+            .map(|_| ())
+    };
+    let mut running = Running::start(dir.path());
+    add(&running, "App").unwrap();
+    add(&running, "App").unwrap();
+    let refusal = add(&running, "app").unwrap_err();
+    assert!(refusal.message.contains("App"), "{refusal:?}");
+    running.store("App", 1).unwrap();
+    running.stop();
+    // the journal has it, but no table is there yet
+    running = Running::start(dir.path());
+    add(&running, "aPP").unwrap_err();
+    assert_eq!(running.load("App"), 1);
+    running.clock.advance(1);
+    running.stop();
+    running = Running::start(dir.path());
+    add(&running, "aPP").unwrap_err();
+    add(&running, "apps").unwrap();
+    running.stop();
+}
