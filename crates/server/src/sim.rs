@@ -285,7 +285,7 @@ impl Stepped {
         let memory = self.node.writes().inflight.reserve(body.len() as u64)?;
         let request = Encoded { principal, format, encoding, bytes: body.into(), memory };
         let writes = self.node.writes();
-        let decoders = Decoders::<D>::new(writes.seed, writes.decoders.clone());
+        let decoders = Arc::new(Decoders::<D>::new(writes.seed, writes.decoders.clone()));
         let prepared = decoders.prepare(self.node.writes(), request, None)?;
         let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
         let Submitted { answers, refused } = write_path::submit(self.node.writes(), prepared.submissions);

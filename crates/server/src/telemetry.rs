@@ -10,6 +10,7 @@ pub(crate) mod tables;
 pub(crate) use gauges::floodmark_lag_ms;
 pub(crate) use gauges::register_gauges;
 
+use crate::write_path::TurnMetrics;
 use head::MetadataRefusal;
 use model::SeriesRefusal;
 use model::accumulator::Added;
@@ -113,6 +114,7 @@ pub(crate) struct WriteMetrics {
     pub(crate) torn_bytes: Counter,
     pub(crate) unreadable_records: Counter,
     pub(crate) body_bytes: Counter,
+    pub(crate) turns: TurnMetrics,
 }
 
 impl WriteMetrics {
@@ -126,6 +128,7 @@ impl WriteMetrics {
             )
         };
         Self {
+            turns: TurnMetrics::new(r),
             samples: r.counter("floodmark_write_samples_total", "Samples acknowledged."),
             refused_samples: r
                 .counter("floodmark_write_refused_samples_total", "Samples left out of accepted requests."),

@@ -27,6 +27,7 @@ mod turns;
 pub(crate) use context::Context;
 pub(crate) use decoder_pool::{Decoders, Encoded, Origin};
 pub(crate) use replicas::ElectedReplicas;
+pub(crate) use turns::TurnMetrics;
 
 use crate::ingest_rules::TenantList;
 use crate::limits::fair_permits::Permit;
@@ -37,6 +38,7 @@ use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
 use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
+use gates::Place;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::{Decoder, EncodedLabels};
 use route::{Arrival, Load, Prepared, route};
@@ -44,7 +46,7 @@ use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
-use turns::{Given, Turn, in_turns};
+use turns::{Done, Given, in_turns};
 
 /// Refusal of a whole request or of parts of it. [`Refusal::kind`] says whether the sender should retry. Samples that
 /// were stored before the retry are not stored twice.
@@ -83,7 +85,8 @@ pub(crate) async fn write<D: Decoder>(
         None
     };
     let known = gates.enter(&tenant, context.overrides.current().of(&tenant))?;
-    let resolved = resolve(context, decoders, request, rules, thread, began).await?;
+    let place = Place::new(known, None);
+    let (resolved, known) = resolve(context, decoders, request, rules, thread, place, began).await?;
     let mut outcome = store_within(context, &tenant, known, resolved).await?;
     count(context, &tenant, &mut outcome).await;
     Ok(outcome)
@@ -150,9 +153,7 @@ pub(crate) async fn write_counted(
     memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
-    admission::write::rights(principal).map_err(Refusal::from)?;
-    context.readiness.wait_for_replay().await;
-    check(context, principal)?;
+    admit_again(context, principal).await?;
     store_batch(context, principal, batch, memory, Source::Queue, began).await
 }
 
@@ -171,16 +172,18 @@ async fn store_batch(
     let rules = if is_final { None } else { context.ingest.list_of(tenant) };
     let (is_aggregated, carbon_rules, waiting, has_rules) = (false, None, None, rules.is_some());
     let arrival = Arrival { at_ms, is_counted, is_final, is_aggregated, carbon_rules, rules, waiting };
-    let (routed, memory) = if has_rules {
+    let (routed, memory, known) = if has_rules {
         let begin = {
             let (context, principal, batch) = (Arc::clone(context), principal.clone(), std::mem::take(batch));
-            move |turn: &Turn| Given::begin(&context, principal, arrival, batch, memory, turn)
+            move || Given::begin(&context, principal, arrival, batch, memory)
         };
-        in_turns(context, tenant, None, begin, Given::go_on).await?
+        let place = Place::new(known, None);
+        let Done { routed, memory, place } = in_turns(context, tenant, None, place, begin).await?;
+        (routed, memory, place.pass)
     } else {
         let labels = &mut LabelsBuilder::new();
         let mut load = Load { form: &EncodedLabels, batch, labels, memory: &mut memory };
-        (route(context, principal, arrival, &mut load)?, memory)
+        (route(context, principal, arrival, &mut load)?, memory, known)
     };
     let resolved = Resolved { prepared: routed.finish(memory)?, began };
     store_within(context, tenant, known, resolved).await
@@ -217,12 +220,17 @@ pub(crate) async fn admit(
     principal: &Principal,
     body_bytes: usize,
 ) -> Result<(), Refusal> {
-    admission::write::rights(principal)?;
-    context.readiness.wait_for_replay().await;
-    check(context, principal)?;
+    admit_again(context, principal).await?;
     let (settings, now) = (context.overrides.current(), context.clock.instant());
     let tenant = context.tenant(&principal.tenant);
     Ok(tenant.admit(settings.of(&principal.tenant), body_bytes as u64, now)?)
+}
+
+/// Like [`admit`], for what has counted against rate limits before.
+async fn admit_again(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
+    admission::write::rights(principal)?;
+    context.readiness.wait_for_replay().await;
+    check(context, principal)
 }
 
 /// Like [`admit`], but does not wait for replay and does not count the request against rate limits.
@@ -238,17 +246,16 @@ async fn resolve<D: Decoder>(
     request: Encoded<D>,
     rules: Option<TenantList>,
     thread: Option<Permit<TenantId>>,
+    place: Place,
     began: Instant,
-) -> Result<Resolved, Refusal> {
+) -> Result<(Resolved, Pass), Refusal> {
     let tenant = request.principal.tenant.clone();
     let begin = {
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
-        move |turn: &Turn| decoders.begin_request(&context, request, rules, turn)
+        move || decoders.begin_request(&context, request, rules)
     };
-    let decoders = Arc::clone(decoders);
-    let go_on = move |decoded, turn: &Turn| decoders.go_on(decoded, turn);
-    let (routed, memory) = in_turns(context, &tenant, thread, begin, go_on).await?;
-    Ok(Resolved { prepared: routed.finish(memory)?, began })
+    let Done { routed, memory, place } = in_turns(context, &tenant, thread, place, begin).await?;
+    Ok((Resolved { prepared: routed.finish(memory)?, began }, place.pass))
 }
 
 struct Resolved {

@@ -235,6 +235,14 @@ impl Reservation {
         Ok(())
     }
 
+    /// Gives back what is left of the advance beyond `bytes`.
+    pub fn keep_ahead(&mut self, bytes: u64) {
+        let Some(advance_bytes) = &mut self.advance_bytes else { return };
+        let extra_bytes = advance_bytes.saturating_sub(bytes);
+        *advance_bytes -= extra_bytes;
+        self.account.give_back(extra_bytes);
+    }
+
     /// Gives back the part of the advance that was not used.
     pub fn settle(&mut self) {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
@@ -365,7 +373,12 @@ mod tests {
         first.resize(80).unwrap();
         first.resize(40).unwrap();
         assert_eq!(account.used_bytes(), 80);
+        for (ahead, used) in [(50, 80), (30, 70), (40, 70)] {
+            first.keep_ahead(ahead);
+            assert_eq!((first.bytes(), account.used_bytes()), (40, used));
+        }
         first.settle();
+        first.keep_ahead(0);
         assert_eq!((first.bytes(), account.used_bytes()), (40, 40));
         first.resize(5).unwrap();
         assert_eq!(account.used_bytes(), 5);

@@ -516,3 +516,53 @@ fn points_from_sockets_pass_the_rules_once() {
     }
     assert!(dropped(&server, "anonymous", "default/2") >= 4.0);
 }
+
+/// The rules for a series of tenant `slow` take several milliseconds. Its points, on the connection of a relay and in a request, must not make
+/// those of others wait.
+#[test]
+fn slow_rules_of_one_tenant_do_not_delay_the_others() {
+    const SERIES: usize = 1000;
+    let rule = "  - {source_labels: [__name__, a], regex: '(.*)([0-9]+);(.*)', target_label: b, replacement: '$2$1'}\n";
+    let rules = Rules::new(&format!("tenants:\n  slow:\n{}", rule.repeat(1000)));
+    let config = "graphite_tenant_from_path = true\n";
+    let server = Server::start(rules.options().arg("--graphite=127.0.0.1:0").config(config));
+    let connect = || std::net::TcpStream::connect(server.logged_address("graphite")).unwrap();
+    let at_s = now_ms() / 1000;
+    let applied = || server.metric("floodmark_ingest_rules_applied_series_total");
+    let value = |tenant: &str, name: &str| {
+        let data = server.query_as(Some(tenant), name, now_ms() + 1000);
+        data["result"][0]["value"][1].as_str().map(str::to_owned)
+    };
+
+    let (mut relay, mut other) = (connect(), connect());
+    let slow: String = (0..SERIES).map(|i| format!("slow.graphite{i} 1 {at_s}\n")).collect();
+    relay.write_all(slow.as_bytes()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let series: Vec<_> =
+                (0..SERIES).map(|i| Series::named(&format!("request{i}")).sample(now_ms(), 1.0)).collect();
+            server.send(&Request::write(&wire::v1(&series)).tenant("slow")).expect(204, &[]);
+        });
+        wait_for("the rules", || (applied() > 0.0).then_some(()));
+        for round in 1..=20 {
+            // points of the slow tenant that follow wait for those before them
+            write!(relay, "slow.graphite0 {round} {}\nfast.a {round} {at_s}\n", at_s + 1).unwrap();
+            writeln!(other, "fast.b {round} {at_s}").unwrap();
+            let value_of_round = Some(round.to_string());
+            wait_for("the fast points", || {
+                (value("fast", "a") == value_of_round && value("fast", "b") == value_of_round).then_some(())
+            });
+        }
+        let of_fast = applied();
+        assert!(of_fast < 2.0 * SERIES as f64, "the slow tenant is done: this test shows nothing");
+    });
+    let count = || value("slow", "count({__name__=~\".+\"})");
+    let all = Some((2 * SERIES).to_string());
+    wait_for("the slow points", || (count() == all).then_some(()));
+    wait_for("the last of the slow points", || {
+        (value("slow", "graphite0") == Some("20".into())).then_some(())
+    });
+    assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
+    assert_eq!(server.metric_sum("floodmark_ingest_rules_waiting_requests"), 0.0);
+    assert!(server.metric("floodmark_ingest_rules_seconds_total{tenant=\"slow\"}") > 0.0);
+}

@@ -20,9 +20,16 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Key for K {}
 #[derive(Debug)]
 struct State<K: Key> {
     free: usize,
-    waiting: HashMap<K, VecDeque<oneshot::Sender<Permit<K>>>>,
+    waiting: HashMap<K, VecDeque<Waiter<K>>>,
     /// The keys that have waiters, in the order in which they get their turns. Each key occurs once.
     turns: VecDeque<K>,
+}
+
+#[derive(Debug)]
+struct Waiter<K: Key> {
+    /// Whether it comes before the other waiters of the key.
+    is_first: bool,
+    permit: oneshot::Sender<Permit<K>>,
 }
 
 /// Permission to continue. When it is dropped, the next waiter gets it.
@@ -41,13 +48,22 @@ impl<K: Key> FairPermits<K> {
     }
 
     pub(crate) async fn acquire(&self, key: &K) -> Permit<K> {
+        self.acquire_at(key, false).await
+    }
+
+    /// Like [`Self::acquire`], but comes before the key's waiters that called `acquire`. Other keys have their turns as before.
+    pub(crate) async fn acquire_first(&self, key: &K) -> Permit<K> {
+        self.acquire_at(key, true).await
+    }
+
+    async fn acquire_at(&self, key: &K, is_first: bool) -> Permit<K> {
         let waits = {
             let mut state = self.0.lock();
             if state.free > 0 {
                 state.free -= 1;
                 return Permit(Some(self.clone()));
             }
-            state.wait(key)
+            state.wait(key, is_first)
         };
         waits.await.expect("BUG: a place in the queue was dropped without its turn")
     }
@@ -62,7 +78,7 @@ impl<K: Key> FairPermits<K> {
                 };
                 next
             };
-            match next.send(Permit(Some(self.clone()))) {
+            match next.permit.send(Permit(Some(self.clone()))) {
                 Ok(()) => return,
                 Err(mut permit) => permit.0 = None, // the waiter was canceled: try the next one
             }
@@ -71,28 +87,34 @@ impl<K: Key> FairPermits<K> {
 }
 
 impl<K: Key> State<K> {
-    fn wait(&mut self, key: &K) -> oneshot::Receiver<Permit<K>> {
-        let (sender, receiver) = oneshot::channel();
+    fn wait(&mut self, key: &K, is_first: bool) -> oneshot::Receiver<Permit<K>> {
+        let (permit, receiver) = oneshot::channel();
+        let waiter = Waiter { is_first, permit };
         match self.waiting.get_mut(key) {
             Some(waiting) => {
                 if waiting.len() == waiting.capacity() {
-                    waiting.retain(|sender| !sender.is_closed()); // canceled waiters would add up
+                    waiting.retain(|waiter| !waiter.permit.is_closed()); // canceled waiters would add up
                 }
-                waiting.push_back(sender);
+                if is_first {
+                    let before = waiting.iter().take_while(|waiter| waiter.is_first).count();
+                    waiting.insert(before, waiter);
+                } else {
+                    waiting.push_back(waiter);
+                }
             }
             None => {
                 self.turns.push_back(key.clone());
-                self.waiting.insert(key.clone(), VecDeque::from([sender]));
+                self.waiting.insert(key.clone(), VecDeque::from([waiter]));
             }
         }
         receiver
     }
 
-    fn next(&mut self) -> Option<oneshot::Sender<Permit<K>>> {
+    fn next(&mut self) -> Option<Waiter<K>> {
         while let Some(key) = self.turns.pop_front() {
             let waiting = self.waiting.get_mut(&key).expect("BUG: a key with a turn has no waiter");
             // skip waiters that were canceled: they must not use up their key's turn
-            let next = std::iter::from_fn(|| waiting.pop_front()).find(|sender| !sender.is_closed());
+            let next = std::iter::from_fn(|| waiting.pop_front()).find(|waiter| !waiter.permit.is_closed());
             if waiting.is_empty() {
                 self.waiting.remove(&key);
             } else {
@@ -147,6 +169,29 @@ mod tests {
         assert_eq!((state.free, state.turns.len()), (1, 0));
         drop(state);
         assert!(poll(pin!(permits.acquire(&few))).is_ready());
+    }
+
+    #[test]
+    fn a_waiter_may_come_before_the_others_of_its_key_only() {
+        let permits = FairPermits::new(1);
+        let [a, b] = ["a", "b"].map(|name| TenantId::parse(name).unwrap());
+        let Poll::Ready(held) = poll(pin!(permits.acquire(&a))) else { panic!("a permit is free") };
+        let mut later = Box::pin(permits.acquire(&a));
+        assert!(poll(later.as_mut()).is_pending());
+        let mut of_b = Box::pin(permits.acquire(&b));
+        assert!(poll(of_b.as_mut()).is_pending());
+        let [mut first, mut second] = [(); 2].map(|()| Box::pin(permits.acquire_first(&a)));
+        assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+        drop(held);
+        let Poll::Ready(held) = poll(first.as_mut()) else { panic!("the first of its tenant") };
+        drop(held);
+        let Poll::Ready(held) = poll(of_b.as_mut()) else { panic!("the other tenant's turn") };
+        assert!(poll(second.as_mut()).is_pending() && poll(later.as_mut()).is_pending());
+        drop(held);
+        let Poll::Ready(held) = poll(second.as_mut()) else { panic!("before the one that came earlier") };
+        assert!(poll(later.as_mut()).is_pending());
+        drop(held);
+        assert!(poll(later.as_mut()).is_ready());
     }
 
     #[test]

@@ -1,14 +1,37 @@
 //! A limit on concurrent requests, usable from any thread.
+//!
+//! A gate refuses requests that do not fit. A request that has come far may wait for its place instead. Waiting requests
+//! come before new ones, and tenants with waiting requests take turns.
 
 use admission::gate::{self, Entrant, Full, Inside};
 use model::TenantId;
 use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// Lets in a limited number of requests, of which each tenant gets a fair share. Clones are handles of the
 /// same gate.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate(Arc<Mutex<gate::Gate>>);
+pub(crate) struct Gate(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    gate: gate::Gate,
+    /// Requests that wait, by tenant. Whoever keeps their memory limits their number.
+    waiting: HashMap<TenantId, VecDeque<Waiter>>,
+    /// The tenants that have waiting requests, in the order of their turns. Each occurs once.
+    turns: VecDeque<TenantId>,
+}
+
+/// A waiting request, with what an [`Entrant`] has besides the tenant.
+#[derive(Debug)]
+struct Waiter {
+    weight: u64,
+    limit: Option<usize>,
+    bytes: u64,
+    pass: oneshot::Sender<Pass>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -35,40 +58,130 @@ impl Gate {
     }
 
     fn of(gate: gate::Gate) -> Self {
-        Self(Arc::new(Mutex::new(gate)))
+        Self(Arc::new(Mutex::new(State { gate, waiting: HashMap::new(), turns: VecDeque::new() })))
     }
 
     pub(crate) fn enter(&self, entrant: Entrant<'_>) -> Result<Pass, Full> {
         self.0.lock().enter(entrant)?;
-        Ok(Pass { gate: self.clone(), tenant: entrant.tenant.clone(), bytes: entrant.bytes })
+        Ok(self.pass(entrant))
+    }
+
+    /// Waits until there is a place. This takes at most until all requests that the tenant has in the gate have left, and until
+    /// it is the tenant's turn. The limit of `entrant` must not be 0.
+    pub(crate) async fn enter_when_free(&self, entrant: Entrant<'_>) -> Pass {
+        let waits = {
+            let mut state = self.0.lock();
+            if state.enter(entrant).is_ok() {
+                return self.pass(entrant);
+            }
+            state.wait(entrant)
+        };
+        waits.await.expect("BUG: a place in the queue was dropped without its turn")
+    }
+
+    fn pass(&self, entrant: Entrant<'_>) -> Pass {
+        Pass { gate: self.clone(), tenant: entrant.tenant.clone(), bytes: entrant.bytes }
+    }
+
+    fn leave(&self, tenant: &TenantId, bytes: u64) {
+        let admitted = {
+            let mut state = self.0.lock();
+            state.gate.leave(tenant, bytes);
+            state.admit_waiting()
+        };
+        for (tenant, Waiter { bytes, pass, .. }) in admitted {
+            // if the waiter was canceled, its pass is dropped here
+            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes });
+        }
     }
 
     pub(crate) fn inside(&self) -> usize {
-        self.0.lock().inside()
+        self.0.lock().gate.inside()
     }
 
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> Inside {
-        self.0.lock().of(tenant)
+        self.0.lock().gate.of(tenant)
     }
 
     pub(crate) fn peak(&self) -> usize {
-        self.0.lock().peak()
+        self.0.lock().gate.peak()
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.0.lock().limit()
+        self.0.lock().gate.limit()
+    }
+}
+
+impl State {
+    fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
+        // new requests must not take the place of those that wait; otherwise, these might wait forever
+        if self.waiting.contains_key(entrant.tenant) {
+            return Err(Full::Share(self.gate.of(entrant.tenant)));
+        }
+        self.gate.enter(entrant)
+    }
+
+    fn wait(&mut self, entrant: Entrant<'_>) -> oneshot::Receiver<Pass> {
+        let (pass, receiver) = oneshot::channel();
+        let Entrant { tenant, weight, limit, bytes } = entrant;
+        let waiting = match self.waiting.get_mut(tenant) {
+            Some(waiting) => waiting,
+            None => {
+                self.turns.push_back(tenant.clone());
+                self.waiting.entry(tenant.clone()).or_default()
+            }
+        };
+        if waiting.len() == waiting.capacity() {
+            waiting.retain(|waiter| !waiter.pass.is_closed()); // canceled waiters would add up
+        }
+        waiting.push_back(Waiter { weight, limit, bytes, pass });
+        receiver
+    }
+
+    /// Gives the free places to requests that wait. Tenants take turns.
+    fn admit_waiting(&mut self) -> Vec<(TenantId, Waiter)> {
+        let (mut admitted, mut refused) = (Vec::new(), 0);
+        while refused < self.turns.len()
+            && let Some(tenant) = self.turns.pop_front()
+        {
+            let waiting = self.waiting.get_mut(&tenant).expect("BUG: a tenant with a turn has no waiter");
+            while waiting.front().is_some_and(|waiter| waiter.pass.is_closed()) {
+                waiting.pop_front();
+            }
+            if let Some(Waiter { weight, limit, bytes, .. }) = waiting.front() {
+                let entrant = Entrant { tenant: &tenant, weight: *weight, limit: *limit, bytes: *bytes };
+                if self.gate.enter(entrant).is_ok() {
+                    admitted.extend(waiting.pop_front().map(|waiter| (tenant.clone(), waiter)));
+                    refused = 0;
+                } else {
+                    refused += 1;
+                }
+            }
+            if waiting.is_empty() {
+                self.waiting.remove(&tenant);
+            } else {
+                self.turns.push_back(tenant);
+            }
+        }
+        admitted
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.0.lock().leave(&self.tenant, self.bytes);
+        self.gate.leave(&self.tenant, self.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
 
     #[test]
     fn a_dropped_pass_makes_room() {
@@ -80,5 +193,53 @@ mod tests {
         drop(first);
         assert!(enter(&a, 60).is_ok());
         assert_eq!((gate.inside(), gate.peak(), gate.limit()), (1, 2, 2));
+    }
+
+    #[test]
+    fn requests_that_wait_come_before_new_ones_and_their_tenants_take_turns() {
+        let gate = Gate::new(2);
+        let [a, b, c] = ["a", "b", "c"].map(|name| TenantId::parse(name).unwrap());
+        let entrant = |tenant| Entrant { tenant, weight: 1, limit: None, bytes: 0 };
+        let wait = |tenant| Box::pin(gate.enter_when_free(entrant(tenant)));
+        let Poll::Ready(first) = poll(pin!(gate.enter_when_free(entrant(&a)))) else { panic!("it is empty") };
+        let second = gate.enter(entrant(&b)).unwrap();
+        let mut of_a = [wait(&a), wait(&a), wait(&a)];
+        assert!(of_a.iter_mut().all(|waiter| poll(waiter.as_mut()).is_pending()));
+        let mut of_c = wait(&c);
+        assert!(poll(of_c.as_mut()).is_pending());
+        let [mut canceled, mut next, mut last] = of_a;
+        drop(first);
+        assert_eq!(gate.inside(), 2, "a waiter has the place at once");
+        assert!(poll(next.as_mut()).is_pending());
+        assert!(poll(of_c.as_mut()).is_pending());
+        drop(canceled); // its pass was not taken, so the next tenant gets it
+        let Poll::Ready(of_c) = poll(of_c.as_mut()) else { panic!("the other tenant's turn") };
+        drop(second);
+        let Poll::Ready(third) = poll(next.as_mut()) else { panic!("the next turn") };
+        assert!(matches!(gate.enter(entrant(&a)), Err(Full::Share(_))), "others of the tenant wait");
+        assert!(poll(last.as_mut()).is_pending());
+        drop(of_c);
+        let Poll::Ready(fourth) = poll(last.as_mut()) else { panic!("nobody else waits") };
+        canceled = wait(&c);
+        assert!(poll(canceled.as_mut()).is_pending());
+        drop(canceled);
+        drop((third, fourth));
+        let state = gate.0.lock();
+        assert_eq!((state.gate.inside(), state.waiting.len(), state.turns.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_request_waits_only_for_others_of_its_tenant_that_are_inside() {
+        let gate = Gate::new(100);
+        let a = TenantId::parse("a").unwrap();
+        let limited = Entrant { tenant: &a, weight: 1, limit: Some(1), bytes: 0 };
+        let inside = gate.enter(limited).unwrap();
+        let mut waits = Box::pin(gate.enter_when_free(limited));
+        assert!(poll(waits.as_mut()).is_pending());
+        // even if a change of the limit would let them in
+        assert!(gate.enter(Entrant { limit: None, ..limited }).is_err());
+        drop(inside);
+        assert!(poll(waits.as_mut()).is_ready());
+        assert_eq!(gate.inside(), 0);
     }
 }

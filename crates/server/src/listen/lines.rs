@@ -21,6 +21,7 @@ mod drops;
 mod encryption;
 mod framing;
 mod intake;
+mod lanes;
 pub(crate) mod new_series_queue;
 mod stream;
 mod telemetry;

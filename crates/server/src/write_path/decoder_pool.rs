@@ -2,8 +2,8 @@
 
 use super::Context;
 use super::known::WaitingSeries;
-use super::route::{Arrival, Load, Prepared, Route};
-use super::turns::{Step, Turn};
+use super::route::{Arrival, Load, Prepared, Route, Routed};
+use super::turns::{Turn, Work};
 use crate::ingest_rules::TenantList;
 use crate::refusal::Refusal;
 use bytes::Bytes;
@@ -38,6 +38,8 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(super) struct Points {
     pub(super) origin: Origin,
+    /// Whether they have counted against the tenant's rate limit.
+    pub(super) is_counted: bool,
     /// Series that count as new.
     pub(super) waiting: Option<Arc<dyn WaitingSeries>>,
     /// The tenant's rules on what is stored.
@@ -94,7 +96,9 @@ pub(crate) struct Decoders<D> {
 
 /// A body that was decoded and is being divided among the partitions.
 pub(super) struct Decoded<D: Decoder> {
-    workspace: Workspace<D>,
+    decoders: Arc<Decoders<D>>,
+    /// `None` once it is back among the idle ones.
+    workspace: Option<Workspace<D>>,
     format: D::Format,
     memory: Reservation,
     route: Route,
@@ -119,51 +123,46 @@ impl<D: Decoder> Decoders<D> {
 
     /// Decodes a request and looks up its series in one turn. `rules` are the tenant's rules on what is stored.
     pub(crate) fn prepare(
-        &self,
+        self: &Arc<Self>,
         context: &Arc<Context>,
         request: Encoded<D>,
         rules: Option<TenantList>,
     ) -> Result<Prepared, Refusal> {
-        let mut step = self.begin_request(context, request, rules, &Turn::WHOLE)?;
-        loop {
-            match step {
-                Step::Break((routed, memory)) => return routed.finish(memory),
-                Step::Continue(decoded) => step = self.go_on(decoded, &Turn::WHOLE)?,
-            }
-        }
+        let mut decoded = self.begin_request(context, request, rules)?;
+        while !decoded.decide(&Turn::WHOLE)? {}
+        let (routed, memory) = decoded.finish()?;
+        routed.finish(memory)
     }
 
     /// Like [`Self::begin`], for a request, whose body is not needed any more once it is decoded.
     pub(super) fn begin_request(
-        &self,
+        self: &Arc<Self>,
         context: &Arc<Context>,
         request: Encoded<D>,
         rules: Option<TenantList>,
-        turn: &Turn,
-    ) -> Result<Step<Decoded<D>>, Refusal> {
+    ) -> Result<Box<Decoded<D>>, Refusal> {
         let Encoded { principal, format, encoding, bytes, memory } = request;
         let body = Body { encoding, bytes: &bytes };
-        let points = Points { origin: Origin::Sender, waiting: None, rules };
-        self.begin(context, principal, (format, body), points, memory, turn)
+        let points = Points { origin: Origin::Sender, is_counted: false, waiting: None, rules };
+        self.begin(context, principal, (format, body), points, memory)
     }
 
-    /// Decodes a body and divides its samples among the partitions, as far as it comes in this turn.
+    /// Decodes a body, and checks its timestamps.
     pub(super) fn begin(
-        &self,
+        self: &Arc<Self>,
         context: &Arc<Context>,
         principal: Principal,
         (format, body): (D::Format, Body<'_>),
         points: Points,
         mut memory: Reservation,
-        turn: &Turn,
-    ) -> Result<Step<Decoded<D>>, Refusal> {
-        let Points { origin, waiting, rules } = points;
+    ) -> Result<Box<Decoded<D>>, Refusal> {
+        let Points { origin, is_counted, waiting, rules } = points;
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let has_carbon_rules = D::HAS_GRAPHITE_NAMES && origin == Origin::Sender;
         let arrival = Arrival {
             at_ms: context.clock.now_ms(),
-            is_counted: false,
+            is_counted,
             is_final: false,
             is_aggregated: has_carbon_rules,
             carbon_rules: has_carbon_rules.then(|| context.rules.current()),
@@ -177,31 +176,15 @@ impl<D: Decoder> Decoders<D> {
             Route::begin(context, principal, arrival, &mut load)
         });
         match route {
-            Ok(route) => self.go_on(Box::new(Decoded { workspace, format, memory, route }), turn),
+            Ok(route) => {
+                let (decoders, workspace) = (Arc::clone(self), Some(workspace));
+                Ok(Box::new(Decoded { decoders, workspace, format, memory, route }))
+            }
             Err(refusal) => {
                 self.put(workspace);
                 Err(refusal)
             }
         }
-    }
-
-    /// Goes on with a body in another turn. Once it is done, the memory of the decoder belongs to the pool's account.
-    pub(super) fn go_on(
-        &self,
-        mut decoded: Box<Decoded<D>>,
-        turn: &Turn,
-    ) -> Result<Step<Decoded<D>>, Refusal> {
-        let Decoded { workspace: Workspace { batch, labels, .. }, format, memory, route } = &mut *decoded;
-        let mut load = Load { form: D::label_form(format), batch, labels, memory };
-        let routed = match route.decide(&mut load, turn) {
-            Ok(false) => return Ok(Step::Continue(decoded)),
-            Ok(true) => route.finish(&mut load),
-            Err(refusal) => Err(refusal),
-        };
-        let Decoded { workspace, mut memory, .. } = *decoded;
-        self.put(workspace);
-        memory.settle();
-        Ok(Step::Break((routed?, memory)))
     }
 
     fn take(&self) -> Workspace<D> {
@@ -225,6 +208,46 @@ impl<D: Decoder> Decoders<D> {
         let mut idle = self.idle.lock().expect("BUG: a decoder panicked");
         if idle.len() < IDLE_MAX {
             idle.push(workspace);
+        }
+    }
+}
+
+impl<D: Decoder> Decoded<D> {
+    fn load(&mut self) -> (&mut Route, Load<'_>) {
+        let Self { workspace, format, memory, route, .. } = self;
+        let Workspace { batch, labels, .. } = workspace.as_mut().expect("BUG: a body is routed twice");
+        (route, Load { form: D::label_form(format), batch, labels, memory })
+    }
+}
+
+impl<D: Decoder> Work for Decoded<D> {
+    fn decide(&mut self, turn: &Turn) -> Result<bool, Refusal> {
+        let (route, mut load) = self.load();
+        route.decide(&mut load, turn)
+    }
+
+    /// Afterwards, the memory of the decoder belongs to the pool's account.
+    fn finish(mut self: Box<Self>) -> Result<(Routed, Reservation), Refusal> {
+        let (route, mut load) = self.load();
+        let routed = route.finish(&mut load)?;
+        self.memory.settle();
+        let bytes = self.memory.bytes();
+        Ok((routed, self.memory.split(bytes)))
+    }
+
+    fn give_back(&mut self) {
+        if let Some(Workspace { batch, .. }) = &self.workspace {
+            self.memory.keep_ahead(self.route.need_bytes(batch));
+        }
+    }
+}
+
+impl<D: Decoder> Drop for Decoded<D> {
+    fn drop(&mut self) {
+        if let Some(workspace) = self.workspace.take()
+            && !std::thread::panicking()
+        {
+            self.decoders.put(workspace);
         }
     }
 }

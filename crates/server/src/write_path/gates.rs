@@ -11,6 +11,21 @@ use stdx::telemetry::Registry;
 /// Requests that create series may together hold at most 1/`CREATING_PART` of the memory for write requests.
 const CREATING_PART: u64 = 2;
 
+/// The place of a request among those in progress.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Its pass through the gate of known series.
+    pub(super) pass: Pass,
+    /// Permission to write a body whose sender gets no answer.
+    _intake: Option<Permit<TenantId>>,
+}
+
+impl Place {
+    pub(super) const fn new(pass: Pass, intake: Option<Permit<TenantId>>) -> Self {
+        Self { pass, _intake: intake }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Gates {
     /// Counts requests in progress, except those that create series.
@@ -64,6 +79,12 @@ impl Gates {
         })
     }
 
+    /// Like [`Self::enter`], but waits instead of being refused, for a request that would otherwise have to be decoded and to have
+    /// its rules applied again. New requests of the tenant are refused meanwhile.
+    pub(super) async fn enter_when_free(&self, tenant: &TenantId, own: &TenantSettings) -> Pass {
+        self.known.enter_when_free(entrant(tenant, own, 0)).await
+    }
+
     /// Enters the gate of requests that create series. The request holds `bytes` of memory.
     pub(super) fn enter_creating(
         &self,
@@ -83,6 +104,12 @@ impl Gates {
 
     pub(crate) async fn decoding_permit(&self, tenant: &TenantId) -> Permit<TenantId> {
         self.decoding.acquire(tenant).await
+    }
+
+    /// Like [`Self::decoding_permit`], for a body that has a place, for which others may wait. It comes before other bodies of
+    /// its tenant.
+    pub(super) async fn decoding_permit_first(&self, tenant: &TenantId) -> Permit<TenantId> {
+        self.decoding.acquire_first(tenant).await
     }
 
     /// Waits for a turn to decode a small body. It must be given back before anything else is waited for.

@@ -26,12 +26,13 @@ use rules::ingest::{Decision, LabelSet, RuleList};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::budget::Account;
 use stdx::telemetry::{Counter, Registry};
 pub(super) use verdicts::Verdict;
 use verdicts::{Known, Verdicts};
 
-/// Limit on the pairs of a tenant and a rule whose dropped samples are counted by themselves.
+/// Limit on the pairs of a tenant and a rule whose dropped samples are counted by themselves, and on the tenants whose time is.
 const COUNTED_MAX: usize = 1000;
 
 /// Stands for all tenants in a row that counts those without a row of their own.
@@ -43,7 +44,11 @@ pub(crate) struct Ingest {
     verdicts: Verdicts,
     dropped: Arc<Mutex<DroppedSamples>>,
     applied: Counter,
+    rule_seconds: Arc<Mutex<RuleSeconds>>,
 }
+
+/// Time of rules by tenant.
+type RuleSeconds = BTreeMap<String, f64>;
 
 /// Dropped samples by tenant and rule.
 type DroppedSamples = BTreeMap<(String, String), u64>;
@@ -69,7 +74,17 @@ impl Ingest {
         );
         let help = "Series to whose labels rules were applied, because what the rules say was not remembered, or because they are new.";
         let applied = r.counter("floodmark_ingest_rules_applied_series_total", help);
-        Self { file, verdicts: Verdicts::new(account), dropped, applied }
+        let rule_seconds = Arc::new(Mutex::new(RuleSeconds::new()));
+        let read = Arc::clone(&rule_seconds);
+        r.counters_fn(
+            "floodmark_ingest_rules_seconds_total",
+            "Time for which rules were applied to labels, by tenant. The row with an empty label has that of tenants without a row of their own.",
+            move || {
+                let seconds = read.lock();
+                seconds.iter().map(|(name, n)| (vec![("tenant".to_owned(), name.clone())], *n)).collect()
+            },
+        );
+        Self { file, verdicts: Verdicts::new(account), dropped, applied, rule_seconds }
     }
 
     pub(crate) const fn file(&self) -> &WatchedRules {
@@ -95,8 +110,20 @@ impl Ingest {
         learned.iter().for_each(|(key, verdict)| self.verdicts.put(*key, *verdict));
     }
 
-    pub(super) fn count_applied(&self, series: u64) {
+    /// Counts series of a tenant to which rules were applied in a turn that took `time`.
+    pub(super) fn count_applied(&self, tenant: &TenantId, series: u64, time: Duration) {
+        if series == 0 {
+            return;
+        }
         self.applied.add(series);
+        let mut all = self.rule_seconds.lock();
+        let has_room = all.len() < COUNTED_MAX;
+        if let Some(seconds) = all.get_mut(tenant.as_str()) {
+            *seconds += time.as_secs_f64();
+        } else {
+            let row = if has_room { tenant.as_str() } else { OTHERS }; // one row more at most
+            *all.entry(row.to_owned()).or_default() += time.as_secs_f64();
+        }
     }
 
     /// Must be called once the request in which rules had these effects is durable. `discarded` is the metadata for which

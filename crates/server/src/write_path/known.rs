@@ -11,24 +11,30 @@
 //! So they count as samples of a new series, whether or not it exists by now ([`WaitingSeries`]).
 
 use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
+use super::gates::Place;
 use super::route::{Prepared, Routed};
-use super::turns::{Turn, in_turns};
-use super::{Context, Decoders, Submitted, Unwritten, admit, settle, submit};
-use crate::limits::gate::Pass;
+use super::turns::{Done, Step, first_turn, later_turns};
+use super::{Context, Decoders, Submitted, Unwritten, admit, admit_again, settle, submit};
+use crate::limits::fair_permits::Permit;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::{NewPart, Outcome, StreamId};
 use crate::refusal::Refusal;
 use model::{BatchSeries, Principal, SeriesKey, TenantId};
 use protocol::{Body, Decoder, Encoding};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::{Exhausted, Reservation};
 
-/// The bodies of one sender, such as those of a connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BodyStream {
+/// A body's place among those of one sender, such as those of a connection.
+#[derive(Debug)]
+pub(crate) struct BodyStream<'a> {
+    /// The same for all bodies of the sender.
     pub(crate) id: StreamId,
     pub(crate) origin: Origin,
+    /// Allows to write the body. It is held until the samples are durable, but not while rules take long.
+    pub(crate) permit: Option<Permit<TenantId>>,
+    pub(crate) counted: &'a mut Counted,
 }
 
 /// Tells which series have samples that were handed back and are neither stored nor dropped yet.
@@ -101,7 +107,7 @@ pub(crate) struct Sent {
     submitted: Submitted,
     outcome: Outcome,
     began: Instant,
-    _pass: Pass,
+    _place: Place,
 }
 
 impl Sent {
@@ -110,6 +116,32 @@ impl Sent {
         let _passing = context.traffic.enter();
         settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await
     }
+}
+
+/// A body after the first of its turns.
+pub(crate) enum Begun {
+    Sent(Box<(Sent, NewSamples)>),
+    Later(Later),
+}
+
+/// A body whose rules take long. It holds nothing that others wait for, and nothing of it is written yet.
+pub(crate) struct Later(Pin<Box<dyn Future<Output = Written> + Send>>);
+
+type Written = Result<(Sent, NewSamples), Refusal>;
+
+impl Later {
+    /// Waits for the rules, and submits the samples of known series.
+    pub(crate) async fn sent(self) -> Written {
+        self.0.await
+    }
+}
+
+/// What of a body has counted against rate limits. A body that is written again does not count again.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Counted {
+    request: bool,
+    /// True once the body was submitted.
+    pub(crate) samples: bool,
 }
 
 /// Decodes a body that is not compressed, and submits its samples of known series. Returns the samples of new series.
@@ -123,10 +155,15 @@ pub(crate) async fn send<D: Decoder>(
     format: D::Format,
     bytes: &Arc<Vec<u8>>,
     waiting: &Arc<dyn WaitingSeries>,
-    stream: BodyStream,
-) -> Result<(Sent, NewSamples), Refusal> {
-    let (began, origin) = (Instant::now(), stream.origin);
-    admit(context, principal, bytes.len()).await?;
+    stream: BodyStream<'_>,
+) -> Result<Begun, Refusal> {
+    let (began, BodyStream { id, origin, permit, counted }) = (Instant::now(), stream);
+    if counted.request {
+        admit_again(context, principal).await?;
+    } else {
+        admit(context, principal, bytes.len()).await?;
+        counted.request = true;
+    }
     let (gates, settings) = (&context.gates, context.overrides.current());
     let own = settings.of(&principal.tenant);
     let tenant = context.tenant(&principal.tenant);
@@ -139,22 +176,34 @@ pub(crate) async fn send<D: Decoder>(
     } else {
         None
     };
-    let pass = gates.enter(&principal.tenant, own)?;
-    let points = Points { origin, waiting: Some(Arc::clone(waiting)), rules };
+    let place = Place::new(gates.enter(&principal.tenant, own)?, permit);
+    let is_counted = counted.samples;
+    let points = Points { origin, is_counted, waiting: Some(Arc::clone(waiting)), rules };
     let begin = {
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let (principal, bytes) = (principal.clone(), Arc::clone(bytes));
-        move |turn: &Turn| {
+        move || {
             let body = Body { encoding: Encoding::Identity, bytes: &bytes };
-            decoders.begin(&context, principal, (format, body), points, memory, turn)
+            decoders.begin(&context, principal, (format, body), points, memory)
         }
     };
-    let decoders = Arc::clone(decoders);
-    let go_on = move |decoded, turn: &Turn| decoders.go_on(decoded, turn);
-    let (routed, memory) = in_turns(context, &principal.tenant, thread, begin, go_on).await?;
-    let Split { prepared: Prepared { mut submissions, outcome, .. }, new } = Split::of(routed, memory)?;
-    submissions.iter_mut().for_each(|(_, submission, _)| submission.stream = Some(stream.id));
-    Ok((Sent { tenant, submitted: submit(context, submissions), outcome, began, _pass: pass }, new))
+    let sent = move |context: &Arc<Context>, done: Done| {
+        let Done { routed, memory, place } = done;
+        let Split { prepared: Prepared { mut submissions, outcome, .. }, new } = Split::of(routed, memory)?;
+        submissions.iter_mut().for_each(|(_, submission, _)| submission.stream = Some(id));
+        let submitted = submit(context, submissions);
+        Ok((Sent { tenant, submitted, outcome, began, _place: place }, new))
+    };
+    match first_turn(context, &principal.tenant, thread, place, begin).await? {
+        Step::Done(done) => sent(context, *done).map(|sent| Begun::Sent(Box::new(sent))),
+        step => {
+            let (context, tenant) = (Arc::clone(context), principal.tenant.clone());
+            Ok(Begun::Later(Later(Box::pin(async move {
+                let done = later_turns(&context, &tenant, step).await?;
+                sent(&context, done)
+            }))))
+        }
+    }
 }
 
 /// Reserves the memory that a large body will probably need. Otherwise, many bodies could be started and none completed.

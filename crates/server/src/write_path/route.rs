@@ -23,19 +23,20 @@ use crate::graphite_rules::Rules;
 use crate::ingest_rules::TenantList;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::shared::PartitionShared;
-use crate::partition::submission::{Answer, NewPart, Outcome, Submission};
+use crate::partition::submission::{Answer, NewPart, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
 use encoding::{ENCODED_BYTES_MAX, encode_labels};
 use metadata::Metric;
 use model::{
-    Batch, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId, Value,
-    ValueKind,
+    Batch, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
+    Value, ValueKind,
 };
 use placing::{Destination, exemplars_of, place, resolve_known};
 use protocol::{EncodedLabels, LabelForm};
 use ruled::Decided;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 use times::leave_out_impossible_times;
 use tokio::sync::oneshot;
@@ -135,6 +136,8 @@ pub(super) struct Route {
 #[derive(Debug, Default)]
 struct Progress {
     outcome: Outcome,
+    /// Samples that count against the tenant's rate limit.
+    sent_samples: u64,
     /// Whether the labels were encoded after they had been decoded.
     is_encoded: bool,
     /// Memory that the request took before its series were looked at.
@@ -186,11 +189,8 @@ impl Route {
         } else {
             0
         };
-        if !arrival.is_counted {
-            let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
-            let sent = samples as u64 + outcome.refused_samples - uncertain_samples;
-            state.take_samples(own, sent, context.clock.instant());
-        }
+        let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
+        let sent_samples = samples as u64 + outcome.refused_samples - uncertain_samples;
         leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
         if arrival.is_aggregated {
             let weight = own.share_weight as u64;
@@ -206,7 +206,7 @@ impl Route {
             points::identify(&mut batch.floats, memory)?;
         }
         let (is_encoded, decoded_bytes) = (form.is_encoded(), memory.bytes());
-        let progress = Progress { outcome, is_encoded, decoded_bytes, ..Progress::default() };
+        let progress = Progress { outcome, sent_samples, is_encoded, decoded_bytes, ..Progress::default() };
         Ok(Self { context: Arc::clone(context), principal, arrival, progress })
     }
 
@@ -221,7 +221,7 @@ impl Route {
         let Load { form, batch, labels, memory } = load;
         let form: &dyn LabelForm = if progress.is_encoded { &EncodedLabels } else { *form };
         let mut reservation = IncrementalReservation::new(memory);
-        let applied = progress.recalled.applied;
+        let (applied, began) = (progress.recalled.applied, Instant::now());
         let (mut floats, mut histograms) =
             (std::mem::take(&mut progress.floats), std::mem::take(&mut progress.histograms));
         let mut routing = Routing {
@@ -249,14 +249,25 @@ impl Route {
         // a sender that goes away before the end may send the request again
         context.ingest.remember(&progress.verdicts);
         progress.verdicts.clear();
-        context.ingest.count_applied(progress.recalled.applied - applied);
+        context.ingest.count_applied(&principal.tenant, progress.recalled.applied - applied, began.elapsed());
         Ok(is_done?)
     }
 
+    /// Upper bound on the memory that [`Self::finish`] takes, unless rules make labels longer.
+    pub(super) fn need_bytes(&self, batch: &Batch) -> u64 {
+        (need_bytes(&batch.floats) + need_bytes(&batch.histograms) + batch.bytes.len()) as u64
+    }
+
     /// Looks up the series, and divides them among the partitions. Must be called once [`Self::decide`] has returned true.
+    ///
+    /// Only now, the samples count against the tenant's rate limit: a sender that does not wait for the rules sends them again.
     pub(super) fn finish(&mut self, load: &mut Load<'_>) -> Result<Routed, Refusal> {
         let Self { context, principal, arrival, progress } = self;
         let (tenant, state) = (&principal.tenant, context.tenant(&principal.tenant));
+        if !arrival.is_counted {
+            let settings = context.overrides.current();
+            state.take_samples(settings.of(tenant), progress.sent_samples, context.clock.instant());
+        }
         let names = names_of(context, arrival);
         let rules = arrival.rules.as_ref().map(|list| context.ingest.of(list, names));
         let Load { form, batch, labels, memory } = load;
@@ -311,6 +322,18 @@ impl Route {
 
 fn names_of<'a>(context: &'a Context, arrival: &'a Arrival) -> Option<NameRules<'a>> {
     NameRules::of(arrival.carbon_rules.as_ref()?, &context.names)
+}
+
+/// Memory of the submissions with the samples of a batch, if all series are new.
+fn need_bytes<V: Value>(batch: &SeriesBatch<V>) -> usize {
+    const GROWTH: usize = 2; // vectors double their capacity
+    let sample_bytes = size_of::<SeriesRef>() + (1 + GROWTH) * (size_of::<i64>() + size_of::<V>());
+    let heap_bytes: usize = batch.values.iter().map(Value::heap_bytes).sum();
+    let decided_bytes = size_of::<(u32, Labels)>() + size_of::<(SeriesKey, Verdict)>() + size_of::<Learned>();
+    let series_bytes = GROWTH * (size_of::<NewSeries>() + decided_bytes) + size_of::<u32>();
+    let stored = batch.series.iter().filter(|series| !series.samples.is_empty());
+    let (series, samples) = stored.fold((0, 0), |(n, samples), one| (n + 1, samples + one.samples.len()));
+    samples * sample_bytes + 2 * heap_bytes + series * series_bytes
 }
 
 fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {

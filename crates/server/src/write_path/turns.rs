@@ -3,24 +3,30 @@
 //! ```text
 //!   small body ─▶ turn in place ─┬─ done ──────────────────────────────────▶ routed
 //!                                └─ rules take longer ─┐                       ▲
-//!   large body ─▶ permit to decode ─▶ blocking thread ─┼───────── done ────────┘
+//!   large body ─▶ permit to decode ─▶ blocking thread ─┼─ decided ─▶ place ────┘
 //!                    ▲                                 │
 //!                    └── behind other tenants' bodies ─┘
 //! ```
 //!
-//! Between two turns, a body holds neither a thread nor a permit, only its memory. If its sender goes away, it ends there.
+//! A body begins with a place among the requests in progress. If its rules need more than the first turn, it gives the place back,
+//! and enters again once they are decided. It looks up its series only then. If there is no place at that time, it waits for
+//! one, and comes before new requests of its tenant: to be refused would mean that the rules are applied again.
+//!
+//! Between two turns, a body holds neither a place, nor a thread, nor a permit, only its memory. If its sender goes away, it ends there.
 
+use super::gates::Place;
 use super::route::{Arrival, Load, Route, Routed};
 use super::{Context, internal};
 use crate::limits::fair_permits::Permit;
 use crate::refusal::Refusal;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::EncodedLabels;
-use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::budget::Reservation;
 use stdx::clock::Clock;
+use stdx::telemetry::{Histogram, LATENCY_BUCKETS_S, Registry};
 
 /// How long rules may be applied to a body until it is the turn of others. Only the rules for one series can take longer, at
 /// most 0.2 s.
@@ -39,7 +45,8 @@ impl Turn {
     /// expressions may take.
     const IN_PLACE: Self = Self { rules: Some(Duration::from_micros(500)), steps_max: 2 << 20 };
 
-    const ON_THREAD: Self = Self { rules: Some(Duration::from_millis(100)), steps_max: usize::MAX };
+    /// Others' large bodies wait for the end of a turn, so it is as long as they may be delayed. Passing on takes tens of microseconds.
+    const ON_THREAD: Self = Self { rules: Some(Duration::from_millis(10)), steps_max: usize::MAX };
 
     /// The rules take at most `steps_per_byte` steps for each byte of a series.
     pub(super) const fn begin<'a>(&'a self, clock: &'a dyn Clock, steps_per_byte: usize) -> Running<'a> {
@@ -70,49 +77,129 @@ impl Running<'_> {
     }
 }
 
-/// What became of a body in a turn: it is routed, or must go on in another turn.
-pub(super) type Step<W> = ControlFlow<(Routed, Reservation), Box<W>>;
+/// A body that is routed in turns.
+pub(super) trait Work: Send + 'static {
+    /// Applies rules until the turn ends. Returns false if they must go on in another turn.
+    fn decide(&mut self, turn: &Turn) -> Result<bool, Refusal>;
+
+    /// Looks up the series. Must be called once [`Self::decide`] has returned true.
+    fn finish(self: Box<Self>) -> Result<(Routed, Reservation), Refusal>;
+
+    /// Gives back memory that was reserved ahead, as far as it will probably not be needed.
+    fn give_back(&mut self);
+}
+
+/// A routed body, with its memory and its place.
+pub(super) struct Done {
+    pub(super) routed: Routed,
+    pub(super) memory: Reservation,
+    pub(super) place: Place,
+}
+
+/// What became of a body in a turn.
+pub(super) enum Step<W> {
+    Done(Box<Done>),
+    /// Its rules must go on.
+    Rules(Box<W>),
+    /// Its rules are decided, but there was no place.
+    Decided(Box<W>),
+}
 
 /// Routes a body in as many turns as it needs. The first one is on a blocking thread if the caller passes a permit for it in
 /// `thread`.
-pub(super) async fn in_turns<W: Send + 'static>(
+pub(super) async fn in_turns<W: Work>(
     context: &Arc<Context>,
     tenant: &TenantId,
     thread: Option<Permit<TenantId>>,
-    begin: impl FnOnce(&Turn) -> Result<Step<W>, Refusal> + Send + 'static,
-    go_on: impl Fn(Box<W>, &Turn) -> Result<Step<W>, Refusal> + Clone + Send + 'static,
-) -> Result<(Routed, Reservation), Refusal> {
-    let mut step = match thread {
-        Some(permit) => on_thread(context, permit, begin).await?,
+    place: Place,
+    begin: impl FnOnce() -> Result<Box<W>, Refusal> + Send + 'static,
+) -> Result<Done, Refusal> {
+    let first = first_turn(context, tenant, thread, place, begin).await?;
+    later_turns(context, tenant, first).await
+}
+
+/// The first of the turns of [`in_turns`].
+pub(super) async fn first_turn<W: Work>(
+    context: &Arc<Context>,
+    tenant: &TenantId,
+    thread: Option<Permit<TenantId>>,
+    place: Place,
+    begin: impl FnOnce() -> Result<Box<W>, Refusal> + Send + 'static,
+) -> Result<Step<W>, Refusal> {
+    match thread {
+        Some(permit) => on_thread(context, tenant, permit, Some(place), begin).await,
         None => {
             let _passing = context.traffic.enter();
             let _turn = context.gates.decoding_turn(tenant).await;
-            begin(&Turn::IN_PLACE)?
+            take_turn(context, tenant, begin()?, &Turn::IN_PLACE, Some(place))
         }
-    };
-    loop {
-        let work = match step {
-            Step::Break(routed) => return Ok(routed),
-            Step::Continue(work) => work,
-        };
-        let permit = context.gates.decoding_permit(tenant).await;
-        let go_on = go_on.clone();
-        step = on_thread(context, permit, move |turn| go_on(work, turn)).await?;
     }
 }
 
-async fn on_thread<W: Send + 'static>(
+/// All other turns. Nothing is written before this returns.
+pub(super) async fn later_turns<W: Work>(
     context: &Arc<Context>,
+    tenant: &TenantId,
+    mut step: Step<W>,
+) -> Result<Done, Refusal> {
+    let gates = &context.gates;
+    loop {
+        let (work, place, permit) = match step {
+            Step::Done(done) => return Ok(*done),
+            Step::Rules(work) => {
+                let _waiting = context.metrics.turns.rules.begin();
+                (work, None, gates.decoding_permit(tenant).await)
+            }
+            Step::Decided(work) => {
+                let _waiting = context.metrics.turns.places.begin();
+                let settings = context.overrides.current();
+                let pass = gates.enter_when_free(tenant, settings.of(tenant)).await;
+                (work, Some(Place::new(pass, None)), gates.decoding_permit_first(tenant).await)
+            }
+        };
+        step = on_thread(context, tenant, permit, place, move || Ok(work)).await?;
+    }
+}
+
+async fn on_thread<W: Work>(
+    context: &Arc<Context>,
+    tenant: &TenantId,
     permit: Permit<TenantId>,
-    work: impl FnOnce(&Turn) -> Result<Step<W>, Refusal> + Send + 'static,
+    place: Option<Place>,
+    begin: impl FnOnce() -> Result<Box<W>, Refusal> + Send + 'static,
 ) -> Result<Step<W>, Refusal> {
     let _passing = context.traffic.enter();
+    let (context, tenant) = (Arc::clone(context), tenant.clone());
     let task = tokio::task::spawn_blocking(move || {
-        let step = work(&Turn::ON_THREAD);
+        let step = begin().and_then(|work| take_turn(&context, &tenant, work, &Turn::ON_THREAD, place));
         drop(permit); // it is held until the turn ends
         step
     });
     task.await.map_err(|error| internal(format!("decoding failed: {error}")))?
+}
+
+fn take_turn<W: Work>(
+    context: &Context,
+    tenant: &TenantId,
+    mut work: Box<W>,
+    turn: &Turn,
+    place: Option<Place>,
+) -> Result<Step<W>, Refusal> {
+    if !work.decide(turn)? {
+        work.give_back();
+        return Ok(Step::Rules(work)); // without its place
+    }
+    let place = place.or_else(|| {
+        let settings = context.overrides.current();
+        let pass = context.gates.enter(tenant, settings.of(tenant)).ok()?;
+        Some(Place::new(pass, None))
+    });
+    let Some(place) = place else {
+        work.give_back();
+        return Ok(Step::Decided(work));
+    };
+    let (routed, memory) = work.finish()?;
+    Ok(Step::Done(Box::new(Done { routed, memory, place })))
 }
 
 /// A batch that no decoder has made.
@@ -124,30 +211,86 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Must be called as the first step of [`in_turns`].
     pub(super) fn begin(
         context: &Arc<Context>,
         principal: Principal,
         arrival: Arrival,
         mut batch: Batch,
         mut memory: Reservation,
-        turn: &Turn,
-    ) -> Result<Step<Self>, Refusal> {
+    ) -> Result<Box<Self>, Refusal> {
         let mut labels = LabelsBuilder::new();
         let mut load =
             Load { form: &EncodedLabels, batch: &mut batch, labels: &mut labels, memory: &mut memory };
         let route = Route::begin(context, principal, arrival, &mut load)?;
-        Self::go_on(Box::new(Self { batch, labels, memory, route }), turn)
+        Ok(Box::new(Self { batch, labels, memory, route }))
+    }
+}
+
+impl Work for Given {
+    fn decide(&mut self, turn: &Turn) -> Result<bool, Refusal> {
+        let Self { batch, labels, memory, route } = self;
+        route.decide(&mut Load { form: &EncodedLabels, batch, labels, memory }, turn)
     }
 
-    pub(super) fn go_on(mut given: Box<Self>, turn: &Turn) -> Result<Step<Self>, Refusal> {
-        let Self { batch, labels, memory, route } = &mut *given;
-        let mut load = Load { form: &EncodedLabels, batch, labels, memory };
-        if !route.decide(&mut load, turn)? {
-            return Ok(Step::Continue(given));
-        }
-        let routed = route.finish(&mut load)?;
-        Ok(Step::Break((routed, given.memory)))
+    fn finish(mut self: Box<Self>) -> Result<(Routed, Reservation), Refusal> {
+        let Self { batch, labels, memory, route } = &mut *self;
+        let routed = route.finish(&mut Load { form: &EncodedLabels, batch, labels, memory })?;
+        Ok((routed, self.memory))
+    }
+
+    fn give_back(&mut self) {} // nothing is reserved ahead
+}
+
+/// Metrics of bodies that wait between two turns.
+#[derive(Debug)]
+pub(crate) struct TurnMetrics {
+    /// For the rules to go on.
+    rules: Waiting,
+    /// For a place, once the rules are decided.
+    places: Waiting,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    bodies: Arc<AtomicU64>,
+    seconds: Histogram,
+}
+
+impl TurnMetrics {
+    pub(crate) fn new(r: &Registry) -> Self {
+        let waiting = |what| {
+            let bodies = Arc::<AtomicU64>::default();
+            let read = Arc::clone(&bodies);
+            let help = "Bodies whose rules take long and that wait between two turns, by what they wait for.";
+            let labels = &[("for", what)];
+            r.gauge_fn("floodmark_ingest_rules_waiting_requests", help, labels, move || {
+                read.load(Ordering::Relaxed) as f64
+            });
+            let help = "Time that a body waited between two turns, by what it waited for.";
+            let name = "floodmark_ingest_rules_wait_seconds";
+            Waiting { bodies, seconds: r.histogram(name, help, labels, LATENCY_BUCKETS_S) }
+        };
+        Self { rules: waiting("turn"), places: waiting("place") }
+    }
+}
+
+impl Waiting {
+    /// Counts a body as waiting until the result is dropped.
+    fn begin(&self) -> Waits<'_> {
+        self.bodies.fetch_add(1, Ordering::Relaxed);
+        Waits { waiting: self, since: Instant::now() }
+    }
+}
+
+struct Waits<'a> {
+    waiting: &'a Waiting,
+    since: Instant,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.waiting.bodies.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.seconds.observe(self.since.elapsed().as_secs_f64());
     }
 }
 
@@ -167,7 +310,7 @@ mod tests {
         for _ in 0..3 {
             let mut on_thread = Turn::ON_THREAD.begin(&clock, 1000);
             assert!(!on_thread.is_over(usize::MAX), "there is no progress");
-            clock.advance(99);
+            clock.advance(9);
             assert!(!on_thread.is_over(10));
             clock.advance(1);
             assert!(on_thread.is_over(10));

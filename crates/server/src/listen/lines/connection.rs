@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// this long.
 const CREATION_WAIT: Duration = Duration::from_secs(5);
 
-/// While points of an idle connection are queued, this is how often it looks whether they still are.
+/// While points of an idle connection are queued, or in lanes, this is how often it looks whether they still are.
 const QUEUED_POLL: Duration = Duration::from_millis(200);
 
 /// An idle connection has one ticket for the points to come.
@@ -103,7 +103,7 @@ impl Connection {
         loop {
             let deadline = self.deadline();
             // while bodies are in flight, it may be the server that makes the rest of the message wait
-            self.unfinished.set(self.buffer.unfinished_since().filter(|_| self.writer.is_idle()));
+            self.unfinished.set(self.buffer.unfinished_since().filter(|_| !self.writer.has_bodies()));
             tokio::select! {
                 () = self.unfinished.closed() => {
                     self.shared.intake.metrics.replaced_connections.inc();
@@ -120,10 +120,10 @@ impl Connection {
                         break;
                     }
                 }
-                settled = self.writer.oldest_settled(), if !self.writer.is_idle() => {
+                settled = self.writer.oldest_settled(), if self.writer.has_bodies() => {
                     self.writer.finish(settled).await;
                 }
-                () = sleep(QUEUED_POLL), if busy.is_some() && self.is_idle() => {}
+                () = sleep(QUEUED_POLL), if busy.is_some() && !self.writer.has_bodies() && self.buffer.since().is_none() => {}
                 () = stopped(&mut stopping) => break,
             }
             // an unfinished message does not keep the connection from making room for another one

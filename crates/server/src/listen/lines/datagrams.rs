@@ -125,7 +125,7 @@ async fn write(mut waiting: mpsc::Receiver<Body>, mut writer: Writer) {
                 Some(body) => writer.write(body).await,
                 None => break,
             },
-            settled = writer.oldest_settled(), if !writer.is_idle() => writer.finish(settled).await,
+            settled = writer.oldest_settled(), if writer.has_bodies() => writer.finish(settled).await,
         }
     }
     writer.settled_all().await;

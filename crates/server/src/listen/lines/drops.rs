@@ -30,6 +30,8 @@ pub(super) enum Reason {
     NewSeriesLimit,
     /// The write path refused the points for good.
     Refused,
+    /// The rules for the tenant take long, and no further points may wait for them.
+    RulesQueue,
     /// Datagrams arrive faster than they can be stored.
     DatagramQueue,
     /// The server stopped before the points were durable.
@@ -37,7 +39,7 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Malformed,
         Self::TooLong,
         Self::Unfinished,
@@ -45,6 +47,7 @@ impl Reason {
         Self::NewSeriesQueue,
         Self::NewSeriesLimit,
         Self::Refused,
+        Self::RulesQueue,
         Self::DatagramQueue,
         Self::Stopping,
     ];
@@ -58,6 +61,7 @@ impl Reason {
             Self::NewSeriesQueue => "new_series_queue",
             Self::NewSeriesLimit => "new_series_limit",
             Self::Refused => "refused",
+            Self::RulesQueue => "rules_queue",
             Self::DatagramQueue => "datagram_queue",
             Self::Stopping => "stopping",
         }

@@ -14,10 +14,10 @@ use super::drops::{Drop, Drops, Reason};
 use super::telemetry::Metrics;
 use super::ticket::Ticket;
 use super::unfinished::Unfinished;
-use crate::limits::fair_permits::{FairPermits, Permit};
+use crate::limits::fair_permits::FairPermits;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
-use crate::write_path::known::{BodyStream, NewSamples, Sent, send};
+use crate::write_path::known::{Begun, BodyStream, Counted, Later, NewSamples, Sent, send};
 use crate::write_path::{self, Decoders, Origin};
 use model::{ErrorKind, Principal, SeriesKey, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
@@ -67,9 +67,24 @@ pub(super) fn messages(protocol: Protocol, bytes: &[u8]) -> u64 {
     }
 }
 
+/// What earlier attempts to write a body have done.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    queued: Queued,
+    counted: Counted,
+}
+
+/// A body that was decoded.
+pub(super) enum First {
+    /// Its points of known series are on their way, the others are queued.
+    Sent(Box<Sent>),
+    /// Its rules take long.
+    Later(Later),
+}
+
 /// New series of a body whose points were queued, or dropped because there was no room.
 #[derive(Debug, Default)]
-pub(super) struct Queued {
+struct Queued {
     keys: HashSet<SeriesKey>,
     /// What was reserved for the series with their labels, which took more than their keys.
     memory: Vec<Arc<Reservation>>,
@@ -151,23 +166,33 @@ impl Intake {
         self.context.tenant(tenant).unwritten(settings.of(tenant)).clone()
     }
 
-    /// Waits for permission to write a body.
-    pub(super) async fn permit(&self, source: &Source) -> Permit<TenantId> {
-        self.permits.acquire(&source.principal.tenant).await
-    }
-
     /// Decodes a body, submits its points of known series, and queues the others. Bodies of a sender must be sent one
     /// after the other, so that the points of each series stay in order.
-    pub(super) async fn send(&self, source: &Source, body: &Body) -> Result<(Sent, Queued), Refusal> {
+    pub(super) async fn send(
+        &self,
+        source: &Source,
+        body: &Body,
+        attempts: &mut Attempts,
+    ) -> Result<First, Refusal> {
         self.creation.let_known_catch_up(&source.principal.tenant).await;
-        let mut queued = Queued::default();
-        let sent = self.send_again(source, body, &mut queued).await?;
-        Ok((sent, queued))
+        self.begin(source, body, attempts).await
     }
 
-    /// Like [`Self::send`]. Does not queue points of series that were queued before: they are there, in order.
-    async fn send_again(&self, source: &Source, body: &Body, queued: &mut Queued) -> Result<Sent, Refusal> {
-        let (sent, mut new) = self.split(source, body).await?;
+    /// Waits for the rules of a body that [`Self::send`] has decoded.
+    pub(super) async fn go_on(
+        &self,
+        source: &Source,
+        attempts: &mut Attempts,
+        later: Later,
+    ) -> Result<Sent, Refusal> {
+        let (sent, new) = later.sent().await?;
+        Ok(self.queue(source, attempts, sent, new))
+    }
+
+    /// Queues points of new series, except those of series that an earlier attempt queued: they are there, in order.
+    fn queue(&self, source: &Source, attempts: &mut Attempts, sent: Sent, mut new: NewSamples) -> Sent {
+        attempts.counted.samples = true;
+        let queued = &mut attempts.queued;
         new.leave_out(|key| queued.keys.contains(&key));
         if !new.is_empty() {
             self.metrics.points.add(new.points());
@@ -175,23 +200,32 @@ impl Intake {
             self.creation.queue(source, &new);
             queued.memory.push(new.into_memory());
         }
-        Ok(sent)
+        sent
     }
 
-    async fn split(&self, source: &Source, body: &Body) -> Result<(Sent, NewSamples), Refusal> {
+    async fn begin(&self, source: &Source, body: &Body, attempts: &mut Attempts) -> Result<First, Refusal> {
+        let permit = Some(self.permits.acquire(&source.principal.tenant).await);
         let (context, principal, bytes) = (&self.context, &source.principal, &body.bytes);
         let (arrival, waiting) = (TimeOfArrival::Is(body.arrived_ms), &self.creation.waiting());
         let format = Format { has_frames: true, arrival };
-        let stream = BodyStream { id: source.ticket.stream(), origin: source.origin };
-        match source.protocol {
-            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, stream).await,
+        let (id, origin, counted) = (source.ticket.stream(), source.origin, &mut attempts.counted);
+        let stream = BodyStream { id, origin, permit, counted };
+        let begun = match source.protocol {
+            Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, stream).await?,
             Protocol::Pickles => {
-                send(context, &self.pickles, principal, format, bytes, waiting, stream).await
+                send(context, &self.pickles, principal, format, bytes, waiting, stream).await?
             }
             Protocol::Protobufs => {
-                send(context, &self.protobufs, principal, format, bytes, waiting, stream).await
+                send(context, &self.protobufs, principal, format, bytes, waiting, stream).await?
             }
-        }
+        };
+        Ok(match begun {
+            Begun::Sent(sent) => {
+                let (sent, new) = *sent;
+                First::Sent(Box::new(self.queue(source, attempts, sent, new)))
+            }
+            Begun::Later(later) => First::Later(later),
+        })
     }
 
     /// Returns once the points of known series are durable or refused.
@@ -205,7 +239,7 @@ impl Intake {
         &self,
         source: &Source,
         body: &Body,
-        queued: &mut Queued,
+        attempts: &mut Attempts,
         mut refusal: Refusal,
     ) -> bool {
         let mut tried = false;
@@ -221,7 +255,7 @@ impl Intake {
                 }
             }
             tried = true;
-            match self.write_again(source, body, queued).await {
+            match self.write_again(source, body, attempts).await {
                 Ok(outcome) => {
                     self.stored(source, body, outcome).await;
                     return tried;
@@ -236,10 +270,12 @@ impl Intake {
         &self,
         source: &Source,
         body: &Body,
-        queued: &mut Queued,
+        attempts: &mut Attempts,
     ) -> Result<Outcome, Refusal> {
-        let _permit = self.permit(source).await;
-        let sent = self.send_again(source, body, queued).await?;
+        let sent = match self.begin(source, body, attempts).await? {
+            First::Sent(sent) => *sent,
+            First::Later(later) => self.go_on(source, attempts, later).await?,
+        };
         self.settle(sent).await
     }
 

@@ -4,14 +4,17 @@
 //! until this body is stored, and the bodies after it, which may be stored already, are stored again, in order.
 //!
 //! With the setting `graphite_tenant_from_path`, a body is divided by tenants first: the first part of each path names
-//! the tenant, and is removed.
+//! the tenant, and is removed. If the rules for a tenant's points take long, its later points wait in a lane of their own, so
+//! that the other tenants of the connection do not wait ([`lanes`](super::lanes)).
 
 use super::buffer::Body;
 use super::drops::{Drop, Reason};
-use super::intake::{Intake, Queued, Source};
+use super::intake::{Attempts, First, Intake, Source};
+use super::lanes::Lanes;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path::internal;
+use crate::write_path::known::{Later, Sent};
 use model::{Principal, Rights, TenantId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,13 +35,15 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
+    /// Bodies of tenants whose rules take long, if the sender's points belong to many tenants.
+    lanes: Lanes,
 }
 
 #[derive(Debug)]
 struct Sending {
     source: Source,
     body: Body,
-    queued: Queued,
+    attempts: Attempts,
     settled: JoinHandle<Settled>,
 }
 
@@ -51,12 +56,17 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        Self { intake, source, bodies: VecDeque::new() }
+        Self { intake, source, bodies: VecDeque::new(), lanes: Lanes::default() }
     }
 
     /// True if everything that was written is durable.
     pub(super) fn is_idle(&self) -> bool {
-        self.bodies.is_empty()
+        self.bodies.is_empty() && self.lanes.are_idle()
+    }
+
+    /// True if [`Self::oldest_settled`] may be called.
+    pub(super) fn has_bodies(&self) -> bool {
+        !self.bodies.is_empty()
     }
 
     /// Waits until the oldest body is stored or refused. The result must be passed to [`Self::finish`]. There must be a
@@ -68,11 +78,11 @@ impl Writer {
 
     /// Finishes the oldest body. If it was refused, this writes it again and waits until it is stored.
     pub(super) async fn finish(&mut self, settled: Settled) {
-        let Some(Sending { source, body, mut queued, .. }) = self.bodies.pop_front() else { return };
+        let Some(Sending { source, body, mut attempts, .. }) = self.bodies.pop_front() else { return };
         match settled {
             Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
             Err(refusal) => {
-                if self.intake.retry(&source, &body, &mut queued, refusal).await {
+                if self.intake.retry(&source, &body, &mut attempts, refusal).await {
                     self.write_all_again().await;
                 }
             }
@@ -81,17 +91,23 @@ impl Writer {
 
     /// Writes the bodies in flight again, because points of a body before them may have been stored only now.
     async fn write_all_again(&mut self) {
-        while let Some(Sending { source, body, mut queued, settled }) = self.bodies.pop_front() {
+        while let Some(Sending { source, body, mut attempts, settled }) = self.bodies.pop_front() {
             let _ = settled.await; // otherwise, the first attempt could end after the second one
-            match self.intake.write_again(&source, &body, &mut queued).await {
+            match self.intake.write_again(&source, &body, &mut attempts).await {
                 Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
-                Err(refusal) => _ = self.intake.retry(&source, &body, &mut queued, refusal).await,
+                Err(refusal) => _ = self.intake.retry(&source, &body, &mut attempts, refusal).await,
             }
         }
     }
 
     pub(super) async fn settled_all(&mut self) {
-        while !self.is_idle() {
+        self.settled_bodies().await;
+        self.lanes.ended().await;
+    }
+
+    /// Returns once all bodies that are not in lanes are stored or dropped.
+    pub(super) async fn settled_bodies(&mut self) {
+        while self.has_bodies() {
             let settled = self.oldest_settled().await;
             self.finish(settled).await;
         }
@@ -100,41 +116,88 @@ impl Writer {
     /// Submits a body. Waits while too many bodies are in flight, or while points of known series cannot be stored.
     pub(super) async fn write(&mut self, body: Body) {
         if !self.source.has_many_tenants {
-            return self.write_for(self.source.clone(), body).await;
+            return self.write_in_order(self.source.clone(), body).await;
         }
         // while they grow, the vectors of lines take up to twice the bytes of the lines
         let mut memory = self.memory(2 * body.bytes.len()).await;
         let Body { bytes, since, arrived_ms, .. } = body;
+        self.lanes.tidy();
         for (tenant, lines) in self.divide(&bytes) {
             let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
             let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
             let memory = memory.split(lines.len() as u64);
-            self.write_for(source, Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory }).await;
+            let body = Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory };
+            if let Some(body) = self.lanes.push(&self.intake, &source, body) {
+                self.write_for(source, body).await;
+            }
         }
     }
 
+    /// Submits a body of one of many tenants. If its rules take long, it goes on in a lane.
     async fn write_for(&mut self, source: Source, body: Body) {
+        let mut attempts = Attempts::default();
+        let later = match self.send(&source, &body, &mut attempts).await {
+            Ok(First::Later(later)) => later,
+            Ok(First::Sent(sent)) => return self.sent(source, body, attempts, Ok(*sent)).await,
+            Err(refusal) => return self.sent(source, body, attempts, Err(refusal)).await,
+        };
+        let Some(memory) = Lanes::room(&self.intake, &source) else {
+            return self.go_on(source, body, attempts, later).await;
+        };
+        // the tenant's earlier points must be stored before those that go on in the lane
+        self.settled_bodies().await;
+        let writer = Self::new(&self.intake, source);
+        self.lanes.open(writer, (body, attempts, later), memory);
+    }
+
+    /// Submits a body. Waits for its rules, too.
+    pub(super) async fn write_in_order(&mut self, source: Source, body: Body) {
+        let mut attempts = Attempts::default();
+        match self.send(&source, &body, &mut attempts).await {
+            Ok(First::Later(later)) => self.go_on(source, body, attempts, later).await,
+            Ok(First::Sent(sent)) => self.sent(source, body, attempts, Ok(*sent)).await,
+            Err(refusal) => self.sent(source, body, attempts, Err(refusal)).await,
+        }
+    }
+
+    /// Waits while too many bodies are in flight, then decodes one.
+    async fn send(
+        &mut self,
+        source: &Source,
+        body: &Body,
+        attempts: &mut Attempts,
+    ) -> Result<First, Refusal> {
         while self.bodies.len() >= BODIES_MAX
             || self.bodies.front().is_some_and(|oldest| oldest.settled.is_finished())
         {
             let settled = self.oldest_settled().await;
             self.finish(settled).await;
         }
+        self.intake.send(source, body, attempts).await
+    }
+
+    /// Waits for the rules of a body, and submits it.
+    pub(super) async fn go_on(&mut self, source: Source, body: Body, mut attempts: Attempts, later: Later) {
+        let sent = self.intake.go_on(&source, &mut attempts, later).await;
+        self.sent(source, body, attempts, sent).await;
+    }
+
+    async fn sent(
+        &mut self,
+        source: Source,
+        body: Body,
+        mut attempts: Attempts,
+        sent: Result<Sent, Refusal>,
+    ) {
         let intake = Arc::clone(&self.intake);
-        let permit = intake.permit(&source).await;
-        match intake.send(&source, &body).await {
-            Ok((sent, queued)) => {
-                let settled = tokio::spawn(async move {
-                    let settled = intake.settle(sent).await;
-                    drop(permit);
-                    settled
-                });
-                self.bodies.push_back(Sending { source, body, queued, settled });
+        match sent {
+            Ok(sent) => {
+                let settled = tokio::spawn(async move { intake.settle(sent).await });
+                self.bodies.push_back(Sending { source, body, attempts, settled });
             }
             Err(refusal) => {
-                drop(permit);
-                self.settled_all().await;
-                intake.retry(&source, &body, &mut Queued::default(), refusal).await;
+                self.settled_bodies().await;
+                intake.retry(&source, &body, &mut attempts, refusal).await;
             }
         }
     }

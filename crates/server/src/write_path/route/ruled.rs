@@ -68,26 +68,33 @@ impl Routing<'_> {
         turn: &mut Running<'_>,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<bool, Exhausted> {
-        if !decided.is_recalled {
+        let is_first_turn = !decided.is_recalled;
+        if is_first_turn {
             decided.is_recalled = true;
             self.translate(batch, &mut decided.aliased, reservation)?;
             self.recall(batch, decided, reservation)?;
             self.mark_absent(batch, decided, reservation)?;
         }
-        while let Some(remembered) = decided.remembered.get(decided.next) {
-            if remembered.needs_rules() {
-                let (position, series) = (decided.next as u32, &batch.series[decided.next]);
-                // all samples may have been refused for their timestamps
-                if !series.samples.is_empty() || !exemplars_of(&batch.exemplars, position).is_empty() {
-                    if turn.is_over(series.labels.len()) {
-                        return Ok(false);
+        loop {
+            while let Some(remembered) = decided.remembered.get(decided.next) {
+                if remembered.needs_rules() {
+                    let (position, series) = (decided.next as u32, &batch.series[decided.next]);
+                    // all samples may have been refused for their timestamps
+                    if !series.samples.is_empty() || !exemplars_of(&batch.exemplars, position).is_empty() {
+                        if turn.is_over(series.labels.len()) {
+                            return Ok(false);
+                        }
+                        self.decide_one(batch, position, decided, reservation)?;
                     }
-                    self.decide_one(batch, position, decided, reservation)?;
                 }
+                decided.next += 1;
             }
-            decided.next += 1;
+            // series may have been removed from memory since the first turn; this ends, because rules make labels once
+            if is_first_turn || !self.mark_absent(batch, decided, reservation)? {
+                return Ok(true);
+            }
+            decided.next = 0;
         }
-        Ok(true)
     }
 
     /// Applies what is remembered of the rules to the series of a batch.
@@ -109,17 +116,19 @@ impl Routing<'_> {
         Ok(())
     }
 
-    /// Finds the series of which only the key is remembered, but which do not exist. Rules must make their labels.
+    /// Finds the series of which only the key is remembered, but which do not exist. Rules must make their labels. Returns true if there are
+    /// any.
     fn mark_absent<V: Value>(
         &self,
         batch: &SeriesBatch<V>,
         decided: &mut Decided,
         reservation: &mut IncrementalReservation<'_>,
-    ) -> Result<(), Exhausted> {
+    ) -> Result<bool, Exhausted> {
         let remembered = &mut decided.remembered;
         if !remembered.contains(&Remembered::Renamed) {
-            return Ok(());
+            return Ok(false);
         }
+        let mut any_absent = false;
         let mut waiting = Vec::new();
         if self.waiting.is_some() {
             self.mark_waiting(batch, &mut waiting, reservation)?;
@@ -136,10 +145,13 @@ impl Routing<'_> {
                 let head = if waits { None } else { head };
                 if head.and_then(|head| head.resolve(series.key.of_kind(V::KIND))).is_none() {
                     remembered[position] = Remembered::Absent;
+                    // of others, nothing is stored
+                    any_absent |= !series.samples.is_empty()
+                        || !exemplars_of(&batch.exemplars, position as u32).is_empty();
                 }
             }
         }
-        Ok(())
+        Ok(any_absent)
     }
 
     /// Applies the rules to a series. Afterwards, it has the key under which it is stored, or nothing of it is left.

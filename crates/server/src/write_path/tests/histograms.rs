@@ -61,7 +61,8 @@ pub(super) fn histogram(sum: f64) -> Histogram {
 }
 
 pub(crate) fn submit_both(node: &Node, text: &str) {
-    let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
+    let decoders: Arc<Decoders<Both>> =
+        Arc::new(Decoders::new(node.reads().seed, node.writes().decoders.clone()));
     let prepared = decoders.prepare(node.writes(), request(node, text), None).unwrap();
     assert!(submit(node.writes(), prepared.submissions).refused.is_none());
 }
@@ -74,8 +75,9 @@ fn request(node: &Node, text: &str) -> Encoded<Both> {
 }
 
 async fn write_both(node: &Node, text: &str) -> Result<Outcome, Unwritten> {
-    let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
-    super::super::write(node.writes(), &Arc::new(decoders), request(node, text)).await
+    let decoders: Arc<Decoders<Both>> =
+        Arc::new(Decoders::new(node.reads().seed, node.writes().decoders.clone()));
+    super::super::write(node.writes(), &decoders, request(node, text)).await
 }
 
 fn read(node: &Node) -> BTreeMap<String, Vec<SeriesSamples>> {

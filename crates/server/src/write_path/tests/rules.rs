@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::ingest_rules::IngestRulesFile;
-use crate::limits::fair_permits::Permit;
+use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::partition::submission::StreamId;
 use crate::seal::tests::stop;
-use crate::write_path::known::{BodyStream, NewSamples, WaitingSeries, send as send_body};
+use crate::write_path::known::{Begun, BodyStream, Counted, NewSamples, WaitingSeries, send as send_body};
 use model::{BatchSeries, SeriesKey};
 use protocol::graphite;
 use protocol::{Body, Decoder as _};
@@ -160,6 +160,130 @@ async fn rules_that_take_long_are_applied_in_turns_between_which_others_write() 
     stop(Arc::into_inner(ruled).unwrap().node).await;
 }
 
+/// Waits until this is true. The runtime's other tasks go on meanwhile.
+async fn until(is_so: impl Fn() -> bool + Send + Sync) {
+    let wait = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.expect("nothing happens");
+}
+
+const WAITING_FOR_TURN: &str = "floodmark_ingest_rules_waiting_requests{for=\"turn\"}";
+const WAITING_FOR_PLACE: &str = "floodmark_ingest_rules_waiting_requests{for=\"place\"}";
+
+/// Others need the places, and the permits of Graphite's bodies.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_holds_no_place_while_its_rules_wait() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |settings| {
+        settings.inflight_requests_max = 3;
+    }));
+    clock.step_ms.store(50, Ordering::Relaxed);
+    let permits = AllPermits::take(&ruled, "b").await;
+    let mut sending = Vec::new();
+    for number in 0..5 {
+        let sender = Arc::clone(&ruled);
+        let all = series("m", number * 20..number * 20 + 20);
+        sending.push(tokio::spawn(async move { sender.send("a", &all).await }));
+        until(|| ruled.metric(WAITING_FOR_TURN) == f64::from(number + 1)).await;
+        assert_eq!(ruled.node.writes().gates.inside(), (0, 0));
+    }
+    let intake = FairPermits::new(1);
+    let permit = intake.acquire(&TenantId::parse("a").unwrap()).await;
+    let Begun::Later(later) = ruled.begin_lines(&mut Counted::default(), Some(permit)).await else {
+        panic!("the rules do not take long")
+    };
+    let b = permits.tenant.clone();
+    let of_b = std::pin::pin!(intake.acquire(&b));
+    assert!(is_ready(of_b), "the body has its permit although it waits");
+    let later = tokio::spawn(later.sent());
+    until(|| ruled.metric(WAITING_FOR_TURN) == 6.0).await;
+    assert_eq!(ruled.node.writes().gates.inside(), (0, 0));
+    drop(permits);
+    for sent in sending {
+        assert_eq!(sent.await.unwrap().unwrap().samples, 20);
+    }
+    let (sent, new) = later.await.unwrap().unwrap();
+    let stored = sent.settle(ruled.node.writes()).await.unwrap().samples;
+    assert_eq!(stored + new.points(), 60);
+    drop(new);
+    assert_eq!([WAITING_FOR_TURN, WAITING_FOR_PLACE].map(|name| ruled.metric(name)), [0.0; 2]);
+    assert!(ruled.metric("floodmark_ingest_rules_seconds_total{tenant=\"a\"}") > 0.0);
+    stop(Arc::into_inner(ruled).unwrap().node).await;
+}
+
+fn is_ready(future: std::pin::Pin<&mut impl Future>) -> bool {
+    future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+}
+
+/// To be refused would mean that the rules are applied again, and perhaps again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_rules_are_decided_waits_for_its_place() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |settings| {
+        settings.inflight_requests_max = 1;
+    }));
+    clock.step_ms.store(50, Ordering::Relaxed);
+    let permits = AllPermits::take(&ruled, "b").await;
+    let sending = tokio::spawn({
+        let ruled = Arc::clone(&ruled);
+        async move { ruled.send("a", &series("m", 0..20)).await }
+    });
+    until(|| ruled.metric(WAITING_FOR_TURN) == 1.0).await;
+    let writes = ruled.node.writes();
+    let (settings, b) = (writes.overrides.current(), permits.tenant.clone());
+    let place = writes.gates.enter(&b, settings.of(&b)).unwrap();
+    drop(permits);
+    until(|| ruled.metric(WAITING_FOR_PLACE) == 1.0).await;
+    assert_eq!(ruled.applied(), 20.0);
+    let again = AllPermits::take(&ruled, "b").await; // it holds no thread
+    let refused = ruled.send("a", &series("m", 0..1)).await.unwrap_err();
+    assert_eq!(refused.refusal.kind, ErrorKind::Unavailable);
+    drop((again, place));
+    assert_eq!(sending.await.unwrap().unwrap().samples, 20);
+    assert_eq!(ruled.applied(), 20.0, "the rules are applied again");
+    assert_eq!(ruled.node.writes().gates.inside(), (0, 0));
+    stop(Arc::into_inner(ruled).unwrap().node).await;
+}
+
+/// A sender that does not wait for the rules sends its samples again, and a body of lines is written again after a refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_count_once_against_the_rate_limit() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |settings| {
+        let limits = &mut settings.tenants.general.limits;
+        (limits.samples_per_second, limits.rate_burst_ms) = (Some(1), 100_000);
+    }));
+    clock.step_ms.store(50, Ordering::Relaxed);
+    for number in 0..3 {
+        let permits = AllPermits::take(&ruled, "b").await;
+        let sending = tokio::spawn({
+            let (ruled, all) = (Arc::clone(&ruled), series("m", number * 60..number * 60 + 60));
+            async move { ruled.send("a", &all).await }
+        });
+        until(|| ruled.metric(WAITING_FOR_TURN) == 1.0).await;
+        sending.abort();
+        assert!(sending.await.unwrap_err().is_cancelled());
+        drop(permits);
+    }
+    clock.step_ms.store(0, Ordering::Relaxed);
+    let mut counted = Counted::default();
+    for _ in 0..3 {
+        let Begun::Sent(sent) = ruled.begin_lines(&mut counted, None).await else { panic!("slow rules") };
+        let (sent, new) = *sent;
+        counted.samples = true;
+        drop(new);
+        sent.settle(ruled.node.writes()).await.unwrap();
+    }
+    assert_eq!(ruled.send("a", &series("m", 0..30)).await.unwrap().samples, 30);
+    // 90 samples and a few have counted; 30 more are one request too many
+    assert_eq!(ruled.send("a", &series("m", 0..30)).await.unwrap().samples, 30);
+    assert_eq!(ruled.send("a", &series("m", 0..30)).await.unwrap_err().refusal.reason, "samples_rate");
+    stop(Arc::into_inner(ruled).unwrap().node).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sender_that_goes_away_ends_its_work_and_can_go_on_later() {
     let clock = slow_clock();
@@ -249,19 +373,25 @@ impl WaitingSeries for SoonAllWait {
 impl Ruled {
     /// Sends Graphite's lines: 60 points of 20 series.
     async fn send_lines(&self) -> (u64, NewSamples) {
+        let (sent, new) = match self.begin_lines(&mut Counted::default(), None).await {
+            Begun::Sent(sent) => *sent,
+            Begun::Later(later) => later.sent().await.unwrap(),
+        };
+        let outcome = sent.settle(self.node.writes()).await.unwrap();
+        assert_eq!(outcome.refused_samples, 0);
+        (outcome.samples, new)
+    }
+
+    async fn begin_lines(&self, counted: &mut Counted, permit: Option<Permit<TenantId>>) -> Begun {
         let (writes, now_s) = (self.node.writes(), SystemClock.now_ms() / 1000);
         let decoders: Arc<Decoders<graphite::Decoder>> =
             Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
         let lines: String = (0..60).map(|i| format!("m.{} {i} {}\n", i % 20, now_s - 60 + i)).collect();
         let (principal, body) = (Principal::of(TenantId::parse("a").unwrap()), Arc::new(lines.into_bytes()));
         let waiting: Arc<dyn WaitingSeries> = Arc::new(SoonAllWait::default());
-        let stream = BodyStream { id: StreamId(1), origin: Origin::Sender };
+        let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, permit, counted };
         let format = graphite::TimeOfArrival::Refused;
-        let sent = send_body(writes, &decoders, &principal, format, &body, &waiting, stream);
-        let (sent, new) = sent.await.unwrap();
-        let outcome = sent.settle(writes).await.unwrap();
-        assert_eq!(outcome.refused_samples, 0);
-        (outcome.samples, new)
+        send_body(writes, &decoders, &principal, format, &body, &waiting, stream).await.unwrap()
     }
 
     fn expect_all(&self, new: &NewSamples) {
@@ -354,8 +484,8 @@ fn metadata(metrics: &[(&str, &str)]) -> Vec<u8> {
 impl Ruled {
     /// Returns how many entries of metadata a request would write.
     fn new_metadata(&self, tenant: &str, metrics: &[(&str, &str)]) -> usize {
-        let decoders: Decoders<remote_write::Decoder> =
-            Decoders::new(self.node.reads().seed, self.node.writes().decoders.clone());
+        let decoders: Arc<Decoders<remote_write::Decoder>> =
+            Arc::new(Decoders::new(self.node.reads().seed, self.node.writes().decoders.clone()));
         let tenant = TenantId::parse(tenant).unwrap();
         let principal = Principal::of(tenant.clone());
         let bytes = metadata(metrics).into();
