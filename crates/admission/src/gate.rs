@@ -34,6 +34,8 @@ pub enum Full {
     Gate,
     Share(Inside),
     Limit(usize),
+    /// Earlier requests of the tenant wait for a place. Only a gate with a queue, which is built around this one, says so.
+    Waiting,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,20 @@ impl<K: Clone + Eq + Hash> Gate<K> {
 
     /// Admits a request, unless the gate is full or the tenant has used up its share or limit.
     pub fn enter(&mut self, entrant: Entrant<'_, K>) -> Result<(), Full> {
+        self.check(entrant)?;
+        let Entrant { tenant, bytes, .. } = entrant;
+        self.inside += 1;
+        self.peak = self.peak.max(self.inside);
+        self.bytes = self.bytes.saturating_add(bytes);
+        match self.tenants.get_mut(tenant) {
+            Some(own) => own.add(bytes),
+            None => self.tenants.entry(tenant.clone()).or_default().add(bytes),
+        }
+        Ok(())
+    }
+
+    /// Says whether [`Self::enter`] would admit the request.
+    pub fn check(&self, entrant: Entrant<'_, K>) -> Result<(), Full> {
         let Entrant { tenant, bytes, .. } = entrant;
         let own = self.of(tenant);
         if let Some(limit) = entrant.limit.filter(|limit| own.requests >= *limit) {
@@ -86,13 +102,6 @@ impl<K: Clone + Eq + Hash> Gate<K> {
         }
         if own.requests > 0 && self.exceeds_share(own, entrant) {
             return Err(Full::Share(own));
-        }
-        self.inside += 1;
-        self.peak = self.peak.max(self.inside);
-        self.bytes = self.bytes.saturating_add(bytes);
-        match self.tenants.get_mut(tenant) {
-            Some(own) => own.add(bytes),
-            None => self.tenants.entry(tenant.clone()).or_default().add(bytes),
         }
         Ok(())
     }

@@ -105,6 +105,11 @@ pub enum WriteRefusal {
         "{limit} write requests of tenant {tenant} are in progress, which is its limit (setting concurrent_writes)"
     )]
     ConcurrentWrites { tenant: TenantId, limit: usize },
+    /// What they wait for are requests that are being stored, so they enter before long.
+    #[error(
+        "earlier write requests of tenant {tenant}, whose rules took long, wait for a place among those in progress"
+    )]
+    EarlierRequests { tenant: TenantId },
     #[error(
         "{inside} write requests of tenant {tenant} are in progress, which is its share of {limit} (setting \
          inflight_requests)"
@@ -213,7 +218,7 @@ impl WriteRefusal {
             Self::DiskBytes { .. } => "disk_bytes",
             Self::NoRoomForTenant(SeriesRefusal::NoMemory { .. }) => crate::process::REASON,
             Self::NoRoomForTenant(_) => "head_full",
-            Self::ConcurrentWrites { .. } => "concurrent_writes",
+            Self::ConcurrentWrites { .. } | Self::EarlierRequests { .. } => "concurrent_writes",
             Self::InflightRequests { .. } | Self::ShareOfRequests { .. } => "inflight_requests",
             Self::CreatingRequests { .. } | Self::ShareOfCreating { .. } => "creating_requests",
             Self::QueueFull { .. } => "queue_full",

@@ -135,7 +135,7 @@ impl Checks {
         gate.enter(Entrant { tenant: &network, weight: 1, limit: None, bytes }).map_err(|full| {
             let why = match full {
                 Full::Share(own) => format!("{} credentials from {}", own.requests, network.0),
-                Full::Gate | Full::Limit(_) => format!("{} credentials", gate.inside()),
+                Full::Gate | Full::Limit(_) | Full::Waiting => format!("{} credentials", gate.inside()),
             };
             busy(format!("{why} are already being checked or waiting"), None)
         })?;

@@ -116,7 +116,8 @@ impl State {
     fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
         // new requests must not take the place of those that wait; otherwise, these might wait forever
         if self.waiting.contains_key(entrant.tenant) {
-            return Err(Full::Share(self.gate.of(entrant.tenant)));
+            self.gate.check(entrant)?;
+            return Err(Full::Waiting);
         }
         self.gate.enter(entrant)
     }
@@ -150,11 +151,17 @@ impl State {
             }
             if let Some(Waiter { weight, limit, bytes, .. }) = waiting.front() {
                 let entrant = Entrant { tenant: &tenant, weight: *weight, limit: *limit, bytes: *bytes };
-                if self.gate.enter(entrant).is_ok() {
-                    admitted.extend(waiting.pop_front().map(|waiter| (tenant.clone(), waiter)));
-                    refused = 0;
-                } else {
-                    refused += 1;
+                match self.gate.enter(entrant) {
+                    Ok(()) => {
+                        admitted.extend(waiting.pop_front().map(|waiter| (tenant.clone(), waiter)));
+                        refused = 0;
+                    }
+                    // there is no place for anybody
+                    Err(Full::Gate) => {
+                        self.turns.push_front(tenant);
+                        break;
+                    }
+                    Err(_) => refused += 1,
                 }
             }
             if waiting.is_empty() {
@@ -216,7 +223,7 @@ mod tests {
         let Poll::Ready(of_c) = poll(of_c.as_mut()) else { panic!("the other tenant's turn") };
         drop(second);
         let Poll::Ready(third) = poll(next.as_mut()) else { panic!("the next turn") };
-        assert!(matches!(gate.enter(entrant(&a)), Err(Full::Share(_))), "others of the tenant wait");
+        assert_eq!(gate.enter(entrant(&a)).unwrap_err(), Full::Gate);
         assert!(poll(last.as_mut()).is_pending());
         drop(of_c);
         let Poll::Ready(fourth) = poll(last.as_mut()) else { panic!("nobody else waits") };
@@ -229,6 +236,22 @@ mod tests {
     }
 
     #[test]
+    fn a_full_gate_does_not_change_the_order_of_those_that_wait() {
+        let gate = Gate::new(1);
+        let tenants = ["a", "b", "c", "d"].map(|name| TenantId::parse(name).unwrap());
+        let entrant = |tenant| Entrant { tenant, weight: 1, limit: None, bytes: 0 };
+        let mut inside = gate.enter(entrant(&tenants[0])).unwrap();
+        let mut waiting: Vec<_> =
+            tenants[1..].iter().map(|tenant| Box::pin(gate.enter_when_free(entrant(tenant)))).collect();
+        assert!(waiting.iter_mut().all(|waiter| poll(waiter.as_mut()).is_pending()));
+        for mut next in waiting {
+            drop(inside);
+            let Poll::Ready(pass) = poll(next.as_mut()) else { panic!("another tenant had its turn") };
+            inside = pass;
+        }
+    }
+
+    #[test]
     fn a_request_waits_only_for_others_of_its_tenant_that_are_inside() {
         let gate = Gate::new(100);
         let a = TenantId::parse("a").unwrap();
@@ -236,8 +259,9 @@ mod tests {
         let inside = gate.enter(limited).unwrap();
         let mut waits = Box::pin(gate.enter_when_free(limited));
         assert!(poll(waits.as_mut()).is_pending());
+        assert_eq!(gate.enter(limited).unwrap_err(), Full::Limit(1));
         // even if a change of the limit would let them in
-        assert!(gate.enter(Entrant { limit: None, ..limited }).is_err());
+        assert_eq!(gate.enter(Entrant { limit: None, ..limited }).unwrap_err(), Full::Waiting);
         drop(inside);
         assert!(poll(waits.as_mut()).is_ready());
         assert_eq!(gate.inside(), 0);

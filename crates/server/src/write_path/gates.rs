@@ -76,6 +76,7 @@ impl Gates {
             Full::Share(Inside { requests: inside, .. }) => {
                 WriteRefusal::ShareOfRequests { tenant: tenant.clone(), inside, limit }
             }
+            Full::Waiting => WriteRefusal::EarlierRequests { tenant: tenant.clone() },
         })
     }
 
@@ -99,6 +100,7 @@ impl Gates {
             Full::Share(Inside { requests: inside, .. }) => {
                 WriteRefusal::ShareOfCreating { tenant: tenant.clone(), inside, limit }
             }
+            Full::Waiting => WriteRefusal::EarlierRequests { tenant: tenant.clone() },
         })
     }
 

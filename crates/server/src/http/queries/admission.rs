@@ -239,7 +239,9 @@ impl Payer {
                      of {limit}"
                 )
             }
-            Full::Gate | Full::Limit(_) => format!("too many {what}: {limit} are running or waiting"),
+            Full::Gate | Full::Limit(_) | Full::Waiting => {
+                format!("too many {what}: {limit} are running or waiting")
+            }
         })
     }
 }

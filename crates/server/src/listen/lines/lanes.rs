@@ -7,18 +7,18 @@
 //!
 //! The bodies of a lane are written one after the other, so the points of each series stay in order. A lane ends once all of its
 //! bodies are stored or dropped. The sender cannot be told to wait with the points of one tenant only, so points beyond the limit are
-//! dropped and counted: one tenant must not stop the others.
+//! dropped and counted: one tenant must not stop the others. All lanes together leave a part of the memory to bodies that do not wait
+//! for rules.
 
 use super::buffer::Body;
 use super::drops::{Drop, Reason};
-use super::intake::{Attempts, Intake, Source, messages};
+use super::intake::{Attempts, Intake, Protocol, Source, messages};
 use super::writer::Writer;
-use crate::write_path::known::Later;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use stdx::budget::Reservation;
+use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::task::JoinHandle;
 
 /// Memory of a waiting body besides its bytes.
@@ -26,6 +26,10 @@ const BODY_BYTES: u64 = 512;
 
 /// Memory of a lane: its task.
 const LANE_BYTES: u64 = 16 << 10;
+
+/// Lanes leave 1/`LANES_LEAVE` of the memory for bytes that are not durable yet to others. Otherwise, a few tenants whose rules take
+/// long could stop all connections.
+const LANES_LEAVE: u64 = 4;
 
 /// The lanes of a sender. Their memory is part of what their tenants may have for bytes that are not durable yet.
 #[derive(Debug, Default)]
@@ -51,60 +55,56 @@ impl Lanes {
         let tenant = &source.principal.tenant;
         let Some(lane) = self.0.get(tenant) else { return Some(body) };
         let mut waiting = lane.waiting.lock();
-        let Some(bodies) = waiting.as_mut().filter(|_| !lane.task.is_finished()) else {
+        let Some(bodies) = waiting.as_mut() else {
             drop(waiting);
             self.0.remove(tenant);
             return Some(body);
         };
-        // the memory that the body has so far is that of the whole connection
-        if let Ok(memory) = intake.unwritten_of(tenant).reserve(body.bytes.len() as u64 + BODY_BYTES) {
-            bodies.push_back(Body { _memory: memory, ..body });
-            return None;
+        if let Some(body) = fit(intake, source, body) {
+            bodies.push_back(body);
         }
-        drop(waiting);
-        source.ticket.lost();
-        let (reason, points) = (Reason::RulesQueue, messages(source.protocol, &body.bytes));
-        let message = "the rules for the tenant take long, and too many of its points wait for them";
-        intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender: source.sender });
         None
     }
 
-    /// Reserves the memory of a lane. `None` if there is not enough, or if the sender's points belong to one tenant.
-    pub(super) fn room(intake: &Intake, source: &Source) -> Option<Reservation> {
-        if !source.has_many_tenants {
-            return None;
+    /// Reserves the memory of a lane that begins with `body`. If there is not enough, the body is dropped.
+    pub(super) fn room(intake: &Intake, source: &Source, body: Body) -> Option<(Body, Reservation)> {
+        match reserve(&intake.unwritten_of(&source.principal.tenant), LANE_BYTES) {
+            Ok(memory) => Some((fit(intake, source, body)?, memory)),
+            Err(_) => {
+                drop_body(intake, source, &body);
+                None
+            }
         }
-        intake.unwritten_of(&source.principal.tenant).reserve(LANE_BYTES).ok()
     }
 
     /// Opens a lane that begins with `body`. `writer` must have no bodies, and everything that the sender sent before for the tenant must
     /// be stored.
-    pub(super) fn open(
-        &mut self,
-        mut writer: Writer,
-        (body, attempts, later): (Body, Attempts, Later),
-        memory: Reservation,
-    ) {
+    pub(super) fn open(&mut self, mut writer: Writer, body: Body, attempts: Attempts, memory: Reservation) {
         let waiting: Waiting = Arc::new(Mutex::new(Some(VecDeque::new())));
         let (source, bodies) = (writer.source.clone(), Arc::clone(&waiting));
-        let tenant = source.principal.tenant.clone();
+        let (tenant, mut end) = (source.principal.tenant.clone(), End::of(&writer, &waiting));
         let task = tokio::spawn(async move {
-            writer.go_on(source.clone(), body, attempts, later).await;
+            let mut next = Some((body, attempts));
             loop {
-                let next = bodies.lock().as_mut().and_then(VecDeque::pop_front);
-                if let Some(body) = next {
-                    writer.write_in_order(source.clone(), body).await;
-                    continue;
+                if let Some((body, attempts)) = next {
+                    end.current = Some(Arc::clone(&body.bytes));
+                    writer.write_in_order(source.clone(), body, attempts).await;
+                } else {
+                    writer.settled_bodies().await;
+                    // the next body may be written at once only if everything before it is stored
+                    let mut waiting = bodies.lock();
+                    if waiting.as_ref().is_none_or(VecDeque::is_empty) {
+                        *waiting = None;
+                        break;
+                    }
                 }
-                writer.settled_bodies().await;
-                // the next body may be written at once only if everything before it is stored
-                let mut waiting = bodies.lock();
-                if waiting.as_ref().is_none_or(VecDeque::is_empty) {
-                    *waiting = None;
-                    break;
-                }
+                next = bodies
+                    .lock()
+                    .as_mut()
+                    .and_then(VecDeque::pop_front)
+                    .map(|body| (body, Attempts::default()));
             }
-            drop(memory);
+            drop((end, memory));
         });
         self.0.insert(tenant, Lane { waiting, task });
     }
@@ -123,8 +123,110 @@ impl Lanes {
 }
 
 impl Lane {
-    /// A lane that has panicked has ended, too.
     fn has_ended(&self) -> bool {
-        self.waiting.lock().is_none() || self.task.is_finished()
+        self.waiting.lock().is_none()
+    }
+}
+
+/// Reserves the memory of a body in a lane instead of that which it has, which is the whole connection's. If there is not enough, the body
+/// is dropped.
+fn fit(intake: &Intake, source: &Source, body: Body) -> Option<Body> {
+    let bytes = body.bytes.len() as u64 + BODY_BYTES;
+    if let Ok(memory) = reserve(&intake.unwritten_of(&source.principal.tenant), bytes) {
+        return Some(Body { _memory: memory, ..body });
+    }
+    drop_body(intake, source, &body);
+    None
+}
+
+fn reserve(account: &Account, bytes: u64) -> Result<Reservation, Exhausted> {
+    account.whole().leave_room(bytes, 0, LANES_LEAVE)?;
+    account.reserve(bytes)
+}
+
+fn drop_body(intake: &Intake, source: &Source, body: &Body) {
+    source.ticket.lost();
+    let (reason, points) = (Reason::RulesQueue, messages(source.protocol, &body.bytes));
+    let message = "the rules for the tenant take long, and too many of its points wait for them";
+    let (tenant, sender) = (&source.principal.tenant, source.sender);
+    intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender });
+}
+
+/// Counts what is left in a lane when its task ends, even by a panic.
+struct End {
+    waiting: Waiting,
+    /// Bytes of the body that is being written.
+    current: Option<Arc<Vec<u8>>>,
+    protocol: Protocol,
+    /// Is told of the points that are lost.
+    lost: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl End {
+    fn of(writer: &Writer, waiting: &Waiting) -> Self {
+        let (intake, source) = (Arc::clone(&writer.intake), writer.source.clone());
+        let protocol = source.protocol;
+        let lost = Box::new(move |points| {
+            source.ticket.lost();
+            let (reason, message) = (Reason::Refused, "writing them failed; the log has the error");
+            let (tenant, sender) = (&source.principal.tenant, source.sender);
+            intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender });
+        });
+        Self { waiting: Arc::clone(waiting), current: None, protocol, lost }
+    }
+}
+
+impl std::ops::Drop for End {
+    fn drop(&mut self) {
+        let Some(left) = self.waiting.lock().take() else { return }; // it has ended in order
+        let bodies = self.current.iter().chain(left.iter().map(|body| &body.bytes));
+        (self.lost)(bodies.map(|bytes| messages(self.protocol, bytes)).sum());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn lanes_leave_memory_to_others() {
+        let whole = Account::new("unwritten", 1 << 20);
+        let mut held = Vec::new();
+        for _ in 0..10 {
+            let part = whole.part();
+            part.share(u64::MAX, 1 << 20);
+            held.extend(std::iter::from_fn(|| reserve(&part, 1 << 10).ok()));
+        }
+        assert_eq!(whole.used_bytes(), 3 << 18);
+        assert!(whole.reserve(1 << 18).is_ok());
+        held.pop();
+        assert!(reserve(&whole.part(), 1 << 10).is_ok());
+    }
+
+    #[test]
+    fn what_a_lane_has_when_it_panics_is_counted() {
+        let account = Account::new("unwritten", 1000);
+        let body = |lines: &str| Body {
+            bytes: Arc::new(lines.as_bytes().to_vec()),
+            since: tokio::time::Instant::now(),
+            arrived_ms: 0,
+            _memory: account.reserve(10).unwrap(),
+        };
+        for (is_over, expected) in [(false, 6), (true, 0)] {
+            let bodies = (!is_over).then(|| VecDeque::from([body("a 1 2\na 2 3\n"), body("b 1 2\n")]));
+            let (waiting, points) = (Arc::new(Mutex::new(bodies)), Arc::<AtomicU64>::default());
+            let count = Arc::clone(&points);
+            let end = End {
+                waiting: Arc::clone(&waiting),
+                current: Some(body("a 1 2\na 2 3\na 3 4\n").bytes),
+                protocol: Protocol::Lines,
+                lost: Box::new(move |lost| _ = count.fetch_add(lost, Ordering::Relaxed)),
+            };
+            drop(end);
+            assert_eq!(points.load(Ordering::Relaxed), expected);
+            assert!(waiting.lock().is_none());
+            assert_eq!(account.used_bytes(), 0);
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::lanes::Lanes;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path::internal;
-use crate::write_path::known::{Later, Sent};
+use crate::write_path::known::Sent;
 use model::{Principal, Rights, TenantId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Writer {
     /// Submits a body. Waits while too many bodies are in flight, or while points of known series cannot be stored.
     pub(super) async fn write(&mut self, body: Body) {
         if !self.source.has_many_tenants {
-            return self.write_in_order(self.source.clone(), body).await;
+            return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
         // while they grow, the vectors of lines take up to twice the bytes of the lines
         let mut memory = self.memory(2 * body.bytes.len()).await;
@@ -133,31 +133,30 @@ impl Writer {
         }
     }
 
-    /// Submits a body of one of many tenants. If its rules take long, it goes on in a lane.
+    /// Submits a body of one of many tenants. If its rules take long, it is written in a lane.
     async fn write_for(&mut self, source: Source, body: Body) {
         let mut attempts = Attempts::default();
-        let later = match self.send(&source, &body, &mut attempts).await {
-            Ok(First::Later(later)) => later,
+        match self.send(&source, &body, &mut attempts).await {
+            // nothing of the body may be held while others are waited for: their retries may need this memory
+            Ok(First::Later(later)) => drop(later),
             Ok(First::Sent(sent)) => return self.sent(source, body, attempts, Ok(*sent)).await,
             Err(refusal) => return self.sent(source, body, attempts, Err(refusal)).await,
-        };
-        let Some(memory) = Lanes::room(&self.intake, &source) else {
-            return self.go_on(source, body, attempts, later).await;
-        };
-        // the tenant's earlier points must be stored before those that go on in the lane
+        }
+        let Some((body, memory)) = Lanes::room(&self.intake, &source, body) else { return };
+        // the tenant's earlier points must be stored before those in the lane
         self.settled_bodies().await;
         let writer = Self::new(&self.intake, source);
-        self.lanes.open(writer, (body, attempts, later), memory);
+        self.lanes.open(writer, body, attempts, memory);
     }
 
     /// Submits a body. Waits for its rules, too.
-    pub(super) async fn write_in_order(&mut self, source: Source, body: Body) {
-        let mut attempts = Attempts::default();
-        match self.send(&source, &body, &mut attempts).await {
-            Ok(First::Later(later)) => self.go_on(source, body, attempts, later).await,
-            Ok(First::Sent(sent)) => self.sent(source, body, attempts, Ok(*sent)).await,
-            Err(refusal) => self.sent(source, body, attempts, Err(refusal)).await,
-        }
+    pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
+        let sent = match self.send(&source, &body, &mut attempts).await {
+            Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
+            Ok(First::Sent(sent)) => Ok(*sent),
+            Err(refusal) => Err(refusal),
+        };
+        self.sent(source, body, attempts, sent).await;
     }
 
     /// Waits while too many bodies are in flight, then decodes one.
@@ -174,12 +173,6 @@ impl Writer {
             self.finish(settled).await;
         }
         self.intake.send(source, body, attempts).await
-    }
-
-    /// Waits for the rules of a body, and submits it.
-    pub(super) async fn go_on(&mut self, source: Source, body: Body, mut attempts: Attempts, later: Later) {
-        let sent = self.intake.go_on(&source, &mut attempts, later).await;
-        self.sent(source, body, attempts, sent).await;
     }
 
     async fn sent(
@@ -226,7 +219,8 @@ impl Writer {
             }
         }
         let mut divided = Vec::new();
-        for (name, lines) in by_name {
+        for (name, mut lines) in by_name {
+            lines.shrink_to_fit(); // only their length is reserved from now on
             match std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok()) {
                 Some(tenant) => divided.push((tenant, lines)),
                 None => wrong += lines.iter().filter(|byte| **byte == b'\n').count() as u64,

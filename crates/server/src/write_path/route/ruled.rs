@@ -27,7 +27,7 @@ pub(super) struct Decided {
     remembered: Vec<Remembered>,
     /// For each series of text lines, whether its key is not that of its labels. Empty for other forms.
     pub(super) aliased: Vec<bool>,
-    /// The labels of series that do not exist, sorted by the positions of the series.
+    /// The labels of series that do not exist. Once all series are decided, they are sorted by the positions of the series.
     ready: Vec<(u32, Labels)>,
     /// Position of the series that comes next.
     next: usize,
@@ -52,9 +52,10 @@ impl Decided {
     }
 
     /// Takes the labels that rules made for a series that does not exist.
-    fn take_ready(&mut self, position: u32) -> Option<Labels> {
-        let found = self.ready.binary_search_by_key(&position, |(position, _)| *position).ok()?;
-        Some(std::mem::replace(&mut self.ready[found].1, Labels::empty()))
+    fn take_ready(&mut self, position: u32) -> Labels {
+        let found = self.ready.binary_search_by_key(&position, |(position, _)| *position);
+        let found = found.expect("BUG: a series has lost its labels");
+        std::mem::replace(&mut self.ready[found].1, Labels::empty())
     }
 }
 
@@ -91,6 +92,8 @@ impl Routing<'_> {
             }
             // series may have been removed from memory since the first turn; this ends, because rules make labels once
             if is_first_turn || !self.mark_absent(batch, decided, reservation)? {
+                // those that were removed come after all others
+                decided.ready.sort_unstable_by_key(|(position, _)| *position);
                 return Ok(true);
             }
             decided.next = 0;
@@ -292,13 +295,12 @@ impl Routing<'_> {
                 }
                 decided.remembered[position as usize] = Remembered::Absent;
                 self.decide_one(batch, position, decided, reservation)?;
-                match decided.remembered[position as usize] {
-                    Remembered::Ready => decided.ready.pop().map(|(_, labels)| labels),
-                    _ => None,
+                if decided.remembered[position as usize] != Remembered::Ready {
+                    return Ok(()); // nothing of it is left
                 }
+                decided.ready.pop().expect("BUG: a series has lost its labels").1
             }
         };
-        let Some(labels) = labels else { return Ok(()) };
         let key = batch.series[position as usize].key;
         let new = Destination::NewReserved(labels);
         self.place(batch, position, (key, new), None, parts, reservation)

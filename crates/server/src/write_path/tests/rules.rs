@@ -371,6 +371,19 @@ impl WaitingSeries for SoonAllWait {
 }
 
 impl Ruled {
+    /// Stores a sample of each of the first of the series that [`Self::send_lines`] sends.
+    async fn store_lines(&self, series: u64) {
+        let mut encoder = V1Encoder::new();
+        for number in 0..series {
+            let labels = Labels::from_pairs(&[("__name__", &format!("m.{number}"))]);
+            encoder.series(labels.as_ref(), &[SystemClock.now_ms() - 100_000], &[1.0]);
+        }
+        let body = encoder.finish().to_vec();
+        let memory = self.node.writes().inflight.reserve(body.len() as u64).unwrap();
+        let written = write(&self.node, TenantId::parse("a").unwrap(), Version::V1, body, memory).await;
+        assert_eq!(written.unwrap().samples, series);
+    }
+
     /// Sends Graphite's lines: 60 points of 20 series.
     async fn send_lines(&self) -> (u64, NewSamples) {
         let (sent, new) = match self.begin_lines(&mut Counted::default(), None).await {
@@ -421,18 +434,54 @@ async fn all_points_of_a_body_of_lines_are_handed_back_however_long_the_rules_ta
 #[tokio::test(flavor = "multi_thread")]
 async fn renamed_series_that_begin_to_wait_after_the_rules_are_handed_back() {
     let ruled = Ruled::new(RENAME, Arc::new(SystemClock), |_| ());
-    let mut encoder = V1Encoder::new();
-    for number in 0..20 {
-        let labels = Labels::from_pairs(&[("__name__", &format!("m.{number}"))]);
-        encoder.series(labels.as_ref(), &[SystemClock.now_ms() - 100_000], &[1.0]);
-    }
-    let body = encoder.finish().to_vec();
-    let memory = ruled.node.writes().inflight.reserve(body.len() as u64).unwrap();
-    let written = write(&ruled.node, TenantId::parse("a").unwrap(), Version::V1, body, memory).await;
-    assert_eq!(written.unwrap().samples, 20);
+    ruled.store_lines(20).await;
     let before = ruled.applied();
     let (stored, new) = ruled.send_lines().await;
     assert_eq!((stored, ruled.applied()), (0, before), "the series were known when the rules were asked");
+    ruled.expect_all(&new);
+    drop(new);
+    stop(ruled.node).await;
+}
+
+/// The labels of the first ones are made last, when those of the others are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_series_of_a_body_may_begin_to_wait_between_two_turns() {
+    for known in [1, 7, 19] {
+        let clock = slow_clock();
+        let ruled = Ruled::new(RENAME, Arc::clone(&clock) as _, |_| ());
+        ruled.store_lines(known).await;
+        clock.step_ms.store(50, Ordering::Relaxed);
+        let (stored, new) = ruled.send_lines().await;
+        assert_eq!(stored, 0);
+        ruled.expect_all(&new);
+        drop(new);
+        stop(ruled.node).await;
+    }
+}
+
+/// A lane does this, so that it holds no memory that others need to go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_whose_rules_take_long_can_be_given_up_and_written_anew() {
+    let clock = slow_clock();
+    let ruled = Ruled::new(RENAME, Arc::clone(&clock) as _, |settings| {
+        let limits = &mut settings.tenants.general.limits;
+        (limits.requests_per_second, limits.rate_burst_ms) = (Some(1), 1000);
+    });
+    clock.step_ms.store(50, Ordering::Relaxed);
+    let mut counted = Counted::default();
+    for _ in 0..3 {
+        let Begun::Later(later) = ruled.begin_lines(&mut counted, None).await else {
+            panic!("the rules do not take long")
+        };
+        assert!(ruled.node.writes().inflight.used_bytes() > 0);
+        drop(later);
+        assert_eq!(ruled.node.writes().inflight.used_bytes(), 0);
+    }
+    let Begun::Later(later) = ruled.begin_lines(&mut counted, None).await else {
+        panic!("the rules do not take long")
+    };
+    let (sent, new) = later.sent().await.unwrap();
+    assert_eq!(sent.settle(ruled.node.writes()).await.unwrap().samples, 0);
     ruled.expect_all(&new);
     drop(new);
     stop(ruled.node).await;
