@@ -130,11 +130,13 @@ fn a_batch_with_a_key_is_stored_once() {
     assert_eq!(send(&server, "other", "a", 1), false, "streams do not share keys");
     server.kill9();
     server.restart();
+    wait_until_replayed(&server);
     assert_eq!(send(&server, "s", "a", 1), true);
     wait_until_loaded(&server);
     assert_eq!(send(&server, "s", "a", 1), true, "the journal may forget the batch, but not its key");
     server.kill9();
     server.restart();
+    wait_until_replayed(&server);
     assert_eq!(send(&server, "s", "a", 1), true);
     assert_eq!(send(&server, "s", "b", 2), false);
     wait_until_loaded(&server);
@@ -230,6 +232,7 @@ fn the_number_of_streams_is_limited() {
     wait_until_loaded(&server);
     server.kill9();
     server.restart();
+    wait_until_replayed(&server);
     // their tables say which streams the tenant has
     send(&server, "c", "few").expect(429, &["2 streams"]);
     send(&server, "b", "few").expect(200, &[]);

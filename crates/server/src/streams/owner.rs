@@ -114,8 +114,17 @@ impl Owner {
     }
 
     fn open_and_replay(&mut self) -> Result<bool, JournalError> {
+        let began = self.clock.instant();
         let journal = self.open()?;
+        let opened = self.clock.instant();
         let is_replayed = self.replay(&*journal)?;
+        let seconds = |from, to: std::time::Instant| to.saturating_duration_since(from).as_secs_f64();
+        tracing::info!(
+            offsets = journal.durable_end().0 - journal.start().0,
+            opening_seconds = seconds(began, opened),
+            seconds = seconds(opened, self.clock.instant()),
+            "replayed the journal of records"
+        );
         self.journal = Some(journal);
         self.publish();
         Ok(is_replayed)
