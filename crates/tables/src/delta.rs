@@ -53,7 +53,7 @@ use log::Loaded;
 use pending_deletes::PendingDeletes;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use clean::Cleaned;
@@ -166,6 +166,8 @@ pub struct Table {
     /// Floodmarks of one version, cached because lookups may read the log.
     floodmarks: Mutex<Known>,
     checkpointed: AtomicU64,
+    /// How many names of sources the snapshot has about. It keeps all of them in memory.
+    names: AtomicUsize,
     written_ms: Option<i64>,
     /// Attributes that have columns, or will have once a file is committed whose writer has chosen them.
     attributes: Mutex<AttributeColumns>,
@@ -183,6 +185,12 @@ struct Known {
 const KNOWN_MAX: usize = 10_000;
 
 const KNOWN_BYTES: usize = 100;
+
+/// Memory of a source's name, and its floodmark, in a snapshot.
+const NAME_BYTES: usize = 200;
+
+/// Floodmarks whose names begin like this are not those of sources. There are few.
+const OWN_NAMES: &str = "floodmark/";
 
 /// Memory of a table without its files: schema, and names of recent log files.
 const TABLE_BYTES: usize = 32 << 10;
@@ -213,6 +221,7 @@ impl Table {
                 listing = Listing::read(&location)?;
             }
         }
+        let names = if created.is_some() { 0 } else { listing.names() };
         let Loaded { snapshot, files, checkpoint } = match created {
             Some(created) => created,
             None => log::load(kind, &location, &engine, &listing)?,
@@ -226,6 +235,7 @@ impl Table {
             files: Mutex::new(Some(Arc::new(files))),
             floodmarks: Mutex::default(),
             checkpointed: AtomicU64::new(checkpoint.unwrap_or(0)),
+            names: AtomicUsize::new(names),
             attributes: Mutex::default(),
             suspect: Mutex::default(),
         }))
@@ -350,6 +360,10 @@ impl Table {
     /// before, except for those in `moved`.
     fn carry_floodmarks(&self, version: u64, moved: &BTreeMap<String, u64>) {
         let mut known = lock(&self.floodmarks);
+        let is_new = |name: &&String| {
+            !name.starts_with(OWN_NAMES) && !matches!(known.floodmarks.get(*name), Some(Some(_)))
+        };
+        self.names.fetch_add(moved.keys().filter(is_new).count(), Ordering::Relaxed);
         if known.version + 1 == version && known.floodmarks.len() + moved.len() <= KNOWN_MAX {
             known.version = version;
         }
@@ -399,7 +413,8 @@ impl Table {
 
     pub fn memory_bytes(&self) -> usize {
         let files = lock(&self.files).as_ref().map_or(0, |files| files.memory_bytes());
-        TABLE_BYTES + files + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
+        let names = NAME_BYTES * self.names.load(Ordering::Relaxed);
+        TABLE_BYTES + files + names + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
     }
 
     /// Columns of attributes in the latest version seen.

@@ -15,6 +15,9 @@ pub(super) const FOLDER: &str = "_delta_log";
 /// This file names the last checkpoint, so that readers need not list all log files.
 pub(super) const HINT: &str = "_last_checkpoint";
 
+/// Length of a source's name and floodmark in a checksum file, or less.
+const CHECKSUM_NAME_BYTES: u64 = 50;
+
 const VERSION_DIGITS: usize = 20;
 
 /// Some engines put a UUID of this length into the names of checkpoints.
@@ -127,6 +130,14 @@ impl Listing {
     /// Time of the newest file by the store's clock.
     pub(super) fn written_ms(&self) -> Option<i64> {
         self.files.iter().map(|file| file.modified_ms).max()
+    }
+
+    /// About how many names of sources the log has. Entries after the last checksum file seldom have more than one each.
+    pub(super) fn names(&self) -> usize {
+        let checksum = self.files.iter().rfind(|file| file.part == Part::Checksum);
+        let named = checksum.map_or(0, |file| file.bytes / CHECKSUM_NAME_BYTES);
+        let entries = self.entries_after(checksum.map(|file| file.version)).count();
+        usize::try_from(named).unwrap_or(usize::MAX).saturating_add(entries)
     }
 
     /// Files before `version`, ascending.

@@ -663,6 +663,36 @@ fn files_that_another_engine_wrote_are_read_and_not_merged() {
     assert_eq!(contents(&table, RecordSelect::ALL), all_expected(&batches));
 }
 
+/// A journal of records has a new name whenever it is opened.
+#[test]
+fn memory_of_a_table_includes_the_names_of_its_sources() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let batches = [batch("s", records(&[&[("n", AttributeValue::Int(1))]]))];
+    let beyond_files = |table: &Table| table.memory_bytes() - table.files().unwrap().memory_bytes();
+    let load = |source: &str, n: u64| {
+        let mut block = block(&table, n, &batches, RecordLimits::default());
+        (block.source, block.after) = (source.into(), n.checked_sub(1));
+        assert!(matches!(table.commit(&[block], NOW).unwrap()[..], [Outcome::Committed { .. }]));
+    };
+    for n in 0..30 {
+        load("one", n);
+    }
+    let one_name = beyond_files(&table);
+    for name in 0..100 {
+        load(&format!("{name:016x}/0"), 0);
+    }
+    let many_names = beyond_files(&table);
+    assert!((20_000..80_000).contains(&(many_names - one_name)), "{many_names} {one_name}");
+    for is_checkpointed in [false, true] {
+        if is_checkpointed {
+            table.checkpoint().unwrap();
+        }
+        let opened = beyond_files(&open(&folder));
+        assert!((20_000..80_000).contains(&(opened - one_name)), "{is_checkpointed}: {opened} {one_name}");
+    }
+}
+
 /// Another program has replaced the schema, and has left out what says that a column is an attribute's.
 #[test]
 fn a_merge_drops_no_column_that_it_does_not_know() {
