@@ -11,6 +11,7 @@
 //! | a segment | `files::writer` | before its first group is written |
 //! | removal of a segment | `files` | before a later one is removed |
 //! | `identity.json`, `journal/N/source`, `floodmarks.json` | [`replace`] | when it is replaced |
+//! | `streams/mark`, copies of batches in `streams/journal/0/quarantine/` | [`replace`] | before a commit to a table |
 //! | files and folders of a local table | `tables::store` | before an upload or commit is confirmed, and before a log is read |
 
 use rustix::fs::{Advice, FallocateFlags};

@@ -145,6 +145,18 @@ impl Files {
         })
     }
 
+    /// True if there are segments, but no identity that can be read, so that [`Self::open`] will give the journal a new one.
+    pub fn has_lost_identity(disk: &dyn Disk, dir: &Path, partition: u32) -> Result<bool, JournalError> {
+        let partition_dir = segment::partition_dir(dir, partition);
+        Ok(recover::has_segments(disk, &partition_dir)?
+            && IdentityFile::find(disk, &partition_dir)?.is_none())
+    }
+
+    /// Folder with the copies of damaged bytes.
+    pub fn quarantine_dir(dir: &Path, partition: u32) -> PathBuf {
+        quarantine::folder(&segment::partition_dir(dir, partition))
+    }
+
     fn roll(&mut self) -> Result<DictionaryId, JournalError> {
         if let Some((writer, _)) = self.writer.take() {
             writer.close();

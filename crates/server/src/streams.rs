@@ -15,6 +15,7 @@
 //! - [`home`]: the journal in the data directory; [`mark`]: how far it was certainly written, and its names in tables
 //! - [`buffer`]: batches that are durable, but may be missing from tables
 //! - [`loader`]: the thread that writes tables; [`upkeep`]: what it does for them
+//! - [`quarantine`]: copies of batches that cannot be decoded
 //! - [`tables`]: tables that are open; [`known`]: the streams of each tenant
 //! - metrics are in `telemetry`
 //!
@@ -29,6 +30,7 @@ pub(crate) mod known;
 pub(crate) mod loader;
 mod mark;
 mod owner;
+mod quarantine;
 mod tables;
 mod telemetry;
 mod upkeep;
@@ -43,6 +45,7 @@ use known::KnownStreams;
 use mark::Mark;
 pub(crate) use owner::{Command, Owner};
 use parking_lot::Mutex;
+use quarantine::Quarantine;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -87,6 +90,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct JournalFacts {
     mark: Mutex<Mark>,
+    quarantine: Mutex<Quarantine>,
 }
 
 impl Shared {

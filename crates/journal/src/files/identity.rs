@@ -23,18 +23,23 @@ impl IdentityFile {
         partition: u32,
         fresh: u64,
     ) -> Result<Self, JournalError> {
-        let path = partition_dir.join(NAME);
-        let found = match disk::read(&*disk, &path) {
-            Ok(bytes) => parse(&bytes),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(JournalError::io("read", &path, e)),
-        };
+        let (path, found) = (partition_dir.join(NAME), Self::find(&*disk, partition_dir)?);
         let id = Mutex::new(JournalId { number: found.unwrap_or(fresh), partition });
         let file = Self { disk, path, id };
         if found.is_none() {
             file.write(fresh)?;
         }
         Ok(file)
+    }
+
+    /// The number in the file. `None` if the file is missing or damaged.
+    pub(super) fn find(disk: &dyn Disk, partition_dir: &Path) -> Result<Option<u64>, JournalError> {
+        let path = partition_dir.join(NAME);
+        match disk::read(disk, &path) {
+            Ok(bytes) => Ok(parse(&bytes)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(JournalError::io("read", &path, e)),
+        }
     }
 
     fn write(&self, number: u64) -> Result<(), JournalError> {

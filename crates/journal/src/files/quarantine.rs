@@ -49,7 +49,7 @@ struct DamageFound {
 
 impl Quarantine {
     pub(super) fn new(disk: Arc<dyn Disk>, partition_dir: &Path) -> Self {
-        let dir = partition_dir.join("quarantine");
+        let dir = folder(partition_dir);
         Self { disk, dir, start: AtomicU64::new(0), found: Mutex::default() }
     }
 
@@ -176,6 +176,10 @@ impl Quarantine {
     fn lock(&self) -> MutexGuard<'_, DamageFound> {
         self.found.lock().expect("BUG: a thread panicked while it counted damage")
     }
+}
+
+pub(super) fn folder(partition_dir: &Path) -> PathBuf {
+    partition_dir.join("quarantine")
 }
 
 fn describe(damage: &Damage) -> String {

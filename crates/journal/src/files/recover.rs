@@ -8,6 +8,7 @@ use super::writer::sync_dir;
 use super::{Durability, Options, Segment};
 use crate::JournalError;
 use crate::disk::{Disk, Listed, Mode};
+use std::io;
 use std::path::Path;
 
 const SEGMENTS_MAX: usize = 1 << 20;
@@ -33,6 +34,15 @@ pub(super) fn recover(
     }
     sync_dir(dir, options)?;
     Ok(found)
+}
+
+/// Changes nothing. The folder may be missing.
+pub(super) fn has_segments(disk: &dyn Disk, dir: &Path) -> Result<bool, JournalError> {
+    match disk.list(dir, SEGMENTS_MAX) {
+        Ok(files) => Ok(files.iter().any(|file| segment::first_of(&file.name).is_some())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(JournalError::io("list", dir, e)),
+    }
 }
 
 fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {

@@ -1,12 +1,17 @@
 use super::mark::Mark;
+use super::quarantine::Quarantine;
 use journal::disk::{self, Access};
-use journal::{Journal, JournalError};
+use journal::{Files, Journal, JournalError};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const JOURNAL: &str = "journal";
 
 const MARK: &str = "mark";
+
+/// The journal of records has one partition.
+const PARTITION: u32 = 0;
 
 /// Why a journal is not opened whose batches may be in tables under a name that nobody knows.
 const NAMES_LOST: &str = "the journal has records, but the names under which tables know them are lost: records would be \
@@ -31,6 +36,12 @@ impl Home {
         }
     }
 
+    /// Where batches are kept that cannot be decoded.
+    pub(super) fn quarantine(&self) -> Quarantine {
+        let dir = Files::quarantine_dir(&self.dir.join(JOURNAL), PARTITION);
+        Quarantine::new(Arc::clone(&self.options.disk), dir)
+    }
+
     /// Opens the journal, or creates it. Batches that are written from now on have a new name in tables.
     pub(super) fn open(&self) -> Result<(Box<dyn Journal>, Mark), JournalError> {
         let disk = &self.options.disk;
@@ -39,20 +50,24 @@ impl Home {
             move |error| JournalError::io(what, &path, error)
         };
         disk::create_dir_all(&**disk, &self.dir, Access::Private).map_err(failed("create", &self.dir))?;
-        let settings =
-            journal::Settings::Files { dir: self.dir.join(JOURNAL), options: self.options.clone() };
-        let mut journal = journal::open(&settings, 0)?;
         let path = self.dir.join(MARK);
         let mut mark = Mark::open(disk, &path).map_err(failed("open", &path))?;
+        let names_lost = || JournalError::io("read", &path, io::Error::other(NAMES_LOST));
+        let dir = self.dir.join(JOURNAL);
+        // asked before the journal is opened, which gives it a new identity
+        if !mark.has_names() && Files::has_lost_identity(&**disk, &dir, PARTITION)? {
+            return Err(names_lost());
+        }
+        let settings = journal::Settings::Files { dir, options: self.options.clone() };
+        let mut journal = journal::open(&settings, PARTITION)?;
         let has_records = journal.start() < journal.durable_end();
         journal.skip_to(mark.upto())?;
         if !mark.has_names() && has_records {
             // an earlier version noted no names, and used the journal's own
-            let id = journal.identity().id();
-            if !mark.is_old() || id.number == self.options.fresh_id {
-                return Err(JournalError::io("read", &path, io::Error::other(NAMES_LOST)));
+            if !mark.is_old() {
+                return Err(names_lost());
             }
-            mark.name_all(id);
+            mark.name_all(journal.identity().id());
         }
         let (start, end) = (journal.start(), journal.durable_end());
         let is_named = mark.begin_name(start, end, self.options.fresh_id).map_err(failed("write", &path))?;

@@ -108,6 +108,16 @@ impl KnownStreams {
             // in a store that ignores the case of names, they would have the same table
             let is_alike = |other: &&StreamName| other.as_str().eq_ignore_ascii_case(stream.as_str());
             if let Some(other) = known.streams.iter().find(is_alike) {
+                if !known.is_listed {
+                    // the stream may be older than this rule. Once the store answers, a retry is decided for good
+                    return Err(Refusal::busy(
+                        "table_unreadable",
+                        format!(
+                            "the object store does not say whether stream {stream} exists, whose name differs only in case \
+                             from stream {other}"
+                        ),
+                    ));
+                }
                 return Err(Refusal::invalid(
                     "bad_data",
                     format!(

@@ -7,6 +7,7 @@
 use super::batch::ROW_BYTES;
 use super::buffer::{Due, Durable, Key};
 use super::owner::Command;
+use super::quarantine::NotCopied;
 use super::upkeep::StreamUpkeep;
 use super::{JournalFacts, Shared};
 use crate::seal::Lake;
@@ -71,10 +72,8 @@ enum LoadError {
         "the table has got data of these batches meanwhile (floodmark {floodmark:?}), perhaps from an earlier attempt"
     )]
     Floodmark { floodmark: Option<u64> },
-    #[error(
-        "a batch cannot be decoded, and cannot be put into quarantine now: the owner of the journal is busy"
-    )]
-    Quarantine,
+    #[error(transparent)]
+    Quarantine(#[from] NotCopied),
     #[error("cannot note how far the journal is written: {0}")]
     Mark(std::io::Error),
 }
@@ -207,9 +206,9 @@ impl Loader {
             table.refresh()?;
         }
         let Some(mut block) = self.block(key, &table, journal)? else { return Ok(()) };
-        journal.mark.lock().raise(Offset(block.upto)).map_err(LoadError::Mark)?;
         loop {
-            let staged = self.stage(&table, &mut block)?;
+            let staged = self.stage(&table, &mut block, journal)?;
+            journal.mark.lock().raise(Offset(block.upto)).map_err(LoadError::Mark)?;
             let files = &staged.files;
             let (count, bytes) = (files.len() as u64, files.iter().map(|file| file.summary.bytes).sum());
             let rows = files.iter().map(|file| file.summary.rows).sum();
@@ -250,7 +249,17 @@ impl Loader {
     fn block(&self, key: &Key, table: &Table, journal: &JournalFacts) -> Result<Option<Block>, LoadError> {
         loop {
             let Some(first) = self.shared.buffer.first_of(key) else { return Ok(None) };
-            let source = journal.mark.lock().source_of(first);
+            let (begin, source) = {
+                let mark = journal.mark.lock();
+                (mark.names_begin(), mark.source_of(first))
+            };
+            let Some(source) = source else {
+                // their names were forgotten because the journal had deleted them, so the table has them
+                let (tenant, stream) = key;
+                tracing::warn!(%tenant, %stream, offset = first.0, "records that the journal had deleted are there again; the table has them");
+                self.shared.buffer.release(key, begin);
+                continue;
+            };
             let progress = table.progress(&source.name)?.unwrap_or_default();
             let after = table.floodmarks([source.name.as_str()])?.get(&source.name).copied();
             // the table may have batches that are in the buffer: after a restart, or if an older copy of the journal was put
@@ -287,8 +296,14 @@ impl Loader {
         }
     }
 
-    /// Writes files with the rows of a block, as many days as fit into a commit.
-    fn stage(&self, table: &Arc<Table>, block: &mut Block) -> Result<Staged, LoadError> {
+    /// Writes files with the rows of a block, as many days as fit into a commit. Afterwards, batches that cannot be decoded have
+    /// durable copies, so the floodmark may pass them.
+    fn stage(
+        &self,
+        table: &Arc<Table>,
+        block: &mut Block,
+        journal: &JournalFacts,
+    ) -> Result<Staged, LoadError> {
         let random = &self.lake.random;
         let stem = FileStem::sealed(u128::from(random.fresh()) << 64 | u128::from(random.fresh()));
         let mut stager = RecordsStager::new(table, stem, self.limits, block.through);
@@ -296,8 +311,9 @@ impl Loader {
             let (header, mut records) = match records::decode(&durable.batch.payload) {
                 Ok(decoded) => decoded,
                 Err(error) => {
-                    if block.undecodable.insert(durable.offset) {
-                        self.quarantine(durable.offset, &error)?;
+                    if !block.undecodable.contains(&durable.offset) {
+                        self.quarantine(journal, durable, &error)?;
+                        block.undecodable.insert(durable.offset);
                     }
                     continue;
                 }
@@ -314,11 +330,18 @@ impl Loader {
         Ok(stager.finish()?)
     }
 
-    /// Asks the owner to keep a copy of a batch that cannot be decoded. The owner gets this before it is asked to truncate the
-    /// journal.
-    fn quarantine(&self, offset: Offset, error: &records::BatchError) -> Result<(), LoadError> {
-        tracing::error!(%error, offset = offset.0, "a batch of records cannot be decoded; it is left out");
-        self.commands.try_send(Command::Quarantine(offset)).map_err(|_| LoadError::Quarantine)
+    fn quarantine(
+        &self,
+        journal: &JournalFacts,
+        durable: &Durable,
+        error: &records::BatchError,
+    ) -> Result<(), LoadError> {
+        if let Some(copy) = journal.quarantine.lock().keep(durable, error)? {
+            self.shared.metrics.damaged.inc();
+            let (offset, copy) = (durable.offset.0, copy.display());
+            tracing::error!(%error, offset, %copy, "a batch of records cannot be decoded; it is copied and left out");
+        }
+        Ok(())
     }
 
     fn truncate(&mut self) {

@@ -10,7 +10,7 @@
 //! journal is opened, it gets a new name for the batches that follow. Batches that were there before keep their names.
 //!
 //! ```text
-//!   file = slot  slot                  each of 4,096 bytes; the intact one with the greater generation counts
+//!   file = slot  slot                  each of 16 KiB; the intact one with the greater generation counts
 //!   slot = "fmmark2\0"  generation  offset  n  n × (first offset  number)  checksum
 //! ```
 //!
@@ -25,10 +25,10 @@ use stdx::rng::mix;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fmmark2\0");
 
-const SLOT_BYTES: usize = 4096;
+const SLOT_BYTES: usize = 16 << 10;
 
 /// Names that fit into a slot. A journal that was opened more often without being truncated keeps its last name.
-const NAMES_MAX: usize = 250;
+const NAMES_MAX: usize = 1000;
 
 const _: () = assert!(8 * (5 + 2 * NAMES_MAX) <= SLOT_BYTES);
 
@@ -134,15 +134,20 @@ impl Mark {
         Ok(true)
     }
 
-    /// What tables call the batch at an offset.
-    pub(super) fn source_of(&self, offset: Offset) -> Source {
+    /// What tables call the batch at an offset. `None` below [`Self::names_begin`].
+    pub(super) fn source_of(&self, offset: Offset) -> Option<Source> {
         let names = &self.noted.names;
-        let next = names.partition_point(|name| name.from <= offset.0).max(1);
-        let name = names.get(next - 1).expect("BUG: the journal has no name");
-        Source {
+        let next = names.partition_point(|name| name.from <= offset.0);
+        let name = names.get(next.checked_sub(1)?)?;
+        Some(Source {
             name: JournalId { number: name.number, partition: 0 }.to_string(),
             end: names.get(next).map_or(u64::MAX, |next| next.from),
-        }
+        })
+    }
+
+    /// First offset whose name is known. The journal deleted those below it, when tables had them.
+    pub(super) fn names_begin(&self) -> Offset {
+        Offset(self.noted.names.first().expect("BUG: the journal has no name").from)
     }
 
     /// Notes durably that the journal has all offsets below `upto`.
@@ -242,7 +247,7 @@ mod tests {
         fs::write(&path, &bytes).unwrap();
         let mut mark = open(&path);
         assert_eq!(mark.upto(), Offset(9));
-        assert_eq!(mark.source_of(Offset(3)).name, "0000000000000007/0");
+        assert_eq!(mark.source_of(Offset(3)).unwrap().name, "0000000000000007/0");
         mark.raise(Offset(20)).unwrap();
         assert_eq!(open(&path).upto(), Offset(20));
         for lost in [vec![], vec![0; 3], vec![1; 2 * SLOT_BYTES], vec![0; 2 * SLOT_BYTES]] {
@@ -259,7 +264,7 @@ mod tests {
         let check = |of: &[(u64, u64, u64)]| {
             let mark = open(&path);
             for (offset, number, end) in of {
-                let source = mark.source_of(Offset(*offset));
+                let source = mark.source_of(Offset(*offset)).unwrap();
                 assert_eq!((source.name, source.end), (format!("{number:016x}/0"), *end), "{offset}");
             }
             assert_eq!(mark.noted.names.len(), of.len());
@@ -280,11 +285,13 @@ mod tests {
         // the journal was truncated
         assert!(begin(10, 30, 6));
         check(&[(10, 3, 15), (29, 5, 30), (99, 6, u64::MAX)]);
+        let mark = open(&path);
+        assert_eq!((mark.names_begin(), mark.source_of(Offset(9))), (Offset(10), None));
         assert!(begin(30, 30, 7));
         check(&[(30, 7, u64::MAX)]);
         let begun = (31..).take_while(|from| begin(30, *from, *from)).count();
         assert_eq!(begun, NAMES_MAX - 1);
-        assert_eq!(open(&path).source_of(Offset(1 << 40)).name, format!("{:016x}/0", 30 + begun));
+        assert_eq!(open(&path).source_of(Offset(1 << 40)).unwrap().name, format!("{:016x}/0", 30 + begun));
         // damage to either slot loses no name
         let whole = fs::read(&path).unwrap();
         for slot in 0..2 {

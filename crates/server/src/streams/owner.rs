@@ -11,7 +11,7 @@ use super::{JournalFacts, Shared};
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use journal::records::{self, BATCH_VERSION, BatchError, BatchHeader, Content, StoredId, StoredIds};
-use journal::{Damage, Item, Journal, JournalError, Offset};
+use journal::{Item, Journal, JournalError, Offset};
 use model::{BatchId, TenantId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -42,8 +42,6 @@ pub(crate) enum Command {
     Store(Box<Submission>),
     /// Deletes the records of the journal whose batches are all in tables.
     Truncate,
-    /// Keeps a copy of the batch at this offset, because it cannot be decoded.
-    Quarantine(Offset),
     Stop,
 }
 
@@ -132,7 +130,9 @@ impl Owner {
 
     fn open(&self) -> Result<Box<dyn Journal>, JournalError> {
         let (journal, mark) = self.home.open()?;
-        if let Err(JournalFacts { mark }) = self.shared.journal.set(JournalFacts { mark: Mutex::new(mark) })
+        let quarantine = Mutex::new(self.home.quarantine());
+        let facts = JournalFacts { mark: Mutex::new(mark), quarantine };
+        if let Err(JournalFacts { mark, .. }) = self.shared.journal.set(facts)
             && let Some(facts) = self.shared.journal.get()
         {
             // it was opened before, and failed later
@@ -148,7 +148,7 @@ impl Owner {
                 Command::Store(submission) => {
                     let _ = submission.reply.send(Err(refusal.clone())); // the client may be gone
                 }
-                Command::Truncate | Command::Quarantine(_) => {}
+                Command::Truncate => {}
                 Command::Stop => return,
             }
         }
@@ -249,7 +249,6 @@ impl Owner {
                     self.group.push(*submission);
                 }
                 Command::Truncate => truncates = true,
-                Command::Quarantine(offset) => self.quarantine(offset),
                 Command::Stop => self.is_stopped = true,
             }
             next = if bytes >= GROUP_BYTES { None } else { self.commands.try_recv().ok() };
@@ -260,18 +259,6 @@ impl Owner {
             self.truncate();
         }
         self.publish();
-    }
-
-    /// Keeps a copy of a batch whose columns cannot be decoded. The loader leaves it out.
-    fn quarantine(&self, offset: Offset) {
-        let Some(journal) = &self.journal else { return };
-        self.shared.metrics.damaged.inc();
-        match quarantine(&**journal, offset) {
-            Ok(damage) => tracing::error!(?damage, "the journal of records is damaged"),
-            Err(error) => {
-                tracing::error!(%error, offset = offset.0, "an undecodable batch of records cannot be copied")
-            }
-        }
     }
 
     fn commit(&mut self) {
@@ -423,22 +410,5 @@ impl Owner {
         let (stats, metrics) = (journal.stats(), &self.shared.metrics);
         metrics.journal_bytes.set(stats.bytes as f64);
         metrics.ids.set(self.ids.len() as f64);
-    }
-}
-
-/// Puts the record at an offset into quarantine. `None` if the journal no longer has it.
-fn quarantine(journal: &dyn Journal, offset: Offset) -> Result<Option<Damage>, JournalError> {
-    let mut reader = journal.read(offset)?;
-    loop {
-        let at = match reader.next()? {
-            None => return Ok(None),
-            Some(Item::Damage(_)) => continue,
-            Some(Item::Entry(entry)) => entry.offset,
-        };
-        if at >= offset {
-            return Ok(
-                (at == offset).then(|| reader.quarantine("a batch of records with undecodable columns"))
-            );
-        }
     }
 }

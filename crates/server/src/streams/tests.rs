@@ -4,6 +4,7 @@ use super::batch::{BATCH_BYTES, Batch, Stored};
 use super::home::Home;
 use super::known::StreamLimit;
 use super::loader::Loader;
+use super::mark::Mark;
 use super::{Command, Owner};
 use crate::node::{Node, Parts};
 use crate::refusal::Refusal;
@@ -11,7 +12,7 @@ use crate::world::World;
 use crate::write_path::tests::small_settings;
 use journal::records::{self, BatchHeader, Content};
 use journal::{JournalId, Offset};
-use model::{AttributeValue, RecordsBuilder, StreamName, TenantId};
+use model::{AttributeValue, ErrorKind, RecordsBuilder, StreamName, TenantId};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -231,18 +232,29 @@ fn batches_of_an_earlier_version_keep_the_name_of_their_journal() {
     let old_mark = [0; 1024];
     fs::write(dir.path().join("mark"), old_mark).unwrap();
     let (journal, mark) = home(6).open().unwrap();
+    let name_of = |mark: &Mark, offset| mark.source_of(Offset(offset)).unwrap().name;
     let name = |number| JournalId { number, partition: 0 }.to_string();
-    assert_eq!((mark.source_of(Offset(0)).name, mark.source_of(Offset(0)).end), (name(5), 1));
-    assert_eq!(mark.source_of(Offset(1)).name, name(6));
+    assert_eq!((name_of(&mark, 0), mark.source_of(Offset(0)).unwrap().end), (name(5), 1));
+    assert_eq!(name_of(&mark, 1), name(6));
     drop((journal, mark));
     let (_, mark) = home(7).open().unwrap();
-    assert_eq!(mark.source_of(Offset(0)).name, name(5));
-    assert_eq!(mark.source_of(Offset(1)).name, name(7));
+    assert_eq!(name_of(&mark, 0), name(5));
+    assert_eq!(name_of(&mark, 1), name(7));
 
     fs::write(dir.path().join("mark"), old_mark).unwrap();
     fs::remove_file(find(&dir.path().join("journal"), "source")).unwrap();
-    let error = home(8).open().unwrap_err().to_string();
-    assert!(error.contains("stored twice"), "{error}");
+    // the second time too
+    for fresh_id in [8, 9] {
+        let error = home(fresh_id).open().unwrap_err().to_string();
+        assert!(error.contains("stored twice"), "{error}");
+    }
+    fs::write(dir.path().join("journal/0/source"), "damaged").unwrap();
+    for fresh_id in [8, 9] {
+        home(fresh_id).open().unwrap_err();
+    }
+    fs::write(dir.path().join("journal/0/source"), "0000000000000005").unwrap();
+    let (_, mark) = home(10).open().unwrap();
+    assert_eq!((name_of(&mark, 0), name_of(&mark, 1)), (name(5), name(10)));
 }
 
 /// A payload with a header that can be read, and columns that cannot.
@@ -259,20 +271,23 @@ fn undecodable() -> Vec<u8> {
     broken.into_iter().find(is_wanted).unwrap()
 }
 
+/// Writes payloads to the journal of records in a data directory, as a node would.
+fn append(dir: &Path, payloads: &[Vec<u8>]) {
+    let options =
+        journal::Options { fresh_id: 77, durability: journal::Durability::Os, ..Default::default() };
+    let (mut journal, _) = Home { dir: dir.join("streams"), options }.open().unwrap();
+    journal.begin().unwrap();
+    payloads.iter().for_each(|payload| _ = journal.append(payload).unwrap());
+    journal.sync().unwrap();
+}
+
 #[test]
 fn a_batch_that_cannot_be_decoded_holds_up_no_other() {
     let dir = TempDir::new().unwrap();
     let mut running = Running::start(dir.path());
     running.store("s", 1).unwrap();
     running.stop();
-    let options =
-        journal::Options { fresh_id: 77, durability: journal::Durability::Os, ..Default::default() };
-    let (mut journal, _) = Home { dir: dir.path().join("streams"), options }.open().unwrap();
-    journal.begin().unwrap();
-    journal.append(&undecodable()).unwrap();
-    journal.append(&payload("s", 3)).unwrap();
-    journal.sync().unwrap();
-    drop(journal);
+    append(dir.path(), &[undecodable(), payload("s", 3)]);
     running = Running::start(dir.path());
     running.store("s", 9).unwrap();
     assert_eq!(running.load("s"), 13);
@@ -283,6 +298,106 @@ fn a_batch_that_cannot_be_decoded_holds_up_no_other() {
     assert_eq!(fs::read_dir(copied).unwrap().count(), 2, "the bytes, and a report");
     let mut running = Running::start(dir.path());
     assert_eq!(running.load("s"), 13);
+    running.stop();
+}
+
+/// The floodmark does not pass a batch that cannot be decoded before the batch has a copy.
+#[test]
+fn a_batch_that_cannot_be_decoded_is_copied_first() {
+    let dir = TempDir::new().unwrap();
+    Running::start(dir.path()).stop();
+    append(dir.path(), &[undecodable(), payload("s", 3)]);
+    let folder = dir.path().join("streams/journal/0/quarantine");
+    fs::write(&folder, "not a folder").unwrap();
+    let mut running = Running::start(dir.path());
+    for failures in 1..4 {
+        assert!(running.loader.load_next());
+        running.clock.advance(100_000);
+        let metrics = &running.node.streams().shared.metrics;
+        assert_eq!((metrics.load_failures.get(), metrics.damaged.get()), (failures, 0));
+        assert_eq!(running.rows("s"), 0);
+    }
+    fs::remove_file(&folder).unwrap();
+    assert!(running.loader.load_next());
+    let shared = Arc::clone(&running.node.streams().shared);
+    assert_eq!((running.rows("s"), shared.metrics.damaged.get()), (3, 1));
+    assert_eq!(shared.buffer.first(), None);
+    let copies = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let copy = copies.filter(|path| path.extension().is_some_and(|extension| extension == "bytes"));
+    assert_eq!(copy.map(|path| fs::read(path).unwrap()).collect::<Vec<_>>(), [undecodable()]);
+    running.stop();
+}
+
+#[test]
+fn many_batches_that_cannot_be_decoded_are_copied() {
+    let dir = TempDir::new().unwrap();
+    Running::start(dir.path()).stop();
+    let count = 100;
+    let mut payloads = vec![undecodable(); count];
+    payloads.push(payload("s", 3));
+    append(dir.path(), &payloads);
+    let mut running = Running::start(dir.path());
+    assert_eq!(running.load("s"), 3);
+    let shared = Arc::clone(&running.node.streams().shared);
+    assert_eq!(shared.metrics.damaged.get(), count as u64);
+    let folder = dir.path().join("streams/journal/0/quarantine");
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 2 * count);
+    running.stop();
+}
+
+/// A mark with names from the offset 1 on: the journal had deleted the first batch, which comes back.
+#[test]
+fn a_batch_that_the_journal_had_deleted_is_not_loaded_again() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    assert_eq!(running.load("s"), 1);
+    running.stop();
+    let mut running = Running::start(dir.path());
+    running.store("s", 3).unwrap();
+    running.stop();
+    let path = dir.path().join("streams/mark");
+    let disk: Arc<dyn journal::Disk> = Arc::new(journal::disk::Os);
+    let mut mark = Mark::open(&disk, &path).unwrap();
+    assert_eq!(mark.names_begin(), Offset(0));
+    mark.begin_name(Offset(1), Offset(2), 5).unwrap();
+    assert_eq!(mark.names_begin(), Offset(1));
+    running = Running::start(dir.path());
+    assert_eq!(running.load("s"), 4);
+    assert_eq!(running.node.streams().shared.buffer.first(), None);
+    running.stop();
+}
+
+/// Streams may have had names that differ only in case before there was a rule. The store is away, and does not say so.
+#[test]
+fn a_stream_that_may_exist_is_not_refused_for_good() {
+    let dir = TempDir::new().unwrap();
+    let add = |running: &Running, name: &str| {
+        let limit = StreamLimit { streams: 10, is_given: false };
+        let key = (TenantId::anonymous(), stream(name));
+        let streams = running.node.streams();
+        streams.shared.known.add(&running.node.reads().lake.tables, &key, limit).map(|_| ())
+    };
+    let running = Running::start(dir.path());
+    running.store("App", 1).unwrap();
+    let table = running.node.reads().lake.tables.stream(&(TenantId::anonymous(), stream("app"))).unwrap();
+    Table::open_or_create(&RECORDS, table).unwrap();
+    running.stop();
+    let folder = find(&dir.path().join("tables"), "streams");
+    let away = folder.with_file_name("away");
+    fs::rename(&folder, &away).unwrap();
+    fs::write(&folder, "not a folder").unwrap();
+    let running = Running::start(dir.path());
+    for name in ["app", "aPP"] {
+        let refusal = add(&running, name).unwrap_err();
+        assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "table_unreadable"));
+    }
+    add(&running, "App").unwrap();
+    add(&running, "other").unwrap();
+    fs::remove_file(&folder).unwrap();
+    fs::rename(&away, &folder).unwrap();
+    add(&running, "app").unwrap();
+    assert_eq!(add(&running, "aPP").unwrap_err().kind, ErrorKind::Invalid);
     running.stop();
 }
 
