@@ -14,9 +14,9 @@ use crate::{
 };
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, BATCH_ATTRIBUTES_MAX, BODY_BYTES_MAX, TIMESTAMP_MS_MAX};
 use model::labels::is_canonical;
-use model::{Attribute, AttributeValues, Batch, LabelsBuilder, SeriesKey};
+use model::{Attribute, AttributeValues, Batch, LabelsBuilder, Records, SeriesKey};
 use std::sync::Arc;
-use stdx::budget::{Account, IncrementalReservation};
+use stdx::budget::{Account, IncrementalReservation, Reservation};
 
 pub fn remote_write_body(version: Version, body: &[u8]) {
     decode::<remote_write::Decoder>(version, Body::snappy(body));
@@ -69,9 +69,41 @@ pub fn records(format: records::Format, body: &[u8]) {
     let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
     let request = records::Request { body, arrival_us: 7, first_line: 1 };
     let Ok(decoded) = records::decode(format, request, &mut memory) else { return };
-    let records = decoded.records;
-    assert_eq!(memory.bytes(), records.memory_bytes() as u64);
+    assert_eq!(memory.bytes(), decoded.records.memory_bytes() as u64);
     assert!(decoded.refused.first.len() as u64 <= decoded.refused.count);
+    check_records(&decoded.records);
+}
+
+/// OpenTelemetry's logs or traces.
+pub fn otlp_records(signal: records::otlp::Signal, media: otlp::Media, body: &[u8]) {
+    records_of_streams(body, |request, memory| records::otlp::decode(signal, media, request, memory));
+}
+
+/// Records of several streams. Checks that columns and reservations are consistent.
+fn records_of_streams(
+    body: &[u8],
+    decode: impl Fn(records::StreamsRequest<'_>, &mut Reservation) -> Result<records::DecodedStreams, DecodeError>,
+) {
+    let account = Account::new("fuzz", ACCOUNT_BYTES);
+    let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
+    let request =
+        records::StreamsRequest { body, arrival_us: 7, stream: None, records_bytes_max: usize::MAX };
+    let Ok(decoded) = decode(request, &mut memory) else { return };
+    let bytes: usize = decoded.streams.iter().map(|(_, records)| records.memory_bytes()).sum();
+    assert_eq!(memory.bytes(), bytes as u64);
+    assert!(decoded.refused.first.len() as u64 <= decoded.refused.count);
+    for (number, (stream, records)) in decoded.streams.iter().enumerate() {
+        assert!(
+            decoded.streams[..number].iter().all(|(other, _)| other != stream),
+            "{stream} is there twice"
+        );
+        assert!(!records.is_empty(), "{stream}");
+        check_records(records);
+    }
+}
+
+fn check_records(records: &Records) {
+    let mut memory = Account::new("fuzz", ACCOUNT_BYTES).reserve(0).expect("BUG: cannot reserve 0 bytes");
     let is_time = |us: &i64| (0..=1000 * TIMESTAMP_MS_MAX + 999).contains(us);
     assert!(records.times_us.iter().all(is_time), "a time is out of bounds");
     assert!(records.attributes.len() <= BATCH_ATTRIBUTES_MAX);
@@ -84,7 +116,7 @@ pub fn records(format: records::Format, body: &[u8]) {
         if let AttributeValues::Json(texts) = values {
             for at in 0..texts.len() {
                 let list = format!("[{{\"x\":{}}}]", texts.get(at));
-                let request = records::Request { body: list.as_bytes(), ..request };
+                let request = records::Request { body: list.as_bytes(), arrival_us: 7, first_line: 1 };
                 let again = records::decode(records::Format::Json, request, &mut memory);
                 assert!(again.is_ok(), "{list:?} is not valid: {again:?}");
             }

@@ -21,13 +21,13 @@
 //! Sources: <https://opentelemetry.io/docs/specs/otlp/>, and `storage/remote/otlptranslator` of Prometheus 3.5.
 
 pub mod answer;
-mod attribute;
+pub(crate) mod attribute;
 mod bounds;
 mod exemplar;
 mod exponential;
 mod fields;
 mod histogram;
-mod json;
+pub(crate) mod json;
 mod labels;
 mod name_cache;
 mod names;
@@ -155,7 +155,7 @@ impl crate::Decoder for Decoder {
             let bytes = match media {
                 Media::Protobuf => bytes,
                 Media::Json => {
-                    json::transcode(bytes, message, reservation)?;
+                    json::transcode(bytes, json::METRICS, message, reservation)?;
                     message.as_slice()
                 }
             };

@@ -5,6 +5,8 @@
 //!            csv    a table with the names of its columns in a header    ├─▶ Rows ──▶ model::Records
 //!            lines  text without structure: the attribute `message`     ─┘     │
 //!                                                                              └─▶ Refusals
+//!
+//!   body ──▶ otlp   OpenTelemetry's logs and traces   ───▶ Streams: Rows for each stream ──▶ DecodedStreams
 //! ```
 //!
 //! [`rows`] has the record that is being read: it reserves memory for each value before it is stored, and finds the record's
@@ -15,11 +17,14 @@ pub mod csv;
 pub mod json;
 pub mod lines;
 mod number;
+pub mod otlp;
 mod refusals;
 mod rows;
+mod streams;
 mod time;
 
 pub use refusals::{Place, Reason, Refusal, Refusals};
+pub use streams::{DecodedStreams, StreamsRequest, stream_name};
 
 use crate::DecodeError;
 use crate::scan::line_end;
@@ -28,6 +33,7 @@ use model::caps::BODY_BYTES_MAX;
 use rows::{Fault, Rows};
 use std::ops::Range;
 use stdx::budget::{IncrementalReservation, Reservation};
+use streams::Streams;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {

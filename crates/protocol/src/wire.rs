@@ -36,13 +36,13 @@ pub enum Fault {
     Repeated,
 }
 
-/// How a field's value is encoded. The 32-bit type is missing, because no message that is decoded here uses
-/// it.
+/// How a field's value is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
     Fixed64,
     Len,
+    Fixed32,
 }
 
 /// The number before each field, `field number << 3 | wire type`. Tags are checked when they are read, so
@@ -54,6 +54,7 @@ pub(crate) const fn tag(field: u32, wire: WireType) -> Tag {
         WireType::Varint => 0,
         WireType::Fixed64 => 1,
         WireType::Len => 2,
+        WireType::Fixed32 => 5,
     };
     field << 3 | kind
 }
@@ -168,6 +169,16 @@ impl<'a> Reader<'a> {
             Some(bytes) => {
                 self.at += 8;
                 Ok(f64::from_bits(u64::from_le_bytes(*bytes)))
+            }
+            None => Err(self.fault(Fault::TruncatedFixed)),
+        }
+    }
+
+    pub(crate) fn fixed32(&mut self) -> Result<u32, WireError> {
+        match self.rest().first_chunk::<4>() {
+            Some(bytes) => {
+                self.at += 4;
+                Ok(u32::from_le_bytes(*bytes))
             }
             None => Err(self.fault(Fault::TruncatedFixed)),
         }

@@ -123,10 +123,11 @@ impl Streams {
         Ok(())
     }
 
-    /// Stores a batch. Returns once it is durable, or was already.
-    pub(crate) async fn store(&self, batch: batch::Batch) -> Result<Stored, Refusal> {
+    /// Stores the batches of a request. Returns once all are durable, or were already. If it fails, none of them was stored by
+    /// this call.
+    pub(crate) async fn store(&self, batches: Vec<batch::Batch>) -> Result<Stored, Refusal> {
         let (reply, answer) = oneshot::channel();
-        match self.commands.try_send(Command::Store(Box::new(Submission { batch, reply }))) {
+        match self.commands.try_send(Command::Store(Box::new(Submission { batches, reply }))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Err(WriteRefusal::QueueFull { limit: QUEUE_MAX }.into()),
             Err(TrySendError::Disconnected(_)) => return Err(Refusal::stopping()),

@@ -5,6 +5,9 @@ mod differential;
 mod grpc;
 mod senders;
 
+pub(crate) use grpc::call;
+pub(crate) use senders::run;
+
 use crate::harness::read::matrix;
 use crate::harness::{Options, Reply, Request, Server, now_ms};
 use serde_json::{Value, json};

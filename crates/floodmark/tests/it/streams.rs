@@ -1,5 +1,7 @@
 //! Records of datastreams: each acknowledged record is in the table of its stream, once.
 
+mod otlp;
+
 use crate::harness::programs::{cache, free_port};
 use crate::harness::{Connection, Options, Reply, Request, Server, SetOnDrop, wait_for};
 use serde_json::{Value, json};
@@ -33,11 +35,23 @@ fn stored(reply: &Reply, records: u64, refused: u64) -> Value {
     answer
 }
 
+/// Records that became durable since the server was started.
+fn stored_records(server: &Server) -> i64 {
+    server.metric("floodmark_records_total") as i64
+}
+
 fn wait_until_replayed(server: &Server) {
     wait_for("the end of replay", || (server.metric("floodmark_records_ready") == 1.0).then_some(()));
 }
 
-fn wait_until_loaded(server: &Server) {
+/// Kills the server, and starts it again. Returns once its journal of records is replayed.
+fn kill_and_restart(server: &mut Server) {
+    server.kill9();
+    server.restart();
+    wait_until_replayed(server);
+}
+
+pub(crate) fn wait_until_loaded(server: &Server) {
     // during replay, there may be no batches between two of the journal
     wait_until_replayed(server);
     wait_for("records in tables", || {
@@ -46,7 +60,7 @@ fn wait_until_loaded(server: &Server) {
 }
 
 /// What an engine answers to a query of a stream's table, `t`. `None` if Python or a package is missing.
-fn ask(engine: &str, server: &Server, tenant: &str, stream: &str, query: &str) -> Option<Value> {
+pub(crate) fn ask(engine: &str, server: &Server, tenant: &str, stream: &str, query: &str) -> Option<Value> {
     let table = server.data_dir().join("tables").join(tenant).join("streams").join(stream);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/streams/ask.py");
     let mut command = Command::new(cache().join("py/bin/python"));
@@ -128,15 +142,11 @@ fn a_batch_with_a_key_is_stored_once() {
     assert_eq!(send(&server, "s", "a", 1), false);
     assert_eq!(send(&server, "s", "a", 1), true);
     assert_eq!(send(&server, "other", "a", 1), false, "streams do not share keys");
-    server.kill9();
-    server.restart();
-    wait_until_replayed(&server);
+    kill_and_restart(&mut server);
     assert_eq!(send(&server, "s", "a", 1), true);
     wait_until_loaded(&server);
     assert_eq!(send(&server, "s", "a", 1), true, "the journal may forget the batch, but not its key");
-    server.kill9();
-    server.restart();
-    wait_until_replayed(&server);
+    kill_and_restart(&mut server);
     assert_eq!(send(&server, "s", "a", 1), true);
     assert_eq!(send(&server, "s", "b", 2), false);
     wait_until_loaded(&server);
@@ -230,9 +240,7 @@ fn the_number_of_streams_is_limited() {
     send(&server, "c", "few").expect(429, &["2 streams", "setting streams"]);
     send(&server, "c", "others").expect(200, &[]);
     wait_until_loaded(&server);
-    server.kill9();
-    server.restart();
-    wait_until_replayed(&server);
+    kill_and_restart(&mut server);
     // their tables say which streams the tenant has
     send(&server, "c", "few").expect(429, &["2 streams"]);
     send(&server, "b", "few").expect(200, &[]);

@@ -1,24 +1,43 @@
 //! Answers to OTLP requests, in the form of the request.
 //!
 //! ```text
-//!   ExportMetricsServiceResponse   1 partial_success
-//!   partial_success                1 rejected_data_points   2 error_message
-//!   google.rpc.Status              1 code   2 message   3 details*
+//!   Export…ServiceResponse   1 partial_success
+//!   partial_success          1 rejected_data_points, rejected_log_records, rejected_spans   2 error_message
+//!   google.rpc.Status        1 code   2 message   3 details*
 //! ```
 
 use super::Media;
 use crate::json::put_string;
 use stdx::varint;
 
-/// Encodes the answer to a request that was accepted, at least in part. `message` says why points were left out, or, if
-/// `rejected_points` is 0, is a warning. It is empty if there is nothing to say.
-pub fn success(media: Media, rejected_points: u64, message: &str) -> Vec<u8> {
-    let is_full = rejected_points == 0 && message.is_empty();
+/// What a request has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Items {
+    Points,
+    LogRecords,
+    Spans,
+}
+
+impl Items {
+    /// The name of their number in JSON.
+    const fn rejected(self) -> &'static str {
+        match self {
+            Self::Points => "rejectedDataPoints",
+            Self::LogRecords => "rejectedLogRecords",
+            Self::Spans => "rejectedSpans",
+        }
+    }
+}
+
+/// Encodes the answer to a request that was accepted, at least in part. `message` says why items were left out, or, if
+/// `rejected` is 0, is a warning. It is empty if there is nothing to say.
+pub fn success(media: Media, items: Items, rejected: u64, message: &str) -> Vec<u8> {
+    let is_full = rejected == 0 && message.is_empty();
     match media {
         Media::Protobuf if is_full => Vec::new(),
         Media::Protobuf => {
             let mut partial = Vec::new();
-            put_number(&mut partial, 1, rejected_points);
+            put_number(&mut partial, 1, rejected);
             put_bytes(&mut partial, 2, message.as_bytes());
             let mut answer = Vec::new();
             put_bytes(&mut answer, 1, &partial);
@@ -26,8 +45,10 @@ pub fn success(media: Media, rejected_points: u64, message: &str) -> Vec<u8> {
         }
         Media::Json if is_full => b"{}".to_vec(),
         Media::Json => {
-            let mut answer = b"{\"partialSuccess\":{\"rejectedDataPoints\":\"".to_vec();
-            answer.extend_from_slice(itoa::Buffer::new().format(rejected_points).as_bytes());
+            let mut answer = b"{\"partialSuccess\":{\"".to_vec();
+            answer.extend_from_slice(items.rejected().as_bytes());
+            answer.extend_from_slice(b"\":\"");
+            answer.extend_from_slice(itoa::Buffer::new().format(rejected).as_bytes());
             answer.extend_from_slice(b"\",\"errorMessage\":");
             put_string(&mut answer, message);
             answer.extend_from_slice(b"}}");
@@ -90,13 +111,13 @@ mod tests {
     #[test]
     fn answers_have_the_form_of_the_request() {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        assert_eq!(success(Media::Protobuf, 0, ""), b"");
-        assert_eq!(text(success(Media::Json, 0, "")), "{}");
-        assert_eq!(success(Media::Protobuf, 300, "no"), b"\x0a\x07\x08\xac\x02\x12\x02no");
-        assert_eq!(success(Media::Protobuf, 0, "hm"), b"\x0a\x04\x12\x02hm");
+        assert_eq!(success(Media::Protobuf, Items::Points, 0, ""), b"");
+        assert_eq!(text(success(Media::Json, Items::Spans, 0, "")), "{}");
+        assert_eq!(success(Media::Protobuf, Items::Points, 300, "no"), b"\x0a\x07\x08\xac\x02\x12\x02no");
+        assert_eq!(success(Media::Protobuf, Items::Points, 0, "hm"), b"\x0a\x04\x12\x02hm");
         assert_eq!(
-            text(success(Media::Json, 300, "a \"b\"")),
-            r#"{"partialSuccess":{"rejectedDataPoints":"300","errorMessage":"a \"b\""}}"#
+            text(success(Media::Json, Items::LogRecords, 300, "a \"b\"")),
+            r#"{"partialSuccess":{"rejectedLogRecords":"300","errorMessage":"a \"b\""}}"#
         );
         assert_eq!(status(Media::Protobuf, 8, "full"), b"\x08\x08\x12\x04full");
         let retry = status_with_retry(8, "no", Some(5));

@@ -169,7 +169,7 @@ fn short(message: &[u8]) -> Option<(usize, usize)> {
 
 /// A value, as `AnyValue` has it. Positions are those of the message.
 #[derive(Debug, Clone)]
-enum Value<'a> {
+pub(crate) enum Value<'a> {
     Empty,
     Text(Range<usize>),
     Bool(bool),
@@ -181,7 +181,7 @@ enum Value<'a> {
 }
 
 /// Reads a KeyValue message. Returns the position of the key, and the value.
-fn read(mut field: Reader<'_>) -> Result<(Range<usize>, Value<'_>), WireError> {
+pub(crate) fn read(mut field: Reader<'_>) -> Result<(Range<usize>, Value<'_>), WireError> {
     let (mut key, mut value) = (field.at()..field.at(), Value::Empty);
     while let Some(tag) = field.tag()? {
         match tag {
@@ -193,7 +193,7 @@ fn read(mut field: Reader<'_>) -> Result<(Range<usize>, Value<'_>), WireError> {
     Ok((key, value))
 }
 
-fn read_value(mut field: Reader<'_>) -> Result<Value<'_>, WireError> {
+pub(crate) fn read_value(mut field: Reader<'_>) -> Result<Value<'_>, WireError> {
     let mut value = Value::Empty;
     while let Some(tag) = field.tag()? {
         value = match tag {

@@ -16,7 +16,8 @@ use crate::DecodeError;
 use crate::json::{JsonError, Parser};
 use crate::number::NAN;
 use model::caps::BODY_BYTES_MAX;
-use schema::{Field, Kind, Number, REQUEST};
+pub(crate) use schema::{Field, LOGS, METRICS, TRACES};
+use schema::{Kind, Number};
 use stdx::budget::{Exhausted, IncrementalReservation};
 use stdx::varint;
 
@@ -28,16 +29,17 @@ const _: () = assert!(BODY_BYTES_MAX < 1 << (7 * LENGTH_BYTES), "a length does n
 /// Limit on the text of a number or of an ID.
 const SHORT_BYTES_MAX: usize = 64;
 
-/// Replaces the contents of `out` with the message.
-pub(super) fn transcode(
+/// Replaces the contents of `out` with the message, which has these fields.
+pub(crate) fn transcode(
     body: &[u8],
+    fields: &'static [Field],
     out: &mut Vec<u8>,
     reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
     out.clear();
     let mut json = Parser::new(body);
     let mut writer = Writer { out, reservation };
-    writer.message(&mut json, REQUEST)?;
+    writer.message(&mut json, fields)?;
     Ok(json.end()?)
 }
 
@@ -91,7 +93,7 @@ impl Writer<'_, '_> {
     }
 
     fn tag(&mut self, field: u32, wire: u8) -> Result<(), Stop> {
-        self.raw(&[(field << 3) as u8 | wire])
+        self.varint(u64::from(field << 3 | u32::from(wire)))
     }
 
     /// Writes a field whose length is not known before its content is written.
@@ -196,8 +198,12 @@ impl Writer<'_, '_> {
                 let is_true = json.word()? == "true";
                 self.varint(u64::from(is_true))
             }
-            Number::Temporality => {
-                let n = temporality(json)?;
+            Number::Fixed32 => {
+                let n: u32 = integer(json)?;
+                self.raw(&n.to_le_bytes())
+            }
+            Number::Enum(names) => {
+                let n = enumeration(json, names)?;
                 self.varint(n)
             }
         }
@@ -257,14 +263,13 @@ fn double(json: &mut Parser<'_>) -> Result<f64, JsonError> {
     number_text(json, parse, "expected a number")
 }
 
-fn temporality(json: &mut Parser<'_>) -> Result<u64, JsonError> {
-    let parse = |text: &str| match text {
-        "AGGREGATION_TEMPORALITY_UNSPECIFIED" => Some(0),
-        "AGGREGATION_TEMPORALITY_DELTA" => Some(1),
-        "AGGREGATION_TEMPORALITY_CUMULATIVE" => Some(2),
-        _ => text.parse::<u32>().ok().map(u64::from),
+/// Reads a number, or the name of one. `names` are those of 0, 1 and so on.
+fn enumeration(json: &mut Parser<'_>, names: &'static [&'static str]) -> Result<u64, JsonError> {
+    let parse = |text: &str| match names.iter().position(|name| *name == text) {
+        Some(number) => Some(number as u64),
+        None => text.parse::<u32>().ok().map(u64::from),
     };
-    number_text(json, parse, "expected an aggregation temporality")
+    number_text(json, parse, "expected one of the values of an enumeration")
 }
 
 /// Reads hexadecimal digits. The bytes are those of an ID, so there are few.

@@ -43,6 +43,10 @@ pub enum Reason {
     /// The time of the attribute with this path.
     #[error("the time in {0:?} is before 1970 or after 9999")]
     Time(&'static str),
+    #[error("lists and maps of a value are nested too deeply")]
+    ValueTooDeep,
+    #[error("the ID of a trace or a span has {0} bytes")]
+    IdTooLong(usize),
     #[error("the row has {found} columns, but the header has {expected}")]
     Columns { found: usize, expected: usize },
     #[error("the quoted text of column {0} does not end")]

@@ -1,15 +1,21 @@
 //! The record that is being read.
 
 use super::{Decoded, Place, Reason, Refusals, time};
-use crate::{DecodeError, JsonError};
+use crate::{DecodeError, JsonError, WireError};
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, REQUEST_RECORDS_MAX};
 use model::{AttributeValue, PutError, RecordsBuilder};
 use stdx::budget::{Exhausted, IncrementalReservation};
 
 pub(super) struct Rows<'a, 'm> {
-    builder: RecordsBuilder,
+    pub(super) builder: RecordsBuilder,
     pub(super) memory: &'a mut IncrementalReservation<'m>,
     arrival_us: i64,
+    /// Records that are complete, also those of other builders.
+    count: usize,
+    /// Limit on [`Self::memory`], with what it had before.
+    bytes_max: u64,
+    /// How much of it the records may have.
+    records_bytes_max: usize,
     /// The best time of the record so far, with its rank.
     time: Option<(u8, i64)>,
     refused: Refusals,
@@ -24,7 +30,25 @@ pub(super) enum Fault {
 
 impl<'a, 'm> Rows<'a, 'm> {
     pub(super) fn new(arrival_us: i64, memory: &'a mut IncrementalReservation<'m>) -> Self {
-        Self { builder: RecordsBuilder::new(), memory, arrival_us, time: None, refused: Refusals::default() }
+        Self::limited(arrival_us, usize::MAX, memory)
+    }
+
+    /// The records may take at most this much memory.
+    pub(super) fn limited(
+        arrival_us: i64,
+        records_bytes_max: usize,
+        memory: &'a mut IncrementalReservation<'m>,
+    ) -> Self {
+        Self {
+            builder: RecordsBuilder::new(),
+            bytes_max: memory.bytes().saturating_add(records_bytes_max as u64),
+            records_bytes_max,
+            memory,
+            arrival_us,
+            count: 0,
+            time: None,
+            refused: Refusals::default(),
+        }
     }
 
     /// Adds a value to the record. It is also the record's time if it has a rank, and no better one was added.
@@ -54,8 +78,16 @@ impl<'a, 'm> Rows<'a, 'm> {
             }
             found => found.map_or(self.arrival_us, |(_, time_us)| time_us),
         };
-        self.check_count()?;
+        self.end_at(time_us)
+    }
+
+    /// Completes the record with this time, which must be within the bounds of times.
+    #[inline]
+    pub(super) fn end_at(&mut self, time_us: i64) -> Result<(), Fault> {
+        self.time = None;
+        self.check_limits()?;
         self.builder.end_reserved(time_us, self.memory)?;
+        self.count += 1;
         Ok(())
     }
 
@@ -64,7 +96,7 @@ impl<'a, 'm> Rows<'a, 'm> {
     pub(super) fn refuse(&mut self, place: Place, fault: Fault) -> Result<(), DecodeError> {
         let Fault::Record(reason) = fault else { return fault.into_request() };
         self.abandon();
-        self.check_count()?;
+        self.check_limits()?;
         self.refused.add(place, reason);
         Ok(())
     }
@@ -75,11 +107,18 @@ impl<'a, 'm> Rows<'a, 'm> {
         self.time = None;
     }
 
-    fn check_count(&self) -> Result<(), DecodeError> {
-        match self.builder.len() + self.refused.count as usize >= REQUEST_RECORDS_MAX {
-            true => Err(DecodeError::TooMany { what: "records", limit: REQUEST_RECORDS_MAX }),
+    fn check_limits(&self) -> Result<(), DecodeError> {
+        if self.count + self.refused.count as usize >= REQUEST_RECORDS_MAX {
+            return Err(DecodeError::TooMany { what: "records", limit: REQUEST_RECORDS_MAX });
+        }
+        match self.memory.bytes() > self.bytes_max {
+            true => Err(DecodeError::TooMany { what: "bytes of records", limit: self.records_bytes_max }),
             false => Ok(()),
         }
+    }
+
+    pub(super) fn into_refused(self) -> Refusals {
+        self.refused
     }
 
     pub(super) fn finish(self) -> Decoded {
@@ -117,6 +156,12 @@ impl From<JsonError> for Fault {
 impl From<DecodeError> for Fault {
     fn from(error: DecodeError) -> Self {
         Self::Request(error)
+    }
+}
+
+impl From<WireError> for Fault {
+    fn from(error: WireError) -> Self {
+        Self::Request(error.into())
     }
 }
 

@@ -7,6 +7,7 @@ use protocol::exposition::Dialect;
 use protocol::fuzz;
 use protocol::otlp::Media;
 use protocol::records::Format;
+use protocol::records::otlp::Signal;
 use protocol::remote_write::Version;
 use stdx::damage::each_damaged;
 
@@ -117,6 +118,19 @@ fn records() {
     let bodies = [lines.into_bytes(), list.into_bytes(), table.as_bytes().to_vec()];
     for format in [Format::Json, Format::Csv, Format::Lines] {
         each_damaged(&bodies, MUTATIONS, |bytes| fuzz::records(format, bytes));
+    }
+}
+
+#[test]
+fn records_of_opentelemetry() {
+    let files: [(Signal, [&[u8]; 2]); 2] = [
+        (Signal::Logs, [include_bytes!("records/logs.bin"), include_bytes!("records/logs.json")]),
+        (Signal::Traces, [include_bytes!("records/traces.bin"), include_bytes!("records/traces.json")]),
+    ];
+    for (signal, bodies) in files {
+        for (media, body) in [Media::Protobuf, Media::Json].into_iter().zip(bodies) {
+            each_damaged(&[body.to_vec()], MUTATIONS, |bytes| fuzz::otlp_records(signal, media, bytes));
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Compares records with the texts that they were made from, and with the crate serde_json.
 
+mod otlp;
+
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, BATCH_ATTRIBUTES_MAX, REQUEST_RECORDS_MAX};
 use model::{AttributeKind, AttributeValue, ErrorKind, Records};
 use protocol::DecodeError;
@@ -42,6 +44,11 @@ fn shown(value: AttributeValue<'_>) -> String {
 /// The records of a body as text, such as `a=1 b.c="x"`, and the refusals.
 fn described(format: Format, body: impl AsRef<[u8]>) -> (Vec<String>, Vec<String>) {
     let decoded = read(format, body).expect("the body is valid");
+    let refused = decoded.refused.first.iter().map(ToString::to_string).collect();
+    (described_rows(&decoded.records), refused)
+}
+
+fn described_rows(records: &Records) -> Vec<String> {
     let describe = |row: &Row| {
         let value = |((path, kind), value): (&(String, AttributeKind), &String)| match kind {
             AttributeKind::Float => {
@@ -54,8 +61,7 @@ fn described(format: Format, body: impl AsRef<[u8]>) -> (Vec<String>, Vec<String
         };
         row.iter().map(value).collect::<Vec<_>>().join(" ")
     };
-    let refused = decoded.refused.first.iter().map(ToString::to_string).collect();
-    (rows(&decoded.records).iter().map(describe).collect(), refused)
+    rows(records).iter().map(describe).collect()
 }
 
 fn check(format: Format, body: impl AsRef<[u8]>, records: &[&str], refused: &[&str]) {

@@ -4,20 +4,23 @@
 //! | --- | --- |
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push`, `/api/v1/receive` | remote write 1.0 and 2.0 |
 //! | POST `/v1/metrics` and four other paths | OpenTelemetry's metrics |
-//! | `MetricsService/Export`, over gRPC | OpenTelemetry's metrics |
+//! | POST `/v1/logs`, `/v1/traces` and three other paths each | OpenTelemetry's logs and traces, see [`otlp_records`] |
+//! | `Export` of three services, over gRPC | OpenTelemetry's metrics, logs and traces |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
 //! | POST `/api/v1/import` and others, see [`import`] | lines of JSON or text, and tables |
 //! | POST `/api/v1/streams/NAME` | records, see [`streams`] |
 //! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
 //!
 //! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
-//! [`WarmDecoders`], and a route in [`routes`].
+//! [`WarmDecoders`], and a route in [`routes`]. One for records calls [`records::store`] instead.
 
 mod graphite;
 mod grpc;
 mod import;
 pub(super) mod influx;
 mod otlp;
+mod otlp_records;
+mod records;
 mod remote_write;
 mod streams;
 
@@ -92,7 +95,7 @@ pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>)
     let remote_write = identified(remote_write).route_layer(from_fn(remote_write::report_nothing_written));
     let at = |routes: Router<App>, path| routes.route(path, post(otlp::metrics));
     let otlp = otlp::PATHS.into_iter().fold(Router::new(), at);
-    let otlp = identified(otlp).route_layer(from_fn(otlp::answer_in_kind));
+    let otlp = identified(otlp.merge(otlp_records::routes())).route_layer(from_fn(otlp::answer_in_kind));
     let metrics = Arc::clone(&app.metrics);
     let writes = identified(plain).merge(otlp).merge(remote_write).merge(influx::write_routes(&identified));
     let writes = writes.route_layer(map_response(move |answer| {

@@ -10,7 +10,7 @@ pub(crate) const BATCH_BYTES: usize = 512;
 /// Memory that a record takes while it becomes a row of a file, besides its values.
 pub(crate) const ROW_BYTES: usize = 40;
 
-/// One request's records of one stream.
+/// Records of one stream that came in one request.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) tenant: TenantId,
@@ -24,17 +24,18 @@ pub(crate) struct Batch {
     pub(crate) memory: Reservation,
 }
 
+/// The batches of a request. They are in one group of the journal.
 #[derive(Debug)]
 pub(crate) struct Submission {
-    pub(crate) batch: Batch,
+    pub(crate) batches: Vec<Batch>,
     pub(crate) reply: oneshot::Sender<Result<Stored, Refusal>>,
 }
 
-/// What became of a batch that is durable.
+/// What became of batches that are durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// Number of records in the batch that is stored.
+    /// Number of records in the batches that are stored.
     pub(crate) records: u32,
-    /// True if the batch was stored before, so that it was not stored again.
+    /// True if all batches were stored before, so that they were not stored again.
     pub(crate) was_known: bool,
 }

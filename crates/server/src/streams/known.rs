@@ -151,10 +151,13 @@ impl Tenant {
 }
 
 impl StreamLimit {
+    /// The reason of refusals.
+    pub(crate) const REASON: &str = "streams";
+
     fn refusal(self) -> Refusal {
         let kind = if self.is_given { ErrorKind::Limited } else { ErrorKind::Unavailable };
         let message =
             format!("the tenant has {} streams, which is its limit (setting streams)", self.streams);
-        Refusal::new(kind, "streams", message)
+        Refusal::new(kind, Self::REASON, message)
     }
 }

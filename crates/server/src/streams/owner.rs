@@ -245,7 +245,7 @@ impl Owner {
         while let Some(command) = next {
             match command {
                 Command::Store(submission) => {
-                    bytes += submission.batch.payload.len();
+                    bytes += submission.batches.iter().map(|batch| batch.payload.len()).sum::<usize>();
                     self.group.push(*submission);
                 }
                 Command::Truncate => truncates = true,
@@ -267,30 +267,44 @@ impl Owner {
             return;
         }
         let now_us = self.clock.now_ms().saturating_mul(1000);
-        let (mut fresh, mut repeated) = (Vec::new(), Vec::new());
+        let (mut fresh, mut replies) = (Vec::new(), Vec::new());
         let mut in_group: HashMap<(TenantId, BatchId), u32> = HashMap::new();
-        for submission in group {
-            let Submission { batch, reply } = submission;
-            if let Some(id) = batch.id {
-                let known = self.ids.get(&batch.tenant, &id);
-                if let Some(known) = known.filter(|known| known.arrival_us >= now_us - REMEMBERED_US) {
-                    self.shared.metrics.repeated.inc();
-                    let _ = reply.send(Ok(Stored { records: known.records, was_known: true })); // the client may be gone
-                    continue;
+        for Submission { batches, reply } in group {
+            let mut stored = Stored { records: 0, was_known: true };
+            // whether the answer depends on this group
+            let mut waits = false;
+            for batch in batches {
+                if let Some(id) = batch.id {
+                    let known = self.ids.get(&batch.tenant, &id);
+                    if let Some(known) = known.filter(|known| known.arrival_us >= now_us - REMEMBERED_US) {
+                        self.shared.metrics.repeated.inc();
+                        stored.records += known.records;
+                        continue;
+                    }
+                    waits = true;
+                    if let Some(records) = in_group.get(&(batch.tenant.clone(), id)) {
+                        stored.records += records;
+                        continue;
+                    }
+                    in_group.insert((batch.tenant.clone(), id), batch.records);
                 }
-                if let Some(records) = in_group.get(&(batch.tenant.clone(), id)) {
-                    repeated.push((Stored { records: *records, was_known: true }, reply));
-                    continue;
-                }
-                in_group.insert((batch.tenant.clone(), id), batch.records);
+                waits = true;
+                stored.records += batch.records;
+                stored.was_known = false;
+                fresh.push(batch);
             }
-            fresh.push((batch, reply));
+            match waits {
+                true => replies.push((stored, reply)),
+                false => {
+                    let _ = reply.send(Ok(stored)); // the client may be gone
+                }
+            }
         }
-        match self.make_durable(fresh.iter().map(|(batch, _)| &batch.payload)) {
+        match self.make_durable(fresh.iter().map(|batch| &batch.payload)) {
             Ok(offsets) => {
                 self.was_full = false;
                 let now = self.clock.instant();
-                for ((batch, reply), offset) in fresh.into_iter().zip(offsets) {
+                for (batch, offset) in fresh.into_iter().zip(offsets) {
                     let records = batch.records;
                     if let Some(id) = batch.id {
                         let known = Known { arrival_us: batch.arrival_us, records, offset };
@@ -299,9 +313,8 @@ impl Owner {
                     self.shared.metrics.records.add(u64::from(records));
                     self.shared.metrics.payload_bytes.add(batch.payload.len() as u64);
                     self.shared.buffer.add(Durable { offset, batch, since: now });
-                    let _ = reply.send(Ok(Stored { records, was_known: false })); // the client may be gone
                 }
-                for (stored, reply) in repeated {
+                for (stored, reply) in replies {
                     let _ = reply.send(Ok(stored)); // the client may be gone
                 }
             }
@@ -312,8 +325,7 @@ impl Owner {
                 }
                 self.shared.metrics.group_failures.inc();
                 tracing::warn!(%error, batches = fresh.len(), "cannot write records to the journal; they are refused");
-                let replies = fresh.into_iter().map(|(_, reply)| reply);
-                for reply in replies.chain(repeated.into_iter().map(|(_, reply)| reply)) {
+                for (_, reply) in replies {
                     let _ = reply.send(Err(Refusal::from(&error))); // the client may be gone
                 }
             }

@@ -71,6 +71,11 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
+    /// Bytes that are reserved in all.
+    pub fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
     /// Appends a value. If the vector has to grow, the memory is reserved first.
     #[inline(always)]
     pub fn push<T>(&mut self, vec: &mut Vec<T>, value: T) -> Result<(), Exhausted> {

@@ -43,7 +43,7 @@ fn points_of_the_python_sdk_are_read_back() {
 }
 
 /// Sends a message, and returns the code, the message and the delay of the answer. `None` if the SDK is missing.
-fn call(address: &str, message: &[u8], arguments: &[&str]) -> Option<(String, String, String)> {
+pub(crate) fn call(address: &str, message: &[u8], arguments: &[&str]) -> Option<(String, String, String)> {
     let message: String = message.iter().map(|byte| format!("{byte:02x}")).collect();
     let text = run(CALL, &[&[address, &message], arguments].concat())?;
     let mut lines = text.lines().map(str::to_owned);
@@ -69,8 +69,8 @@ fn calls_are_answered() {
     let (code, answer, _) = call(&address, &gauge_in_protobuf(now + 3_600_000), &[]).unwrap();
     assert_eq!(code, "OK");
     assert!(answer.starts_with("0a"), "a partial success: {answer}");
-    // the method belongs to another service
-    let other = "method=/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+    // no such service
+    let other = "method=/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
     let (code, ..) = call(&address, &message, &[other]).unwrap();
     assert_eq!(code, "UNIMPLEMENTED");
     server.wait_until_zero("floodmark_grpc_connections");

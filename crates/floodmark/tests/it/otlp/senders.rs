@@ -8,7 +8,7 @@ const HTTP: &str = include_str!("senders/http.py");
 const DELTAS: &str = include_str!("senders/deltas.py");
 
 /// Runs a script with the SDK. Returns `None` if the SDK is missing.
-pub(super) fn run(script: &str, args: &[&str]) -> Option<String> {
+pub(crate) fn run(script: &str, args: &[&str]) -> Option<String> {
     let python = cache().join("py/bin/python");
     let has_sdk = Command::new(&python)
         .args([

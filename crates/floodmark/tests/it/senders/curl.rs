@@ -25,7 +25,7 @@ fn curl_sends_the_examples_of_the_pages() {
     }
     let server = Server::new();
     for (name, least) in
-        [("docs/imports.md", 4), ("docs/influx.md", 2), ("docs/otlp.md", 1), ("docs/senders/curl.md", 6)]
+        [("docs/imports.md", 4), ("docs/influx.md", 2), ("docs/otlp.md", 2), ("docs/senders/curl.md", 6)]
     {
         examples(&server, name, least);
     }

@@ -5,6 +5,8 @@ use crate::harness::pages::{Page, run, shell, with};
 use crate::harness::programs::{cache, free_port};
 use crate::harness::read::{data, seconds};
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
+use crate::streams::{ask, wait_until_loaded};
+use serde_json::json;
 use std::process::{Command, Stdio};
 
 const DELTA: &str = "export OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta\n";
@@ -172,4 +174,40 @@ fn the_program_for_the_python_sdk_sends() {
     std::fs::write(dir.path().join("program.py"), page.block("Python", "python")).unwrap();
     run(&format!("{settings}python program.py\n"), dir.path());
     assert_eq!(value_of(&server, TEAM, r#"orders_total{country="de",job="shop"}"#), Some(1.0));
+}
+
+#[test]
+fn the_programs_for_logs_and_traces_send() {
+    let page = page("opentelemetry-sdk");
+    let (server, dir) = (
+        Server::start(Options::default().config("stream_freshness = \"100ms\"")),
+        tempfile::tempdir().unwrap(),
+    );
+    for (heading, stream, query, expected) in [
+        (
+            "Logs in Python",
+            "shop",
+            r#"SELECT body, severity_number, "attributes.order" FROM t"#,
+            json!([["order received", 9, 7]]),
+        ),
+        (
+            "Traces in Python",
+            "traces",
+            r#"SELECT name, "attributes.order" FROM t WHERE duration_nano > 0"#,
+            json!([["pay", 7]]),
+        ),
+    ] {
+        let settings = with(page.block(heading, "sh"), &[(HTTP, server.address.to_string())]);
+        std::fs::write(dir.path().join("program.py"), page.block(heading, "python")).unwrap();
+        // an empty program tells whether the SDK is there
+        if crate::otlp::run("", &[]).is_none() {
+            return;
+        }
+        run(&format!("{settings}python program.py\n"), dir.path());
+        wait_until_loaded(&server);
+        for engine in ["duckdb", "deltalake"] {
+            let found = ask(engine, &server, TEAM, stream, query);
+            assert!(found.as_ref().is_none_or(|found| *found == expected), "{engine}, {stream}: {found:?}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! OpenTelemetry's metrics over gRPC: the method `Export` of `MetricsService`.
+//! OpenTelemetry over gRPC: the method `Export` of the services for metrics, logs and traces.
 //!
 //! ```text
 //!   request   HEADERS  :path, grpc-encoding, …   DATA  0|1 length message
@@ -6,11 +6,11 @@
 //!   refusal   HEADERS  200, grpc-status, grpc-message, grpc-status-details-bin
 //! ```
 //!
-//! The framing is of our own, because the service has one method, whose request and answer are one message each. Sources:
+//! The framing is of our own, because each service has one method, whose request and answer are one message each. Sources:
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, <https://opentelemetry.io/docs/specs/otlp/#otlpgrpc>.
 
-use super::otlp::success;
-use super::{count, receive, store};
+use super::records::{Options, Received};
+use super::{count, otlp, otlp_records, receive, store};
 use crate::auth::Access;
 use crate::http::error::{WriteError, middleware, rpc_code};
 use crate::http::principal::RequestPrincipal;
@@ -30,6 +30,7 @@ use hyper::body::{Body as HttpBody, Frame};
 use model::caps::BODY_COMPRESSED_BYTES_MAX;
 use protocol::Encoding;
 use protocol::otlp::{ENCODINGS, Format, Media, answer};
+use protocol::records::otlp::Signal;
 use std::fmt::Write as _;
 use std::io;
 use std::pin::Pin;
@@ -37,7 +38,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+const LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 const CONTENT_TYPE: &str = "application/grpc";
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -57,7 +60,16 @@ const UNIMPLEMENTED: u8 = 12;
 
 pub(crate) fn router(app: App) -> Router {
     let metrics = Arc::clone(&app.metrics);
-    let export = Router::new().route(EXPORT, post(export));
+    let of = |signal: Option<Signal>| {
+        post(move |State(app): State<App>, principal: RequestPrincipal, request: Request| async move {
+            let answer = exported(&app, principal, signal, request).await;
+            answer.unwrap_or_else(|refusal| WriteError(refusal).into_response())
+        })
+    };
+    let export = Router::new()
+        .route(METRICS, of(None))
+        .route(LOGS, of(Some(Signal::Logs)))
+        .route(TRACES, of(Some(Signal::Traces)));
     for_access(&app, Access::Write, export)
         .route_layer(map_response(move |answer| {
             let metrics = Arc::clone(&metrics);
@@ -73,16 +85,11 @@ async fn no_such_method() -> Response {
     StatusCode::NOT_FOUND.into_response()
 }
 
-async fn export(State(app): State<App>, principal: RequestPrincipal, request: Request) -> Response {
-    match exported(&app, principal, request).await {
-        Ok(answer) => answer,
-        Err(refusal) => WriteError(refusal).into_response(),
-    }
-}
-
+/// Stores what a request has: metrics, unless it has a signal that is stored as records.
 async fn exported(
     app: &App,
     RequestPrincipal(principal): RequestPrincipal,
+    signal: Option<Signal>,
     request: Request,
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
@@ -90,15 +97,28 @@ async fn exported(
     let named = Encoding::negotiate(named, ENCODINGS)?;
     let is_compressed = Arc::new(AtomicBool::new(false));
     let body = Body::new(Message::new(body, Arc::clone(&is_compressed)));
+    let for_records = match signal {
+        Some(signal) => {
+            app.node.streams().wait_until_ready().await?;
+            Some((signal, Options::of(&parts.headers)?))
+        }
+        None => None,
+    };
+    let received = receive(app, &principal.tenant, None, body).await?;
+    let encoding = if is_compressed.load(Ordering::Relaxed) { named } else { Encoding::Identity };
+    if let Some((signal, options)) = for_records {
+        let (bytes, memory) = received;
+        let received = Received { encoding, bytes, memory };
+        let stored = otlp_records::store(app, &principal, signal, Media::Protobuf, options, received);
+        return Ok(otlp_records::success(Media::Protobuf, signal, &stored.await?, framed));
+    }
     let settings = app.node.overrides().current();
     let translation = Arc::clone(&settings.of(&principal.tenant).otlp);
     let format = Format { media: Media::Protobuf, translation };
-    let received = receive(app, &principal.tenant, None, body).await?;
-    let encoding = if is_compressed.load(Ordering::Relaxed) { named } else { Encoding::Identity };
     let stored = store(app, &app.decoders.otlp, format, encoding, principal, received).await;
     let outcome = stored.map_err(|unwritten| unwritten.refusal)?;
     app.node.writes().metrics.converted_points.add(outcome.converted_points);
-    Ok(success(Media::Protobuf, &outcome, framed))
+    Ok(otlp::success(Media::Protobuf, &outcome, framed))
 }
 
 /// An answer with one message.

@@ -1,4 +1,4 @@
-//! OpenTelemetry's metrics over HTTP (OTLP).
+//! OpenTelemetry's metrics over HTTP (OTLP). Logs and traces are in [`super::otlp_records`].
 //!
 //! A request that is accepted at least in part gets a 200, and the answer says what was left out: a sender must not send
 //! such a request again. All other answers are a `google.rpc.Status`. Answers are in protobuf or in JSON, like the request.
@@ -14,6 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use protocol::otlp::answer::Items;
 use protocol::otlp::{ENCODINGS, Format, Media, answer};
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ pub(super) async fn metrics(
     }
 }
 
-fn media_of(headers: &HeaderMap) -> Result<Media, Refusal> {
+pub(super) fn media_of(headers: &HeaderMap) -> Result<Media, Refusal> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     Ok(Media::of(content_type)?)
 }
@@ -78,7 +79,7 @@ pub(super) fn success(
             "{converted_points} points of exponential histograms stored as classic histograms (setting otlp_buckets)"
         ));
     }
-    let response = response_of(answer::success(media, rejected_points(outcome), &message));
+    let response = response_of(answer::success(media, Items::Points, rejected_points(outcome), &message));
     match refused_series {
         0 => response,
         _ => {
@@ -108,7 +109,7 @@ pub(super) async fn answer_in_kind(request: Request, next: Next) -> Response {
     Response::from_parts(parts, Body::from(status))
 }
 
-fn response_in(media: Media, answer: Vec<u8>) -> Response {
+pub(super) fn response_in(media: Media, answer: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(answer));
     let content_type = HeaderValue::from_static(media.content_type());
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
