@@ -23,6 +23,7 @@ wanted=
 have prometheus || wanted="$wanted prometheus"
 have carbon-c-relay || wanted="$wanted carbon-c-relay"
 have collectd || [ -x /usr/sbin/collectd ] || wanted="$wanted collectd-core"
+[ -n "$(find /usr/lib* -name omelasticsearch.so 2>/dev/null)" ] || wanted="$wanted rsyslog rsyslog-elasticsearch"
 have nc || wanted="$wanted netcat-openbsd"
 have prometheus-node-exporter || have node_exporter || wanted="$wanted prometheus-node-exporter"
 if [ -n "$wanted" ]; then
@@ -208,9 +209,9 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/d
     fi
 fi
 
-# Clients of InfluxDB 1 and 2, and of statsd.
-clients="influxdb influxdb-client statsd datadog"
-if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client, statsd, datadog' 2>/dev/null; then
+# Clients of InfluxDB 1 and 2, of statsd and of Elasticsearch.
+clients="influxdb influxdb-client statsd datadog elasticsearch"
+if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client, statsd, datadog, elasticsearch' 2>/dev/null; then
     echo "test-servers: installing $clients into $py"
     # shellcheck disable=SC2086 # a list of words
     "$py/bin/python" -m pip install -q --disable-pip-version-check $clients >"$cache/clients-install.log" 2>&1 ||

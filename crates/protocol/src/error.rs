@@ -40,6 +40,9 @@ pub enum DecodeError {
     Pickle(#[from] PickleError),
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// A line of a bulk request of Elasticsearch is no action.
+    #[error("malformed action in line {line}: {error}")]
+    BulkAction { line: usize, error: JsonError },
     /// The first line of a table does not name its columns.
     #[error("the header of the table cannot be read: {0}")]
     TableHeader(String),
@@ -80,6 +83,7 @@ impl DecodeError {
             | Self::Wire(_)
             | Self::Pickle(_)
             | Self::Json(_)
+            | Self::BulkAction { .. }
             | Self::TableHeader(_)
             | Self::FirstSymbol(_)
             | Self::OtherMessage { .. } => ErrorKind::Invalid,

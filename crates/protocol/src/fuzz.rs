@@ -79,6 +79,23 @@ pub fn otlp_records(signal: records::otlp::Signal, media: otlp::Media, body: &[u
     records_of_streams(body, |request, memory| records::otlp::decode(signal, media, request, memory));
 }
 
+/// A bulk request of Elasticsearch.
+pub fn bulk_records(body: &[u8]) {
+    let options = records::bulk::Options { index: Some("logs".into()), is_brief: false };
+    records_of_streams(body, |request, memory| {
+        let (decoded, items) = records::bulk::decode(&options, request, memory)?;
+        let bytes = items.json.iter().map(Vec::capacity).sum::<usize>();
+        memory.resize(memory.bytes() - bytes as u64)?;
+        let list = [b"[{\"x\":[", &*items.json.concat(), b"]}]"].concat();
+        let again = records::Request { body: &list, arrival_us: 7, first_line: 1 };
+        let mut other = Account::new("fuzz", ACCOUNT_BYTES).reserve(0).expect("BUG: cannot reserve 0 bytes");
+        let again = records::decode(records::Format::Json, again, &mut other);
+        assert!(again.is_ok_and(|decoded| decoded.refused.count == 0), "{}", String::from_utf8_lossy(&list));
+        assert_eq!(items.has_errors, decoded.refused.count > 0);
+        Ok(decoded)
+    });
+}
+
 /// Records of several streams. Checks that columns and reservations are consistent.
 fn records_of_streams(
     body: &[u8],

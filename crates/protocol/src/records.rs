@@ -6,13 +6,15 @@
 //!            lines  text without structure: the attribute `message`     ─┘     │
 //!                                                                              └─▶ Refusals
 //!
-//!   body ──▶ otlp   OpenTelemetry's logs and traces   ───▶ Streams: Rows for each stream ──▶ DecodedStreams
+//!   body ──▶ otlp   OpenTelemetry's logs and traces     ─┬─▶ Streams: Rows for each stream ──▶ DecodedStreams
+//!            bulk   bulk requests of Elasticsearch      ─┘
 //! ```
 //!
 //! [`rows`] has the record that is being read: it reserves memory for each value before it is stored, and finds the record's
 //! time ([`time`]). If a record cannot be stored, it is left out with its reason, and the others stay. If the form of the
 //! whole body is wrong, nothing is stored.
 
+pub mod bulk;
 pub mod csv;
 pub mod json;
 pub mod lines;

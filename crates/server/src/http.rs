@@ -14,6 +14,7 @@
 //! | GET `/api/v1/refusals` | recently refused requests of the tenant |
 //! | GET `/api/v1/ha_tracker` | the tenant's clusters and elected replicas |
 //! | POST, see [`admin`] | operations |
+//! | GET `/_license`, `/elasticsearch/…` and others, see [`ingest::elastic`] | what clients of Elasticsearch ask before they write |
 //! | GET POST `/query`, GET `/ping`, `/influx/…`, see [`ingest::influx`] | what clients of InfluxDB ask before they write |
 //! | GET POST `/render`, `/metrics/…`, `/events`, see [`graphite`] | Graphite's API for readers, and events |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |

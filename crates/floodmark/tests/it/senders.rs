@@ -7,6 +7,7 @@ mod curl;
 mod k6;
 mod opentelemetry;
 mod prometheus;
+mod rsyslog;
 mod statsd;
 mod telegraf;
 mod vmagent;

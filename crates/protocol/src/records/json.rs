@@ -9,8 +9,8 @@
 //! - A wrong line is left out. In a list, an element is left out if it is no object or cannot be stored, but an error in the
 //!   JSON itself refuses the body, because it is not known what follows. The same goes for a single object.
 
-mod parser;
-mod record;
+pub(super) mod parser;
+pub(super) mod record;
 
 use super::{Decoded, Fault, Place, Reason, Request, Rows, each_line, without_mark};
 use crate::scan::line_end;

@@ -1,6 +1,6 @@
 use crate::JsonError;
 use model::TooManyAttributes;
-use model::caps::ATTRIBUTE_PATH_BYTES_MAX;
+use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, STREAM_BYTES_MAX};
 
 /// Records of a request that were left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,9 +43,17 @@ pub enum Reason {
     /// The time of the attribute with this path.
     #[error("the time in {0:?} is before 1970 or after 9999")]
     Time(&'static str),
+    #[error("the action names no index")]
+    NoIndex,
+    #[error(
+        "the name of an index must have 1 to {STREAM_BYTES_MAX} of the characters A-Z a-z 0-9 - _ . and begin with a letter or digit"
+    )]
+    IndexName,
+    #[error("records can only be added: the actions are index and create")]
+    OnlyAdditions,
     #[error("lists and maps of a value are nested too deeply")]
     ValueTooDeep,
-    #[error("the ID of a trace or a span has {0} bytes")]
+    #[error("the ID has {0} bytes")]
     IdTooLong(usize),
     #[error("the row has {found} columns, but the header has {expected}")]
     Columns { found: usize, expected: usize },

@@ -37,8 +37,21 @@ pub struct DecodedStreams {
 }
 
 impl StreamsRequest<'_> {
-    /// Decodes the body with `read`.
+    /// Decodes the body with `read`. In the end, as much memory is reserved as the records take.
     pub(super) fn decode(
+        self,
+        memory: &mut Reservation,
+        read: impl FnOnce(&mut Streams<'_, '_>) -> Result<(), DecodeError>,
+    ) -> Result<DecodedStreams, DecodeError> {
+        let before = memory.bytes();
+        let decoded = self.decode_keeping(memory, read)?;
+        let records = decoded.streams.iter().map(|(_, records)| records.memory_bytes() as u64);
+        memory.resize(before + records.sum::<u64>())?;
+        Ok(decoded)
+    }
+
+    /// Decodes like [`Self::decode`], and keeps all memory that was reserved.
+    pub(super) fn decode_keeping(
         self,
         memory: &mut Reservation,
         read: impl FnOnce(&mut Streams<'_, '_>) -> Result<(), DecodeError>,
@@ -47,16 +60,12 @@ impl StreamsRequest<'_> {
         if self.body.len() > BODY_BYTES_MAX {
             return Err(DecodeError::DecodedTooLarge(self.body.len() as u64));
         }
-        let before = memory.bytes();
         let mut reservation = IncrementalReservation::new(memory);
         let rows = Rows::limited(self.arrival_us, self.records_bytes_max, &mut reservation);
         let mut streams =
             Streams { rows, all: Vec::new(), numbers: HashMap::new(), current: None, named: self.stream };
         read(&mut streams)?;
-        let decoded = streams.finish();
-        let records = decoded.streams.iter().map(|(_, records)| records.memory_bytes() as u64);
-        memory.resize(before + records.sum::<u64>())?;
-        Ok(decoded)
+        Ok(streams.finish())
     }
 }
 
@@ -70,7 +79,12 @@ pub(super) struct Streams<'a, 'm> {
     named: Option<&'a StreamName>,
 }
 
-impl Streams<'_, '_> {
+impl<'a> Streams<'a, '_> {
+    /// The stream of all records, if the client names one.
+    pub(super) const fn named(&self) -> Option<&'a StreamName> {
+        self.named
+    }
+
     /// Makes a stream the current one, unless the client names one for the whole request. No record may be unfinished.
     pub(super) fn select(&mut self, name: &StreamName) -> Result<(), DecodeError> {
         let name = self.named.unwrap_or(name);

@@ -135,6 +135,16 @@ fn records_of_opentelemetry() {
 }
 
 #[test]
+fn bulk_requests() {
+    let body = concat!(
+        "{\"index\":{\"_index\":\"app\",\"_id\":\"7\\u0001\"}}\n{\"@timestamp\":\"2026-11-21T18:00:00Z\",\"a\":{\"b\":[1]}}\n",
+        "{\"create\":{}}\r\n{\"m\":\"x\"}\r\n\n{\"delete\":{\"_index\":\"\\n/\",\"_id\":5}}\n{\"update\":{\"_index\":\"b\"}}\n{}\n",
+        "{\"index\":{\"_index\":\"_b\"}}\n{\n",
+    );
+    each_damaged(&[body.as_bytes().to_vec()], MUTATIONS, fuzz::bulk_records);
+}
+
+#[test]
 fn bodies_in_pieces() {
     use std::io::Write as _;
     let text: Vec<u8> = (0..40_000u32).flat_map(|i| (i % 251).to_le_bytes()).collect();

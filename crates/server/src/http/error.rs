@@ -166,6 +166,34 @@ fn influx_code(status: StatusCode) -> &'static str {
     }
 }
 
+/// Gives a refusal the form of Elasticsearch. Other answers stay as they are.
+pub(crate) fn in_elastic_form(mut response: Response) -> Response {
+    let Some(message) = answer_of_refused(&response) else { return response };
+    let status = response.status();
+    let kind = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "security_exception",
+        StatusCode::PAYLOAD_TOO_LARGE => "content_too_long_exception",
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => "es_rejected_execution_exception",
+        status if status.is_server_error() => "exception",
+        _ => "illegal_argument_exception",
+    };
+    let mut json = Json::new();
+    for before in [r#"{"error":{"root_cause":[{"type":"#, r#"}],"type":"#] {
+        json.raw(before);
+        json.string(kind);
+        json.raw(r#","reason":"#);
+        json.string(message);
+    }
+    json.raw(r#"},"status":"#);
+    json.integer(i64::from(status.as_u16()));
+    json.raw("}");
+    let (parts, body) = json.into_response().into_parts();
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response.headers_mut().extend(parts.headers);
+    *response.body_mut() = body;
+    response
+}
+
 /// Error of a request in Graphite's API, which is answered as plain text.
 #[derive(Debug)]
 pub(crate) struct TextError(ApiError);

@@ -9,11 +9,13 @@
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol, pickles and protobuf messages |
 //! | POST `/api/v1/import` and others, see [`import`] | lines of JSON or text, and tables |
 //! | POST `/api/v1/streams/NAME` | records, see [`streams`] |
+//! | POST `/_bulk` and others, see [`elastic`] | documents of Elasticsearch, as records |
 //! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
 //!
 //! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
 //! [`WarmDecoders`], and a route in [`routes`]. One for records calls [`records::store`] instead.
 
+pub(super) mod elastic;
 mod graphite;
 mod grpc;
 mod import;
@@ -98,16 +100,17 @@ pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>)
     let otlp = identified(otlp.merge(otlp_records::routes())).route_layer(from_fn(otlp::answer_in_kind));
     let metrics = Arc::clone(&app.metrics);
     let writes = identified(plain).merge(otlp).merge(remote_write).merge(influx::write_routes(&identified));
+    let writes = writes.merge(elastic::write_routes(&identified));
     let writes = writes.route_layer(map_response(move |answer| {
         let metrics = Arc::clone(&metrics);
         async move { count(&metrics, answer) }
     }));
-    writes.merge(influx::query_routes(identified))
+    writes.merge(elastic::start_routes(&identified)).merge(influx::query_routes(identified))
 }
 
 /// Routes that are open to everyone.
 pub(super) fn open_routes() -> Router<App> {
-    influx::open_routes()
+    influx::open_routes().merge(elastic::open_routes())
 }
 
 async fn write<D: Decoder>(

@@ -54,6 +54,11 @@ impl Json {
         Self::empty(Some(memory))
     }
 
+    /// A text that was written before, in pieces, and the reservation for them.
+    pub(crate) fn of_pieces(pieces: Vec<Vec<u8>>, memory: Reservation) -> Self {
+        Self { full: pieces, ..Self::empty(Some(memory)) }
+    }
+
     fn empty(memory: Option<Reservation>) -> Self {
         Self {
             full: Vec::new(),

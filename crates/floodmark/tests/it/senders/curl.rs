@@ -24,11 +24,17 @@ fn curl_sends_the_examples_of_the_pages() {
         return stdx::skipped::for_want_of("curl");
     }
     let server = Server::new();
-    for (name, least) in
-        [("docs/imports.md", 4), ("docs/influx.md", 2), ("docs/otlp.md", 2), ("docs/senders/curl.md", 6)]
-    {
+    for (name, least) in [
+        ("docs/imports.md", 4),
+        ("docs/influx.md", 2),
+        ("docs/otlp.md", 2),
+        ("docs/senders/curl.md", 6),
+        ("docs/senders/elasticsearch.md", 1),
+    ] {
         examples(&server, name, least);
     }
+    // a log record, and two documents
+    assert_eq!(server.metric("floodmark_records_total"), 3.0);
     for (series, expected) in [
         (r#"last_over_time(temperature{room="attic"}[1h])"#, 22.0),
         (r#"temperature{room="kitchen"}"#, 20.5),

@@ -11,7 +11,7 @@ use stdx::budget::IncrementalReservation;
 /// Limit on the nesting of objects and lists.
 const DEPTH_MAX: usize = 64;
 
-pub(super) struct Parser<'a> {
+pub(in crate::records) struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
@@ -19,32 +19,32 @@ pub(super) struct Parser<'a> {
 
 /// A place to which the parser can return.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(in crate::records) struct Mark {
     at: usize,
     depth: usize,
 }
 
 impl<'a> Parser<'a> {
-    pub(super) const fn new(text: &'a str) -> Self {
+    pub(in crate::records) const fn new(text: &'a str) -> Self {
         Self { text, at: 0, depth: 0 }
     }
 
     #[cold]
-    pub(super) const fn error(&self, what: &'static str) -> JsonError {
+    pub(in crate::records) const fn error(&self, what: &'static str) -> JsonError {
         JsonError { at: self.at, what }
     }
 
-    pub(super) const fn mark(&self) -> Mark {
+    pub(in crate::records) const fn mark(&self) -> Mark {
         Mark { at: self.at, depth: self.depth }
     }
 
-    pub(super) const fn return_to(&mut self, mark: Mark) {
+    pub(in crate::records) const fn return_to(&mut self, mark: Mark) {
         (self.at, self.depth) = (mark.at, mark.depth);
     }
 
     /// Returns the next byte that is not white space, without consuming it.
     #[inline(always)]
-    pub(super) fn peek(&mut self) -> Option<u8> {
+    pub(in crate::records) fn peek(&mut self) -> Option<u8> {
         loop {
             match self.text.as_bytes().get(self.at).copied() {
                 Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
@@ -61,11 +61,11 @@ impl<'a> Parser<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), JsonError> {
+    pub(in crate::records) fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), JsonError> {
         if self.is_next(byte) { Ok(()) } else { Err(self.error(what)) }
     }
 
-    pub(super) fn end(&mut self) -> Result<(), JsonError> {
+    pub(in crate::records) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(self.error("trailing characters after the end")),
@@ -74,7 +74,7 @@ impl<'a> Parser<'a> {
 
     /// Begins an object. Returns whether it has members.
     #[inline]
-    pub(super) fn begin_object(&mut self) -> Result<bool, JsonError> {
+    pub(in crate::records) fn begin_object(&mut self) -> Result<bool, JsonError> {
         self.expect(b'{', "expected an object")?;
         self.deeper()?;
         Ok(!self.is_closed(b'}'))
@@ -82,7 +82,7 @@ impl<'a> Parser<'a> {
 
     /// Returns whether another member follows, behind a comma.
     #[inline(always)]
-    pub(super) fn next_member(&mut self) -> Result<bool, JsonError> {
+    pub(in crate::records) fn next_member(&mut self) -> Result<bool, JsonError> {
         match self.peek() {
             Some(b',') => {
                 self.at += 1;
@@ -109,7 +109,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a list. For each element, calls `element`, which must consume it.
-    pub(super) fn list<E: From<JsonError>>(
+    pub(in crate::records) fn list<E: From<JsonError>>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Consumes an object without members, and returns its text.
-    pub(super) fn empty_object(&mut self) -> Option<&'a str> {
+    pub(in crate::records) fn empty_object(&mut self) -> Option<&'a str> {
         let start = self.at;
         if self.is_next(b'{') && self.is_next(b'}') {
             return Some(&self.text[start..self.at]);
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Consumes a value, and returns its text.
-    pub(super) fn raw(&mut self) -> Result<&'a str, JsonError> {
+    pub(in crate::records) fn raw(&mut self) -> Result<&'a str, JsonError> {
         self.peek();
         let start = self.at;
         self.skip()?;
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
     }
 
     #[inline]
-    pub(super) fn number(&mut self) -> Result<AttributeValue<'a>, JsonError> {
+    pub(in crate::records) fn number(&mut self) -> Result<AttributeValue<'a>, JsonError> {
         let Some((value, end)) = number(self.text, self.at) else {
             return Err(self.error("expected a number"));
         };
@@ -156,7 +156,7 @@ impl<'a> Parser<'a> {
 
     /// Consumes `true`, `false` or `null`, and returns the value that it stands for.
     #[inline]
-    pub(super) fn word(&mut self) -> Result<Option<bool>, JsonError> {
+    pub(in crate::records) fn word(&mut self) -> Result<Option<bool>, JsonError> {
         let rest = &self.text.as_bytes()[self.at..];
         let (value, length) = match rest {
             [b't', b'r', b'u', b'e', ..] => (Some(true), 4),
@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
     /// Consumes a string that has no escape sequences. If it has some, returns `None` and consumes nothing, so that
     /// [`Self::unescape`] has to read it.
     #[inline(always)]
-    pub(super) fn plain(&mut self) -> Result<Option<&'a str>, JsonError> {
+    pub(in crate::records) fn plain(&mut self) -> Result<Option<&'a str>, JsonError> {
         let bytes = self.text.as_bytes();
         if self.peek() != Some(b'"') {
             return Err(self.error("expected a string"));
@@ -189,7 +189,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Replaces the contents of `out` with those of the next string.
-    pub(super) fn unescape(
+    pub(in crate::records) fn unescape(
         &mut self,
         out: &mut String,
         memory: &mut IncrementalReservation<'_>,
@@ -281,7 +281,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Consumes a value, and checks that it is valid.
-    pub(super) fn skip(&mut self) -> Result<(), JsonError> {
+    pub(in crate::records) fn skip(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'{') => self.skip_object(),
             Some(b'[') => self.list(Self::skip),

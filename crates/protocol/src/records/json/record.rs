@@ -5,7 +5,7 @@ use model::AttributeValue;
 
 /// Reads objects into records. Its memory is used again for the next object.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(in crate::records) struct Reader {
     /// The path of the value that is being read.
     path: String,
     /// The string that is being read, if it has escape sequences.
@@ -14,7 +14,11 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Adds the values of an object to the present record. After an error, some of them may have been added.
-    pub(super) fn object(&mut self, json: &mut Parser<'_>, rows: &mut Rows<'_, '_>) -> Result<(), Fault> {
+    pub(in crate::records) fn object(
+        &mut self,
+        json: &mut Parser<'_>,
+        rows: &mut Rows<'_, '_>,
+    ) -> Result<(), Fault> {
         self.path.clear();
         self.members(json, rows)
     }

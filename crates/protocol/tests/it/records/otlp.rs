@@ -163,7 +163,7 @@ fn records_that_cannot_be_stored_are_left_out() {
         reasons(&decoded),
         [
             "record 2: lists and maps of a value are nested too deeply",
-            "record 3: the ID of a trace or a span has 33 bytes",
+            "record 3: the ID has 33 bytes",
             "record 4: the path of an attribute has 1031 bytes, the limit is 1024",
         ]
     );

@@ -74,8 +74,9 @@ pub(super) async fn store(
     // one service too many must not hold up the records of all others that the sender has put into the same request
     let spare = (options.stream.is_none() && signal == Signal::Logs).then(|| spare(signal));
     let options = Options { spare, ..options };
-    let decode =
-        move |request: StreamsRequest<'_>, memory: &mut Reservation| decode(signal, media, request, memory);
+    let decode = move |request: StreamsRequest<'_>, memory: &mut Reservation| {
+        Ok((decode(signal, media, request, memory)?, ()))
+    };
     match records::store(app, principal, options, received, decode).await {
         Ok(Outcome { refused, .. }) => Ok(refused),
         Err(mut refusal) => {

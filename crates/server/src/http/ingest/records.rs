@@ -60,9 +60,13 @@ pub(super) struct Options {
 
 /// What became of a request.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct Outcome<T> {
     pub(super) stored: Stored,
     pub(super) refused: Refusals,
+    /// What the decoder made for the answer.
+    pub(super) made: T,
+    /// The request's memory.
+    pub(super) memory: Reservation,
 }
 
 impl Options {
@@ -116,15 +120,18 @@ pub(super) async fn read(
 }
 
 /// Stores the records of a body, which `decode` decodes. Returns once they are durable.
-pub(super) async fn store<D>(
+pub(super) async fn store<T, D>(
     app: &App,
     principal: &Principal,
     options: Options,
     received: Received,
     decode: D,
-) -> Result<Outcome, Refusal>
+) -> Result<Outcome<T>, Refusal>
 where
-    D: FnOnce(StreamsRequest<'_>, &mut Reservation) -> Result<DecodedStreams, DecodeError> + Send + 'static,
+    T: Send + 'static,
+    D: FnOnce(StreamsRequest<'_>, &mut Reservation) -> Result<(DecodedStreams, T), DecodeError>
+        + Send
+        + 'static,
 {
     let context = app.node.writes();
     write_path::admit(context, principal, received.bytes.len()).await?;
@@ -136,11 +143,11 @@ where
     let budget = app.node.budget().clone();
     let Options { stream, spare, key } = options;
     let decoding = move || decoded(received, arrival_us, stream.as_ref(), &budget, decode);
-    let (decoded, memory) = work(app, tenant, is_small, decoding).await?;
+    let ((decoded, made), memory) = work(app, tenant, is_small, decoding).await?;
     let DecodedStreams { streams: found, refused } = decoded;
     streams.shared.metrics.refused_records.add(refused.count);
     if found.is_empty() {
-        return Ok(Outcome { stored: Stored { records: 0, was_known: false }, refused });
+        return Ok(Outcome { stored: Stored { records: 0, was_known: false }, refused, made, memory });
     }
     let mut parts = Vec::with_capacity(found.len());
     for (stream, records) in found {
@@ -150,9 +157,9 @@ where
     }
     let of = tenant.clone();
     let encoding = move || encoded(&of, arrival_us, parts, memory);
-    let (batches, _memory) = work(app, tenant, is_small, encoding).await?;
+    let (batches, memory) = work(app, tenant, is_small, encoding).await?;
     let stored = streams.store(batches).await?;
-    Ok(Outcome { stored, refused })
+    Ok(Outcome { stored, refused, made, memory })
 }
 
 /// Does work that takes memory and time: on a blocking thread, unless it is small.
@@ -178,13 +185,13 @@ async fn work<T: Send + 'static>(
 }
 
 /// Decodes a body, and checks that its records can be stored.
-fn decoded(
+fn decoded<T>(
     received: Received,
     arrival_us: i64,
     stream: Option<&StreamName>,
     budget: &Budget,
-    decode: impl FnOnce(StreamsRequest<'_>, &mut Reservation) -> Result<DecodedStreams, DecodeError>,
-) -> Result<(DecodedStreams, Reservation), Refusal> {
+    decode: impl FnOnce(StreamsRequest<'_>, &mut Reservation) -> Result<(DecodedStreams, T), DecodeError>,
+) -> Result<((DecodedStreams, T), Reservation), Refusal> {
     let Received { encoding, bytes, mut memory } = received;
     let mut inflated = Vec::new();
     let body = match encoding {
@@ -199,7 +206,7 @@ fn decoded(
     let records_bytes_max = budget.loading_bytes() as usize;
     let request = StreamsRequest { body, arrival_us, stream, records_bytes_max };
     let decoded = decode(request, &mut memory)?;
-    for (_, records) in &decoded.streams {
+    for (_, records) in &decoded.0.streams {
         let load_bytes = records.memory_bytes() + ROW_BYTES * records.len();
         check_size("records take", load_bytes, budget.loading_bytes() as usize / 2)?;
         check_days(records)?;

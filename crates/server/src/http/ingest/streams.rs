@@ -62,9 +62,9 @@ async fn store(
         let StreamsRequest { body, arrival_us, .. } = request;
         let decoded = decode(format, Request { body, arrival_us, first_line: 1 }, memory)?;
         let found = Some((stream, decoded.records)).filter(|(_, records)| !records.is_empty());
-        Ok(DecodedStreams { streams: found.into_iter().collect(), refused: decoded.refused })
+        Ok((DecodedStreams { streams: found.into_iter().collect(), refused: decoded.refused }, ()))
     };
-    let Outcome { stored, refused } = records::store(app, principal, options, received, decode).await?;
+    let Outcome { stored, refused, .. } = records::store(app, principal, options, received, decode).await?;
     match refused.first.first() {
         Some(first) if stored.records == 0 => {
             let others = refused.count - 1;
