@@ -183,7 +183,7 @@ fn streams(size: &Size) {
     let mut bytes = Vec::new();
     let encode_ns = best_ns(size, || {
         bytes.clear();
-        records::encode(&mut bytes, &header, &records);
+        records::encode(&mut bytes, &header, &records).unwrap();
     });
     let decode_ns = best_ns(size, || {
         black_box(records::decode(&bytes).expect("a batch that this program encoded"));

@@ -20,11 +20,11 @@ pub fn batch(bytes: &[u8]) -> bool {
     }
     // floats may be NaN, so bytes are compared
     let mut once = Vec::new();
-    encode(&mut once, &decoded, &records);
+    encode(&mut once, &decoded, &records).expect("BUG: a decoded batch cannot be encoded");
     assert!(once.len() <= encode_memory(&records));
     let (_, again) = decode(&once).expect("BUG: an encoded batch cannot be decoded");
     let mut twice = Vec::new();
-    encode(&mut twice, &decoded, &again);
+    encode(&mut twice, &decoded, &again).expect("BUG: a decoded batch cannot be encoded");
     assert_eq!(once, twice);
     true
 }

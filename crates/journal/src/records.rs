@@ -24,6 +24,7 @@ pub use error::BatchError;
 pub use ids::{StoredId, StoredIds};
 
 use crate::record::wire::Cursor;
+use crate::{JournalError, RECORD_BYTES_MAX};
 use columns::{Columns, put_columns};
 use model::caps::{BATCH_ATTRIBUTES_MAX, REQUEST_RECORDS_MAX, STREAM_BYTES_MAX, TENANT_BYTES_MAX};
 use model::{Records, StreamName, TenantId};
@@ -42,7 +43,7 @@ const _: () = assert!(crate::record::RECORD_VERSION < VERSION_MIN);
 const _: () = assert!(TENANT_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(STREAM_BYTES_MAX <= u8::MAX as usize);
 
-/// Limit on the columns of a batch before they are packed. Any body of up to 64 MiB fits several times.
+/// Limit on the columns of a batch before they are packed.
 const RAW_BYTES_MAX: usize = 256 << 20;
 
 /// Columns are not packed if that saves less than this part of them.
@@ -79,14 +80,18 @@ struct Packing<'a> {
 
 /// Appends a batch to `out`. Besides, this takes up to [`encode_memory`] bytes.
 ///
-/// The header's number of records must be that of the records, which are within the limits of [`model::caps`].
-pub fn encode(out: &mut Vec<u8>, header: &BatchHeader, records: &Records) {
+/// The header's number of records must be that of the records, which are within the limits of [`model::caps`]. Fails if the
+/// batch is too large for a journal.
+pub fn encode(out: &mut Vec<u8>, header: &BatchHeader, records: &Records) -> Result<(), JournalError> {
     assert!(header.records as usize == records.len(), "BUG: the header has another number of records");
     assert!(records.len() <= REQUEST_RECORDS_MAX, "BUG: a batch has {} records", records.len());
     assert!(records.attributes.len() <= BATCH_ATTRIBUTES_MAX, "BUG: a batch has too many attributes");
     let mut raw = Vec::with_capacity(columns::bytes_max(records));
     put_columns(&mut raw, records);
-    assert!(raw.len() <= RAW_BYTES_MAX, "BUG: the columns of a batch have {} bytes", raw.len());
+    if raw.len() > RAW_BYTES_MAX {
+        return Err(JournalError::TooLarge { bytes: raw.len() });
+    }
+    let start = out.len();
 
     out.push(BATCH_VERSION);
     put_name(out, header.tenant.as_str());
@@ -111,6 +116,10 @@ pub fn encode(out: &mut Vec<u8>, header: &BatchHeader, records: &Records) {
     } else {
         varint::put(out, 0);
         out.extend_from_slice(&raw);
+    }
+    match out.len() - start {
+        0..=RECORD_BYTES_MAX => Ok(()),
+        bytes => Err(JournalError::TooLarge { bytes }),
     }
 }
 

@@ -103,8 +103,14 @@ fn records_of_streams(
 ) {
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
-    let request =
-        records::StreamsRequest { body, arrival_us: 7, stream: None, records_bytes_max: usize::MAX };
+    let left_out = records::LeftOut::new();
+    let request = records::StreamsRequest {
+        body,
+        arrival_us: 7,
+        stream: None,
+        left_out: &left_out,
+        records_bytes_max: usize::MAX,
+    };
     let Ok(decoded) = decode(request, &mut memory) else { return };
     let bytes: usize = decoded.streams.iter().map(|(_, records)| records.memory_bytes()).sum();
     assert_eq!(memory.bytes(), bytes as u64);

@@ -16,6 +16,7 @@
 
 pub mod bulk;
 pub mod csv;
+mod days;
 pub mod json;
 pub mod lines;
 mod number;
@@ -25,8 +26,9 @@ mod rows;
 mod streams;
 mod time;
 
+pub use days::{DAYS_MAX, FILES_MAX};
 pub use refusals::{Place, Reason, Refusal, Refusals};
-pub use streams::{DecodedStreams, StreamsRequest, stream_name};
+pub use streams::{DecodedStreams, LeftOut, STREAMS_MAX, StreamsRequest, stream_name};
 
 use crate::DecodeError;
 use crate::scan::line_end;

@@ -5,7 +5,7 @@ use journal::fuzz;
 use journal::records::{
     BATCH_VERSION, BatchError, BatchHeader, decode, decode_header, encode, encode_memory, records_memory,
 };
-use model::{AttributeValue, Records, RecordsBuilder, StreamName, TenantId};
+use model::{AttributeValue, ErrorKind, Records, RecordsBuilder, StreamName, TenantId};
 use stdx::damage::each_damaged;
 use stdx::rng::Rng;
 
@@ -21,7 +21,7 @@ fn header(records: &Records, id: Option<[u8; 16]>) -> BatchHeader {
 
 fn encoded(records: &Records) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(&mut out, &header(records, None), records);
+    encode(&mut out, &header(records, None), records).unwrap();
     out
 }
 
@@ -57,7 +57,7 @@ fn batches_round_trip() {
         let records = any_records(count, &mut rng);
         let header = header(&records, (case % 2 == 0).then_some([case as u8; 16]));
         let mut bytes = b"before".to_vec();
-        encode(&mut bytes, &header, &records);
+        encode(&mut bytes, &header, &records).unwrap();
         let bytes = &bytes[6..];
         assert_eq!(decode(bytes), Ok((header.clone(), records.clone())));
         assert_eq!(decode_header(bytes), Ok(header));
@@ -67,6 +67,16 @@ fn batches_round_trip() {
         // the bound is not far off
         assert!(memory <= 20_000 + 4 * decoded.memory_bytes(), "{memory} for {}", decoded.memory_bytes());
     }
+}
+
+#[test]
+fn columns_that_are_too_large_are_refused() {
+    let mut builder = RecordsBuilder::new();
+    builder.put("text", AttributeValue::Text(&"x".repeat(257 << 20))).unwrap();
+    builder.end(0);
+    let records = builder.finish();
+    let error = encode(&mut Vec::new(), &header(&records, None), &records).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
 }
 
 #[test]
@@ -146,7 +156,7 @@ fn bytes_of_a_batch() {
     }
     let records = builder.finish();
     let mut bytes = Vec::new();
-    encode(&mut bytes, &header(&records, Some([0xee; 16])), &records);
+    encode(&mut bytes, &header(&records, Some([0xee; 16])), &records).unwrap();
     assert_eq!(decode(&bytes).unwrap().1, records);
     let lines: Vec<String> = bytes
         .chunks(16)

@@ -92,6 +92,7 @@ impl RecordsBuilder {
         let attribute = match self.follower(path, kind).or_else(|| self.look_up(path, kind)) {
             Some(attribute) => attribute,
             None => {
+                self.check_number()?;
                 memory.reserve(ATTRIBUTE_BYTES_MAX + path.len())?;
                 self.create(path, kind)?
             }
@@ -118,14 +119,20 @@ impl RecordsBuilder {
 
     #[cold]
     fn create(&mut self, path: &str, kind: AttributeKind) -> Result<u32, TooManyAttributes> {
+        self.check_number()?;
         let number = self.records.attributes.len();
-        if number >= BATCH_ATTRIBUTES_MAX {
-            return Err(TooManyAttributes);
-        }
         self.records.attributes.push(Attribute::new(path, kind));
         self.followers.push(NONE);
         self.known.add_last(&self.records.attributes);
         Ok(number as u32)
+    }
+
+    /// Fails if there can be no other attribute.
+    const fn check_number(&self) -> Result<(), TooManyAttributes> {
+        match self.records.attributes.len() < BATCH_ATTRIBUTES_MAX {
+            true => Ok(()),
+            false => Err(TooManyAttributes),
+        }
     }
 
     #[inline(always)]
@@ -190,6 +197,7 @@ impl RecordsBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stdx::budget::Account;
     use stdx::rng::Rng;
 
     #[test]
@@ -244,6 +252,15 @@ mod tests {
             builder.put(&n.to_string(), AttributeValue::Int(1)).unwrap();
         }
         assert_eq!(builder.put("more", AttributeValue::Int(1)), Err(TooManyAttributes));
+        // it takes no memory
+        let account = Account::new("test", 1);
+        let mut memory = account.reserve(0).unwrap();
+        let more = builder.put_reserved(
+            "more",
+            AttributeValue::Int(1),
+            &mut IncrementalReservation::new(&mut memory),
+        );
+        assert_eq!(more, Err(PutError::TooManyAttributes(TooManyAttributes)));
         builder.abandon();
         assert!(builder.finish().attributes.is_empty());
     }

@@ -144,8 +144,21 @@ impl Writer<'_, '_> {
             Kind::Message(fields) => self.sized(field, |writer| writer.message(json, fields())),
             Kind::Text => self.sized(field, |writer| json.pieces(|piece| writer.raw(piece))),
             Kind::Hex => {
-                let bytes = hex(json)?;
-                self.sized(field, |writer| writer.raw(&bytes))
+                let error = json.error("expected an ID in hexadecimal digits");
+                self.sized(field, |writer| {
+                    let mut high = None;
+                    json.pieces(|piece| {
+                        for digit in piece {
+                            let digit = char::from(*digit).to_digit(16).ok_or(error)? as u8;
+                            match high.take() {
+                                None => high = Some(digit << 4),
+                                Some(high) => writer.raw(&[high | digit])?,
+                            }
+                        }
+                        Ok::<_, Stop>(())
+                    })?;
+                    if high.is_some() { Err(error.into()) } else { Ok(()) }
+                })
             }
             Kind::Base64 => {
                 let error = json.error("expected base64");
@@ -270,18 +283,6 @@ fn enumeration(json: &mut Parser<'_>, names: &'static [&'static str]) -> Result<
         None => text.parse::<u32>().ok().map(u64::from),
     };
     number_text(json, parse, "expected one of the values of an enumeration")
-}
-
-/// Reads hexadecimal digits. The bytes are those of an ID, so there are few.
-fn hex(json: &mut Parser<'_>) -> Result<Vec<u8>, JsonError> {
-    let error = json.error("expected an ID in hexadecimal digits");
-    let mut text = [0; SHORT_BYTES_MAX];
-    let digits = short_text(json, &mut text)?.as_bytes();
-    let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8).ok_or(error);
-    match digits.len() % 2 {
-        0 => digits.chunks_exact(2).map(|pair| Ok(digit(pair[0])? << 4 | digit(pair[1])?)).collect(),
-        _ => Err(error),
-    }
 }
 
 struct NotBase64;

@@ -165,11 +165,11 @@ impl Bulk<'_> {
             return Err(Reason::OnlyAdditions.into());
         };
         match (streams.named().cloned(), self.action.has_index) {
-            (Some(name), _) => streams.select(&name)?,
+            (Some(name), _) => streams.try_select(&name)?,
             (None, false) => return Err(Reason::NoIndex.into()),
             (None, true) => {
                 let name = StreamName::parse(&self.action.index).map_err(|_| Reason::IndexName)?;
-                streams.select(&name)?;
+                streams.try_select(&name)?;
             }
         }
         let text = std::str::from_utf8(document).map_err(|_| Reason::NotUtf8)?;
@@ -339,7 +339,12 @@ impl ItemWriter {
             None => out.extend_from_slice(b"\"_version\":1,\"result\":\"created\",\"status\":201}}"),
             Some(reason) => {
                 self.has_errors = true;
-                out.extend_from_slice(b"\"status\":400,\"error\":{\"type\":\"");
+                out.extend_from_slice(match reason {
+                    // clients repeat such actions
+                    Reason::TooManyStreams | Reason::TooManyStreamsAtOnce => b"\"status\":429",
+                    _ => b"\"status\":400",
+                });
+                out.extend_from_slice(b",\"error\":{\"type\":\"");
                 out.extend_from_slice(kind(reason).as_bytes());
                 out.extend_from_slice(b"\",\"reason\":");
                 put_string(out, &text);
@@ -358,7 +363,8 @@ impl ItemWriter {
 /// The name of Elasticsearch's error that is closest.
 const fn kind(reason: Reason) -> &'static str {
     match reason {
-        Reason::IndexName => "invalid_index_name_exception",
+        Reason::TooManyStreams | Reason::TooManyStreamsAtOnce => "es_rejected_execution_exception",
+        Reason::IndexName | Reason::StreamCase => "invalid_index_name_exception",
         Reason::OnlyAdditions | Reason::NoIndex => "illegal_argument_exception",
         _ => "document_parsing_exception",
     }

@@ -63,7 +63,8 @@ impl Signal {
 }
 
 /// Decodes a body. Unless the request names a stream, logs are of the stream of their service, and spans of the stream
-/// `traces`, because the spans of a trace come from several services.
+/// `traces`, because the spans of a trace come from several services. Logs of more services than a request may have streams are
+/// of the stream `logs`.
 pub fn decode(
     signal: Signal,
     media: Media,
@@ -123,7 +124,8 @@ impl Walk {
                             Signal::Logs => service.unwrap_or_default(),
                             Signal::Traces => b"",
                         };
-                        streams.select(&stream_name(service, self.signal.stream()))?;
+                        let spare = stream_name(b"", self.signal.stream());
+                        streams.select_or(&stream_name(service, self.signal.stream()), &spare)?;
                     }
                     self.scope(scopes.message()?, streams)?;
                 }

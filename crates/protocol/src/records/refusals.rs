@@ -1,3 +1,5 @@
+use super::days::{DAYS_MAX, FILES_MAX};
+use super::streams::STREAMS_MAX;
 use crate::JsonError;
 use model::TooManyAttributes;
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, STREAM_BYTES_MAX};
@@ -49,6 +51,16 @@ pub enum Reason {
         "the name of an index must have 1 to {STREAM_BYTES_MAX} of the characters A-Z a-z 0-9 - _ . and begin with a letter or digit"
     )]
     IndexName,
+    #[error("the tenant has as many streams as it may have (setting streams)")]
+    TooManyStreams,
+    #[error("the request has more than {STREAMS_MAX} streams")]
+    TooManyStreamsAtOnce,
+    #[error("the name of the stream differs only in case from one that exists")]
+    StreamCase,
+    #[error(
+        "the records have more than {DAYS_MAX} days in one stream, or {FILES_MAX} in all streams of the request"
+    )]
+    TooManyDays,
     #[error("records can only be added: the actions are index and create")]
     OnlyAdditions,
     #[error("lists and maps of a value are nested too deeply")]

@@ -1,5 +1,6 @@
 //! The record that is being read.
 
+use super::days::Days;
 use super::{Decoded, Place, Reason, Refusals, time};
 use crate::{DecodeError, JsonError, WireError};
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, REQUEST_RECORDS_MAX};
@@ -16,8 +17,12 @@ pub(super) struct Rows<'a, 'm> {
     bytes_max: u64,
     /// How much of it the records may have.
     records_bytes_max: usize,
+    /// Bytes of the values that records have in common with others, see [`Self::share`].
+    shared_bytes: usize,
     /// The best time of the record so far, with its rank.
     time: Option<(u8, i64)>,
+    /// The days of the records, if the request may have several streams.
+    pub(super) days: Option<Days>,
     refused: Refusals,
 }
 
@@ -43,10 +48,12 @@ impl<'a, 'm> Rows<'a, 'm> {
             builder: RecordsBuilder::new(),
             bytes_max: memory.bytes().saturating_add(records_bytes_max as u64),
             records_bytes_max,
+            shared_bytes: 0,
             memory,
             arrival_us,
             count: 0,
             time: None,
+            days: None,
             refused: Refusals::default(),
         }
     }
@@ -69,6 +76,13 @@ impl<'a, 'm> Rows<'a, 'm> {
         Ok(())
     }
 
+    /// Counts values with their paths that the record has in common with others, so that the body has them only once. Has to be
+    /// called before they are added. They count also if the record is left out, because copying them takes time.
+    pub(super) fn share(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        self.shared_bytes = self.shared_bytes.saturating_add(bytes);
+        self.check_bytes(self.shared_bytes <= self.records_bytes_max)
+    }
+
     /// Completes the record.
     #[inline]
     pub(super) fn end(&mut self) -> Result<(), Fault> {
@@ -86,6 +100,9 @@ impl<'a, 'm> Rows<'a, 'm> {
     pub(super) fn end_at(&mut self, time_us: i64) -> Result<(), Fault> {
         self.time = None;
         self.check_limits()?;
+        if let Some(days) = &mut self.days {
+            days.add(time_us)?;
+        }
         self.builder.end_reserved(time_us, self.memory)?;
         self.count += 1;
         Ok(())
@@ -111,9 +128,13 @@ impl<'a, 'm> Rows<'a, 'm> {
         if self.count + self.refused.count as usize >= REQUEST_RECORDS_MAX {
             return Err(DecodeError::TooMany { what: "records", limit: REQUEST_RECORDS_MAX });
         }
-        match self.memory.bytes() > self.bytes_max {
-            true => Err(DecodeError::TooMany { what: "bytes of records", limit: self.records_bytes_max }),
-            false => Ok(()),
+        self.check_bytes(self.memory.bytes() <= self.bytes_max)
+    }
+
+    const fn check_bytes(&self, fit: bool) -> Result<(), DecodeError> {
+        match fit {
+            true => Ok(()),
+            false => Err(DecodeError::TooMany { what: "bytes of records", limit: self.records_bytes_max }),
         }
     }
 

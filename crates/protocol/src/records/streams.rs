@@ -1,14 +1,15 @@
 //! Records of several streams in one request.
 
-use super::{Fault, Refusals, Rows};
+use super::days::Days;
+use super::{Fault, Reason, Refusals, Rows};
 use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, STREAM_BYTES_MAX};
 use model::{Records, RecordsBuilder, StreamName};
 use std::collections::HashMap;
 use stdx::budget::{IncrementalReservation, Reservation};
 
-/// Limit on the streams in one request. It is as high as the usual limit on the streams of a tenant.
-const STREAMS_MAX: usize = 1_000;
+/// Limit on the streams in one request. Each is a batch in the journal, and at least one file.
+pub const STREAMS_MAX: usize = 200;
 
 /// Memory of a stream of a request, besides its records.
 const STREAM_MEMORY_BYTES: usize = 1 << 10;
@@ -25,9 +26,14 @@ pub struct StreamsRequest<'a> {
     pub arrival_us: i64,
     /// The stream of all records, if the client names one for the whole request.
     pub stream: Option<&'a StreamName>,
+    /// Streams whose records are refused, if the door can refuse some.
+    pub left_out: &'a LeftOut,
     /// Limit on the memory of the records. Without it, a small body whose records have much in common could take any amount.
     pub records_bytes_max: usize,
 }
+
+/// Streams whose records are refused, with the reason.
+pub type LeftOut = HashMap<StreamName, Reason>;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DecodedStreams {
@@ -56,14 +62,21 @@ impl StreamsRequest<'_> {
         memory: &mut Reservation,
         read: impl FnOnce(&mut Streams<'_, '_>) -> Result<(), DecodeError>,
     ) -> Result<DecodedStreams, DecodeError> {
-        // the texts of a batch have less than 4 GiB, because a body has
+        // the texts of a batch have less than 4 GiB, because the limit on the records is lower
         if self.body.len() > BODY_BYTES_MAX {
             return Err(DecodeError::DecodedTooLarge(self.body.len() as u64));
         }
         let mut reservation = IncrementalReservation::new(memory);
-        let rows = Rows::limited(self.arrival_us, self.records_bytes_max, &mut reservation);
-        let mut streams =
-            Streams { rows, all: Vec::new(), numbers: HashMap::new(), current: None, named: self.stream };
+        let mut rows = Rows::limited(self.arrival_us, self.records_bytes_max, &mut reservation);
+        rows.days = Some(Days::default());
+        let mut streams = Streams {
+            rows,
+            all: Vec::new(),
+            numbers: HashMap::new(),
+            current: None,
+            named: self.stream,
+            left_out: self.left_out,
+        };
         read(&mut streams)?;
         Ok(streams.finish())
     }
@@ -77,12 +90,33 @@ pub(super) struct Streams<'a, 'm> {
     numbers: HashMap<StreamName, usize>,
     current: Option<usize>,
     named: Option<&'a StreamName>,
+    left_out: &'a LeftOut,
 }
 
 impl<'a> Streams<'a, '_> {
     /// The stream of all records, if the client names one.
     pub(super) const fn named(&self) -> Option<&'a StreamName> {
         self.named
+    }
+
+    /// Makes a stream the current one like [`Self::select`], unless its records are refused, or the request has too many streams.
+    pub(super) fn try_select(&mut self, name: &StreamName) -> Result<(), Fault> {
+        if let Some(reason) = self.left_out.get(self.named.unwrap_or(name)) {
+            return Err((*reason).into());
+        }
+        let is_new = self.named.is_none() && !self.numbers.contains_key(name);
+        // those that are refused count, so that no others take their place
+        if is_new && self.all.len() + self.left_out.len() >= STREAMS_MAX {
+            return Err(Reason::TooManyStreamsAtOnce.into());
+        }
+        Ok(self.select(name)?)
+    }
+
+    /// Makes a stream the current one like [`Self::select`], or `spare` if the request has too many streams.
+    pub(super) fn select_or(&mut self, name: &StreamName, spare: &StreamName) -> Result<(), DecodeError> {
+        // the spare stream may be one more
+        let is_new = self.named.is_none() && !self.numbers.contains_key(name);
+        self.select(if is_new && self.all.len() >= STREAMS_MAX - 1 { spare } else { name })
     }
 
     /// Makes a stream the current one, unless the client names one for the whole request. No record may be unfinished.
@@ -100,6 +134,9 @@ impl<'a> Streams<'a, '_> {
         }
         self.swap(number);
         self.current = Some(number);
+        if let Some(days) = &mut self.rows.days {
+            days.stream = number;
+        }
         Ok(())
     }
 

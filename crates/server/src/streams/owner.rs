@@ -11,7 +11,7 @@ use super::{JournalFacts, Shared};
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use journal::records::{self, BATCH_VERSION, BatchError, BatchHeader, Content, StoredId, StoredIds};
-use journal::{Item, Journal, JournalError, Offset};
+use journal::{Item, Journal, JournalError, Offset, RECORD_BYTES_MAX};
 use model::{BatchId, TenantId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -209,9 +209,7 @@ impl Owner {
                 let Some(memory) = self.memory_for(payload.len() as u64) else { return false };
                 let BatchHeader { tenant, stream, id, arrival_us, records } = header;
                 let id = id.map(BatchId::of_bytes);
-                let key = (tenant, stream);
-                self.shared.known.note(&key);
-                let (tenant, stream) = key;
+                self.shared.known.note(&tenant, &stream);
                 let batch =
                     Batch { tenant, stream, id, arrival_us, records, payload: payload.into(), memory };
                 self.shared.buffer.add(Durable { offset, batch, since: self.clock.instant() });
@@ -244,10 +242,16 @@ impl Owner {
         let (mut bytes, mut truncates) = (0, false);
         while let Some(command) = next {
             match command {
-                Command::Store(submission) => {
-                    bytes += submission.batches.iter().map(|batch| batch.payload.len()).sum::<usize>();
-                    self.group.push(*submission);
-                }
+                Command::Store(submission) => match too_large(&submission) {
+                    None => {
+                        bytes += submission.batches.iter().map(|batch| batch.payload.len()).sum::<usize>();
+                        self.group.push(*submission);
+                    }
+                    Some(bytes) => {
+                        let error = JournalError::TooLarge { bytes };
+                        let _ = submission.reply.send(Err(Refusal::from(&error))); // the client may be gone
+                    }
+                },
                 Command::Truncate => truncates = true,
                 Command::Stop => self.is_stopped = true,
             }
@@ -310,6 +314,7 @@ impl Owner {
                         let known = Known { arrival_us: batch.arrival_us, records, offset };
                         self.ids.note(&batch.tenant, id, known);
                     }
+                    self.shared.known.note(&batch.tenant, &batch.stream);
                     self.shared.metrics.records.add(u64::from(records));
                     self.shared.metrics.payload_bytes.add(batch.payload.len() as u64);
                     self.shared.buffer.add(Durable { offset, batch, since: now });
@@ -423,4 +428,10 @@ impl Owner {
         metrics.journal_bytes.set(stats.bytes as f64);
         metrics.ids.set(self.ids.len() as f64);
     }
+}
+
+/// The size of a batch that no journal takes. It would be refused together with all others of its group.
+fn too_large(submission: &Submission) -> Option<usize> {
+    let sizes = submission.batches.iter().map(|batch| batch.payload.len());
+    sizes.max().filter(|bytes| *bytes > RECORD_BYTES_MAX)
 }

@@ -2,7 +2,7 @@
 
 use super::batch::{BATCH_BYTES, Batch, Stored};
 use super::home::Home;
-use super::known::StreamLimit;
+use super::known::{Added, StreamLimit};
 use super::loader::Loader;
 use super::mark::Mark;
 use super::{Command, Owner};
@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 use crate::world::World;
 use crate::write_path::tests::small_settings;
 use journal::records::{self, BatchHeader, Content};
-use journal::{JournalId, Offset};
+use journal::{JournalId, Offset, RECORD_BYTES_MAX};
 use model::{AttributeValue, ErrorKind, RecordsBuilder, StreamName, TenantId};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn payload(name: &str, count: u32) -> Vec<u8> {
         records: count,
     };
     let mut payload = Vec::new();
-    records::encode(&mut payload, &header, &builder.finish());
+    records::encode(&mut payload, &header, &builder.finish()).unwrap();
     payload
 }
 
@@ -85,7 +85,7 @@ impl Running {
         let streams = self.node.streams();
         let payload = payload(name, count);
         let memory = streams.shared.records.reserve((payload.len() + BATCH_BYTES) as u64).unwrap();
-        self.runtime.block_on(streams.store(Batch {
+        self.runtime.block_on(streams.store(vec![Batch {
             tenant: TenantId::anonymous(),
             stream: stream(name),
             id: None,
@@ -93,7 +93,7 @@ impl Running {
             records: count,
             payload: payload.into(),
             memory,
-        }))
+        }]))
     }
 
     /// Loads everything, and returns the number of rows in a stream's table.
@@ -374,9 +374,9 @@ fn a_stream_that_may_exist_is_not_refused_for_good() {
     let dir = TempDir::new().unwrap();
     let add = |running: &Running, name: &str| {
         let limit = StreamLimit { streams: 10, is_given: false };
-        let key = (TenantId::anonymous(), stream(name));
-        let streams = running.node.streams();
-        streams.shared.known.add(&running.node.reads().lake.tables, &key, limit).map(|_| ())
+        let (streams, tables) = (running.node.streams(), &running.node.reads().lake.tables);
+        let added = streams.shared.known.add(tables, &TenantId::anonymous(), &[stream(name)], limit)?;
+        added.refused.into_iter().next().map_or(Ok(()), |(_, refusal)| Err(refusal))
     };
     let running = Running::start(dir.path());
     running.store("App", 1).unwrap();
@@ -407,9 +407,9 @@ fn names_of_streams_differ_in_more_than_case() {
     let add = |running: &Running, name: &str| {
         let limit = StreamLimit { streams: 10, is_given: false };
         let known = &running.node.streams().shared.known;
-        known
-            .add(&running.node.reads().lake.tables, &(TenantId::anonymous(), stream(name)), limit)
-            .map(|_| ())
+        let tables = &running.node.reads().lake.tables;
+        let added = known.add(tables, &TenantId::anonymous(), &[stream(name)], limit).unwrap();
+        added.refused.into_iter().next().map_or(Ok(()), |(_, refusal)| Err(refusal))
     };
     let mut running = Running::start(dir.path());
     add(&running, "App").unwrap();
@@ -427,5 +427,53 @@ fn names_of_streams_differ_in_more_than_case() {
     running = Running::start(dir.path());
     add(&running, "aPP").unwrap_err();
     add(&running, "apps").unwrap();
+    running.stop();
+}
+
+/// It would be refused together with those of other tenants that are in the same group.
+#[test]
+fn a_batch_that_no_journal_takes_is_refused_alone() {
+    let dir = TempDir::new().unwrap();
+    let running = Running::start(dir.path());
+    let streams = running.node.streams();
+    let batch = Batch {
+        tenant: TenantId::anonymous(),
+        stream: stream("s"),
+        id: None,
+        arrival_us: NOW_MS * 1000,
+        records: 1,
+        payload: vec![0; RECORD_BYTES_MAX + 1].into(),
+        memory: streams.shared.records.reserve(0).unwrap(),
+    };
+    let refusal = running.runtime.block_on(streams.store(vec![batch])).unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::TooLarge, "{refusal:?}");
+    assert_eq!(streams.shared.metrics.group_failures.get(), 0);
+    running.store("s", 1).unwrap();
+    running.stop();
+}
+
+/// A request that stores nothing must not use up the limit.
+#[test]
+fn streams_count_once_they_have_records() {
+    let dir = TempDir::new().unwrap();
+    let running = Running::start(dir.path());
+    let (known, tenant) = (&running.node.streams().shared.known, TenantId::anonymous());
+    let add = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|name| stream(name)).collect();
+        let limit = StreamLimit { streams: 2, is_given: true };
+        known.add(&running.node.reads().lake.tables, &tenant, &names, limit).unwrap()
+    };
+    let refused = |added: &Added| added.refused.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
+    let added = add(&["a", "b", "c", "logs", "traces"]);
+    assert_eq!(refused(&added), ["c"]);
+    assert_eq!(added.new, ["a", "b", "logs", "traces"].map(stream));
+    running.store("a", 1).unwrap();
+    known.forget(&tenant, &added.new);
+    assert_eq!(known.streams_of(&tenant), Some(1));
+    // the record was already on its way
+    running.store("b", 1).unwrap();
+    assert_eq!(known.streams_of(&tenant), Some(2));
+    let added = add(&["c", "traces"]);
+    assert_eq!((refused(&added), added.new), (vec!["c".to_owned()], vec![stream("traces")]));
     running.stop();
 }

@@ -128,6 +128,12 @@ fn errors_have_the_form_of_elasticsearch() {
     server.send(&bulk("/_bulk", &index).tenant("few")).expect(200, &[]);
     let other = bulk("/_bulk", &[r#"{"index":{"_index":"more"}}"#, "{}"]).tenant("few");
     check(other.clone(), 429, "es_rejected_execution_exception", "setting streams");
+    // documents of other indexes are stored
+    let both =
+        [&index[..], &[r#"{"index":{"_index":"more"}}"#, "{}"], &[r#"{"index":{"_index":"App"}}"#, "{}"]]
+            .concat();
+    let answer = answered(&server.send(&bulk("/_bulk", &both).tenant("few")), true, &[201, 429, 400]);
+    assert_eq!(answer["items"][1]["index"]["error"]["type"], "es_rejected_execution_exception");
     // a client that does not look at the status finds no whole answer
     let cut = Connection::open(server.address).unwrap().send(&other.without("User-Agent"));
     assert!(cut.is_err(), "{cut:?}");

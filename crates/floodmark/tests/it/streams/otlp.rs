@@ -3,7 +3,7 @@
 use super::{ask, check, kill_and_restart, stored_records, wait_until_loaded};
 use crate::authentication::sha256;
 use crate::harness::programs::free_port;
-use crate::harness::{Options, Request, Server, wait_for};
+use crate::harness::{Options, Reply, Request, Server, wait_for};
 use crate::otlp::{call, run};
 use crate::tls;
 use serde_json::{Value, json};
@@ -186,16 +186,52 @@ fn logs_of_one_service_too_many_are_of_the_stream_logs() {
     let record = |n: u64| vec![json!({"body": {"intValue": n}})];
     for n in 0..2 {
         let body =
-            logs(&[("a", record(n)), ("", record(n)), ("b", record(n)), ("c", record(n)), ("d", record(n))]);
+            logs(&[("a", record(n)), ("b", record(n)), ("c", record(n)), ("d", record(n)), ("B", record(n))]);
         server.send(&post("/v1/logs", &body).tenant("few")).expect(200, &["{}"]);
     }
     let named = post("/v1/logs", &logs(&[("a", record(1))])).header("X-Floodmark-Stream", "more");
     server.send(&named.tenant("few")).expect(429, &["3 streams", "setting streams"]);
     wait_until_loaded(&server);
-    for (stream, records) in [("a", 2), ("b", 2), ("logs", 6)] {
+    for (stream, records) in [("a", 2), ("b", 2), ("c", 2), ("logs", 4)] {
         let found = ask("deltalake", &server, "few", stream, "SELECT count(*) FROM t");
         assert!(found.is_none_or(|found| found == json!([[records]])), "{stream}");
     }
+}
+
+/// A small request must take neither much memory nor many files.
+#[test]
+fn small_requests_with_much_behind_them_are_refused() {
+    let (server, _) = server("");
+    let attribute = |n: usize| json!({"key": format!("{n:01000}"), "value": {"intValue": 1}});
+    let keys: Vec<_> = (0..1_990).map(attribute).collect();
+    let resource = |records: usize| {
+        let records = json!([{"logRecords": vec![json!({}); records]}]);
+        json!({"resourceLogs": [{"resource": {"attributes": keys}, "scopeLogs": records}]})
+    };
+    server.send(&post("/v1/logs", &resource(1))).expect(200, &["{}"]);
+    server.send(&post("/v1/logs", &resource(1_000))).expect(413, &["bytes of records"]);
+    // the same through a table, whose header has the long names
+    let header: Vec<_> = (0..1_990).map(|n| format!("{n:01000}")).collect();
+    let table = |rows: usize| {
+        let rows = vec!["1".to_owned() + &",1".repeat(1_989); rows];
+        Request::post(
+            "/api/v1/streams/t?format=csv",
+            format!("{}\n{}", header.join(","), rows.join("\n")).into_bytes(),
+        )
+    };
+    server.send(&table(1)).expect(200, &[]);
+    server.send(&table(100)).expect(413, &["paths of their attributes"]);
+    let days = |services: usize, days: i64| {
+        let at = |day: i64| json!({"timeUnixNano": (TIME_NS - day * 86_400_000_000_000).to_string()});
+        let names: Vec<_> = (0..services).map(|n| format!("s{n}")).collect();
+        let of = |name| (name, (0..days).map(at).collect());
+        logs(&names.iter().map(String::as_str).map(of).collect::<Vec<_>>())
+    };
+    server.send(&post("/v1/logs", &days(20, 20))).expect(200, &["{}"]);
+    let count =
+        |reply: &Reply| reply.expect(200, &["days"]).json()["partialSuccess"]["rejectedLogRecords"].clone();
+    assert_eq!(count(&server.send(&post("/v1/logs", &days(20, 21)))), "20");
+    assert_eq!(count(&server.send(&post("/v1/logs", &days(2, 101)))), "2");
 }
 
 /// With a key, a repetition of a request with several streams is stored once.

@@ -25,6 +25,8 @@ pub(super) struct Origin {
     order: Vec<u32>,
     /// Why no record can have these values.
     fault: Option<Reason>,
+    /// How much is copied for each record.
+    copied_bytes: usize,
     of_resource: OfResource,
 }
 
@@ -33,6 +35,7 @@ pub(super) struct Origin {
 struct OfResource {
     values: usize,
     text_bytes: usize,
+    copied_bytes: usize,
     fault: Option<Reason>,
 }
 
@@ -62,6 +65,7 @@ impl Origin {
     ) -> Result<Option<&'a [u8]>, Fault> {
         self.values.clear();
         self.texts.clear();
+        self.copied_bytes = 0;
         self.fault = None;
         let (mut records, mut service) = (whole, None);
         while let Some(tag) = records.tag()? {
@@ -87,8 +91,12 @@ impl Origin {
             }
         }
         self.keep_last(0, memory)?;
-        self.of_resource =
-            OfResource { values: self.values.len(), text_bytes: self.texts.len(), fault: self.fault };
+        self.of_resource = OfResource {
+            values: self.values.len(),
+            text_bytes: self.texts.len(),
+            copied_bytes: self.copied_bytes,
+            fault: self.fault,
+        };
         Ok(service)
     }
 
@@ -98,9 +106,10 @@ impl Origin {
         whole: Reader<'_>,
         memory: &mut IncrementalReservation<'_>,
     ) -> Result<(), Fault> {
-        let OfResource { values, text_bytes, fault } = self.of_resource;
+        let OfResource { values, text_bytes, copied_bytes, fault } = self.of_resource;
         self.values.truncate(values);
         self.texts.truncate(text_bytes);
+        self.copied_bytes = copied_bytes;
         self.fault = fault;
         let mut records = whole;
         while let Some(tag) = records.tag()? {
@@ -131,6 +140,7 @@ impl Origin {
         if let Some(reason) = self.fault {
             return Err(reason.into());
         }
+        rows.share(self.copied_bytes)?;
         for Shared { path, value } in &self.values {
             let value = match value {
                 SharedValue::Bool(value) => AttributeValue::Bool(*value),
@@ -219,7 +229,7 @@ impl Origin {
     }
 
     /// Of values from `first` on that have the same path, keeps the last one. Otherwise, each record would have to be given
-    /// all of them.
+    /// all of them. Counts how much is copied.
     fn keep_last(&mut self, first: usize, memory: &mut IncrementalReservation<'_>) -> Result<(), Fault> {
         let Self { values, texts, order, .. } = self;
         order.clear();
@@ -231,17 +241,31 @@ impl Origin {
         let has_repetitions = order.windows(2).any(|pair| path(pair[0]) == path(pair[1]));
         if has_repetitions {
             let mut numbers = order.iter().copied().peekable();
-            let mut kept = vec![false; values.len()];
+            let mut kept = vec![false; values.len() - first];
             while let Some(number) = numbers.next() {
-                kept[number as usize] = numbers.peek().is_none_or(|next| path(*next) != path(number));
+                kept[number as usize - first] = numbers.peek().is_none_or(|next| path(*next) != path(number));
             }
-            let mut number = 0;
-            values.retain(|_| {
-                number += 1;
-                number <= first || kept[number - 1]
-            });
+            let mut end = first;
+            for number in first..values.len() {
+                if kept[number - first] {
+                    values.swap(end, number);
+                    end += 1;
+                }
+            }
+            values.truncate(end);
         }
+        self.copied_bytes += self.values[first..].iter().map(Shared::copied_bytes).sum::<usize>();
         Ok(())
+    }
+}
+
+impl Shared {
+    fn copied_bytes(&self) -> usize {
+        let text_bytes = match &self.value {
+            SharedValue::Text(text) | SharedValue::Json(text) => text.len(),
+            _ => 0,
+        };
+        size_of::<f64>() + self.path.len() + text_bytes
     }
 }
 

@@ -5,12 +5,20 @@ use crate::plenty;
 use model::{ErrorKind, StreamName};
 use protocol::DecodeError;
 use protocol::records::bulk::{Items, Options, decode};
-use protocol::records::{DecodedStreams, StreamsRequest};
+use protocol::records::{DecodedStreams, LeftOut, Reason, STREAMS_MAX, StreamsRequest};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 use stdx::budget::Account;
 
 fn request(body: &[u8]) -> StreamsRequest<'_> {
-    StreamsRequest { body, arrival_us: ARRIVAL_US, stream: None, records_bytes_max: usize::MAX }
+    static NONE: LazyLock<LeftOut> = LazyLock::new(LeftOut::new);
+    StreamsRequest {
+        body,
+        arrival_us: ARRIVAL_US,
+        stream: None,
+        left_out: &NONE,
+        records_bytes_max: usize::MAX,
+    }
 }
 
 fn read(index: Option<&str>, body: &[u8]) -> Result<(DecodedStreams, Items), DecodeError> {
@@ -169,5 +177,30 @@ fn memory_is_reserved() {
         assert!(matches!(error, DecodeError::Memory(_)), "{error}");
         let error = read(Some("a"), format!("{body}{{\"index\":{{}}}}\n{{}}").as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), "request has more than 100000 actions");
+    }
+}
+
+/// The streams that a request has are the same if some are left out.
+#[test]
+fn indexes_that_a_request_cannot_have_are_refused_by_themselves() {
+    let body: String =
+        (0..STREAMS_MAX + 2).map(|n| format!("{{\"index\":{{\"_index\":\"i{n}\"}}}}\n{{}}\n")).collect();
+    let left_out = |names: &[(&str, Reason)]| -> LeftOut {
+        names.iter().map(|(name, reason)| (StreamName::parse(name).unwrap(), *reason)).collect()
+    };
+    for (left_out, expected) in [
+        (left_out(&[]), vec![(200, 429), (201, 429)]),
+        (
+            left_out(&[("i1", Reason::TooManyStreams), ("i3", Reason::StreamCase)]),
+            vec![(1, 429), (3, 400), (200, 429), (201, 429)],
+        ),
+    ] {
+        let request = StreamsRequest { left_out: &left_out, ..request(body.as_bytes()) };
+        let (decoded, found) = decode(&Options::default(), request, &mut plenty()).unwrap();
+        assert_eq!(decoded.streams.len(), STREAMS_MAX - left_out.len());
+        let items = items(&found);
+        let statuses = items.as_array().unwrap().iter().map(|item| item["index"]["status"].as_u64().unwrap());
+        let refused: Vec<_> = (0..).zip(statuses).filter(|(_, status)| *status != 201).collect();
+        assert_eq!(refused, expected);
     }
 }

@@ -8,7 +8,8 @@ use model::{ErrorKind, StreamName};
 use protocol::DecodeError;
 use protocol::otlp::Media;
 use protocol::records::otlp::{Signal, decode};
-use protocol::records::{DecodedStreams, StreamsRequest};
+use protocol::records::{DecodedStreams, LeftOut, STREAMS_MAX, StreamsRequest};
+use std::sync::LazyLock;
 use stdx::budget::Account;
 
 const LOGS: &[u8] = include_bytes!("logs.bin");
@@ -20,7 +21,14 @@ const TRACES_JSON: &[u8] = include_bytes!("traces.json");
 const TIME_US: i64 = 1_795_284_000_123_456;
 
 fn request(body: &[u8]) -> StreamsRequest<'_> {
-    StreamsRequest { body, arrival_us: ARRIVAL_US, stream: None, records_bytes_max: usize::MAX }
+    static NONE: LazyLock<LeftOut> = LazyLock::new(LeftOut::new);
+    StreamsRequest {
+        body,
+        arrival_us: ARRIVAL_US,
+        stream: None,
+        left_out: &NONE,
+        records_bytes_max: usize::MAX,
+    }
 }
 
 fn read(signal: Signal, media: Media, body: &[u8]) -> Result<DecodedStreams, DecodeError> {
@@ -167,6 +175,15 @@ fn records_that_cannot_be_stored_are_left_out() {
             "record 4: the path of an attribute has 1031 bytes, the limit is 1024",
         ]
     );
+    // the same in JSON
+    let record = |id: String| {
+        format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{{"traceId":"{id}"}},{{}}]}}]}}]}}"#)
+    };
+    let decoded = read(Signal::Logs, Media::Json, record("01".repeat(33)).as_bytes()).unwrap();
+    assert_eq!(reasons(&decoded), ["record 1: the ID has 33 bytes"]);
+    for id in ["012", "0x"] {
+        read(Signal::Logs, Media::Json, record(id.to_owned()).as_bytes()).unwrap_err();
+    }
     // a resource that no record can have, and one that is in order
     let many: Vec<_> = (0..=BATCH_ATTRIBUTES_MAX)
         .flat_map(|n| field(1, &attribute(n.to_string().as_bytes(), b"")))
@@ -213,14 +230,57 @@ fn a_small_body_takes_no_more_than_it_may() {
         }
         assert!(account.peak_bytes() < most, "{} bytes", account.peak_bytes());
     }
-    let names: Vec<_> = (0..1_001)
+}
+
+/// What is copied for a record counts also if the record is left out, here because it has one attribute too many.
+#[test]
+fn values_of_records_that_are_left_out_count() {
+    let own: Vec<_> = (0..BATCH_ATTRIBUTES_MAX - 1)
+        .flat_map(|n| field(6, &attribute(n.to_string().as_bytes(), b"")))
+        .collect();
+    let text =
+        |bytes| [field(1, &attribute(b"a", &vec![b'x'; bytes])), field(1, &attribute(b"b", b""))].concat();
+    let records = |count: usize| [vec![own.clone()], vec![Vec::new(); count]].concat();
+    let read = |resource: &[u8], count| {
+        let body = logs(resource, &records(count));
+        let request = StreamsRequest { records_bytes_max: 16 << 20, ..request(&body) };
+        decode(Signal::Logs, Media::Protobuf, request, &mut plenty())
+    };
+    let decoded = read(&text(1 << 10), 1_000).unwrap();
+    assert_eq!(decoded.refused.count, 1_001);
+    let error = read(&text(1 << 20), 1_000).unwrap_err();
+    assert_eq!(error.to_string(), "request has more than 16777216 bytes of records");
+    // long keys are copied once, but written for each record later
+    let keys: Vec<_> =
+        (0..1_990).flat_map(|n| field(1, &attribute(format!("{n:01000}").as_bytes(), b""))).collect();
+    let error = read(&keys, 100).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn logs_of_too_many_services_are_of_the_stream_logs() {
+    let names: Vec<_> = (0..STREAMS_MAX + 1)
         .flat_map(|n| logs(&field(1, &attribute(b"service.name", format!("s{n}").as_bytes())), &[Vec::new()]))
         .collect();
-    let error = read(Signal::Logs, Media::Protobuf, &names).unwrap_err();
-    assert_eq!(
-        (error.kind(), &*error.to_string()),
-        (ErrorKind::TooLarge, "request has more than 1000 streams")
-    );
+    let decoded = read(Signal::Logs, Media::Protobuf, &names).unwrap();
+    let of = |name: &str| decoded.streams.iter().find(|(other, _)| other.as_str() == name).unwrap().1.len();
+    assert_eq!((decoded.streams.len(), of("s0"), of("logs")), (STREAMS_MAX, 1, 2));
+}
+
+/// Keeping the last of two attributes of a scope must not take time for those of the resource.
+#[test]
+fn of_a_scope_the_last_attribute_with_a_key_counts() {
+    let resource =
+        [("a", "1"), ("b", "2")].map(|(key, text)| field(1, &attribute(key.as_bytes(), text.as_bytes())));
+    let scope = [("c", "3"), ("d", "4"), ("c", "5"), ("e", "6")]
+        .map(|(key, text)| field(3, &attribute(key.as_bytes(), text.as_bytes())));
+    let scopes = [field(1, &scope.concat()), field(2, b"")].concat();
+    let other = field(2, b"");
+    let body = field(1, &[field(1, &resource.concat()), field(2, &scopes), field(2, &other)].concat());
+    let decoded = read(Signal::Logs, Media::Protobuf, &body).unwrap();
+    let rows: Vec<_> = described(&decoded)[0].1.iter().map(|(_, row)| row.clone()).collect();
+    let of_resource = r#"resource.a="1" resource.b="2""#;
+    assert_eq!(rows, [&*format!(r#"{of_resource} scope.c="5" scope.d="4" scope.e="6""#), of_resource]);
 }
 
 #[test]

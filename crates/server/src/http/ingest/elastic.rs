@@ -11,7 +11,7 @@
 
 use super::apply_limit_status;
 use super::otlp_records::report;
-use super::records::{self, ENCODINGS, Options, Outcome};
+use super::records::{self, ENCODINGS, Options, Outcome, Overflow};
 use crate::http::App;
 use crate::http::error::{WriteError, in_elastic_form, partly_refused};
 use crate::http::json::Json;
@@ -196,7 +196,7 @@ async fn stored(
     let is_brief =
         form_urlencoded::parse(query).any(|(name, value)| name == "filter_path" && !value.is_empty());
     let bulk = bulk::Options { index, is_brief };
-    let options = Options::of(headers)?;
+    let options = Options { overflow: Overflow::LeaveOut, ..Options::of(headers)? };
     let named = headers.get(header::CONTENT_ENCODING).and_then(|value| value.to_str().ok());
     let encoding = Encoding::negotiate(named, ENCODINGS)?;
     let received = records::read(app, &principal.tenant, encoding, headers, body).await?;

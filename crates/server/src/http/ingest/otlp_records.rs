@@ -5,7 +5,7 @@
 
 use super::apply_limit_status;
 use super::otlp::{media_of, response_in};
-use super::records::{self, Options, Outcome, Received};
+use super::records::{self, Options, Outcome, Overflow, Received};
 use crate::http::App;
 use crate::http::error::{WriteError, partly_refused};
 use crate::http::principal::RequestPrincipal;
@@ -16,7 +16,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use model::{Principal, StreamName};
+use model::Principal;
 use protocol::Encoding;
 use protocol::otlp::answer::{self, Items};
 use protocol::otlp::{ENCODINGS, Media};
@@ -29,6 +29,10 @@ use stdx::budget::Reservation;
 const LOGS: [&str; 4] = ["/v1/logs", "/otlp/v1/logs", "/api/v1/otlp/v1/logs", "/opentelemetry/v1/logs"];
 const TRACES: [&str; 4] =
     ["/v1/traces", "/otlp/v1/traces", "/api/v1/otlp/v1/traces", "/opentelemetry/v1/traces"];
+
+/// A body is decoded in place if it has at most this many bytes. Its records can have much more: the values of a resource are
+/// copied for each of them, so that half a body of this size can be copied a thousand times.
+const INLINE_BYTES_MAX: usize = 4 << 10;
 
 pub(super) fn routes() -> Router<App> {
     let at = |routes: Router<App>, (signal, path): (Signal, &'static str)| {
@@ -72,8 +76,11 @@ pub(super) async fn store(
     received: Received,
 ) -> Result<Refusals, Refusal> {
     // one service too many must not hold up the records of all others that the sender has put into the same request
-    let spare = (options.stream.is_none() && signal == Signal::Logs).then(|| spare(signal));
-    let options = Options { spare, ..options };
+    let overflow = match (&options.stream, signal) {
+        (None, Signal::Logs) => Overflow::Spare(stream_name(b"", signal.stream())),
+        _ => options.overflow,
+    };
+    let options = Options { overflow, inline_bytes_max: INLINE_BYTES_MAX, ..options };
     let decode = move |request: StreamsRequest<'_>, memory: &mut Reservation| {
         Ok((decode(signal, media, request, memory)?, ()))
     };
@@ -85,10 +92,6 @@ pub(super) async fn store(
             Err(refusal)
         }
     }
-}
-
-fn spare(signal: Signal) -> StreamName {
-    stream_name(b"", signal.stream())
 }
 
 /// Answers a request that was decoded. `response_of` puts the answer into a response.

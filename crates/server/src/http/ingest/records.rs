@@ -11,14 +11,17 @@ use super::receive;
 use crate::http::App;
 use crate::limits::budget::Budget;
 use crate::refusal::Refusal;
+use crate::streams::Shared;
 use crate::streams::batch::{BATCH_BYTES, Batch, ROW_BYTES, Stored};
-use crate::streams::known::StreamLimit;
+use crate::streams::known::{Added, StreamLimit};
 use crate::write_path;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
+use journal::JournalError;
 use journal::records::BatchHeader;
+use model::caps::BODY_BYTES_MAX;
 use model::{BatchId, ErrorKind, Principal, Records, StreamName, TenantId};
-use protocol::records::{DecodedStreams, Refusals, StreamsRequest};
+use protocol::records::{DAYS_MAX, DecodedStreams, LeftOut, Reason, Refusals, StreamsRequest};
 use protocol::{Body as EncodedBody, DecodeError, Encoding};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,11 +37,18 @@ const KEY_BYTES_MAX: usize = 256;
 /// The stream of all records of a request.
 const STREAM: &str = "x-floodmark-stream";
 
-/// A body is decoded in place if it has at most this many bytes.
-const INLINE_BYTES_MAX: usize = 64 << 10;
+/// A body is decoded in place if it has at most this many bytes, and records are encoded in place if they take at most so much.
+pub(super) const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on the days of the records of one stream in one request.
-const DAYS_MAX: usize = 100;
+/// The records of a request, with the path of each value, take at most so many times the bytes of the body. What records have in
+/// common, such as a resource, the names of columns, or the path of an object, is in the body only once.
+const EXPANSION_MAX: usize = 32;
+
+/// It may always be this much, so that small requests whose records have much in common are accepted.
+const EXPANDED_BYTES_MIN: usize = 16 << 20;
+
+/// It may never be more than this.
+const EXPANDED_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
 
 /// A new stream waits this long for the object store.
 const LISTING_WAIT: Duration = Duration::from_secs(10);
@@ -52,10 +62,23 @@ pub(super) const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, 
 pub(super) struct Options {
     /// The stream of all records.
     pub(super) stream: Option<StreamName>,
-    /// The stream of records whose own stream would be one more than the tenant may have.
-    pub(super) spare: Option<StreamName>,
+    /// What becomes of records whose stream cannot be added.
+    pub(super) overflow: Overflow,
     /// The client's name for the batch.
     pub(super) key: Option<Vec<u8>>,
+    /// The body is decoded in place if it has at most this many bytes.
+    pub(super) inline_bytes_max: usize,
+}
+
+/// What becomes of records whose stream cannot be added, because the tenant has too many, or one with that name in other case.
+#[derive(Debug)]
+pub(super) enum Overflow {
+    /// The request is refused.
+    Refuse,
+    /// They are of this stream.
+    Spare(StreamName),
+    /// They are refused, unless all records of the request are.
+    LeaveOut,
 }
 
 /// What became of a request.
@@ -82,7 +105,12 @@ impl Options {
                 })?)
             }
         };
-        Ok(Self { stream, spare: None, key: key(headers)? })
+        Ok(Self {
+            stream,
+            overflow: Overflow::Refuse,
+            key: key(headers)?,
+            inline_bytes_max: INLINE_BYTES_MAX,
+        })
     }
 }
 
@@ -129,8 +157,9 @@ pub(super) async fn store<T, D>(
 ) -> Result<Outcome<T>, Refusal>
 where
     T: Send + 'static,
-    D: FnOnce(StreamsRequest<'_>, &mut Reservation) -> Result<(DecodedStreams, T), DecodeError>
+    D: Fn(StreamsRequest<'_>, &mut Reservation) -> Result<(DecodedStreams, T), DecodeError>
         + Send
+        + Sync
         + 'static,
 {
     let context = app.node.writes();
@@ -139,23 +168,47 @@ where
     streams.shared.metrics.body_bytes.add(received.bytes.len() as u64);
     let arrival_us = context.clock.now_ms().saturating_mul(1000);
     let body = EncodedBody { encoding: received.encoding, bytes: &received.bytes };
-    let is_small = body.decoded_len()?.is_some_and(|bytes| bytes <= INLINE_BYTES_MAX);
+    let Options { stream, overflow, key, inline_bytes_max } = options;
+    let is_small = body.decoded_len()?.is_some_and(|bytes| bytes <= inline_bytes_max);
     let budget = app.node.budget().clone();
-    let Options { stream, spare, key } = options;
-    let decoding = move || decoded(received, arrival_us, stream.as_ref(), &budget, decode);
-    let ((decoded, made), memory) = work(app, tenant, is_small, decoding).await?;
+    let (before, names) = (received.memory.bytes(), Arc::new((stream, decode)));
+    let run = |received, left_out| {
+        let (budget, names) = (budget.clone(), Arc::clone(&names));
+        work(app, tenant, is_small, move || {
+            decoded(received, arrival_us, names.0.as_ref(), &left_out, &budget, &names.1)
+        })
+    };
+    let ((mut decoded, mut made), mut received) = run(received, LeftOut::new()).await?;
+    let mut admitted = None;
+    if !decoded.streams.is_empty() {
+        let names = decoded.streams.iter().map(|(name, _)| name.clone()).collect();
+        let mut streams = admit(app, tenant, names).await?;
+        match (streams.refused.first(), overflow) {
+            (None, _) => {}
+            (Some(_), Overflow::Spare(spare)) => streams = streams.or_spare(app, tenant, spare).await?,
+            // the others are stored, and the client is told which are not
+            (Some(_), Overflow::LeaveOut) if streams.refused.len() < decoded.streams.len() => {
+                drop((decoded, made));
+                received.memory.resize(before)?;
+                ((decoded, made), received) = run(received, streams.left_out()).await?;
+            }
+            (Some((_, refusal)), _) => return Err(refusal.clone()),
+        }
+        admitted = Some(streams);
+    }
+    let Received { memory, .. } = received;
     let DecodedStreams { streams: found, refused } = decoded;
     streams.shared.metrics.refused_records.add(refused.count);
-    if found.is_empty() {
+    let Some(admitted) = admitted.filter(|_| !found.is_empty()) else {
         return Ok(Outcome { stored: Stored { records: 0, was_known: false }, refused, made, memory });
-    }
-    let mut parts = Vec::with_capacity(found.len());
-    for (stream, records) in found {
-        let id = key.as_ref().map(|key| BatchId::of(tenant, &stream, key));
-        let (stream, account) = stream_and_account(app, tenant, stream, spare.as_ref()).await?;
-        parts.push(Part { stream, account, id, records });
-    }
-    let of = tenant.clone();
+    };
+    let records_bytes: usize = found.iter().map(|(_, records)| records.memory_bytes()).sum();
+    let is_small = records_bytes <= INLINE_BYTES_MAX;
+    let part = |(name, records)| {
+        let id = key.as_ref().map(|key| BatchId::of(tenant, &name, key));
+        Part { stream: admitted.stream_of(name), account: admitted.part.clone(), id, records }
+    };
+    let (of, parts) = (tenant.clone(), found.into_iter().map(part).collect());
     let encoding = move || encoded(&of, arrival_us, parts, memory);
     let (batches, memory) = work(app, tenant, is_small, encoding).await?;
     let stored = streams.store(batches).await?;
@@ -184,14 +237,15 @@ async fn work<T: Send + 'static>(
         .map_err(|error| Refusal::new(ErrorKind::Internal, "bug", format!("decoding failed: {error}")))?
 }
 
-/// Decodes a body, and checks that its records can be stored.
+/// Decodes a body, and checks that its records can be stored. Returns them with the body, whose memory has that of the records.
 fn decoded<T>(
     received: Received,
     arrival_us: i64,
     stream: Option<&StreamName>,
+    left_out: &LeftOut,
     budget: &Budget,
-    decode: impl FnOnce(StreamsRequest<'_>, &mut Reservation) -> Result<(DecodedStreams, T), DecodeError>,
-) -> Result<((DecodedStreams, T), Reservation), Refusal> {
+    decode: impl Fn(StreamsRequest<'_>, &mut Reservation) -> Result<(DecodedStreams, T), DecodeError>,
+) -> Result<((DecodedStreams, T), Received), Refusal> {
     let Received { encoding, bytes, mut memory } = received;
     let mut inflated = Vec::new();
     let body = match encoding {
@@ -203,15 +257,26 @@ fn decoded<T>(
         }
     };
     check_size("body has", body.len(), budget.records_body_bytes())?;
-    let records_bytes_max = budget.loading_bytes() as usize;
-    let request = StreamsRequest { body, arrival_us, stream, records_bytes_max };
+    let expanded_bytes_max = expanded_bytes_max(body.len());
+    let records_bytes_max = expanded_bytes_max.min(budget.loading_bytes() as usize);
+    let request = StreamsRequest { body, arrival_us, stream, left_out, records_bytes_max };
     let decoded = decode(request, &mut memory)?;
+    let mut expanded_bytes = 0;
     for (_, records) in &decoded.0.streams {
         let load_bytes = records.memory_bytes() + ROW_BYTES * records.len();
         check_size("records take", load_bytes, budget.loading_bytes() as usize / 2)?;
         check_days(records)?;
+        expanded_bytes += expanded_bytes_of(records);
     }
-    Ok((decoded, memory))
+    if expanded_bytes > expanded_bytes_max {
+        let message = format!(
+            "the records with the paths of their attributes have {expanded_bytes} bytes, the limit is {expanded_bytes_max}, \
+             because the body has {}; send fewer records with so many long paths at a time",
+            body.len()
+        );
+        return Err(Refusal::too_large("body_size", message));
+    }
+    Ok((decoded, Received { encoding, bytes, memory }))
 }
 
 /// Records of one stream.
@@ -243,7 +308,7 @@ fn encoded(
         let before = memory.bytes();
         IncrementalReservation::new(&mut memory).reserve(journal::records::encode_memory(&records))?;
         let mut payload = Vec::new();
-        journal::records::encode(&mut payload, &header, &records);
+        journal::records::encode(&mut payload, &header, &records).map_err(too_large)?;
         payload.shrink_to_fit();
         let own = account.reserve((payload.len() + BATCH_BYTES) as u64)?;
         drop(records);
@@ -254,28 +319,65 @@ fn encoded(
     Ok((batches, memory))
 }
 
-/// The stream, and the account in which its records take memory. If the stream is new and the tenant has too many, they are
-/// those of `spare`.
-async fn stream_and_account(
-    app: &App,
-    tenant: &TenantId,
-    stream: StreamName,
-    spare: Option<&StreamName>,
-) -> Result<(StreamName, Account), Refusal> {
-    match (account_of(app, tenant, &stream).await, spare) {
-        (Ok(account), _) => Ok((stream, account)),
-        (Err(refusal), Some(spare)) if refusal.reason == StreamLimit::REASON && *spare != stream => {
-            Ok((spare.clone(), account_of(app, tenant, spare).await?))
+/// The streams of a request.
+struct Admitted {
+    /// The account in which their records take memory.
+    part: Account,
+    /// Streams that cannot be added, because the tenant has too many, or because of their name.
+    refused: Vec<(StreamName, Refusal)>,
+    /// The stream of their records.
+    spare: Option<StreamName>,
+    /// Dropped when the request is done.
+    _new: Vec<NewStreams>,
+}
+
+/// Streams that the tenant did not have before. If nothing is stored in them, they do not count.
+struct NewStreams {
+    shared: Arc<Shared>,
+    tenant: TenantId,
+    names: Vec<StreamName>,
+}
+
+impl Drop for NewStreams {
+    fn drop(&mut self) {
+        if !self.names.is_empty() {
+            self.shared.known.forget(&self.tenant, &self.names);
         }
-        (Err(refusal), _) => Err(refusal),
     }
 }
 
-/// The account in which a stream's records take memory. Fails if the stream is new and the tenant has too many.
-async fn account_of(app: &App, tenant: &TenantId, stream: &StreamName) -> Result<Account, Refusal> {
-    let (shared, key) = (&app.node.streams().shared, (tenant.clone(), stream.clone()));
-    if let Some(account) = shared.known.part_of(&key) {
-        return Ok(account);
+impl Admitted {
+    /// Puts the records of streams that cannot be added into the stream `spare`.
+    async fn or_spare(mut self, app: &App, tenant: &TenantId, spare: StreamName) -> Result<Self, Refusal> {
+        let Self { refused, _new, .. } = admit(app, tenant, vec![spare.clone()]).await?;
+        if let Some((_, refusal)) = refused.into_iter().next() {
+            return Err(refusal);
+        }
+        self._new.extend(_new);
+        Ok(Self { spare: Some(spare), ..self })
+    }
+
+    fn left_out(&self) -> LeftOut {
+        let reason = |refusal: &Refusal| match refusal.reason == StreamLimit::REASON {
+            true => Reason::TooManyStreams,
+            false => Reason::StreamCase,
+        };
+        self.refused.iter().map(|(name, refusal)| (name.clone(), reason(refusal))).collect()
+    }
+
+    fn stream_of(&self, name: StreamName) -> StreamName {
+        match &self.spare {
+            Some(spare) if self.refused.iter().any(|(refused, _)| *refused == name) => spare.clone(),
+            _ => name,
+        }
+    }
+}
+
+/// Adds streams, unless the tenant has too many.
+async fn admit(app: &App, tenant: &TenantId, names: Vec<StreamName>) -> Result<Admitted, Refusal> {
+    let shared = &app.node.streams().shared;
+    if let Some(part) = shared.known.part_of(tenant, names.iter()) {
+        return Ok(Admitted { part, refused: Vec::new(), spare: None, _new: Vec::new() });
     }
     let settings = app.node.overrides().current();
     let limits = &settings.of(tenant).limits;
@@ -288,13 +390,16 @@ async fn account_of(app: &App, tenant: &TenantId, stream: &StreamName) -> Result
         ));
     };
     let (shared, lake) = (Arc::clone(shared), Arc::clone(&app.node.reads().lake));
+    let tenant = tenant.clone();
     let add = tokio::task::spawn_blocking(move || {
-        let added = shared.known.add(&lake.tables, &key, limit);
+        let added = shared.known.add(&lake.tables, &tenant, &names, limit);
         drop(listing); // the permit is held until the thread is free, also if the client goes away
-        added
+        let Added { part, new, refused } = added?;
+        let new = NewStreams { shared, tenant, names: new };
+        Ok(Admitted { part, refused, spare: None, _new: vec![new] })
     });
     add.await.map_err(|error| {
-        Refusal::new(ErrorKind::Internal, "bug", format!("a stream was not added: {error}"))
+        Refusal::new(ErrorKind::Internal, "bug", format!("streams were not added: {error}"))
     })?
 }
 
@@ -306,6 +411,21 @@ fn check_size(what: &str, bytes: usize, bytes_max: usize) -> Result<(), Refusal>
         "the {what} {bytes} bytes, the limit is {bytes_max}; send smaller bodies, or raise the limit with --memory"
     );
     Err(Refusal::too_large("body_size", message))
+}
+
+/// Limit on the records of a body of this size.
+fn expanded_bytes_max(body_bytes: usize) -> usize {
+    (EXPANSION_MAX * body_bytes + EXPANDED_BYTES_MIN).min(EXPANDED_BYTES_MAX)
+}
+
+/// What records take in a form in which each value has its path, as in the column `attributes`.
+fn expanded_bytes_of(records: &Records) -> usize {
+    let paths = records.attributes.iter().map(|attribute| attribute.path.len() * attribute.rows.len());
+    records.memory_bytes() + paths.sum::<usize>()
+}
+
+fn too_large(error: JournalError) -> Refusal {
+    Refusal::too_large("body_size", format!("{error}; send fewer records at a time"))
 }
 
 /// Refuses records of too many days, because each day is a file.

@@ -61,7 +61,7 @@ async fn store(
     let decode = move |request: StreamsRequest<'_>, memory: &mut Reservation| {
         let StreamsRequest { body, arrival_us, .. } = request;
         let decoded = decode(format, Request { body, arrival_us, first_line: 1 }, memory)?;
-        let found = Some((stream, decoded.records)).filter(|(_, records)| !records.is_empty());
+        let found = Some((stream.clone(), decoded.records)).filter(|(_, records)| !records.is_empty());
         Ok((DecodedStreams { streams: found.into_iter().collect(), refused: decoded.refused }, ()))
     };
     let Outcome { stored, refused, .. } = records::store(app, principal, options, received, decode).await?;
