@@ -51,6 +51,9 @@ fn options(config: &str) -> Options {
 /// Waits until every line is in the table, and compares each value. Lines may be there more than once.
 #[track_caller]
 fn check(server: &Server, lines: usize) {
+    // after a restart, rsyslog needs some time to come back
+    let first = "tables/anonymous/streams/syslog/_delta_log/00000000000000000000.json";
+    wait_for("the table", || server.data_dir().join(first).exists().then_some(()));
     wait_for("all lines", || {
         wait_until_loaded(server);
         let found = ask("deltalake", server, "anonymous", "syslog", "SELECT count(DISTINCT pid) FROM t");
