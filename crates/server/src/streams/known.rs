@@ -117,7 +117,7 @@ impl KnownStreams {
     }
 
     /// Adds the streams of a request. The first time, the tenant's tables are listed, which blocks. A stream that cannot be
-    /// added is returned with the reason.
+    /// added is returned with the reason. Adds none if it is not certain yet, so that no record is refused for good.
     pub(crate) fn add(
         &self,
         tables: &TenantTables,
@@ -150,7 +150,8 @@ impl KnownStreams {
                     let message = format!(
                         "the object store does not say whether stream {stream} exists, whose name differs only in case from stream {name}"
                     );
-                    added.refused.push((stream.clone(), Refusal::busy("table_unreadable", message)));
+                    known.forget(&added.new);
+                    return Err(Refusal::busy("table_unreadable", message));
                 }
                 Some(Known { name, .. }) => {
                     let message = format!(

@@ -389,7 +389,12 @@ fn a_stream_that_may_exist_is_not_refused_for_good() {
     fs::write(&folder, "not a folder").unwrap();
     let running = Running::start(dir.path());
     for name in ["app", "aPP"] {
-        let refusal = add(&running, name).unwrap_err();
+        let known = &running.node.streams().shared.known;
+        let (tenant, limit) = (TenantId::anonymous(), StreamLimit { streams: 10, is_given: false });
+        let streams = [stream("before"), stream(name)];
+        // the whole request is refused, and no stream of it counts
+        let refusal = known.add(&running.node.reads().lake.tables, &tenant, &streams, limit).unwrap_err();
+        assert!(known.part_of(&tenant, streams[..1].iter()).is_none());
         assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "table_unreadable"));
     }
     add(&running, "App").unwrap();

@@ -171,11 +171,12 @@ where
     let Options { stream, overflow, key, inline_bytes_max } = options;
     let is_small = body.decoded_len()?.is_some_and(|bytes| bytes <= inline_bytes_max);
     let budget = app.node.budget().clone();
-    let (before, names) = (received.memory.bytes(), Arc::new((stream, decode)));
+    let (before, stream_and_decoder) = (received.memory.bytes(), Arc::new((stream, decode)));
     let run = |received, left_out| {
-        let (budget, names) = (budget.clone(), Arc::clone(&names));
+        let (budget, stream_and_decoder) = (budget.clone(), Arc::clone(&stream_and_decoder));
         work(app, tenant, is_small, move || {
-            decoded(received, arrival_us, names.0.as_ref(), &left_out, &budget, &names.1)
+            let (stream, decode) = &*stream_and_decoder;
+            decoded(received, arrival_us, stream.as_ref(), &left_out, &budget, decode)
         })
     };
     let ((mut decoded, mut made), mut received) = run(received, LeftOut::new()).await?;
