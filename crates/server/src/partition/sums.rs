@@ -210,8 +210,11 @@ impl Sums {
         let share = Share::of(&self.heads, weight);
         let no_room = |_| SeriesRefusal::NoRoomForSums { limit_mib };
         let mut before = own.of.get(&key).cloned();
-        // also if the increment is refused: whether it is only known to be old may differ between the series of a histogram
-        if let Some(entry) = before.as_mut().filter(|entry| entry.seen_s >= void_before_s) {
+        // also if the increment is refused: whether it is only known to be old may differ between the series of a histogram.
+        // But an old one with other bounds says nothing of the buckets that have not been in both.
+        let is_seen =
+            |entry: &Entry| entry.seen_s >= void_before_s && entry.accumulator.layout == increment.layout;
+        if let Some(entry) = before.as_mut().filter(|entry| is_seen(entry)) {
             entry.seen_s = entry.seen_s.max(stamp.arrived_s);
             own.of.entry(key).and_modify(|known| known.seen_s = entry.seen_s);
         }
