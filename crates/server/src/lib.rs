@@ -42,6 +42,7 @@ mod partition;
 mod query_source;
 mod readiness;
 mod refusal;
+mod retention;
 mod seal;
 mod self_monitoring;
 mod serve;

@@ -68,6 +68,7 @@ pub(crate) struct Parts {
     pub(crate) messages: Receiver<Message>,
     pub(crate) upkeep: Upkeep,
     pub(crate) streams: streams::Owner,
+    pub(crate) loader: Loader,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +116,8 @@ impl Node {
     }
 
     pub(crate) fn start_in(settings: Settings, world: World) -> Result<Self, StartError> {
-        let Parts { node, owners, sealing, messages, upkeep, streams } = Self::assemble(settings, world)?;
+        let Parts { node, owners, sealing, messages, upkeep, streams, loader } =
+            Self::assemble(settings, world)?;
         sealing.lake.check_store()?;
         for (number, owner) in owners.into_iter().enumerate() {
             let thread = start_thread(format!("partition-{number}"), || {
@@ -126,15 +128,6 @@ impl Node {
         }
         let (commands, stopping) = (node.0.writes.commands.clone(), &node.readiness().stopping);
         let workers = Workers::on_threads(Arc::clone(&sealing.clock));
-        let loader = Loader::new(
-            Arc::clone(&node.streams().shared),
-            node.streams().commands.clone(),
-            Arc::clone(&sealing.lake),
-            Arc::clone(&sealing.clock),
-            Arc::clone(stopping),
-            node.settings().stream_freshness,
-            node.settings().lake.vacuum_grace_ms,
-        );
         let sealer = Sealer::new(sealing, commands, messages, Arc::clone(stopping), workers);
         let sealer = start_thread("sealer".into(), || sealer.run())?;
         let upkeep = start_thread("upkeep".into(), || upkeep.run())?;
@@ -161,7 +154,7 @@ impl Node {
         let (sealer, messages) = sync_channel(SEALER_QUEUE_MAX);
         let (upkeep, receive) = sync_channel(SEALER_QUEUE_MAX);
         let stopping = Arc::new(AtomicBool::new(false));
-        let (streams, streams_owner) = assembly.streams(Arc::clone(&stopping));
+        let (streams, streams_owner, loader) = assembly.streams(Arc::clone(&stopping));
         let keeper = Upkeep::new(Arc::new(assembly.upkeep()), receive, Arc::clone(&stopping));
         let node = Self(Arc::new(Inner {
             reads: Arc::new(assembly.reads()),
@@ -179,7 +172,7 @@ impl Node {
             _data_dir: assembly.data_dir,
         }));
         register_gauges(&node);
-        Ok(Parts { node, owners, sealing, messages, upkeep: keeper, streams: streams_owner })
+        Ok(Parts { node, owners, sealing, messages, upkeep: keeper, streams: streams_owner, loader })
     }
 
     /// Stores the node's own metrics as series until the node stops. `port` is part of their label

@@ -121,7 +121,8 @@ impl Simulated {
         let pause = Arc::clone(&baton) as _;
         let world = World { clock, disk, store, random: RandomSource::seeded(seed), pause, resident: None };
         // records are not simulated yet: nobody stores any
-        let Parts { node, owners, sealing, messages, upkeep, streams: _ } = Node::assemble(settings, world)?;
+        let Parts { node, owners, sealing, messages, upkeep, streams: _, loader: _ } =
+            Node::assemble(settings, world)?;
         let owners = owners.into_iter().map(|owner| Acting::Here(Box::new(owner))).collect();
         let replayed = Rc::new(RefCell::new(Ok(true)));
         let node = Stepped { node, owners: Rc::new(RefCell::new(owners)), replayed };

@@ -14,7 +14,8 @@
 //! - [`owner`]: the thread that writes the journal; [`ids`]: batches that it does not store again
 //! - [`home`]: the journal in the data directory; [`mark`]: how far it was certainly written, and its names in tables
 //! - [`buffer`]: batches that are durable, but may be missing from tables
-//! - [`loader`]: the thread that writes tables; [`upkeep`]: what it does for them
+//! - [`loader`]: the thread that writes tables; [`tasks`]: what others ask of it; [`upkeep`]: what it does for tables;
+//!   [`retention`]: whose records have expired
 //! - [`quarantine`]: copies of batches that cannot be decoded
 //! - [`tables`]: tables that are open; [`known`]: the streams of each tenant
 //! - metrics are in `telemetry`
@@ -27,11 +28,14 @@ pub(crate) mod buffer;
 mod home;
 mod ids;
 pub(crate) mod known;
+mod listing;
 pub(crate) mod loader;
 mod mark;
 mod owner;
 mod quarantine;
+mod retention;
 mod tables;
+pub(crate) mod tasks;
 mod telemetry;
 mod upkeep;
 
@@ -65,6 +69,7 @@ const REPLAY_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Streams {
     pub(crate) commands: SyncSender<Command>,
+    pub(crate) tasks: SyncSender<tasks::Task>,
     pub(crate) shared: Arc<Shared>,
 }
 

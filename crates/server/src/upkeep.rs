@@ -6,13 +6,12 @@
 //! half.
 //!
 //! - [`turns`]: order of tenants; [`slow_jobs`]: jobs that were interrupted
-//! - [`policy`]: limits and intervals from the settings; [`retention`]: delays a shorter retention
+//! - [`policy`]: limits and intervals from the settings
 //! - [`step_control`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
 
 mod context;
 mod policy;
-mod retention;
 mod rollups;
 mod slow_jobs;
 mod step_control;
@@ -24,12 +23,12 @@ pub(crate) use context::Context;
 
 use crate::deletes;
 use crate::refusal::Refusal;
+use crate::retention::Retentions;
 use crate::seal::Lake;
 use crate::seal::tenant_tables::TenantTable;
 use crate::telemetry::tables::TableMetrics;
 use admission::Turns;
 use model::TenantId;
-use retention::Retentions;
 use rollups::RolledDays;
 use slow_jobs::SlowJobs;
 use std::collections::{BTreeSet, HashMap};
@@ -120,7 +119,7 @@ pub(crate) struct Upkeep {
     /// Tables that have further jobs to do when it is their tenant's turn.
     waiting: BTreeSet<Key>,
     turn_bytes: u64,
-    retentions: Retentions,
+    retentions: Retentions<2>,
     /// When the tables of all tenants were last visited, including tables that are not open.
     visited: Option<Instant>,
 }

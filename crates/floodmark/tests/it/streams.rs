@@ -1,5 +1,6 @@
 //! Records of datastreams: each acknowledged record is in the table of its stream, once.
 
+mod deletion;
 mod elastic;
 mod otlp;
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   flush ─▶ each partition: record in the journal, metadata and exemplars are dropped, series without samples leave the head
-//!         ─▶ tombstone of everything in the table's log: all samples are hidden at once ─▶ files are removed ─▶ answer
+//!         ─▶ tombstone of everything in the table's log: all samples are hidden at once ─▶ files are removed
+//!         ─▶ streams: records are loaded, and the files of their tables removed ─▶ answer
 //! ```
 //!
 //! Each step may be repeated. If a delete fails after the tombstone was written, upkeep finishes it. The tables
@@ -17,7 +18,9 @@ use crate::refusal::Refusal;
 use crate::seal::Lake;
 use crate::seal::flush::flush_tenant;
 use crate::seal::tenant_tables::TenantTable;
+use crate::streams::tasks::{self, Scope};
 use model::{ErrorKind, TenantId};
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::{Delete, TableError};
@@ -27,6 +30,14 @@ use tokio::sync::oneshot;
 pub(crate) struct Removed {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
+}
+
+impl Add for Removed {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { files: self.files + other.files, bytes: self.bytes + other.bytes }
+    }
 }
 
 /// Queries may keep series of a deleted tenant in the heads. The delete waits at most this long for them.
@@ -58,9 +69,10 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     reads.paths.forget(tenant);
     node.writes().tenants.forget(tenant);
     dropped?;
-    let Removed { files, bytes } = removed;
+    let of_streams = node.streams().delete(Scope::Tenant(tenant.clone())).await?;
+    let Removed { files, bytes } = removed + of_streams;
     tracing::info!(target: "audit", %tenant, files, bytes, "a tenant is deleted");
-    Ok(removed)
+    Ok(Removed { files, bytes })
 }
 
 /// In all partitions, drops the tenant's metadata, exemplars and series without samples. Fails if this takes longer
@@ -129,8 +141,9 @@ fn remove_files_of(
     }
 }
 
+/// Number and size of the files that the tenant has.
 pub(crate) fn files(lake: &Lake, tenant: &TenantId) -> Result<Removed, TableError> {
-    let mut found = Removed::default();
+    let mut found = tasks::files(&lake.tables, &Scope::Tenant(tenant.clone()))?;
     for kind in TenantTable::ALL {
         if let Some(table) = lake.tables.existing_now(tenant, kind)? {
             let files = table.files()?;

@@ -2,7 +2,7 @@
 //!
 //! | path | |
 //! | --- | --- |
-//! | POST `/api/v1/admin/flush` | seal everything now |
+//! | POST `/api/v1/admin/flush` | write everything to tables now |
 //! | POST `/api/v1/admin/compact` | compact until nothing is left to do |
 //! | GET `/api/v1/admin/queries` | queries that run or wait, of all tenants that the credential reaches |
 //! | POST `/api/v1/admin/queries/<id>/cancel` | cancel a query or an export |
@@ -12,12 +12,14 @@
 //! | POST `/api/v1/admin/delete_tenant` | delete all data of a tenant |
 //! | POST `/compactor/delete_tenant`, `/purger/delete_tenant` | the same for the request's tenant, as in Mimir and Cortex |
 //! | GET POST `/compactor/delete_tenant_status`, `/purger/delete_tenant_status` | whether that tenant has files |
+//! | POST `/api/v1/admin/delete_stream` | delete the records of a tenant's stream |
 //! | POST PUT `/api/v1/admin/tsdb/delete_series` | delete samples of a tenant |
 //! | GET `/config`, `/runtime_config` | settings of the node, settings of tenants |
 
 mod compact;
 mod config;
 mod delete_series;
+mod delete_stream;
 mod delete_tenant;
 mod flush;
 mod limits;
@@ -59,6 +61,7 @@ pub(super) fn tenant_routes() -> Router<App> {
     let status = || get(delete_tenant::status).post(delete_tenant::status);
     Router::new()
         .route("/api/v1/admin/tsdb/delete_series", delete)
+        .route("/api/v1/admin/delete_stream", post(delete_stream::delete_stream))
         .route("/compactor/delete_tenant", post(delete_tenant::delete_own))
         .route("/compactor/delete_tenant_status", status())
         .route("/purger/delete_tenant", post(delete_tenant::delete_own))

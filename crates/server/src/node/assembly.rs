@@ -16,6 +16,7 @@ use crate::query_source::{self, QueriedMetrics};
 use crate::readiness::Readiness;
 use crate::seal::{self, Lake};
 use crate::settings::{Overrides, Settings};
+use crate::streams::loader::{self, Loader};
 use crate::streams::{self, Home, Streams};
 use crate::telemetry::WriteMetrics;
 use crate::tls::{self, Tls};
@@ -207,17 +208,34 @@ impl Assembly {
         }
     }
 
-    /// The streams, their owner, and its channel.
-    pub(super) fn streams(&self, stopping: Arc<AtomicBool>) -> (Arc<Streams>, streams::Owner) {
+    /// The streams, their owner, and their loader.
+    pub(super) fn streams(&self, stopping: Arc<AtomicBool>) -> (Arc<Streams>, streams::Owner, Loader) {
         let (commands, receive) = sync_channel(streams::QUEUE_MAX);
+        let (tasks, receive_tasks) = sync_channel(streams::tasks::TASKS_MAX);
         let tables_bytes = self.settings.budget.stream_tables_bytes() as usize;
         let shared = Arc::new(streams::Shared::new(&self.heads, tables_bytes, &self.registry));
         let options =
             journal_options(&self.settings, &self.data_dir, Arc::clone(&self.data_dir.disk), self.streams_id);
         let home = Home { dir: self.data_dir.path.join("streams"), options };
-        let owner =
-            streams::Owner::new(Arc::clone(&shared), home, receive, Arc::clone(&self.clock), stopping);
-        (Arc::new(Streams { commands, shared }), owner)
+        let owner = streams::Owner::new(
+            Arc::clone(&shared),
+            home,
+            receive,
+            Arc::clone(&self.clock),
+            Arc::clone(&stopping),
+        );
+        let loader = Loader::new(loader::Context {
+            shared: Arc::clone(&shared),
+            commands: commands.clone(),
+            tasks: receive_tasks,
+            settings: Arc::clone(&self.settings),
+            overrides: Arc::clone(&self.overrides),
+            lake: Arc::clone(&self.lake),
+            clock: Arc::clone(&self.clock),
+            wall: Arc::clone(&self.wall),
+            stopping,
+        });
+        (Arc::new(Streams { commands, tasks, shared }), owner, loader)
     }
 
     pub(super) fn reads(&self) -> query_source::Context {

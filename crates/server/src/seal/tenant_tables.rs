@@ -330,9 +330,14 @@ impl TenantTables {
         self.root.folder(&[tenant.as_str(), kind.folder()])
     }
 
-    /// Names of a tenant's streams that have tables, at most `most`.
-    pub(crate) fn streams(&self, tenant: &TenantId, most: usize) -> Result<Vec<String>, TableError> {
-        self.root.folder(&[tenant.as_str(), STREAMS])?.folders(None, most)
+    /// Names of a tenant's streams that have tables, in ascending order: at most `most` of those behind `after`.
+    pub(crate) fn streams(
+        &self,
+        tenant: &TenantId,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<String>, TableError> {
+        self.root.folder(&[tenant.as_str(), STREAMS])?.folders(after, most)
     }
 
     /// Where the table of a stream is.

@@ -143,6 +143,10 @@ settings! {
             "Age at which rollups are dropped, such as `5y`")
             .why("`samples`: together with their samples. Rollups are never dropped before their samples")
             .or("samples").per_tenant();
+        STREAM_RETENTION: Option<Millis> = setting("stream_retention", "never",
+            "Age at which records of streams are dropped, such as `30d`")
+            .why("By their `time`, in whole files, which have records of one day. Tables are checked once an hour")
+            .or("never").per_tenant();
     }
 
     "Writes" {

@@ -32,6 +32,8 @@ pub struct TenantSettings {
     /// Age at which rollups are dropped, as configured. Code should use [`Self::rollups_kept_ms`] instead,
     /// which keeps rollups at least as long as samples.
     pub rollup_retention_ms: Option<i64>,
+    /// Age at which records of streams are dropped. `None` if they are kept forever.
+    pub stream_retention_ms: Option<i64>,
     /// Whether queries without the parameter `resolution` read raw samples or rollups.
     pub query_resolution: Detail,
     pub limits: TenantLimits,
@@ -183,6 +185,7 @@ impl TenantSettings {
             graphite_retention: reader.read(&table::GRAPHITE_RETENTION)?,
             rollups: reader.read(&table::ROLLUPS)?,
             rollup_retention_ms: reader.read(&table::ROLLUP_RETENTION)?,
+            stream_retention_ms: reader.read(&table::STREAM_RETENTION)?,
             query_resolution: reader.read(&table::QUERY_RESOLUTION)?,
             limits: TenantLimits::general(reader, disk)?,
             share_weight: reader.read(&table::SHARE_WEIGHT)?,
@@ -205,6 +208,7 @@ impl TenantSettings {
             graphite_retention: reader.inherit(&table::GRAPHITE_RETENTION, &general.graphite_retention)?,
             rollups: reader.inherit(&table::ROLLUPS, &general.rollups)?,
             rollup_retention_ms: reader.inherit(&table::ROLLUP_RETENTION, &general.rollup_retention_ms)?,
+            stream_retention_ms: reader.inherit(&table::STREAM_RETENTION, &general.stream_retention_ms)?,
             query_resolution: reader.inherit(&table::QUERY_RESOLUTION, &general.query_resolution)?,
             limits: TenantLimits::own(reader, &general.limits)?,
             share_weight: reader.inherit(&table::SHARE_WEIGHT, &general.share_weight)?,

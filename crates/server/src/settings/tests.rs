@@ -122,6 +122,7 @@ fn defaults_of_a_machine() {
         retention_wait = "10m"
         rollups = []
         rollup_retention = "samples"
+        stream_retention = "never"
         future_limit = "10m"
         past_limit = "3650d"
         ingest_rules = "none"
@@ -348,6 +349,7 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         graphite_retention: false,
         rollups: vec![Resolution::Hour],
         rollup_retention_ms: None,
+        stream_retention_ms: None,
         query_resolution: crate::query_source::detail::Detail::Samples,
         limits: TenantLimits {
             requests_per_second: None,
@@ -499,13 +501,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, streams, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, stream_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, streams, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, streams, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, stream_retention, query_resolution, otlp_translation, otlp_promote, otlp_target_info, otlp_keep_identifying, otlp_scope_labels, otlp_delta, otlp_buckets, graphite_retention, influx_names, influx_db_label, streams, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, events_bytes, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(

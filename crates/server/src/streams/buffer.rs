@@ -98,6 +98,14 @@ impl Buffer {
         Some(first.0.clone())
     }
 
+    /// Streams that have batches, with the offset behind the last one of each.
+    pub(super) fn ends(&self, of: impl Fn(&Key) -> bool) -> Vec<(Key, Offset)> {
+        let inner = self.inner.lock();
+        let all = inner.streams.iter().filter(|(key, _)| of(key));
+        all.filter_map(|(key, waiting)| Some((key.clone(), Offset(waiting.batches.back()?.offset.0 + 1))))
+            .collect()
+    }
+
     /// Offset of a stream's first batch.
     pub(super) fn first_of(&self, key: &Key) -> Option<Offset> {
         self.inner.lock().streams.get(key)?.batches.front().map(|first| first.offset)

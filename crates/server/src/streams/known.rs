@@ -26,24 +26,26 @@ const LISTINGS_MAX: usize = 4;
 pub(crate) struct KnownStreams {
     pub(crate) listings: Arc<Semaphore>,
     records: Account,
-    tenants: Mutex<Tenants>,
-}
-
-#[derive(Debug)]
-struct Tenants {
-    all: HashMap<TenantId, Tenant>,
-    memory: Reservation,
+    /// Memory of names.
+    names: Account,
+    tenants: Mutex<HashMap<TenantId, Tenant>>,
 }
 
 #[derive(Debug)]
 struct Tenant {
     /// The tenant's part of the account of records.
     part: Account,
+    /// Memory of the names, from the tenant's part of their account.
+    memory: Reservation,
     /// By the name in lower case: in a store that ignores the case of names, others would have the same table. Only streams
     /// that are older than this rule have a name in common.
     streams: HashMap<StreamName, Vec<Known>>,
+    /// Number of names in `streams`.
+    count: usize,
     /// True if `streams` has all streams that have tables.
     is_listed: bool,
+    /// True if there was a request since idle tenants were forgotten last.
+    is_used: bool,
 }
 
 #[derive(Debug)]
@@ -73,16 +75,16 @@ pub(crate) struct StreamLimit {
 
 impl KnownStreams {
     pub(super) fn new(records: Account, names: &Account) -> Self {
-        let memory = names.reserve(0).expect("BUG: cannot reserve 0 bytes");
         Self {
             listings: Arc::new(Semaphore::new(LISTINGS_MAX)),
             records,
-            tenants: Mutex::new(Tenants { all: HashMap::new(), memory }),
+            names: names.clone(),
+            tenants: Mutex::default(),
         }
     }
 
     pub(crate) fn streams_of(&self, tenant: &TenantId) -> Option<usize> {
-        self.tenants.lock().all.get(tenant).map(|known| known.streams.len())
+        self.tenants.lock().get(tenant).map(|known| known.count)
     }
 
     /// Returns the tenant's part of the account of records, if all these streams are known.
@@ -91,8 +93,9 @@ impl KnownStreams {
         tenant: &TenantId,
         mut streams: impl Iterator<Item = &'a StreamName>,
     ) -> Option<Account> {
-        let tenants = self.tenants.lock();
-        let known = tenants.all.get(tenant)?;
+        let mut tenants = self.tenants.lock();
+        let known = tenants.get_mut(tenant)?;
+        known.is_used = true;
         streams
             .all(|name| known.like(name).is_some_and(|known| known.name == *name))
             .then(|| known.part.clone())
@@ -101,18 +104,33 @@ impl KnownStreams {
     /// Notes that a stream has records in the journal. Its table may not exist yet.
     pub(super) fn note(&self, tenant: &TenantId, stream: &StreamName) {
         let mut tenants = self.tenants.lock();
-        let Tenants { all, memory } = &mut *tenants;
-        let known = match all.get_mut(tenant) {
-            Some(known) => known,
-            None => all.entry(tenant.clone()).or_insert_with(|| Tenant::of(&self.records)),
-        };
-        if !known.insert(stream, true) {
-            return;
+        let known = self.tenant(&mut tenants, tenant);
+        known.is_used = true;
+        // without memory for its name, the stream is found again in the store
+        let is_noted = known.insert(stream, true);
+        known.is_listed &= is_noted;
+        Self::drop_empty(&mut tenants, tenant);
+    }
+
+    /// Forgets tenants that had no request since the last call. Their streams are listed again when they have one.
+    pub(super) fn forget_idle(&self) {
+        self.tenants.lock().retain(|_, known| {
+            let has_claims = known.streams.values().flatten().any(|known| !known.is_stored);
+            std::mem::take(&mut known.is_used) || has_claims
+        });
+    }
+
+    fn tenant<'a>(&self, tenants: &'a mut HashMap<TenantId, Tenant>, tenant: &TenantId) -> &'a mut Tenant {
+        if !tenants.contains_key(tenant) {
+            tenants.insert(tenant.clone(), Tenant::of(&self.records, &self.names));
         }
-        if memory.resize(memory_bytes(all)).is_err()
-            && let Some(known) = all.get_mut(tenant)
-        {
-            known.remove(stream);
+        tenants.get_mut(tenant).expect("BUG: a tenant is missing that was just added")
+    }
+
+    /// A tenant without streams takes no memory.
+    fn drop_empty(tenants: &mut HashMap<TenantId, Tenant>, tenant: &TenantId) {
+        if tenants.get(tenant).is_some_and(|known| known.streams.is_empty()) {
+            tenants.remove(tenant);
         }
     }
 
@@ -125,22 +143,24 @@ impl KnownStreams {
         streams: &[StreamName],
         limit: StreamLimit,
     ) -> Result<Added, Refusal> {
-        let is_listed = self.tenants.lock().all.get(tenant).is_some_and(|known| known.is_listed);
+        let is_listed = self.tenants.lock().get(tenant).is_some_and(|known| known.is_listed);
         // without an answer of the store, records are stored nevertheless, and the next new stream asks again
-        let listed = if is_listed { None } else { tables.streams(tenant, limit.streams + SPARE.len()).ok() };
+        let listed =
+            if is_listed { None } else { tables.streams(tenant, None, limit.streams + SPARE.len()).ok() };
         let mut tenants = self.tenants.lock();
-        let Tenants { all, memory } = &mut *tenants;
-        let known = all.entry(tenant.clone()).or_insert_with(|| Tenant::of(&self.records));
-        if let Some(listed) = listed {
-            for name in listed.iter().filter_map(|name| StreamName::parse(name).ok()) {
-                known.insert(&name, true);
-            }
-            known.is_listed = true;
+        let known = self.tenant(&mut tenants, tenant);
+        known.is_used = true;
+        if let Some(listed) = &listed {
+            let mut names = listed.iter().filter_map(|name| StreamName::parse(name).ok());
+            known.is_listed = names.all(|name| known.insert(&name, true));
         }
+        let exists = |stream: &StreamName| {
+            listed.as_ref().is_some_and(|listed| listed.iter().any(|name| name == stream.as_str()))
+        };
         let mut added = Added { part: known.part.clone(), new: Vec::new(), refused: Vec::new() };
         let spare =
             SPARE.iter().filter(|name| StreamName::parse(name).is_ok_and(|name| known.like(&name).is_some()));
-        let mut count = known.streams.len() - spare.count();
+        let mut count = known.count - spare.count();
         for stream in streams {
             let is_spare = SPARE.contains(&stream.as_str());
             match known.like(stream) {
@@ -151,6 +171,7 @@ impl KnownStreams {
                         "the object store does not say whether stream {stream} exists, whose name differs only in case from stream {name}"
                     );
                     known.forget(&added.new);
+                    Self::drop_empty(&mut tenants, tenant);
                     return Err(Refusal::busy("table_unreadable", message));
                 }
                 Some(Known { name, .. }) => {
@@ -162,39 +183,31 @@ impl KnownStreams {
                 None if count >= limit.streams && !is_spare => {
                     added.refused.push((stream.clone(), limit.refusal()));
                 }
+                None if exists(stream) => {}
                 None => {
-                    known.insert(stream, false);
-                    added.new.push(stream.clone());
-                    count += usize::from(!is_spare);
+                    if known.insert(stream, false) {
+                        added.new.push(stream.clone());
+                        count += usize::from(!is_spare);
+                        continue;
+                    }
+                    let message = "memory for the names of streams is short; streams of idle tenants are forgotten within two hours";
+                    added.refused.push((stream.clone(), Refusal::busy(StreamLimit::REASON, message)));
                 }
             }
         }
-        match memory.resize(memory_bytes(all)) {
-            Ok(()) => Ok(added),
-            Err(full) => {
-                if let Some(known) = all.get_mut(tenant) {
-                    known.forget(&added.new);
-                }
-                Err(full.into())
-            }
-        }
+        Self::drop_empty(&mut tenants, tenant);
+        Ok(added)
     }
 
     /// Removes streams that were added, unless a record was stored meanwhile. If another request is about to store one, the
     /// stream is noted again.
     pub(crate) fn forget(&self, tenant: &TenantId, streams: &[StreamName]) {
         let mut tenants = self.tenants.lock();
-        let Tenants { all, memory } = &mut *tenants;
-        if let Some(known) = all.get_mut(tenant) {
+        if let Some(known) = tenants.get_mut(tenant) {
             known.forget(streams);
         }
-        memory.resize(memory_bytes(all)).expect("BUG: cannot reserve less");
+        Self::drop_empty(&mut tenants, tenant);
     }
-}
-
-fn memory_bytes(tenants: &HashMap<TenantId, Tenant>) -> u64 {
-    let streams: usize = tenants.values().map(|known| 1 + known.streams.len()).sum();
-    streams as u64 * STREAM_BYTES
 }
 
 fn in_lower_case(name: &StreamName) -> StreamName {
@@ -206,10 +219,13 @@ fn in_lower_case(name: &StreamName) -> StreamName {
 }
 
 impl Tenant {
-    fn of(records: &Account) -> Self {
-        let part = records.part();
+    fn of(records: &Account, names: &Account) -> Self {
+        let [part, own_names] = [records, names].map(Account::part);
         part.share(SHARE, u64::MAX);
-        Self { part, streams: HashMap::new(), is_listed: false }
+        // the only tenant leaves something, too, because names are forgotten late
+        own_names.share(SHARE, names.limit_bytes() - names.limit_bytes() / 8);
+        let memory = own_names.reserve(0).expect("BUG: cannot reserve 0 bytes");
+        Self { part, memory, streams: HashMap::new(), count: 0, is_listed: false, is_used: true }
     }
 
     /// The stream with this name, or else one whose name differs only in case.
@@ -218,25 +234,35 @@ impl Tenant {
         alike.iter().find(|known| known.name == *name).or(alike.first())
     }
 
-    /// Returns false if the stream was known.
+    /// Returns false if there is no memory for the name.
     fn insert(&mut self, name: &StreamName, is_stored: bool) -> bool {
-        let alike = self.streams.entry(in_lower_case(name)).or_default();
-        if let Some(known) = alike.iter_mut().find(|known| known.name == *name) {
+        if let Some(alike) = self.streams.get_mut(&in_lower_case(name))
+            && let Some(known) = alike.iter_mut().find(|known| known.name == *name)
+        {
             known.is_stored |= is_stored;
+            return true;
+        }
+        // the tenant itself takes as much as a stream
+        if self.memory.resize((self.count as u64 + 2) * STREAM_BYTES).is_err() {
             return false;
         }
-        alike.push(Known { name: name.clone(), is_stored });
+        let known = Known { name: name.clone(), is_stored };
+        self.streams.entry(in_lower_case(name)).or_default().push(known);
+        self.count += 1;
         true
     }
 
     fn remove(&mut self, name: &StreamName) {
         let in_lower_case = in_lower_case(name);
-        if let Some(alike) = self.streams.get_mut(&in_lower_case) {
-            alike.retain(|known| known.name != *name);
-            if alike.is_empty() {
-                self.streams.remove(&in_lower_case);
-            }
+        let Some(alike) = self.streams.get_mut(&in_lower_case) else { return };
+        let before = alike.len();
+        alike.retain(|known| known.name != *name);
+        self.count -= before - alike.len();
+        if alike.is_empty() {
+            self.streams.remove(&in_lower_case);
         }
+        let shrunk = self.memory.resize((self.count as u64 + 1) * STREAM_BYTES);
+        debug_assert!(shrunk.is_ok(), "BUG: a reservation cannot shrink");
     }
 
     fn forget(&mut self, names: &[StreamName]) {

@@ -54,6 +54,14 @@ impl StreamTables {
         Ok(table)
     }
 
+    /// Opens a stream's table, if there is one.
+    pub(super) fn existing(&self, of: &TenantTables, key: &Key) -> Result<Option<Arc<Table>>, TableError> {
+        if let Some(table) = self.find(key) {
+            return Ok(Some(table));
+        }
+        Ok(Table::open(&tables::RECORDS, of.stream(key)?)?.map(Arc::new))
+    }
+
     fn find(&self, key: &Key) -> Option<Arc<Table>> {
         let mut open = self.open.lock();
         open.uses += 1;

@@ -19,6 +19,7 @@ pub(crate) struct StreamMetrics {
     pub(crate) load_failures: Counter,
     pub(crate) commit_seconds: Histogram,
     pub(crate) upkeep_failures: Counter,
+    pub(crate) expired_files: Counter,
 }
 
 impl StreamMetrics {
@@ -76,6 +77,10 @@ impl StreamMetrics {
             upkeep_failures: r.counter(
                 "floodmark_records_upkeep_failures_total",
                 "Attempts to keep up the table of a stream that failed.",
+            ),
+            expired_files: r.counter(
+                "floodmark_records_expired_files_total",
+                "Files of streams that were dropped because they are older than the stream_retention.",
             ),
             commit_seconds: r.histogram(
                 "floodmark_records_commit_seconds",

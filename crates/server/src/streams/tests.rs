@@ -2,12 +2,15 @@
 
 use super::batch::{BATCH_BYTES, Batch, Stored};
 use super::home::Home;
-use super::known::{Added, StreamLimit};
+use super::known::{Added, KnownStreams, StreamLimit};
 use super::loader::Loader;
 use super::mark::Mark;
+use super::tasks::Scope;
 use super::{Command, Owner};
+use crate::deletes::tenant::Removed;
 use crate::node::{Node, Parts};
 use crate::refusal::Refusal;
+use crate::settings::Settings;
 use crate::world::World;
 use crate::write_path::tests::small_settings;
 use journal::records::{self, BatchHeader, Content};
@@ -19,11 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use stdx::clock::ManualClock;
+use stdx::budget::Account;
+use stdx::clock::{Clock, ManualClock};
 use tables::{RECORDS, Table};
 use tempfile::TempDir;
 
 const NOW_MS: i64 = 1_777_000_000_000;
+const DAY_MS: i64 = 86_400_000;
 
 /// A node whose loader does only what a test asks for.
 struct Running {
@@ -40,11 +45,16 @@ fn stream(name: &str) -> StreamName {
 }
 
 fn payload(name: &str, count: u32) -> Vec<u8> {
+    payload_every(0, name, count)
+}
+
+/// The records are this many days apart.
+fn payload_every(days: i64, name: &str, count: u32) -> Vec<u8> {
     let mut builder = RecordsBuilder::new();
     for n in 0..count {
         builder.put("n", AttributeValue::Int(n.into())).unwrap();
         builder.put("text", AttributeValue::Text("abcabcabc")).unwrap();
-        builder.end(NOW_MS * 1000 + i64::from(n));
+        builder.end((NOW_MS - days * DAY_MS * i64::from(n)) * 1000 + i64::from(n));
     }
     let header = BatchHeader {
         tenant: TenantId::anonymous(),
@@ -60,20 +70,18 @@ fn payload(name: &str, count: u32) -> Vec<u8> {
 
 impl Running {
     fn start(dir: &Path) -> Self {
+        let mut settings = small_settings(dir);
+        settings.stream_freshness = Duration::ZERO;
+        settings.lake.vacuum_grace_ms = 1;
+        Self::start_with(settings)
+    }
+
+    fn start_with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::at(NOW_MS));
-        let Parts { node, streams, sealing, .. } =
-            Node::assemble(small_settings(dir), World::real(Arc::clone(&clock) as _)).unwrap();
+        let Parts { node, streams, loader, .. } =
+            Node::assemble(settings, World::real(Arc::clone(&clock) as _)).unwrap();
         let stopping = Arc::clone(&node.readiness().stopping);
         let shared = &node.streams().shared;
-        let loader = Loader::new(
-            Arc::clone(shared),
-            node.streams().commands.clone(),
-            Arc::clone(&sealing.lake),
-            Arc::clone(&clock) as _,
-            Arc::clone(&stopping),
-            Duration::ZERO,
-            1,
-        );
         let owner = std::thread::spawn(move || Owner::run(streams));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut ready = shared.ready.subscribe();
@@ -82,8 +90,11 @@ impl Running {
     }
 
     fn store(&self, name: &str, count: u32) -> Result<Stored, Refusal> {
+        self.store_payload(name, count, payload(name, count))
+    }
+
+    fn store_payload(&self, name: &str, count: u32, payload: Vec<u8>) -> Result<Stored, Refusal> {
         let streams = self.node.streams();
-        let payload = payload(name, count);
         let memory = streams.shared.records.reserve((payload.len() + BATCH_BYTES) as u64).unwrap();
         self.runtime.block_on(streams.store(vec![Batch {
             tenant: TenantId::anonymous(),
@@ -94,6 +105,24 @@ impl Running {
             payload: payload.into(),
             memory,
         }]))
+    }
+
+    /// Deletes the records of these streams. `meanwhile` runs after the first step.
+    fn delete(&mut self, scope: Scope, meanwhile: impl FnOnce(&mut Self)) -> Result<Removed, Refusal> {
+        let node = self.node.clone();
+        let deleting = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(node.streams().delete(scope))
+        });
+        while !self.loader.work() {
+            std::thread::yield_now();
+        }
+        meanwhile(self);
+        while !deleting.is_finished() {
+            self.loader.work();
+            self.clock.advance(1);
+        }
+        deleting.join().unwrap()
     }
 
     /// Loads everything, and returns the number of rows in a stream's table.
@@ -480,5 +509,157 @@ fn streams_count_once_they_have_records() {
     assert_eq!(known.streams_of(&tenant), Some(2));
     let added = add(&["c", "traces"]);
     assert_eq!((refused(&added), added.new), (vec!["c".to_owned()], vec![stream("traces")]));
+    running.stop();
+}
+
+#[test]
+fn a_stream_with_very_many_days_holds_up_no_other() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path());
+    let (days, shared) = (2500, Arc::clone(&running.node.streams().shared));
+    running.store_payload("long", days, payload_every(1, "long", days)).unwrap();
+    running.store("short", 1).unwrap();
+    // a commit has at most a thousand files
+    assert!(running.loader.load_next());
+    assert!(running.loader.load_next());
+    assert_eq!((running.rows("long"), running.rows("short")), (1000, 1));
+    assert!(!running.loader.load_next(), "other streams have their turn first");
+    assert_eq!(shared.buffer.totals(running.clock.instant()).batches, 1);
+    running.stop();
+    // a restart goes on where it was
+    let mut running = Running::start(dir.path());
+    running.store("long", 3).unwrap();
+    for _ in 0..4 {
+        running.load("long");
+        running.clock.advance(1);
+    }
+    assert_eq!(running.rows("long"), u64::from(days) + 3);
+    assert_eq!(running.node.streams().shared.buffer.first(), None);
+    running.stop();
+}
+
+#[test]
+fn deleted_records_do_not_come_back_and_later_ones_stay() {
+    let dir = TempDir::new().unwrap();
+    let tenant = TenantId::anonymous;
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    running.store("other", 1).unwrap();
+    assert_eq!((running.load("s"), running.load("other")), (1, 1));
+    running.store("s", 3).unwrap();
+    let removed = running.delete(Scope::Stream((tenant(), stream("s"))), |_| ()).unwrap();
+    assert_eq!((removed.files, running.rows("s"), running.rows("other")), (2, 0, 1));
+    running.store("s", 9).unwrap();
+    assert_eq!(running.load("s"), 9);
+    running.store("s", 27).unwrap();
+    running.store("other", 27).unwrap();
+    let removed = running.delete(Scope::Tenant(tenant()), |running| {
+        running.store("s", 81).unwrap();
+        assert!(!running.loader.load_next(), "it would be deleted");
+    });
+    assert_eq!(removed.unwrap().files, 4);
+    assert_eq!((running.rows("s"), running.rows("other")), (0, 0));
+    running.stop();
+    let mut running = Running::start(dir.path());
+    assert_eq!((running.load("s"), running.load("other")), (81, 0));
+    let removed = running.delete(Scope::Stream((tenant(), stream("unknown"))), |_| ()).unwrap();
+    assert_eq!(removed, Removed::default());
+    running.stop();
+}
+
+#[test]
+fn a_delete_waits_for_no_table_that_cannot_be_written() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    fs::create_dir_all(dir.path().join("tables/anonymous/streams")).unwrap();
+    fs::write(dir.path().join("tables/anonymous/streams/s"), "no folder").unwrap();
+    let refusal = running.delete(Scope::Tenant(TenantId::anonymous()), |_| ()).unwrap_err();
+    assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "tables"), "{refusal:?}");
+    running.stop();
+}
+
+#[test]
+fn records_are_dropped_after_their_retention() {
+    let dir = TempDir::new().unwrap();
+    let mut settings = small_settings(dir.path());
+    settings.stream_freshness = Duration::ZERO;
+    settings.lake.vacuum_grace_ms = 1;
+    settings.tenants.general.stream_retention_ms = Some(10 * DAY_MS);
+    let mut running = Running::start_with(settings);
+    running.store_payload("s", 20, payload_every(1, "s", 20)).unwrap();
+    running.store_payload("idle", 20, payload_every(1, "idle", 20)).unwrap();
+    assert_eq!((running.load("s"), running.load("idle")), (20, 20));
+    while running.loader.keep_up(false) {}
+    assert_eq!(running.rows("s"), 20, "the clock is not trusted yet");
+    let files = |name: &str| {
+        let days = fs::read_dir(dir.path().join("tables/anonymous/streams").join(name)).unwrap();
+        let days = days.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+        let names = days.flat_map(|day| fs::read_dir(day).unwrap().map(|entry| entry.unwrap().path()));
+        names.filter(|path| path.extension().is_some_and(|extension| extension == "parquet")).count()
+    };
+    for _ in 0..5 {
+        running.clock.advance(3_700_000);
+        while running.loader.keep_up(false) {}
+    }
+    assert_eq!((running.rows("s"), running.rows("idle")), (10, 10));
+    assert_eq!(running.node.streams().shared.metrics.expired_files.get(), 20);
+    assert_eq!((files("s"), files("idle")), (10, 10), "the files are deleted after the grace period");
+    // upkeep lists tenants
+    running.node.reads().lake.tables.discover().unwrap();
+    // the clock would not be trusted after a jump of days
+    for _ in 0..5 * 24 {
+        running.clock.advance(3_600_000);
+        while running.loader.keep_up(false) {}
+    }
+    assert_eq!((running.rows("idle"), files("idle")), (5, 5), "without a load");
+    running.stop();
+}
+
+/// Tables are kept up even if there is always a stream that is due.
+#[test]
+fn logs_of_busy_streams_get_checkpoints() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path());
+    for n in 0..60 {
+        running.store("s", 1).unwrap();
+        assert_eq!(running.load("s"), n + 1);
+    }
+    let log = fs::read_dir(dir.path().join("tables/anonymous/streams/s/_delta_log")).unwrap();
+    let names: Vec<_> = log.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().any(|name| name.contains("checkpoint")), "{names:?}");
+    running.stop();
+}
+
+/// However many tenants there are, those that come later have memory for names, once others are idle.
+#[test]
+fn names_of_streams_are_shared_by_tenants() {
+    let dir = TempDir::new().unwrap();
+    let running = Running::start(dir.path());
+    let (records, names) = (Account::new("records", 1 << 20), Account::new("stream_names", 100 * 400));
+    let known = KnownStreams::new(records, &names);
+    let add = |tenant: usize, count: usize| {
+        let tenant = TenantId::parse(&format!("t{tenant}")).unwrap();
+        let streams: Vec<_> = (0..count).map(|n| stream(&format!("s{n}"))).collect();
+        let limit = StreamLimit { streams: 1000, is_given: false };
+        let added = known.add(&running.node.reads().lake.tables, &tenant, &streams, limit).unwrap();
+        added.new.iter().for_each(|stream| known.note(&tenant, stream));
+        (tenant, added)
+    };
+    let (_, added) = add(0, 200);
+    assert!(added.new.len() < 90 && !added.refused.is_empty(), "{}", added.new.len());
+    assert!(added.refused.iter().all(|(_, refusal)| refusal.kind == ErrorKind::Unavailable));
+    assert!(add(1, 5).1.refused.is_empty(), "others have memory, too");
+    for tenant in 2..300 {
+        let (tenant, added) = add(tenant, 3);
+        known.forget(&tenant, &added.new);
+    }
+    assert!(names.used_bytes() <= names.limit_bytes());
+    let (late, added) = add(300, 1);
+    assert_eq!((added.refused.len(), known.streams_of(&late)), (1, None), "it takes no memory");
+    known.forget_idle();
+    known.forget_idle();
+    assert_eq!(names.used_bytes(), 0);
+    assert!(add(300, 1).1.refused.is_empty());
     running.stop();
 }

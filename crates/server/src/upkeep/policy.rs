@@ -1,6 +1,5 @@
 //! Determines what upkeep may do to a table, from the settings and the memory budget.
 
-use super::retention::Kept;
 use super::rollups::SPARED_MS;
 use super::{FirstError, SWEEP_EVERY, Upkeep, UpkeepError};
 use crate::events;
@@ -16,6 +15,13 @@ const CHECKPOINT_VERSIONS: u64 = 20;
 /// An old version of a table can be read for at least this long.
 const LOG_KEPT_MS: i64 = 86_400_000;
 
+/// Ages at which data of a tenant expire, in milliseconds. `None` keeps everything.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) samples_ms: Option<i64>,
+    pub(super) rollups_ms: Option<i64>,
+}
+
 impl Upkeep {
     /// The retention of a tenant that applies now. A shorter one that was configured applies later.
     pub(super) fn kept(&mut self, tenant: &TenantId) -> Kept {
@@ -25,7 +31,8 @@ impl Upkeep {
         let (samples_ms, rollups_ms) = (own.samples_kept_ms(schemas), own.rollups_kept_ms(schemas));
         let wait_ms = u64::try_from(context.settings.lake.retention_wait_ms).unwrap_or(0);
         let (wait, now) = (Duration::from_millis(wait_ms), self.control.instant());
-        self.retentions.applied(tenant, Kept { samples_ms, rollups_ms }, wait, now)
+        let [samples_ms, rollups_ms] = self.retentions.applied(tenant, [samples_ms, rollups_ms], wait, now);
+        Kept { samples_ms, rollups_ms }
     }
 
     /// Notices whether shorter retentions are still configured, also for tables that are not checked now.

@@ -1,7 +1,7 @@
-//! Removes files that deletes hide as a whole, without reading them.
+//! Removes whole files, without reading them: those that deletes hide, or all.
 
 use super::commit::{COMMIT_FILES_MAX, Change};
-use super::{LiveFile, Table};
+use super::{Files, LiveFile, Table};
 use crate::error::TableError;
 use crate::fault;
 
@@ -9,20 +9,29 @@ impl Table {
     /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all hidden by a delete with a sequence of at most
     /// `upto`. Call again until it returns none.
     pub fn remove_fully_deleted(&self, upto: i64) -> Result<Vec<LiveFile>, TableError> {
+        self.remove(|files| files.covered(upto).take(COMMIT_FILES_MAX).cloned().collect())
+    }
+
+    /// Removes at most [`COMMIT_FILES_MAX`] of the files that the table has now. Call again until it returns none. The table
+    /// keeps its floodmarks, so what was in the files is not written again.
+    pub fn remove_all(&self) -> Result<Vec<LiveFile>, TableError> {
+        self.remove(|files| files.all().iter().take(COMMIT_FILES_MAX).cloned().collect())
+    }
+
+    fn remove(&self, select: impl Fn(&Files) -> Vec<LiveFile>) -> Result<Vec<LiveFile>, TableError> {
         loop {
             self.refresh()?;
             let files = self.files()?;
-            let hidden = files.covered(upto).take(COMMIT_FILES_MAX);
-            let hidden: Vec<_> = hidden.cloned().collect();
+            let selected = select(&files);
             // nobody reads from this list any more, so its files can be erased
             drop(files);
-            if hidden.is_empty() {
-                return Ok(hidden);
+            if selected.is_empty() {
+                return Ok(selected);
             }
             // if this fails, another writer has removed some of the files
-            if self.change(Change::of_removal(&hidden), None)? {
+            if self.change(Change::of_removal(&selected), None)? {
                 fault::point("deleted_files_dropped")?;
-                return Ok(hidden);
+                return Ok(selected);
             }
         }
     }

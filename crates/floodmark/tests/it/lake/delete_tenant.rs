@@ -270,4 +270,10 @@ fn only_operators_delete_tenants_and_they_name_one() {
     with(own("a"), "writer").expect(403, &["role admin"]);
     with(own("b"), "owner").expect(403, &["b"]);
     with(own("a"), "owner").expect(200, &["\"files\":0"]);
+    let stream =
+        |tenant: &str| Request::form("/api/v1/admin/delete_stream", &[("stream", "app")]).tenant(tenant);
+    server.send(&stream("a")).expect(401, &[]);
+    with(stream("a"), "writer").expect(403, &["role admin"]);
+    with(stream("b"), "owner").expect(403, &["b"]);
+    with(stream("a"), "owner").expect(200, &["\"files\":0"]);
 }

@@ -85,7 +85,7 @@ async fn delete_or_count(app: &App, peer: Peer, tenant: TenantId, is_dry: bool) 
     .await
 }
 
-fn unreadable(error: TableError) -> ApiError {
+pub(super) fn unreadable(error: TableError) -> ApiError {
     ApiError::unavailable(format!("tables cannot be read: {error}"))
 }
 

@@ -6,10 +6,11 @@ use crate::seal::flush::flush as seal;
 use crate::seal::flushed::Flushed;
 use axum::extract::State;
 
-/// Seals all samples accepted so far, then answers how much was sealed.
+/// Seals all samples and loads all records accepted so far, then answers how much was sealed.
 pub(super) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
     app.node.readiness().wait_for_replay().await;
     let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
+    app.node.streams().flush().await?;
     Ok(counts(&[
         ("tables", tables),
         ("commits", commits),

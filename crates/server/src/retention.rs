@@ -11,16 +11,12 @@ use model::TenantId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Ages at which data of a tenant expire, in milliseconds. `None` keeps everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kept {
-    pub(super) samples_ms: Option<i64>,
-    pub(super) rollups_ms: Option<i64>,
-}
+/// The retention of tenants, for each of `N` kinds of data.
+#[derive(Debug)]
+pub(crate) struct Retentions<const N: usize>(HashMap<TenantId, [Delayed; N]>);
 
-/// Retention of the tenants that upkeep knows: those with tables or events.
-#[derive(Debug, Default)]
-pub(super) struct Retentions(HashMap<TenantId, [Delayed; 2]>);
+/// Ages at which the kinds of data expire, in milliseconds. `None` keeps everything.
+pub(crate) type Kept<const N: usize> = [Option<i64>; N];
 
 #[derive(Debug, Clone, Copy)]
 struct Delayed {
@@ -32,33 +28,38 @@ struct Delayed {
 
 const FOREVER: i64 = i64::MAX;
 
-impl Retentions {
+impl<const N: usize> Default for Retentions<N> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<const N: usize> Retentions<N> {
     /// Returns the retention that applies. Call this more often than once in `wait`. The first call for a tenant has no
     /// earlier retention to keep to, but nothing expires for `wait` after a start.
-    pub(super) fn applied(
+    pub(crate) fn applied(
         &mut self,
         tenant: &TenantId,
-        configured: Kept,
+        configured: Kept<N>,
         wait: Duration,
         now: Instant,
-    ) -> Kept {
-        let new = [configured.samples_ms, configured.rollups_ms].map(|ms| ms.unwrap_or(FOREVER));
+    ) -> Kept<N> {
+        let new = configured.map(|ms| ms.unwrap_or(FOREVER));
         let known = match self.0.get_mut(tenant) {
             Some(known) => known,
             None => self.0.entry(tenant.clone()).or_insert(new.map(Delayed::new)),
         };
         known.iter_mut().zip(new).for_each(|(known, new_ms)| known.note(new_ms, wait, now));
-        let [samples_ms, rollups_ms] = known.map(|known| Some(known.applied_ms).filter(|ms| *ms != FOREVER));
-        Kept { samples_ms, rollups_ms }
+        known.map(|known| Some(known.applied_ms).filter(|ms| *ms != FOREVER))
     }
 
     /// Tenants for which a shorter retention is configured than applies.
-    pub(super) fn waiting(&self) -> Vec<TenantId> {
-        let waits = |known: &[Delayed; 2]| known.iter().any(|known| known.shorter.is_some());
+    pub(crate) fn waiting(&self) -> Vec<TenantId> {
+        let waits = |known: &[Delayed; N]| known.iter().any(|known| known.shorter.is_some());
         self.0.iter().filter(|(_, known)| waits(known)).map(|(tenant, _)| tenant.clone()).collect()
     }
 
-    pub(super) fn retain(&mut self, exists: impl Fn(&TenantId) -> bool) {
+    pub(crate) fn retain(&mut self, exists: impl Fn(&TenantId) -> bool) {
         self.0.retain(|tenant, _| exists(tenant));
     }
 }
@@ -103,15 +104,15 @@ mod tests {
                     same_since = (samples_ms, at);
                 }
             }
-            let configured = Kept { samples_ms: same_since.0, rollups_ms: None };
-            recent.push_back(configured.samples_ms.unwrap_or(FOREVER));
+            let configured = [same_since.0, None];
+            recent.push_back(same_since.0.unwrap_or(FOREVER));
             if recent.len() > WAIT as usize {
                 recent.pop_front();
             }
             let now = began + Duration::from_secs(at);
             let applied = retentions.applied(&tenant, configured, Duration::from_secs(WAIT), now);
-            assert_eq!(applied.rollups_ms, None);
-            let applied_ms = applied.samples_ms.unwrap_or(FOREVER);
+            assert_eq!(applied[1], None);
+            let applied_ms = applied[0].unwrap_or(FOREVER);
             assert!(applied_ms >= *recent.iter().max().unwrap(), "at {at}: {applied:?}, {recent:?}");
             if at - same_since.1 >= 2 * WAIT {
                 assert_eq!(applied, configured, "at {at}");
