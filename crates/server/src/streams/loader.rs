@@ -228,13 +228,17 @@ impl Loader {
             };
             !is_over && !stopping.load(Ordering::Acquire)
         };
-        let kept_up = shared.tables.open_or_create(&lake.tables, &key).and_then(|table| {
-            upkeep.run(&key, &table, lake, &**clock, expire_before_ms, &shared.metrics, go_on)
-        });
-        if let Err(error) = kept_up {
-            shared.metrics.upkeep_failures.inc();
-            let (tenant, stream) = &key;
-            tracing::warn!(%tenant, %stream, %error, "upkeep of a stream's table failed; it is tried again after the next load");
+        let kept_up = shared
+            .tables
+            .open_or_create(&lake.tables, &key)
+            .and_then(|table| upkeep.run(&key, &table, lake, &**clock, expire_before_ms, go_on));
+        match kept_up {
+            Ok(expired_files) => shared.metrics.expired_files.add(expired_files as u64),
+            Err(error) => {
+                shared.metrics.upkeep_failures.inc();
+                let (tenant, stream) = &key;
+                tracing::warn!(%tenant, %stream, %error, "upkeep of a stream's table failed; it is tried again after the next load");
+            }
         }
         true
     }

@@ -1,7 +1,6 @@
 //! Upkeep of streams' tables, which the loader does while no stream is due: it merges small files, shortens logs and deletes
 //! files that are no longer needed.
 
-use super::StreamMetrics;
 use super::buffer::Key;
 use crate::seal::Lake;
 use std::collections::BTreeMap;
@@ -89,7 +88,8 @@ impl StreamUpkeep {
     }
 
     /// Does what is due for a table, until `go_on` returns false. The rest is due again after [`AFTER`], and after an error
-    /// with the next load. Files that were removed from the table are deleted after the grace period.
+    /// with the next load. Files that were removed from the table are deleted after the grace period. Returns the number of
+    /// files that expired.
     pub(super) fn run(
         &mut self,
         key: &Key,
@@ -97,10 +97,10 @@ impl StreamUpkeep {
         lake: &Lake,
         clock: &dyn Clock,
         expire_before_ms: Option<i64>,
-        metrics: &StreamMetrics,
         go_on: impl Fn() -> bool,
-    ) -> Result<(), TableError> {
-        let Some(state) = self.states.get_mut(key) else { return Ok(()) };
+    ) -> Result<usize, TableError> {
+        let mut expired_files = 0;
+        let Some(state) = self.states.get_mut(key) else { return Ok(expired_files) };
         state.due = None;
         let policy = Policy { expire_before_ms, ..self.policy };
         let steady_ms = clock.instant().saturating_duration_since(self.started).as_millis();
@@ -108,11 +108,11 @@ impl StreamUpkeep {
         for step in state.upkeep.plan(table, now, &policy)? {
             if !go_on() {
                 state.due = Some(clock.instant() + AFTER);
-                return Ok(());
+                return Ok(expired_files);
             }
             let stem = FileStem::rewritten(lake.random.fresh());
             match state.upkeep.run(table, &step, &stem, now, &policy, |_| go_on())? {
-                Done::Expired(files) => metrics.expired_files.add(files as u64),
+                Done::Expired(files) => expired_files += files,
                 Done::Swept(swept) if swept.waiting > 0 => {
                     let grace =
                         Duration::from_millis(policy.grace_ms.max(policy.sweep_every_ms).unsigned_abs());
@@ -121,6 +121,6 @@ impl StreamUpkeep {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(expired_files)
     }
 }
