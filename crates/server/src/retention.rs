@@ -53,6 +53,10 @@ impl<const N: usize> Retentions<N> {
         known.map(|known| Some(known.applied_ms).filter(|ms| *ms != FOREVER))
     }
 
+    pub(crate) fn has(&self, tenant: &TenantId) -> bool {
+        self.0.contains_key(tenant)
+    }
+
     /// Tenants for which a shorter retention is configured than applies.
     pub(crate) fn waiting(&self) -> Vec<TenantId> {
         let waits = |known: &[Delayed; N]| known.iter().any(|known| known.shorter.is_some());

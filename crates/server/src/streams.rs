@@ -87,8 +87,10 @@ pub(crate) struct Shared {
     pub(crate) metrics: StreamMetrics,
     /// Set once the journal is open.
     journal: OnceLock<JournalFacts>,
-    /// True once the journal is replayed.
+    /// True once the journal is replayed, or cannot be.
     pub(crate) ready: watch::Sender<bool>,
+    /// Set if the journal cannot be replayed.
+    failed: OnceLock<Refusal>,
 }
 
 /// What other threads than the owner know of the journal.
@@ -111,6 +113,7 @@ impl Shared {
             metrics: StreamMetrics::new(registry),
             journal: OnceLock::new(),
             ready: watch::Sender::new(false),
+            failed: OnceLock::new(),
         }
     }
 }

@@ -230,7 +230,8 @@ impl Upkeep {
                 cleaned.map(Done::Cleaned)
             }
             Step::Sweep => {
-                let swept = self.sweeper.sweep(table, now.steady_ms, policy.grace_ms)?;
+                let go_on = || go_on(&Progress::default());
+                let swept = self.sweeper.sweep_while(table, now.steady_ms, policy.grace_ms, go_on)?;
                 self.swept_ms = Some(now.steady_ms);
                 Ok(Done::Swept(swept))
             }

@@ -154,6 +154,18 @@ pub(crate) fn files(lake: &Lake, tenant: &TenantId) -> Result<Removed, TableErro
     Ok(found)
 }
 
+/// True if the tenant has files.
+pub(crate) fn has_files(lake: &Lake, tenant: &TenantId) -> Result<bool, TableError> {
+    for kind in TenantTable::ALL {
+        if let Some(table) = lake.tables.existing_now(tenant, kind)?
+            && !table.files()?.all().is_empty()
+        {
+            return Ok(true);
+        }
+    }
+    tasks::has_files(&lake.tables, tenant)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,9 +11,9 @@ use super::batch::ROW_BYTES;
 use super::buffer::{Due, Durable, Key};
 use super::owner::Command;
 use super::quarantine::NotCopied;
-use super::retention::Retention;
+use super::retention::{Retention, Visit};
 use super::tasks::{Running, Task};
-use super::upkeep::StreamUpkeep;
+use super::upkeep::{StreamUpkeep, Terms};
 use super::{JournalFacts, Shared};
 use crate::seal::Lake;
 use crate::settings::{Overrides, Settings};
@@ -187,6 +187,7 @@ impl Loader {
                 std::thread::park_timeout(LOOK_EVERY);
             }
             let now = self.clock.instant();
+            self.retention.look(&self.lake.tables, &*self.clock);
             if now >= self.forgets {
                 self.forgets = now + FORGET_EVERY;
                 self.shared.known.forget_idle();
@@ -214,10 +215,12 @@ impl Loader {
     /// If other work waits, this takes a limited time, and otherwise until a stream is due.
     pub(super) fn keep_up(&mut self, is_busy: bool) -> bool {
         self.loading = Duration::ZERO;
+        self.retention.look(&self.lake.tables, &*self.clock);
         let began = self.clock.instant();
         let Some(key) = self.upkeep.due(began) else { return self.find_expired() };
         let _memory = self.reserve();
         let expire_before_ms = self.retention.before_ms(&key.0, &*self.clock);
+        let terms = Terms { expire_before_ms, is_short: is_busy };
         let Self { shared, lake, clock, stopping, due, upkeep, failures, rests, .. } = self;
         let go_on = || {
             let now = clock.instant();
@@ -231,7 +234,7 @@ impl Loader {
         let kept_up = shared
             .tables
             .open_or_create(&lake.tables, &key)
-            .and_then(|table| upkeep.run(&key, &table, lake, &**clock, expire_before_ms, go_on));
+            .and_then(|table| upkeep.run(&key, &table, lake, &**clock, terms, go_on));
         match kept_up {
             Ok(expired_files) => shared.metrics.expired_files.add(expired_files as u64),
             Err(error) => {
@@ -245,8 +248,8 @@ impl Loader {
 
     /// Looks at one table. If it has expired records, its upkeep is due. Returns false if there is no table to look at.
     fn find_expired(&mut self) -> bool {
-        let (key, before_ms) = match self.retention.next(&self.lake.tables, &*self.clock) {
-            Ok(Some(found)) => found,
+        let Visit { key, before_ms, is_first } = match self.retention.next(&self.lake.tables, &*self.clock) {
+            Ok(Some(visit)) => visit,
             Ok(None) => return false,
             Err(error) => {
                 tracing::warn!(%error, "cannot list streams: the records of some are not dropped before the next round");
@@ -257,7 +260,12 @@ impl Loader {
         let has_expired = self.shared.tables.existing(&self.lake.tables, &key).and_then(|table| {
             let Some(table) = table else { return Ok(false) };
             table.refresh()?;
-            Ok(table.files()?.all().iter().any(|file| file.is_before(before_ms)))
+            let files = table.files()?;
+            let has_expired =
+                before_ms.is_some_and(|before_ms| files.all().iter().any(|file| file.is_before(before_ms)));
+            // before the start, files may have been removed that are still there
+            let may_have_left = is_first && (files.all().is_empty() || table.expired_before_ms()?.is_some());
+            Ok(has_expired || may_have_left)
         });
         match has_expired {
             Ok(true) => self.upkeep.note(&key, self.clock.instant()),

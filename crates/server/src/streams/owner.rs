@@ -142,6 +142,7 @@ impl Owner {
     }
 
     fn refuse_until_stopped(&self, refusal: &Refusal) {
+        let _ = self.shared.failed.set(refusal.clone()); // nobody else sets it
         let _ = self.shared.ready.send_replace(true); // the refusal says more than that replay is not done
         while let Ok(command) = self.commands.recv() {
             match command {

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 use tables::TableError;
 
+/// A shorter retention must be configured all the time for a while before it applies, so it is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
 /// The tables of all tenants that have a retention are visited at this interval.
 const EVERY: Duration = Duration::from_secs(3600);
 
@@ -29,6 +32,19 @@ pub(super) struct Retention {
     tenants: VecDeque<TenantId>,
     /// Streams of the tenant that is being visited.
     streams: Option<Listing>,
+    /// When shorter retentions are looked at next.
+    looks: Instant,
+    /// Number of rounds that have begun. The first visits all tenants: files that were removed before the start may be left.
+    rounds: u64,
+}
+
+/// A table, and whether it has something to remove.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) key: Key,
+    /// Records before this time have expired.
+    pub(super) before_ms: Option<i64>,
+    pub(super) is_first: bool,
 }
 
 impl Retention {
@@ -46,30 +62,51 @@ impl Retention {
             due: clock.instant() + wait,
             tenants: VecDeque::new(),
             streams: None,
+            looks: clock.instant(),
+            rounds: 0,
         }
     }
 
     /// Records of the tenant before this time have expired. `None` if none have, or the clock is in doubt.
     pub(super) fn before_ms(&mut self, tenant: &TenantId, clock: &dyn Clock) -> Option<i64> {
         let configured = self.overrides.current().of(tenant).stream_retention_ms;
+        // the first time, it is not known what was configured before
+        if !self.retentions.has(tenant) {
+            self.retentions.applied(tenant, [None], self.wait, clock.instant());
+        }
         let [kept_ms] = self.retentions.applied(tenant, [configured], self.wait, clock.instant());
         let kept_ms = kept_ms.filter(|_| self.wall.doubt(clock).is_none())?;
         Some(clock.now_ms().saturating_sub(kept_ms))
     }
 
-    /// The next table to be visited, and the time before which its records have expired. `None` if there is nothing to do now.
+    /// Notes the retentions that are configured now.
+    pub(super) fn look(&mut self, tables: &TenantTables, clock: &dyn Clock) {
+        if clock.instant() < self.looks {
+            return;
+        }
+        self.looks = clock.instant() + LOOK_EVERY;
+        let overrides = self.overrides.current();
+        for tenant in tables.tenants(true) {
+            if self.retentions.has(&tenant) || overrides.of(&tenant).stream_retention_ms.is_some() {
+                self.before_ms(&tenant, clock);
+            }
+        }
+    }
+
+    /// The next table to be visited. `None` if there is none now.
     pub(super) fn next(
         &mut self,
         tables: &TenantTables,
         clock: &dyn Clock,
-    ) -> Result<Option<(Key, i64)>, TableError> {
+    ) -> Result<Option<Visit>, TableError> {
         loop {
             while let Some(streams) = &mut self.streams {
                 let tenant = streams.tenant().clone();
                 match streams.next(tables) {
                     Ok(Some(key)) => {
-                        if let Some(before_ms) = self.before_ms(&tenant, clock) {
-                            return Ok(Some((key, before_ms)));
+                        let (before_ms, is_first) = (self.before_ms(&tenant, clock), self.rounds == 1);
+                        if before_ms.is_some() || is_first {
+                            return Ok(Some(Visit { key, before_ms, is_first }));
                         }
                         self.streams = None;
                     }
@@ -82,13 +119,16 @@ impl Retention {
             }
             if let Some(tenant) = self.tenants.pop_front() {
                 // without a retention, its streams need not be listed
-                self.streams = self.before_ms(&tenant, clock).map(|_| Listing::of(tenant));
+                let is_visited = self.before_ms(&tenant, clock).is_some() || self.rounds == 1;
+                self.streams = is_visited.then(|| Listing::of(tenant));
             } else if clock.instant() < self.due {
                 return Ok(None);
             } else {
                 self.due = clock.instant() + EVERY;
                 let tenants = tables.tenants(true);
-                self.retentions.retain(|tenant| tenants.contains(tenant));
+                let waiting = self.retentions.waiting();
+                self.retentions.retain(|tenant| tenants.contains(tenant) || waiting.contains(tenant));
+                self.rounds += 1;
                 self.tenants = tenants.into_iter().collect();
             }
         }

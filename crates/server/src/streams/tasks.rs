@@ -5,8 +5,7 @@
 //! ```
 //!
 //! The tables of deleted streams remain without files, because their floodmarks keep old records in the journal from being
-//! loaded again. Between two steps, streams that are due are loaded, but no streams whose records are being deleted: so records
-//! that arrive during the deletion stay.
+//! loaded again. Between two steps, streams that are due are loaded, but not those that the task has still to delete.
 
 use super::buffer::Key;
 use super::listing::Listing;
@@ -16,13 +15,16 @@ use crate::deletes::tenant::Removed;
 use crate::refusal::Refusal;
 use crate::seal::tenant_tables::TenantTables;
 use journal::Offset;
-use model::TenantId;
+use model::{StreamName, TenantId};
 use std::sync::mpsc::TrySendError;
 use tables::{RECORDS, Table, TableError};
 use tokio::sync::oneshot;
 
 /// At most this many tasks wait. Each is one request.
 pub(crate) const TASKS_MAX: usize = 16;
+
+/// So many files are deleted at once; upkeep deletes the others, little by little.
+const ERASED_AT_ONCE: usize = 50;
 
 /// The streams that a task is for.
 #[derive(Debug, Clone)]
@@ -53,6 +55,10 @@ pub(super) struct Running {
     loads: Vec<(Key, Offset)>,
     /// Streams whose files are removed then.
     removes: Option<Listing>,
+    /// The stream whose files are being removed.
+    removing: Option<Key>,
+    /// All streams up to this one are done.
+    done: Option<StreamName>,
     removed: Removed,
 }
 
@@ -85,6 +91,10 @@ impl Streams {
 
     async fn ask(&self, goal: Goal) -> Result<Removed, Refusal> {
         self.wait_until_ready().await?;
+        // records that were not replayed would be in tables later
+        if let Some(refusal) = self.shared.failed.get() {
+            return Err(refusal.clone());
+        }
         let (reply, answer) = oneshot::channel();
         match self.tasks.try_send(Task { goal, reply }) {
             Ok(()) => {}
@@ -106,12 +116,13 @@ impl Running {
             Goal::Flushed => (shared.buffer.ends(|_| true), None),
             Goal::Deleted(scope) => (shared.buffer.ends(|key| scope.has(key)), Some(scope.listing())),
         };
-        Self { task, loads, removes, removed: Removed::default() }
+        Self { task, loads, removes, removing: None, done: None, removed: Removed::default() }
     }
 
-    /// True if the records of the stream are being deleted.
+    /// True if the records of the stream have still to be deleted.
     pub(super) fn deletes(&self, key: &Key) -> bool {
-        matches!(&self.task.goal, Goal::Deleted(scope) if scope.has(key))
+        let is_done = self.done.as_ref().is_some_and(|done| key.1 <= *done);
+        matches!(&self.task.goal, Goal::Deleted(scope) if scope.has(key)) && !is_done
     }
 }
 
@@ -153,28 +164,34 @@ impl Loader {
         let unreadable = |error: TableError| {
             Refusal::busy("tables", format!("tables of streams cannot be read or written: {error}"))
         };
-        let Some(key) = removes.next(&self.lake.tables).map_err(unreadable)? else { return Ok(true) };
-        self.remove_files(&key, &mut running.removed).map_err(unreadable)?;
+        let next = match running.removing.take() {
+            Some(key) => Some(key),
+            None => removes.next(&self.lake.tables).map_err(unreadable)?,
+        };
+        let Some(key) = next else { return Ok(true) };
+        match self.remove_some(&key, &mut running.removed).map_err(unreadable)? {
+            true => running.removing = Some(key),
+            false => running.done = Some(key.1),
+        }
         Ok(false)
     }
 
-    fn remove_files(&mut self, key: &Key, removed: &mut Removed) -> Result<(), TableError> {
+    /// Removes files of a stream's table, as many as a commit may remove. Returns false if there are none.
+    fn remove_some(&mut self, key: &Key, removed: &mut Removed) -> Result<bool, TableError> {
         let _memory = self.reserve();
-        let Some(table) = self.shared.tables.existing(&self.lake.tables, key)? else { return Ok(()) };
-        loop {
-            let files = table.remove_all()?;
-            if files.is_empty() {
-                break;
-            }
-            removed.files += files.len() as u64;
-            removed.bytes += files.iter().map(|file| file.bytes).sum::<u64>();
-            if let Err(error) = table.erase(&files) {
-                let (tenant, stream) = key;
-                tracing::warn!(%tenant, %stream, %error, "cannot delete files of deleted records now; upkeep does it later");
-            }
-        }
+        let Some(table) = self.shared.tables.existing(&self.lake.tables, key)? else { return Ok(false) };
+        // also after an error, some may have been removed
         self.upkeep.note(key, self.clock.instant());
-        Ok(())
+        let mut files = table.remove_all()?;
+        removed.files += files.len() as u64;
+        removed.bytes += files.iter().map(|file| file.bytes).sum::<u64>();
+        let is_empty = files.is_empty();
+        files.truncate(ERASED_AT_ONCE);
+        if let Err(error) = table.erase(&files) {
+            let (tenant, stream) = key;
+            tracing::warn!(%tenant, %stream, %error, "cannot delete files of deleted records now; upkeep does it later");
+        }
+        Ok(!is_empty)
     }
 }
 
@@ -188,4 +205,17 @@ pub(crate) fn files(tables: &TenantTables, scope: &Scope) -> Result<Removed, Tab
         found.bytes += files.all().iter().map(|file| file.bytes).sum::<u64>();
     }
     Ok(found)
+}
+
+/// True if a tenant's streams have files in their tables.
+pub(crate) fn has_files(tables: &TenantTables, tenant: &TenantId) -> Result<bool, TableError> {
+    let mut listing = Listing::of(tenant.clone());
+    while let Some(key) = listing.next(tables)? {
+        if let Some(table) = Table::open(&RECORDS, tables.stream(&key)?)?
+            && !table.files()?.all().is_empty()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -590,6 +590,8 @@ fn records_are_dropped_after_their_retention() {
     running.store_payload("s", 20, payload_every(1, "s", 20)).unwrap();
     running.store_payload("idle", 20, payload_every(1, "idle", 20)).unwrap();
     assert_eq!((running.load("s"), running.load("idle")), (20, 20));
+    // upkeep lists tenants
+    running.node.reads().lake.tables.discover().unwrap();
     while running.loader.keep_up(false) {}
     assert_eq!(running.rows("s"), 20, "the clock is not trusted yet");
     let files = |name: &str| {
@@ -605,8 +607,6 @@ fn records_are_dropped_after_their_retention() {
     assert_eq!((running.rows("s"), running.rows("idle")), (10, 10));
     assert_eq!(running.node.streams().shared.metrics.expired_files.get(), 20);
     assert_eq!((files("s"), files("idle")), (10, 10), "the files are deleted after the grace period");
-    // upkeep lists tenants
-    running.node.reads().lake.tables.discover().unwrap();
     // the clock would not be trusted after a jump of days
     for _ in 0..5 * 24 {
         running.clock.advance(3_600_000);
@@ -661,5 +661,56 @@ fn names_of_streams_are_shared_by_tenants() {
     known.forget_idle();
     assert_eq!(names.used_bytes(), 0);
     assert!(add(300, 1).1.refused.is_empty());
+    running.stop();
+}
+
+/// Merges must not wait until removed files can be deleted.
+#[test]
+fn upkeep_and_sweeps_have_times_of_their_own() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    assert_eq!(running.load("s"), 1);
+    let key = (TenantId::anonymous(), stream("s"));
+    let location = running.node.reads().lake.tables.stream(&key).unwrap();
+    let reading = Table::open(&RECORDS, location).unwrap().unwrap().files().unwrap();
+    running.delete(Scope::Stream(key.clone()), |_| ()).unwrap();
+    running.store("s", 1).unwrap();
+    assert_eq!(running.load("s"), 1);
+    while running.loader.keep_up(false) {}
+    let due_after = |running: &Running, ms| {
+        let at = running.clock.instant() + Duration::from_millis(ms);
+        running.loader.upkeep.due(at) == Some(key.clone())
+    };
+    assert!(!due_after(&running, 800_000) && due_after(&running, 3_700_000), "for the sweep");
+    running.store("s", 3).unwrap();
+    assert_eq!(running.load("s"), 4);
+    assert!(!due_after(&running, 59_000) && due_after(&running, 61_000));
+    drop(reading);
+    running.stop();
+}
+
+/// Otherwise, what was not replayed would be in tables after the deletion.
+#[test]
+fn nothing_is_deleted_while_the_journal_cannot_be_read() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path());
+    running.store("s", 1).unwrap();
+    assert_eq!(running.load("s"), 1);
+    running.store("s", 3).unwrap();
+    running.stop();
+    let mark = dir.path().join("streams/mark");
+    let whole = fs::read(&mark).unwrap();
+    fs::remove_file(&mark).unwrap();
+    let running = Running::start(dir.path());
+    let scope = Scope::Stream((TenantId::anonymous(), stream("s")));
+    let refusal = running.runtime.block_on(running.node.streams().delete(scope)).unwrap_err();
+    assert!(refusal.message.contains("stored twice"), "{refusal:?}");
+    running.runtime.block_on(running.node.streams().flush()).unwrap_err();
+    assert_eq!(running.rows("s"), 1);
+    running.stop();
+    fs::write(&mark, whole).unwrap();
+    let mut running = Running::start(dir.path());
+    assert_eq!(running.load("s"), 4);
     running.stop();
 }

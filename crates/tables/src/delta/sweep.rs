@@ -65,13 +65,24 @@ struct Dead {
 pub struct Swept {
     pub files: u64,
     pub bytes: u64,
-    /// Number of dead files kept for now: in their grace period, leased, or being read.
+    /// Number of dead files kept for now: in their grace period, leased, being read, or because the sweep was ended.
     pub waiting: u64,
 }
 
 impl Sweeper {
     /// Deletes files that were dead for `grace_ms`, which must be longer than any query. `steady_ms` is monotonic.
     pub fn sweep(&mut self, table: &Table, steady_ms: i64, grace_ms: i64) -> Result<Swept, TableError> {
+        self.sweep_while(table, steady_ms, grace_ms, || true)
+    }
+
+    /// Sweeps like [`Self::sweep`], until `go_on` returns false.
+    pub fn sweep_while(
+        &mut self,
+        table: &Table,
+        steady_ms: i64,
+        grace_ms: i64,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Swept, TableError> {
         let found = self.find(table, steady_ms)?;
         fault::point("sweep_listed")?;
         let still: HashSet<&Path> = found.iter().map(|object| &object.location).collect();
@@ -105,6 +116,10 @@ impl Sweeper {
         }
         let live = live(table)?;
         for object in due.into_iter().filter(|object| !live.contains(&object.location)) {
+            if swept.files > 0 && !go_on() {
+                swept.waiting += 1;
+                continue;
+            }
             table.location.delete(&object.location)?;
             fault::point("swept_file")?;
             self.dead.remove(&object.location);
