@@ -163,9 +163,15 @@ impl KnownStreams {
         let mut count = known.count - spare.count();
         for stream in streams {
             let is_spare = SPARE.contains(&stream.as_str());
-            match known.like(stream) {
+            let like_spare = SPARE.into_iter().find(|name| name.eq_ignore_ascii_case(stream.as_str()));
+            let alike = match known.like(stream) {
                 Some(Known { name, .. }) if name == stream => continue,
-                Some(Known { name, .. }) if !known.is_listed => {
+                Some(Known { name, .. }) => Some(name.as_str()),
+                // else, records for which no other stream is named could not be stored any more
+                None => like_spare.filter(|_| !is_spare),
+            };
+            match alike {
+                Some(name) if !known.is_listed => {
                     // the stream may be older than this rule. Once the store answers, a retry is decided for good
                     let message = format!(
                         "the object store does not say whether stream {stream} exists, whose name differs only in case from stream {name}"
@@ -174,10 +180,9 @@ impl KnownStreams {
                     Self::drop_empty(&mut tenants, tenant);
                     return Err(Refusal::busy("table_unreadable", message));
                 }
-                Some(Known { name, .. }) => {
-                    let message = format!(
-                        "name of the stream {stream} differs only in case from stream {name}, which exists"
-                    );
+                Some(name) => {
+                    let message =
+                        format!("name of the stream {stream} differs only in case from stream {name}");
                     added.refused.push((stream.clone(), Refusal::invalid("bad_data", message)));
                 }
                 None if count >= limit.streams && !is_spare => {

@@ -198,6 +198,26 @@ fn logs_of_one_service_too_many_are_of_the_stream_logs() {
     }
 }
 
+/// Names of streams must not differ only in case, but names of services may. Records for which no other stream is named can be
+/// stored, whatever services are called.
+#[test]
+fn logs_whose_stream_exists_in_other_case_are_of_the_stream_logs() {
+    let (server, _) = server("");
+    server.send(&super::json_lines("App", &[json!({})])).expect(200, &[]);
+    let services = ["Logs", "TRACES", "app", "Shop", "shop", ""];
+    let body = logs(&services.map(|service| (service, vec![json!({})])));
+    server.send(&post("/v1/logs", &body)).expect(200, &["{}"]);
+    let named = post("/v1/logs", &body).header("X-Floodmark-Stream", "SHOP");
+    server.send(&named).expect(400, &["differs only in case"]);
+    server.send(&super::json_lines("Traces", &[json!({})])).expect(400, &["differs only in case"]);
+    let span = json!({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s"}]}]}]});
+    server.send(&post("/v1/traces", &span)).expect(200, &["{}"]);
+    wait_until_loaded(&server);
+    for (stream, records) in [("App", 1), ("logs", 5), ("Shop", 1), ("traces", 1)] {
+        check(&server, stream, "SELECT count(*) FROM t", &json!([[records]]));
+    }
+}
+
 /// A small request must take neither much memory nor many files.
 #[test]
 fn small_requests_with_much_behind_them_are_refused() {
