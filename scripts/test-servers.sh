@@ -120,9 +120,9 @@ build_command() {
 carbonapi_module=github.com/go-graphite/carbonapi
 build_command carbonapi "$carbonapi_module" v0.18.2 "$carbonapi_module/cmd/carbonapi" ""
 
-# A collector that sends Graphite, Influx' lines, remote write and OpenTelemetry, with the only plug-ins that the tests use.
+# A collector that sends Graphite, Influx' lines, remote write, OpenTelemetry and Loki's requests, with the only plug-ins that the tests use.
 telegraf_module=github.com/influxdata/telegraf
-telegraf_tags=custom,inputs.mem,inputs.exec,outputs.graphite,outputs.http,outputs.influxdb,outputs.influxdb_v2,outputs.opentelemetry
+telegraf_tags=custom,inputs.mem,inputs.exec,outputs.graphite,outputs.http,outputs.influxdb,outputs.influxdb_v2,outputs.loki,outputs.opentelemetry
 telegraf_tags=$telegraf_tags,serializers.graphite,serializers.influx,serializers.prometheusremotewrite,parsers.influx
 build_command telegraf "$telegraf_module" v1.37.2 "$telegraf_module/cmd/telegraf" "$telegraf_tags"
 
@@ -194,6 +194,22 @@ if [ ! -d "$cache/hot-shots/node_modules/hot-shots" ]; then
     fi
 fi
 
+# A client of Loki for Node, and the library for logs that it belongs to. Its protobuf needs the package snappy.
+winston_version=3.19.0
+winston_loki_version=6.1.7
+if [ ! -d "$cache/winston-loki/node_modules/winston-loki" ]; then
+    if ! have npm; then
+        missing "winston-loki" "npm is missing"
+    else
+        echo "test-servers: installing winston-loki $winston_loki_version into $cache/winston-loki"
+        mkdir -p "$cache/winston-loki" &&
+            npm install --prefix "$cache/winston-loki" --no-audit --no-fund \
+                "winston@$winston_version" "winston-loki@$winston_loki_version" \
+                >"$cache/winston-loki-install.log" 2>&1 ||
+            missing "winston-loki" "npm failed, see $cache/winston-loki-install.log"
+    fi
+fi
+
 # Other engines that read the tables: Python's deltalake (delta-rs, with DataFusion), DuckDB and Polars.
 py=$cache/py
 readers="deltalake duckdb numpy polars pyarrow"
@@ -209,9 +225,9 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/d
     fi
 fi
 
-# Clients of InfluxDB 1 and 2, of statsd and of Elasticsearch.
-clients="influxdb influxdb-client statsd datadog elasticsearch"
-if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client, statsd, datadog, elasticsearch' 2>/dev/null; then
+# Clients of InfluxDB 1 and 2, of statsd, of Elasticsearch and of Loki.
+clients="influxdb influxdb-client statsd datadog elasticsearch python-logging-loki"
+if [ -x "$py/bin/python" ] && ! "$py/bin/python" -c 'import influxdb, influxdb_client, statsd, datadog, elasticsearch, logging_loki' 2>/dev/null; then
     echo "test-servers: installing $clients into $py"
     # shellcheck disable=SC2086 # a list of words
     "$py/bin/python" -m pip install -q --disable-pip-version-check $clients >"$cache/clients-install.log" 2>&1 ||

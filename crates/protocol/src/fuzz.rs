@@ -96,6 +96,11 @@ pub fn bulk_records(body: &[u8]) {
     });
 }
 
+/// A push request of Loki. `media` is that of the body, which is not compressed.
+pub fn loki_records(media: otlp::Media, body: &[u8]) {
+    records_of_streams(body, |request, memory| records::loki::decode(media, request, memory));
+}
+
 /// Records of several streams. Checks that columns and reservations are consistent.
 fn records_of_streams(
     body: &[u8],

@@ -7,7 +7,8 @@
 //!                                                                              └─▶ Refusals
 //!
 //!   body ──▶ otlp   OpenTelemetry's logs and traces     ─┬─▶ Streams: Rows for each stream ──▶ DecodedStreams
-//!            bulk   bulk requests of Elasticsearch      ─┘
+//!            bulk   bulk requests of Elasticsearch      ─┤
+//!            loki   push requests of Loki               ─┘
 //! ```
 //!
 //! [`rows`] has the record that is being read: it reserves memory for each value before it is stored, and finds the record's
@@ -19,6 +20,7 @@ pub mod csv;
 mod days;
 pub mod json;
 pub mod lines;
+pub mod loki;
 mod number;
 pub mod otlp;
 mod refusals;

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod elastic;
+mod loki;
 mod otlp;
 
 use crate::harness::programs::{cache, free_port};

@@ -203,7 +203,7 @@ impl Action {
         if !json.begin_object()? {
             return Err(json.error("expected an action").into());
         }
-        string(&mut json, &mut self.scratch, memory)?;
+        json.string(&mut self.scratch, memory)?;
         self.kind = match &*self.scratch {
             "index" => Kind::Index,
             "create" => Kind::Create,
@@ -218,16 +218,16 @@ impl Action {
         json.expect(b':', "expected a colon")?;
         let mut has_more = json.begin_object()?;
         while has_more {
-            string(&mut json, &mut self.scratch, memory)?;
+            json.string(&mut self.scratch, memory)?;
             json.expect(b':', "expected a colon")?;
             let is_text = json.peek() == Some(b'"');
             match &*self.scratch {
                 "_index" if is_text => {
-                    string(&mut json, &mut self.index, memory)?;
+                    json.string(&mut self.index, memory)?;
                     self.has_index = true;
                 }
                 "_id" if is_text => {
-                    string(&mut json, &mut self.id, memory)?;
+                    json.string(&mut self.id, memory)?;
                     self.has_id = true;
                 }
                 _ => json.skip()?,
@@ -238,23 +238,6 @@ impl Action {
             return Err(json.error("expected the end of the action").into());
         }
         Ok(json.end()?)
-    }
-}
-
-/// Replaces the contents of `out` with the next string.
-fn string(
-    json: &mut Parser<'_>,
-    out: &mut String,
-    memory: &mut IncrementalReservation<'_>,
-) -> Result<(), Fault> {
-    match json.plain()? {
-        Some(plain) => {
-            out.clear();
-            memory.room(out, plain.len())?;
-            out.push_str(plain);
-            Ok(())
-        }
-        None => json.unescape(out, memory),
     }
 }
 

@@ -23,6 +23,8 @@ mod origin;
 mod spans;
 mod value;
 
+pub(super) use value::text;
+
 use super::streams::{DecodedStreams, StreamsRequest, stream_name};
 use super::{Fault, Place, Reason, Streams};
 use crate::DecodeError;
@@ -33,7 +35,6 @@ use model::AttributeValue;
 use origin::Origin;
 use std::fmt::Write as _;
 use stdx::budget::{IncrementalReservation, Reservation};
-use value::text;
 
 /// What a request has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@ use super::days::{DAYS_MAX, FILES_MAX};
 use super::streams::STREAMS_MAX;
 use crate::JsonError;
 use model::TooManyAttributes;
-use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, STREAM_BYTES_MAX};
+use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, SERIES_LABELS_MAX, STREAM_BYTES_MAX};
 
 /// Records of a request that were left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +63,10 @@ pub enum Reason {
     TooManyDays,
     #[error("records can only be added: the actions are index and create")]
     OnlyAdditions,
+    #[error("the labels cannot be read at byte {at}: {what}")]
+    Labels { at: usize, what: &'static str },
+    #[error("there are more than {SERIES_LABELS_MAX} labels")]
+    TooManyLabels,
     #[error("lists and maps of a value are nested too deeply")]
     ValueTooDeep,
     #[error("the ID has {0} bytes")]

@@ -145,6 +145,13 @@ fn bulk_requests() {
 }
 
 #[test]
+fn records_of_loki() {
+    for (media, body) in [Media::Protobuf, Media::Json].into_iter().zip(crate::records::loki::corpus()) {
+        each_damaged(&[body], MUTATIONS, |bytes| fuzz::loki_records(media, bytes));
+    }
+}
+
+#[test]
 fn bodies_in_pieces() {
     use std::io::Write as _;
     let text: Vec<u8> = (0..40_000u32).flat_map(|i| (i % 251).to_le_bytes()).collect();

@@ -1,6 +1,7 @@
 //! Compares records with the texts that they were made from, and with the crate serde_json.
 
 mod bulk;
+pub(crate) mod loki;
 mod otlp;
 
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, BATCH_ATTRIBUTES_MAX, REQUEST_RECORDS_MAX};

@@ -10,6 +10,7 @@
 //! | POST `/api/v1/import` and others, see [`import`] | lines of JSON or text, and tables |
 //! | POST `/api/v1/streams/NAME` | records, see [`streams`] |
 //! | POST `/_bulk` and others, see [`elastic`] | documents of Elasticsearch, as records |
+//! | POST `/loki/api/v1/push` | entries of Loki, as records, see [`loki`] |
 //! | POST `/write`, `/api/v2/write` and others, see [`influx`] | Influx' line protocol |
 //!
 //! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
@@ -20,6 +21,7 @@ mod graphite;
 mod grpc;
 mod import;
 pub(super) mod influx;
+mod loki;
 mod otlp;
 mod otlp_records;
 mod records;
@@ -87,7 +89,9 @@ impl WarmDecoders {
 /// through.
 pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>) -> Router<App> {
     let graphite = Router::new().route("/api/v1/graphite", post(graphite::graphite));
-    let records = Router::new().route("/api/v1/streams/{name}", post(streams::records));
+    let records = Router::new()
+        .route("/api/v1/streams/{name}", post(streams::records))
+        .route("/loki/api/v1/push", post(loki::push));
     let plain = graphite.merge(import::routes()).merge(records);
     let remote_write = Router::new()
         .route("/api/v1/write", post(remote_write::remote_write))

@@ -30,11 +30,12 @@ fn curl_sends_the_examples_of_the_pages() {
         ("docs/otlp.md", 2),
         ("docs/senders/curl.md", 6),
         ("docs/senders/elasticsearch.md", 1),
+        ("docs/senders/loki.md", 1),
     ] {
         examples(&server, name, least);
     }
-    // a log record, and two documents
-    assert_eq!(server.metric("floodmark_records_total"), 3.0);
+    // a log record, two documents, and two entries
+    assert_eq!(server.metric("floodmark_records_total"), 5.0);
     for (series, expected) in [
         (r#"last_over_time(temperature{room="attic"}[1h])"#, 22.0),
         (r#"temperature{room="kitchen"}"#, 20.5),

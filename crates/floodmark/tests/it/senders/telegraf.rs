@@ -2,8 +2,10 @@
 
 use super::{GRPC, HTTP, TEAM, have, page, server_with_grpc, value_of};
 use crate::harness::pages::{shell, with};
-use crate::harness::programs::Running;
+use crate::harness::programs::{Running, free_port};
 use crate::harness::{Options, Server, wait_for};
+use crate::streams::{ask, wait_until_loaded};
+use serde_json::json;
 use std::path::Path;
 
 /// Starts Telegraf with the output below a heading of the page. `None` if it is missing.
@@ -75,6 +77,32 @@ fn telegraf_sends_opentelemetry() {
     let Some(_telegraf) = telegraf(dir.path(), "OpenTelemetry", (GRPC, grpc)) else { return };
     // Telegraf leaves booleans out here
     check(&server, r#",job="telegraf""#, &["f", "i", "u"]);
+}
+
+/// Each line is read back, also those that were stored before the server was killed.
+#[test]
+fn telegraf_sends_to_loki() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().port(free_port()).config("stream_freshness = \"100ms\"");
+    let mut server = Server::start(options);
+    let address = (HTTP, server.address.to_string());
+    let Some(_telegraf) = telegraf(dir.path(), "Loki", address) else { return };
+    for _ in 0..2 {
+        wait_for("lines", || (server.metric("floodmark_records_total") >= 6.0).then_some(()));
+        server.kill9();
+        server.restart();
+    }
+    wait_until_loaded(&server);
+    let query = r#"SELECT "labels.host", "labels.k", message, count(*) >= 4 FROM t WHERE "labels.__name" = 'own'
+        GROUP BY ALL"#;
+    let line = r#"f="1.5" i="2" u="3" t="true" s="text" "#;
+    for engine in ["duckdb", "deltalake"] {
+        let found = ask(engine, &server, TEAM, "telegraf", query);
+        assert!(
+            found.as_ref().is_none_or(|found| *found == json!([["web1", "v w", line, true]])),
+            "{found:?}"
+        );
+    }
 }
 
 #[test]

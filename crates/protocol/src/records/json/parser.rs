@@ -202,6 +202,23 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// Replaces the contents of `out` with those of the next string.
+    pub(in crate::records) fn string(
+        &mut self,
+        out: &mut String,
+        memory: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Fault> {
+        match self.plain()? {
+            Some(plain) => {
+                out.clear();
+                memory.room(out, plain.len())?;
+                out.push_str(plain);
+                Ok(())
+            }
+            None => self.unescape(out, memory),
+        }
+    }
+
     /// Consumes a string, and calls `piece` for its parts, one after the other.
     fn pieces<E: From<JsonError>>(&mut self, mut piece: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
         self.expect(b'"', "expected a string")?;

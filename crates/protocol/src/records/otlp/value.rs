@@ -53,7 +53,7 @@ pub(super) fn attribute_value<'a>(
 
 /// The text of a field. What is not UTF-8 becomes U+FFFD.
 #[inline]
-pub(super) fn text<'a>(
+pub(in crate::records) fn text<'a>(
     bytes: &'a [u8],
     out: &'a mut String,
     memory: &mut IncrementalReservation<'_>,

@@ -32,7 +32,7 @@ const TRACES: [&str; 4] =
 
 /// A body is decoded in place if it has at most this many bytes. Its records can have much more: the values of a resource are
 /// copied for each of them, so that half a body of this size can be copied a thousand times.
-const INLINE_BYTES_MAX: usize = 4 << 10;
+pub(super) const INLINE_BYTES_MAX: usize = 4 << 10;
 
 pub(super) fn routes() -> Router<App> {
     let at = |routes: Router<App>, (signal, path): (Signal, &'static str)| {
