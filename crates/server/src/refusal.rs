@@ -40,6 +40,7 @@ pub(crate) const REASONS: &[&str] = &[
     "head_full",
     "host",
     "inflight_requests",
+    "ingest_rules",
     "internal",
     "journal",
     "late_samples",

@@ -360,6 +360,29 @@ impl Aggregator {
         Ok(Opened::Outputs(Some(matched)))
     }
 
+    /// False if an output would lose a point that it has taken from a body: meanwhile, the point has become too old, or the rule
+    /// has ended. Then the body must be decoded again.
+    pub(super) fn still_replaces(
+        &self,
+        tenant: &TenantId,
+        contributions: &Contributions,
+        now_ms: i64,
+    ) -> bool {
+        let mut taken = contributions.taken().peekable();
+        if taken.peek().is_none() {
+            return true;
+        }
+        let Some(outputs) = self.tenants.lock().get(tenant).map(Arc::clone) else { return false };
+        while taken.peek().is_some() {
+            let outputs = outputs.lock();
+            let mut some = taken.by_ref().take(SLICE);
+            if !some.all(|(output, at_ms)| outputs.still_replaces(output, at_ms, now_ms)) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Counts points that are durable now.
     pub(super) fn add(&self, tenant: &TenantId, contributions: &Contributions, now_ms: i64) {
         let Some(outputs) = self.tenants.lock().get(tenant).map(Arc::clone) else {

@@ -264,6 +264,16 @@ impl Route {
     pub(super) fn finish(&mut self, load: &mut Load<'_>) -> Result<Routed, Refusal> {
         let Self { context, principal, arrival, progress } = self;
         let (tenant, state) = (&principal.tenant, context.tenant(&principal.tenant));
+        // Without rules, no time has passed. The retry ends: each time, the points of at least one more interval have become too old
+        // to be taken, or aggregation rules have changed again.
+        if arrival.rules.is_some()
+            && let Some(contributions) = &progress.outcome.contributions
+            && !context.aggregator.still_replaces(tenant, contributions, context.clock.now_ms())
+        {
+            let message = "the rules on what is stored took so long that points which were to count in computed series are too old \
+                for them now, or the aggregation rules have changed; send the points again, to be stored as they are";
+            return Err(Refusal::busy("ingest_rules", message));
+        }
         if !arrival.is_counted {
             let settings = context.overrides.current();
             state.take_samples(settings.of(tenant), progress.sent_samples, context.clock.instant());

@@ -65,6 +65,12 @@ impl Contributions {
         })
     }
 
+    /// Points that are not in the body any more, with the output that has taken them.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (SeriesKey, i64)> {
+        let taken = self.of_outputs().filter(|(_, role, _)| *role == Role::Taken);
+        taken.flat_map(|(output, _, points)| points.iter().map(move |(at_ms, _)| (output, *at_ms)))
+    }
+
     fn of_outputs(&self) -> impl Iterator<Item = (SeriesKey, Role, &[(i64, f64)])> {
         let mut begin = 0;
         self.series.iter().flat_map(move |Series { matched, points_end, are_taken }| {

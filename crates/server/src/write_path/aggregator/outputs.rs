@@ -182,10 +182,21 @@ impl Outputs {
     /// its body is durable, so it must count even if that takes an interval. If only one interval is kept besides the
     /// present one, only points of the present one could count then, so half an interval must be enough.
     pub(super) fn replaces(&self, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
+        self.counts_for(1, output, at_ms, now_ms)
+    }
+
+    /// Like [`Self::replaces`], for a point that the output has taken from a body whose rules are decided only now. What is left
+    /// of the body's way takes less, so half of the time is enough. Otherwise, points would be given back that did not wait.
+    pub(super) fn still_replaces(&self, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
+        self.counts_for(2, output, at_ms, now_ms)
+    }
+
+    /// Whether a point counts now and after 1/`part` of the time that a body may take.
+    fn counts_for(&self, part: i64, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
         let Some(position) = self.positions.get(&output) else { return false };
         let Output { buffer, interval_s, .. } = &self.outputs[*position as usize];
         let interval_ms = i64::from(*interval_s) * 1000;
-        let margin_ms = (i64::from(self.kept) * interval_ms / 2).min(interval_ms);
+        let margin_ms = (i64::from(self.kept) * interval_ms / 2).min(interval_ms) / part;
         buffer.counts(at_ms, now_ms) && buffer.counts(at_ms, now_ms.saturating_add(margin_ms))
     }
 

@@ -10,7 +10,7 @@ use model::{BatchSeries, SeriesKey};
 use protocol::graphite;
 use protocol::{Body, Decoder as _};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::time::Instant;
 
 /// Each look at this clock takes some time.
@@ -19,11 +19,13 @@ struct SlowClock {
     began: Instant,
     passed_ms: AtomicU64,
     step_ms: AtomicU64,
+    /// By how much the time is ahead of the operating system's.
+    ahead_ms: AtomicI64,
 }
 
 impl Clock for SlowClock {
     fn now_ms(&self) -> i64 {
-        SystemClock.now_ms()
+        SystemClock.now_ms() + self.ahead_ms.load(Ordering::Relaxed)
     }
 
     fn instant(&self) -> Instant {
@@ -111,8 +113,8 @@ impl AllPermits {
 }
 
 fn slow_clock() -> Arc<SlowClock> {
-    let (passed_ms, step_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-    Arc::new(SlowClock { began: Instant::now(), passed_ms, step_ms })
+    let (passed_ms, step_ms, ahead_ms) = (AtomicU64::new(0), AtomicU64::new(0), AtomicI64::new(0));
+    Arc::new(SlowClock { began: Instant::now(), passed_ms, step_ms, ahead_ms })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -396,10 +398,20 @@ impl Ruled {
     }
 
     async fn begin_lines(&self, counted: &mut Counted, permit: Option<Permit<TenantId>>) -> Begun {
-        let (writes, now_s) = (self.node.writes(), SystemClock.now_ms() / 1000);
+        let now_s = SystemClock.now_ms() / 1000;
+        let lines: String = (0..60).map(|i| format!("m.{} {i} {}\n", i % 20, now_s - 60 + i)).collect();
+        self.begin_body(lines, counted, permit).await
+    }
+
+    async fn begin_body(
+        &self,
+        lines: String,
+        counted: &mut Counted,
+        permit: Option<Permit<TenantId>>,
+    ) -> Begun {
+        let writes = self.node.writes();
         let decoders: Arc<Decoders<graphite::Decoder>> =
             Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
-        let lines: String = (0..60).map(|i| format!("m.{} {i} {}\n", i % 20, now_s - 60 + i)).collect();
         let (principal, body) = (Principal::of(TenantId::parse("a").unwrap()), Arc::new(lines.into_bytes()));
         let waiting: Arc<dyn WaitingSeries> = Arc::new(SoonAllWait::default());
         let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, permit, counted };
@@ -485,6 +497,45 @@ async fn a_body_whose_rules_take_long_can_be_given_up_and_written_anew() {
     ruled.expect_all(&new);
     drop(new);
     stop(ruled.node).await;
+}
+
+/// They are neither in the body nor in the output, until the body is durable.
+#[tokio::test(flavor = "multi_thread")]
+async fn points_that_an_output_takes_are_stored_if_it_cannot_have_them_after_the_rules() {
+    for has_ended in [false, true] {
+        let (clock, dir) = (slow_clock(), tempfile::tempdir().unwrap());
+        let file = dir.path().join("aggregation-rules.conf");
+        std::fs::write(&file, "t.<n> (10) = sum t.<<n>>\n").unwrap();
+        let ruled = Ruled::new(RENAME, Arc::clone(&clock) as _, |settings| {
+            settings.graphite_rules.aggregator = Some(file);
+        });
+        clock.ahead_ms.store(100_000, Ordering::Relaxed); // so that the present interval is complete
+        clock.step_ms.store(50, Ordering::Relaxed);
+        let writes = ruled.node.writes();
+        let now_s = writes.clock.now_ms() / 1000;
+        let of = |i| if i < 5 { format!("t.{i} 1 {now_s}\n") } else { format!("m.{i} 1 {now_s}\n") };
+        let lines: String = (0..25).map(of).collect();
+        let begin = || async {
+            match ruled.begin_body(lines.clone(), &mut Counted::default(), None).await {
+                Begun::Sent(_) => panic!("the rules do not take long"),
+                Begun::Later(later) => later,
+            }
+        };
+        let (_, new) = begin().await.sent().await.unwrap();
+        assert_eq!(new.points(), 20, "nothing is taken");
+        let later = begin().await;
+        match has_ended {
+            true => writes.aggregator.adopt(&Arc::default(), writes.clock.now_ms()),
+            false => _ = clock.ahead_ms.fetch_add(120_000, Ordering::Relaxed),
+        }
+        let refusal = later.sent().await.map(|_| ()).unwrap_err();
+        assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "ingest_rules"));
+        let (sent, again) = begin().await.sent().await.unwrap();
+        assert_eq!(again.points(), 25);
+        assert_eq!(sent.settle(writes).await.unwrap().refused_samples, 0);
+        drop((new, again));
+        stop(ruled.node).await;
+    }
 }
 
 /// Metadata is stored under the names that rules give, however long the rules take.
