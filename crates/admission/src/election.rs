@@ -20,6 +20,9 @@
 //! | was refused for now, or its sender has gone | yes, because it still has its samples and sends them again | may be needed |
 //! | was refused for good | no | may be needed |
 //!
+//! While a request of the elected replica waits for long, samples of others may be needed, too, whatever became of the one before:
+//! what the request has is only with its sender.
+//!
 //! Others must keep samples that may be needed until the elected replica is stored again, or until they take over.
 
 use std::collections::HashMap;
@@ -52,6 +55,8 @@ pub struct Election {
     after_ms: i64,
     /// Requests of the replica that have not ended.
     requests: u32,
+    /// How many of them wait for long.
+    waiting: u32,
     /// False until samples of the replica were stored, and after a request of which nothing was stored.
     is_stored: bool,
 }
@@ -126,6 +131,7 @@ impl Elections {
                 newest_ms,
                 after_ms,
                 requests: 1,
+                waiting: 0,
                 is_stored: false,
             };
             self.0.insert(cluster.into(), election);
@@ -138,15 +144,32 @@ impl Elections {
         if election.fail_over(replica, arrival) {
             return Vote::Elected(election.after_ms);
         }
-        if election.is_stored { Vote::Duplicate } else { Vote::Undecided }
+        if election.is_stored && election.waiting == 0 { Vote::Duplicate } else { Vote::Undecided }
+    }
+
+    /// A request in which `replica` was elected begins to wait for long. [`Self::waited`] must be called once before it ends.
+    pub fn waits(&mut self, cluster: &str, replica: &str) {
+        if let Some(election) = self.elected(cluster, replica) {
+            election.waiting += 1;
+        }
+    }
+
+    /// A request that has waited is about to end.
+    pub fn waited(&mut self, cluster: &str, replica: &str) {
+        if let Some(election) = self.elected(cluster, replica) {
+            election.waiting = election.waiting.saturating_sub(1);
+        }
+    }
+
+    /// The election of a cluster, unless another replica is elected, or the cluster was forgotten.
+    fn elected(&mut self, cluster: &str, replica: &str) -> Option<&mut Election> {
+        self.0.get_mut(cluster).filter(|election| *election.replica == *replica)
     }
 
     /// Ends a request in which `replica` was elected. This has no effect if another replica was elected since then, which
     /// can only happen after the cluster was forgotten.
     pub fn ended(&mut self, cluster: &str, replica: &str, end: End, now: Instant) {
-        let Some(election) = self.0.get_mut(cluster).filter(|election| *election.replica == *replica) else {
-            return;
-        };
+        let Some(election) = self.elected(cluster, replica) else { return };
         election.requests = election.requests.saturating_sub(1);
         if let End::Stored(newest_ms) | End::Unknown(newest_ms) = end {
             election.newest_ms = election.newest_ms.max(newest_ms);
@@ -187,7 +210,7 @@ impl Election {
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;
         (self.replica, self.since, self.heard) = (replica.into(), now, now);
-        (self.requests, self.is_stored) = (1, false);
+        (self.requests, self.waiting, self.is_stored) = (1, 0, false);
         self.failovers += 1;
         true
     }

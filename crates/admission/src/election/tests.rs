@@ -57,6 +57,36 @@ fn neither_a_sample_from_the_future_nor_a_clock_set_back_holds_up_a_failover() {
     assert_eq!(elections.vote("c", "b", overflow), Vote::Elected(i64::MIN));
 }
 
+/// If the sender goes away meanwhile, nobody else has the samples.
+#[test]
+fn samples_may_be_needed_while_a_request_of_the_elected_replica_waits() {
+    let (began, mut elections) = (Instant::now(), Elections::default());
+    let (a, b) =
+        (|ms| at(began, ms), |elections: &mut Elections, ms| elections.vote("c", "b", at(began, ms)));
+    request(&mut elections, "a", a(0), End::Stored(0));
+    for (ms, before) in [(1000, Vote::Duplicate), (2000, Vote::Undecided)] {
+        elections.vote("c", "a", a(ms));
+        assert_eq!(b(&mut elections, ms), before);
+        elections.waits("c", "a");
+        assert_eq!(b(&mut elections, ms), Vote::Undecided);
+    }
+    // another request, and one of the two
+    request(&mut elections, "a", a(3000), End::Stored(3000));
+    assert_eq!(b(&mut elections, 3000), Vote::Undecided);
+    elections.waited("c", "a");
+    elections.ended("c", "a", End::Stored(1000), a(4000).now);
+    assert_eq!(b(&mut elections, 100_000), Vote::Undecided, "no failover while it waits");
+    elections.waited("c", "a");
+    elections.ended("c", "a", End::Repeated, a(100_000).now);
+    assert_eq!(b(&mut elections, 100_001), Vote::Undecided, "its sender has gone");
+    assert_eq!(b(&mut elections, 130_000), Vote::Elected(3000));
+    // of a replica that is not elected
+    elections.waits("c", "a");
+    elections.waited("d", "a");
+    elections.ended("c", "b", End::Stored(4000), a(130_000).now);
+    assert_eq!(elections.vote("c", "a", a(130_001)), Vote::Duplicate);
+}
+
 #[test]
 fn a_replica_of_which_nothing_is_stored_does_not_stay_elected() {
     let (began, mut elections) = (Instant::now(), Elections::default());

@@ -37,6 +37,14 @@ impl Replicas {
         self.elections.ended(cluster, replica, end, now);
     }
 
+    pub(crate) fn waits(&mut self, cluster: &str, replica: &str) {
+        self.elections.waits(cluster, replica);
+    }
+
+    pub(crate) fn waited(&mut self, cluster: &str, replica: &str) {
+        self.elections.waited(cluster, replica);
+    }
+
     pub(crate) fn clusters(&self) -> usize {
         self.elections.len()
     }

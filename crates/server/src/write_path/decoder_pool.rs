@@ -235,7 +235,8 @@ impl<D: Decoder> Work for Decoded<D> {
         Ok((routed, self.memory.split(bytes)))
     }
 
-    fn give_back(&mut self) {
+    fn rest(&mut self) {
+        self.route.rest();
         if let Some(Workspace { batch, .. }) = &self.workspace {
             self.memory.keep_ahead(self.route.need_bytes(batch));
         }

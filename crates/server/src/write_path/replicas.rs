@@ -35,6 +35,8 @@ pub(crate) struct ElectedReplicas {
     /// Memory is reserved for this number of clusters.
     clusters_max: usize,
     fate: Fate,
+    /// Whether the request has waited for its rules.
+    has_waited: bool,
 }
 
 /// What a request contains of the elected replica of a cluster.
@@ -72,6 +74,17 @@ impl ElectedReplicas {
         (self.clusters_max * SENT_BYTES) as u64
     }
 
+    /// Must be called when the request begins to wait for its rules. Until it ends, other replicas must keep their samples.
+    pub(super) fn waits(&mut self) {
+        if std::mem::replace(&mut self.has_waited, true) {
+            return;
+        }
+        let mut replicas = self.state.replicas.lock();
+        for (cluster, sent) in self.of_clusters.iter().filter(|(_, sent)| sent.newest_ms.is_some()) {
+            replicas.waits(cluster, &sent.replica);
+        }
+    }
+
     /// Must be called when the request is submitted. If this is then dropped without an answer, because the sender has gone,
     /// the request may still be stored.
     pub(super) fn submitted(&mut self) {
@@ -104,6 +117,9 @@ impl Drop for ElectedReplicas {
         let now = self.context.clock.instant();
         let mut replicas = self.state.replicas.lock();
         for (cluster, sent) in &self.of_clusters {
+            if self.has_waited && sent.newest_ms.is_some() {
+                replicas.waited(cluster, &sent.replica);
+            }
             replicas.ended(cluster, &sent.replica, sent.end(self.fate), now);
         }
     }
@@ -151,6 +167,7 @@ pub(super) fn deduplicate(
             of_clusters: HashMap::new(),
             clusters_max: 0,
             fate: Fate::Repeated,
+            has_waited: false,
         },
         uncertain_samples: 0,
         outcome,

@@ -253,6 +253,13 @@ impl Route {
         Ok(is_done?)
     }
 
+    /// The body begins to wait for its next turn.
+    pub(super) fn rest(&mut self) {
+        if let Some(elected) = &mut self.progress.outcome.elected {
+            elected.waits();
+        }
+    }
+
     /// Upper bound on the memory that [`Self::finish`] takes, unless rules make labels longer.
     pub(super) fn need_bytes(&self, batch: &Batch) -> u64 {
         (need_bytes(&batch.floats) + need_bytes(&batch.histograms) + batch.bytes.len()) as u64

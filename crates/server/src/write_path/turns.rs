@@ -85,8 +85,8 @@ pub(super) trait Work: Send + 'static {
     /// Looks up the series. Must be called once [`Self::decide`] has returned true.
     fn finish(self: Box<Self>) -> Result<(Routed, Reservation), Refusal>;
 
-    /// Gives back memory that was reserved ahead, as far as it will probably not be needed.
-    fn give_back(&mut self);
+    /// The body begins to wait for its next turn. Gives back memory that was reserved ahead, as far as it will probably not be needed.
+    fn rest(&mut self);
 }
 
 /// A routed body, with its memory and its place.
@@ -186,7 +186,7 @@ fn take_turn<W: Work>(
     place: Option<Place>,
 ) -> Result<Step<W>, Refusal> {
     if !work.decide(turn)? {
-        work.give_back();
+        work.rest();
         return Ok(Step::Rules(work)); // without its place
     }
     let place = place.or_else(|| {
@@ -195,7 +195,7 @@ fn take_turn<W: Work>(
         Some(Place::new(pass, None))
     });
     let Some(place) = place else {
-        work.give_back();
+        work.rest();
         return Ok(Step::Decided(work));
     };
     let (routed, memory) = work.finish()?;
@@ -238,7 +238,9 @@ impl Work for Given {
         Ok((routed, self.memory))
     }
 
-    fn give_back(&mut self) {} // nothing is reserved ahead
+    fn rest(&mut self) {
+        self.route.rest(); // nothing is reserved ahead
+    }
 }
 
 /// Metrics of bodies that wait between two turns.

@@ -62,6 +62,19 @@ impl Ruled {
         write(&self.node, TenantId::parse(tenant).unwrap(), Version::V1, body, memory).await
     }
 
+    /// Sends a sample of each of these series of a replica.
+    async fn send_of_replica(&self, replica: &str, series: u32) -> Result<Outcome, Unwritten> {
+        let mut encoder = V1Encoder::new();
+        for number in 0..series {
+            let number = number.to_string();
+            let labels = [("__name__", "m"), ("__replica__", replica), ("cluster", "c"), ("n", &number)];
+            encoder.series(Labels::from_pairs(&labels).as_ref(), &[SystemClock.now_ms()], &[1.0]);
+        }
+        let body = encoder.finish().to_vec();
+        let memory = self.node.writes().inflight.reserve(body.len() as u64).unwrap();
+        write(&self.node, TenantId::parse("a").unwrap(), Version::V1, body, memory).await
+    }
+
     /// The value of a metric without labels, or with those in the name.
     fn metric(&self, name: &str) -> f64 {
         let text = self.node.registry().render();
@@ -247,6 +260,41 @@ async fn a_request_whose_rules_are_decided_waits_for_its_place() {
     assert_eq!(sending.await.unwrap().unwrap().samples, 20);
     assert_eq!(ruled.applied(), 20.0, "the rules are applied again");
     assert_eq!(ruled.node.writes().gates.inside(), (0, 0));
+    stop(Arc::into_inner(ruled).unwrap().node).await;
+}
+
+/// If the sender of the request goes away, nobody else has the samples.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_replica_keeps_its_samples_while_a_request_of_the_elected_one_waits() {
+    let clock = slow_clock();
+    let ruled = Arc::new(Ruled::new(RENAME, Arc::clone(&clock) as _, |settings| {
+        settings.tenants.general.ha_dedup = true;
+    }));
+    let send = |replica: &'static str, series: u32| {
+        let ruled = Arc::clone(&ruled);
+        async move { ruled.send_of_replica(replica, series).await }
+    };
+    assert_eq!(send("a", 1).await.unwrap().samples, 1);
+    assert_eq!(send("b", 1).await.unwrap().deduplicated_samples, 1);
+    clock.step_ms.store(50, Ordering::Relaxed);
+    for is_given_up in [true, false] {
+        let permits = AllPermits::take(&ruled, "b").await;
+        let sending = tokio::spawn(send("a", 20));
+        until(|| ruled.metric(WAITING_FOR_TURN) == 1.0).await;
+        let refused = send("b", 1).await.unwrap_err();
+        assert_eq!((refused.refusal.reason, refused.samples), ("ha_failover", 0));
+        if is_given_up {
+            sending.abort();
+            assert!(sending.await.unwrap_err().is_cancelled());
+            let refused = send("b", 1).await.unwrap_err();
+            assert_eq!(refused.refusal.reason, "ha_failover");
+            drop(permits);
+        } else {
+            drop(permits);
+            assert_eq!(sending.await.unwrap().unwrap().samples, 20);
+            assert_eq!(send("b", 1).await.unwrap().deduplicated_samples, 1);
+        }
+    }
     stop(Arc::into_inner(ruled).unwrap().node).await;
 }
 
