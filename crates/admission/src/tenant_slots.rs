@@ -7,7 +7,7 @@ use std::time::Duration;
 pub trait Facts {
     fn presence(&self, tenant: &TenantId) -> Presence;
 
-    /// True if the tenant has tables, or is the tenant of the node's own metrics.
+    /// True if the tenant has tables or streams, or is the tenant of the node's own metrics.
     fn is_known(&self, tenant: &TenantId) -> bool;
 
     fn head(&self) -> Head;
@@ -37,6 +37,15 @@ pub struct Limits {
 }
 
 pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> {
+    check_with(tenant, facts, true)
+}
+
+/// Like [`check`], for a tenant that sends records and has none yet. They need no room in the head.
+pub fn check_records(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> {
+    check_with(tenant, facts, false)
+}
+
+fn check_with(tenant: &TenantId, facts: &impl Facts, needs_head: bool) -> Result<(), WriteRefusal> {
     let Presence { is_in_memory, is_any_full } = facts.presence(tenant);
     if is_any_full && !facts.is_known(tenant) {
         return Err(WriteRefusal::Tenants { limit: facts.limits().tenants });
@@ -45,7 +54,9 @@ pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> 
         return Ok(());
     }
     facts.process().room().map_err(WriteRefusal::NoRoomForTenant)?;
-    facts.head().room_for_series().map_err(WriteRefusal::NoRoomForTenant)?;
+    if needs_head {
+        facts.head().room_for_series().map_err(WriteRefusal::NoRoomForTenant)?;
+    }
     if facts.is_known(tenant) {
         return Ok(());
     }

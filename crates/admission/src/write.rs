@@ -23,17 +23,8 @@ pub trait Facts: tenant_slots::Facts {
 }
 
 pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefusal> {
-    rights(principal)?;
     let tenant = &principal.tenant;
-    if facts.is_stopping() {
-        return Err(WriteRefusal::Stopping);
-    }
-    if let Some(why) = facts.replaying() {
-        return Err(WriteRefusal::Replaying(why));
-    }
-    if let Some(why) = facts.closed(tenant) {
-        return Err(WriteRefusal::Closed { tenant: tenant.clone(), why });
-    }
+    check_node(principal, facts)?;
     let head = facts.head();
     if head.is_full() {
         return Err(WriteRefusal::HeadFull {
@@ -52,6 +43,38 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefus
         let (percent, share_mib) = (REFUSE_ABOVE_SHARE, share_bytes >> 20);
         return Err(WriteRefusal::TenantShare { tenant: tenant.clone(), percent, share_mib });
     }
+    check_table_bytes(tenant, facts)?;
+    tenant_slots::check(tenant, facts)
+}
+
+/// Like [`check`], for records. They take no memory of heads, but have an account of their own. `has_streams` tells that the
+/// tenant has streams already.
+pub fn check_records(
+    principal: &Principal,
+    has_streams: bool,
+    facts: &impl Facts,
+) -> Result<(), WriteRefusal> {
+    check_node(principal, facts)?;
+    check_table_bytes(&principal.tenant, facts)?;
+    if has_streams { Ok(()) } else { tenant_slots::check_records(&principal.tenant, facts) }
+}
+
+fn check_node(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefusal> {
+    rights(principal)?;
+    let tenant = &principal.tenant;
+    if facts.is_stopping() {
+        return Err(WriteRefusal::Stopping);
+    }
+    if let Some(why) = facts.replaying() {
+        return Err(WriteRefusal::Replaying(why));
+    }
+    match facts.closed(tenant) {
+        Some(why) => Err(WriteRefusal::Closed { tenant: tenant.clone(), why }),
+        None => Ok(()),
+    }
+}
+
+fn check_table_bytes(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> {
     let table_bytes = facts.table_bytes(tenant);
     if let Some(limit_bytes) = table_bytes.reached() {
         return Err(WriteRefusal::DiskBytes {
@@ -61,7 +84,7 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefus
             is_configured: table_bytes.is_configured,
         });
     }
-    tenant_slots::check(tenant, facts)
+    Ok(())
 }
 
 pub fn rights(principal: &Principal) -> Result<(), WriteRefusal> {

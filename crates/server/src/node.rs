@@ -160,7 +160,7 @@ impl Node {
             reads: Arc::new(assembly.reads()),
             auth: Arc::new(assembly.auth()),
             tls: assembly.tls(),
-            writes: Arc::new(assembly.writes(commands, stopping)),
+            writes: Arc::new(assembly.writes(commands, &streams, stopping)),
             #[cfg(test)]
             owning,
             sealer,

@@ -221,6 +221,24 @@ pub(crate) async fn admit(
     body_bytes: usize,
 ) -> Result<(), Refusal> {
     admit_again(context, principal).await?;
+    count_request(context, principal, body_bytes)
+}
+
+/// Like [`admit`], for records.
+pub(crate) async fn admit_records(
+    context: &Arc<Context>,
+    principal: &Principal,
+    body_bytes: usize,
+) -> Result<(), Refusal> {
+    admission::write::rights(principal)?;
+    context.readiness.wait_for_replay().await;
+    let has_streams = context.has_streams(&principal.tenant);
+    admission::write::check_records(principal, has_streams, &AdmissionFacts(context))?;
+    count_request(context, principal, body_bytes)
+}
+
+/// Counts a request against the tenant's rate limits.
+fn count_request(context: &Context, principal: &Principal, body_bytes: usize) -> Result<(), Refusal> {
     let (settings, now) = (context.overrides.current(), context.clock.instant());
     let tenant = context.tenant(&principal.tenant);
     Ok(tenant.admit(settings.of(&principal.tenant), body_bytes as u64, now)?)

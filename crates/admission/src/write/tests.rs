@@ -109,6 +109,45 @@ fn checks_come_in_their_order() {
     assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
 }
 
+/// Records have an account of their own. A tenant that has some is not new, although it is in no head.
+#[test]
+fn a_full_head_does_not_refuse_records() {
+    let node = Node {
+        stopping: false,
+        replaying: false,
+        closed: false,
+        blocked_from: Some(60),
+        exceeded_share: Some(7 * MIB),
+        table_bytes: TableBytes { used_bytes: MIB, limit_bytes: Some(9 * MIB), is_configured: true },
+        head: Head { used_bytes: 100 * MIB, limit_bytes: 100 * MIB },
+        process: ProcessMemory { held_bytes: 0, limit_bytes: 100 * MIB },
+        presence: Presence { is_in_memory: false, is_any_full: false },
+        is_known: false,
+        token: Ok(()),
+        limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
+    };
+    let check = |node: &Node, [without, with]: [Option<&str>; 2]| {
+        for (has_streams, expected) in [(false, without), (true, with)] {
+            let refused = check_records(&principal(true), has_streams, node).err();
+            assert_eq!(refused.as_ref().map(WriteRefusal::reason), expected, "{has_streams} {node:?}");
+        }
+        assert_eq!(check_records(&principal(false), true, node).unwrap_err().reason(), "rights");
+    };
+    check(&node, [None; 2]);
+    let token = Err(Duration::from_secs(1));
+    check(&Node { token, ..node.clone() }, [Some("new_tenants"), None]);
+    check(&Node { is_known: true, token, ..node.clone() }, [None; 2]);
+    let presence = Presence { is_in_memory: false, is_any_full: true };
+    check(&Node { presence, ..node.clone() }, [Some("tenants"), None]);
+    let process = ProcessMemory { held_bytes: 96 * MIB, ..node.process };
+    check(&Node { process, ..node.clone() }, [Some("process_memory"), None]);
+    let table_bytes = TableBytes { used_bytes: 9 * MIB, ..node.table_bytes };
+    check(&Node { table_bytes, ..node.clone() }, [Some("disk_bytes"); 2]);
+    check(&Node { closed: true, ..node.clone() }, [Some("table_unreadable"); 2]);
+    check(&Node { replaying: true, ..node.clone() }, [Some("replaying"); 2]);
+    check(&Node { stopping: true, ..node }, [Some("stopping"); 2]);
+}
+
 /// The message of a refusal has the numbers and the setting that caused it. All refusals have a
 /// `Retry-After`, except those for missing rights.
 #[test]

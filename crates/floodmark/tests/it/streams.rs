@@ -249,6 +249,23 @@ fn the_number_of_streams_is_limited() {
     send(&server, "b", "few").expect(200, &[]);
 }
 
+/// Tenants that send records only are in no head.
+#[test]
+fn tenants_that_have_records_are_not_new_again() {
+    const TENANTS: usize = 70; // more than are remembered as admitted
+    let settings = format!("tenant_burst = {TENANTS}\ntenants_per_minute = 1");
+    let server = Server::start(Options::default().config(&settings));
+    let send = |tenant: usize| {
+        server.send(&json_lines("app", &[json!({})]).tenant(&format!("t{tenant}")))
+    };
+    for _ in 0..2 {
+        for tenant in 0..TENANTS {
+            stored(&send(tenant), 1, 0);
+        }
+    }
+    send(TENANTS).expect(503, &["tenants_per_minute"]);
+}
+
 /// One request cannot take more memory than its account has, nor hold up others.
 #[test]
 fn hostile_records_are_answered() {

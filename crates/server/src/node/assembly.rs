@@ -257,7 +257,12 @@ impl Assembly {
         }
     }
 
-    pub(super) fn writes(&self, commands: Vec<Commands>, stopping: Arc<AtomicBool>) -> write_path::Context {
+    pub(super) fn writes(
+        &self,
+        commands: Vec<Commands>,
+        streams: &Streams,
+        stopping: Arc<AtomicBool>,
+    ) -> write_path::Context {
         let new_tenants = NewTenants::new(self.settings.tenant_burst, self.settings.tenants_per_minute);
         let decoders = Account::new("decoders", self.settings.budget.decoders_bytes);
         write_path::Context {
@@ -285,6 +290,7 @@ impl Assembly {
             partitions: Arc::clone(&self.partitions),
             commands,
             lake: Arc::clone(&self.lake),
+            streams: Arc::clone(&streams.shared),
             metrics: Arc::clone(&self.metrics),
             inflight: self.inflight.clone(),
             grpc: self.grpc.clone(),

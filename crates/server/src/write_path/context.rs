@@ -13,6 +13,7 @@ use crate::partition::{Commands, steady_s};
 use crate::readiness::Readiness;
 use crate::seal::Lake;
 use crate::settings::{Overrides, Settings};
+use crate::streams;
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use admission::NewTenants;
@@ -44,6 +45,7 @@ pub(crate) struct Context {
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) commands: Vec<Commands>,
     pub(crate) lake: Arc<Lake>,
+    pub(crate) streams: Arc<streams::Shared>,
     pub(crate) metrics: Arc<WriteMetrics>,
     /// Account for the memory of write requests, from the first byte of each until it is answered.
     pub(crate) inflight: Account,
@@ -69,8 +71,12 @@ impl Context {
         steady_s(&*self.clock, self.started)
     }
 
-    /// True if the tenant has tables, or if the node writes its own metrics under this tenant.
+    /// True if the tenant has tables or streams, or if the node writes its own metrics under this tenant.
     pub(crate) fn is_known(&self, id: &TenantId) -> bool {
-        *id == self.settings.self_monitoring.tenant || self.lake.tables.is_known(id)
+        *id == self.settings.self_monitoring.tenant || self.lake.tables.is_known(id) || self.has_streams(id)
+    }
+
+    pub(super) fn has_streams(&self, id: &TenantId) -> bool {
+        self.streams.known.streams_of(id).is_some_and(|streams| streams > 0)
     }
 }

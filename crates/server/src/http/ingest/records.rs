@@ -163,8 +163,8 @@ where
         + 'static,
 {
     let context = app.node.writes();
-    write_path::admit(context, principal, received.bytes.len()).await?;
     let (streams, tenant) = (app.node.streams(), &principal.tenant);
+    write_path::admit_records(context, principal, received.bytes.len()).await?;
     streams.shared.metrics.body_bytes.add(received.bytes.len() as u64);
     let arrival_us = context.clock.now_ms().saturating_mul(1000);
     let body = EncodedBody { encoding: received.encoding, bytes: &received.bytes };
