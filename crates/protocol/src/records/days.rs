@@ -1,7 +1,7 @@
 //! The days of the records of a request. Each day of a stream is a file, so their number is limited.
 
 use super::Reason;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Limit on the days of the records of one stream in one request.
 pub const DAYS_MAX: usize = 100;
@@ -19,6 +19,8 @@ pub(super) struct Days {
     last: Option<(usize, i64)>,
     all: HashMap<usize, Vec<i64>>,
     count: usize,
+    /// Streams of which a record was refused.
+    refused: HashSet<usize>,
 }
 
 impl Days {
@@ -32,6 +34,7 @@ impl Days {
         let days = self.all.entry(self.stream).or_default();
         if !days.contains(&day) {
             if days.len() == DAYS_MAX || self.count == FILES_MAX {
+                self.refused.insert(self.stream);
                 return Err(Reason::TooManyDays);
             }
             days.push(day);
@@ -39,5 +42,10 @@ impl Days {
         }
         self.last = Some((self.stream, day));
         Ok(())
+    }
+
+    /// Whether a record of this stream was refused.
+    pub(super) fn has_refused(&self, stream: usize) -> bool {
+        self.refused.contains(&stream)
     }
 }

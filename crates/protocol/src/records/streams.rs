@@ -39,6 +39,8 @@ pub type LeftOut = HashMap<StreamName, Reason>;
 pub struct DecodedStreams {
     /// Streams that have records, each once.
     pub streams: Vec<(StreamName, Records)>,
+    /// Streams that have no records only because the request has records of too many days.
+    pub without_days: Vec<StreamName>,
     pub refused: Refusals,
 }
 
@@ -159,11 +161,16 @@ impl<'a> Streams<'a, '_> {
         if let Some(current) = self.current {
             self.swap(current);
         }
-        let finished = self.all.into_iter().map(|(name, builder)| (name, builder.finish()));
-        DecodedStreams {
-            streams: finished.filter(|(_, records)| !records.is_empty()).collect(),
-            refused: self.rows.into_refused(),
+        let (mut streams, mut without_days) = (Vec::with_capacity(self.all.len()), Vec::new());
+        for (number, (name, builder)) in self.all.into_iter().enumerate() {
+            let records = builder.finish();
+            if !records.is_empty() {
+                streams.push((name, records));
+            } else if self.rows.days.as_ref().is_some_and(|days| days.has_refused(number)) {
+                without_days.push(name);
+            }
         }
+        DecodedStreams { streams, without_days, refused: self.rows.into_refused() }
     }
 }
 

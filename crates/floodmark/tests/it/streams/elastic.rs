@@ -98,6 +98,26 @@ fn refused_actions_are_items_of_the_answer() {
     answered(&server.send(&bulk("/_bulk", &lines[2..5])), true, &[400, 400]);
 }
 
+/// The days of a stream that is left out would make room for the records of a stream that was not admitted.
+#[test]
+fn a_stream_that_has_no_records_at_first_stays_without() {
+    let server = server("[tenant.few]\nstreams = 3\n");
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let mut lines = Vec::new();
+    for stream in 0..4 {
+        for day in 0..100 {
+            lines.push(format!(r#"{{"index":{{"_index":"s{stream}"}}}}"#));
+            lines.push(format!(r#"{{"time":{}}}"#, now_s - 86_400 * day));
+        }
+    }
+    lines.extend([r#"{"index":{"_index":"late"}}"#.to_owned(), "{}".to_owned()]);
+    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    let statuses = [vec![201; 300], vec![429; 100], vec![400]].concat();
+    answered(&server.send(&bulk("/_bulk", &lines).tenant("few")), true, &statuses);
+    let late = bulk("/_bulk", &[r#"{"index":{"_index":"late"}}"#, "{}"]).tenant("few");
+    server.send(&late).expect(429, &["3 streams"]);
+}
+
 #[test]
 fn errors_have_the_form_of_elasticsearch() {
     let server = server("[tenant.few]\nstreams = 1\n");

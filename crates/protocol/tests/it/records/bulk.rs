@@ -120,6 +120,31 @@ fn refused_actions_leave_the_others() {
     assert_eq!(decoded.refused.first[4].to_string().split(':').next(), Some("line 8"));
 }
 
+/// If others are left out, the rest may have more days. The door must know which streams would have records only then.
+#[test]
+fn streams_that_have_no_records_because_of_their_days_are_named() {
+    let mut lines = Vec::new();
+    for stream in 0..4 {
+        for day in 0..100 {
+            let time_s = ARRIVAL_US / 1_000_000 - 86_400 * day;
+            lines.push(format!("{{\"index\":{{\"_index\":\"s{stream}\"}}}}\n{{\"time\":{time_s}}}\n"));
+        }
+    }
+    for (stream, document) in [("late", "{}"), ("wrong", "[]"), ("s0", r#"{"time":86400}"#)] {
+        lines.push(format!("{{\"index\":{{\"_index\":\"{stream}\"}}}}\n{document}\n"));
+    }
+    let body = lines.concat();
+    let (decoded, _) = read(None, body.as_bytes()).unwrap();
+    let names: Vec<_> = decoded.streams.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!((names, decoded.refused.count), (vec!["s0", "s1", "s2", "s3"], 3));
+    let late = StreamName::parse("late").unwrap();
+    assert_eq!(decoded.without_days, std::slice::from_ref(&late));
+    let left_out = LeftOut::from([(StreamName::parse("s1").unwrap(), Reason::TooManyStreams)]);
+    let again = StreamsRequest { left_out: &left_out, ..request(body.as_bytes()) };
+    let (again, _) = decode(&Options::default(), again, &mut plenty()).unwrap();
+    assert!(again.streams.iter().any(|(name, _)| *name == late), "{again:?}");
+}
+
 #[test]
 fn items_may_be_brief() {
     let body = b"{\"index\":{\"_index\":\"a\",\"_id\":\"1\"}}\n{}\n{\"index\":{\"_index\":\"a\"}}\n1\n";

@@ -189,16 +189,19 @@ where
             (Some(_), Overflow::Spare(spare)) => streams = streams.or_spare(app, tenant, spare).await?,
             // the others are stored, and the client is told which are not
             (Some(_), Overflow::LeaveOut) if streams.refused.len() < decoded.streams.len() => {
+                let mut left_out = streams.left_out();
+                // without the days of the streams that are left out, they would have records, but they are not admitted
+                left_out.extend(decoded.without_days.iter().map(|name| (name.clone(), Reason::TooManyDays)));
                 drop((decoded, made));
                 received.memory.resize(before)?;
-                ((decoded, made), received) = run(received, streams.left_out()).await?;
+                ((decoded, made), received) = run(received, left_out).await?;
             }
             (Some((_, refusal)), _) => return Err(refusal.clone()),
         }
         admitted = Some(streams);
     }
     let Received { memory, .. } = received;
-    let DecodedStreams { streams: found, refused } = decoded;
+    let DecodedStreams { streams: found, refused, .. } = decoded;
     streams.shared.metrics.refused_records.add(refused.count);
     let Some(admitted) = admitted.filter(|_| !found.is_empty()) else {
         return Ok(Outcome { stored: Stored { records: 0, was_known: false }, refused, made, memory });

@@ -62,7 +62,8 @@ async fn store(
         let StreamsRequest { body, arrival_us, .. } = request;
         let decoded = decode(format, Request { body, arrival_us, first_line: 1 }, memory)?;
         let found = Some((stream.clone(), decoded.records)).filter(|(_, records)| !records.is_empty());
-        Ok((DecodedStreams { streams: found.into_iter().collect(), refused: decoded.refused }, ()))
+        let streams = found.into_iter().collect();
+        Ok((DecodedStreams { streams, without_days: Vec::new(), refused: decoded.refused }, ()))
     };
     let Outcome { stored, refused, .. } = records::store(app, principal, options, received, decode).await?;
     match refused.first.first() {
