@@ -90,9 +90,15 @@ pub struct Refusal {
 
 impl Refusal {
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
-        let is_temporary = matches!(kind, ErrorKind::Unavailable | ErrorKind::Limited);
-        let retry_after = is_temporary.then_some(RETRY_AFTER);
-        Self { kind, reason, message: message.into(), retry_after, series: None }
+        let message = message.into();
+        let mut refusal = Self { kind, reason, message, retry_after: None, series: None };
+        refusal.retry_after = refusal.is_temporary().then_some(RETRY_AFTER);
+        refusal
+    }
+
+    /// Whether the request may be stored later.
+    pub(crate) const fn is_temporary(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Limited)
     }
 
     /// Adds `series` as an example of what was refused, unless there is one already.

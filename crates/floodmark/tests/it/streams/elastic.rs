@@ -148,6 +148,10 @@ fn errors_have_the_form_of_elasticsearch() {
     server.send(&bulk("/_bulk", &index).tenant("few")).expect(200, &[]);
     let other = bulk("/_bulk", &[r#"{"index":{"_index":"more"}}"#, "{}"]).tenant("few");
     check(other.clone(), 429, "es_rejected_execution_exception", "setting streams");
+    // also if another one is refused for good
+    let all =
+        bulk("/_bulk", &[r#"{"index":{"_index":"App"}}"#, "{}", r#"{"index":{"_index":"more"}}"#, "{}"]);
+    check(all.tenant("few"), 429, "es_rejected_execution_exception", "setting streams");
     // documents of other indexes are stored
     let both =
         [&index[..], &[r#"{"index":{"_index":"more"}}"#, "{}"], &[r#"{"index":{"_index":"App"}}"#, "{}"]]

@@ -184,7 +184,7 @@ where
     if !decoded.streams.is_empty() {
         let names = decoded.streams.iter().map(|(name, _)| name.clone()).collect();
         let mut streams = admit(app, tenant, names).await?;
-        match (streams.refused.first(), overflow) {
+        match (streams.refusal(), overflow) {
             (None, _) => {}
             (Some(_), Overflow::Spare(spare)) => streams = streams.or_spare(app, tenant, spare).await?,
             // the others are stored, and the client is told which are not
@@ -196,7 +196,7 @@ where
                 received.memory.resize(before)?;
                 ((decoded, made), received) = run(received, left_out).await?;
             }
-            (Some((_, refusal)), _) => return Err(refusal.clone()),
+            (Some(refusal), _) => return Err(refusal.clone()),
         }
         admitted = Some(streams);
     }
@@ -359,6 +359,13 @@ impl Admitted {
         }
         self._new.extend(_new);
         Ok(Self { spare: Some(spare), ..self })
+    }
+
+    /// The refusal of the whole request, if it is refused. A refusal for a while comes first, so that the client keeps the records
+    /// that it can store later.
+    fn refusal(&self) -> Option<&Refusal> {
+        let mut all = self.refused.iter().map(|(_, refusal)| refusal);
+        all.clone().find(|refusal| refusal.is_temporary()).or_else(|| all.next())
     }
 
     fn left_out(&self) -> LeftOut {
