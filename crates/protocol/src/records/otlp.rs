@@ -31,7 +31,8 @@ use crate::DecodeError;
 use crate::otlp::{Media, json};
 use crate::wire::Reader;
 use fields::{GROUP, group};
-use model::AttributeValue;
+use model::caps::REQUEST_RECORDS_MAX;
+use model::{AttributeValue, StreamName};
 use origin::Origin;
 use std::fmt::Write as _;
 use stdx::budget::{IncrementalReservation, Reservation};
@@ -81,15 +82,29 @@ pub fn decode(
                 message.as_slice()
             }
         };
-        let mut walk = Walk { signal, origin: Origin::default(), scratch: Scratch::default(), count: 0 };
+        let mut walk = Walk {
+            signal,
+            spare: stream_name(b"", signal.stream()),
+            origin: Origin::default(),
+            scratch: Scratch::default(),
+            groups: 0,
+            is_selected: false,
+            count: 0,
+        };
         walk.request(Reader::new(body), streams).map_err(Fault::into_error)
     })
 }
 
 struct Walk {
     signal: Signal,
+    /// The stream of records for which no other is named.
+    spare: StreamName,
     origin: Origin,
     scratch: Scratch,
+    /// Resources and scopes so far.
+    groups: usize,
+    /// Whether the stream of the present resource is the current one.
+    is_selected: bool,
     /// Records so far.
     count: usize,
 }
@@ -113,36 +128,36 @@ impl Walk {
     }
 
     fn resource(&mut self, whole: Reader<'_>, streams: &mut Streams<'_, '_>) -> Result<(), Fault> {
-        let service = self.origin.read_resource(whole, streams.rows.memory)?;
+        self.count_group()?;
+        let service = self.origin.read_resource(whole, streams.rows.memory)?.unwrap_or_default();
         let mut scopes = whole;
-        let mut is_selected = false;
+        self.is_selected = false;
         while let Some(tag) = scopes.tag()? {
             match tag {
-                group::MEMBER => {
-                    // a resource without records makes no stream
-                    if !std::mem::replace(&mut is_selected, true) {
-                        let service = match self.signal {
-                            Signal::Logs => service.unwrap_or_default(),
-                            Signal::Traces => b"",
-                        };
-                        let spare = stream_name(b"", self.signal.stream());
-                        streams.select_or(&stream_name(service, self.signal.stream()), &spare)?;
-                    }
-                    self.scope(scopes.message()?, streams)?;
-                }
+                group::MEMBER => self.scope(service, scopes.message()?, streams)?,
                 other => scopes.skip(other)?,
             }
         }
         Ok(())
     }
 
-    fn scope(&mut self, whole: Reader<'_>, streams: &mut Streams<'_, '_>) -> Result<(), Fault> {
+    fn scope(
+        &mut self,
+        service: &[u8],
+        whole: Reader<'_>,
+        streams: &mut Streams<'_, '_>,
+    ) -> Result<(), Fault> {
+        self.count_group()?;
         self.origin.read_scope(whole, streams.rows.memory)?;
         let mut records = whole;
         while let Some(tag) = records.tag()? {
             match tag {
                 group::MEMBER => {
                     self.count += 1;
+                    // a resource without records makes no stream
+                    if !std::mem::replace(&mut self.is_selected, true) {
+                        self.select(service, streams)?;
+                    }
                     let record = records.message()?;
                     let read = match self.signal {
                         Signal::Logs => self.log(record, &mut streams.rows),
@@ -154,6 +169,22 @@ impl Walk {
             }
         }
         Ok(())
+    }
+
+    fn select(&self, service: &[u8], streams: &mut Streams<'_, '_>) -> Result<(), DecodeError> {
+        match self.signal {
+            Signal::Logs => streams.select_or(&stream_name(service, self.signal.stream()), &self.spare),
+            Signal::Traces => streams.select(&self.spare),
+        }
+    }
+
+    /// Counts a resource or a scope. If they have no records, very many of them fit into a small body.
+    fn count_group(&mut self) -> Result<(), DecodeError> {
+        self.groups += 1;
+        match self.groups > REQUEST_RECORDS_MAX {
+            true => Err(DecodeError::TooMany { what: "resources and scopes", limit: REQUEST_RECORDS_MAX }),
+            false => Ok(()),
+        }
     }
 }
 

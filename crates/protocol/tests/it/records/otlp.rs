@@ -3,7 +3,7 @@
 
 use super::{ARRIVAL_US, described_rows};
 use crate::plenty;
-use model::caps::BATCH_ATTRIBUTES_MAX;
+use model::caps::{BATCH_ATTRIBUTES_MAX, REQUEST_RECORDS_MAX};
 use model::{ErrorKind, StreamName};
 use protocol::DecodeError;
 use protocol::otlp::Media;
@@ -265,6 +265,30 @@ fn logs_of_too_many_services_are_of_the_stream_logs() {
     let decoded = read(Signal::Logs, Media::Protobuf, &names).unwrap();
     let of = |name: &str| decoded.streams.iter().find(|(other, _)| other.as_str() == name).unwrap().1.len();
     assert_eq!((decoded.streams.len(), of("s0"), of("logs")), (STREAMS_MAX, 1, 2));
+}
+
+/// Very many fit into a small body that is compressed.
+#[test]
+fn resources_and_scopes_without_records_are_limited() {
+    let of = |service: &str| {
+        let resource = field(1, &attribute(b"service.name", service.as_bytes()));
+        field(1, &[field(1, &resource), field(2, b"")].concat())
+    };
+    for signal in [Signal::Logs, Signal::Traces] {
+        let groups = |resources: usize| field(1, &field(2, b"")).repeat(resources);
+        let decoded = read(signal, Media::Protobuf, &groups(REQUEST_RECORDS_MAX / 2)).unwrap();
+        assert_eq!(decoded.streams, []);
+        let error = read(signal, Media::Protobuf, &groups(REQUEST_RECORDS_MAX / 2 + 1)).unwrap_err();
+        assert_eq!(
+            (error.kind(), &*error.to_string()),
+            (ErrorKind::TooLarge, "request has more than 1000000 resources and scopes")
+        );
+    }
+    // they take no places of streams
+    let mut body: Vec<_> = (0..2 * STREAMS_MAX).flat_map(|n| of(&format!("s{n}"))).collect();
+    body.extend(logs(&field(1, &attribute(b"service.name", b"last")), &[Vec::new()]));
+    let decoded = read(Signal::Logs, Media::Protobuf, &body).unwrap();
+    assert_eq!(decoded.streams.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["last"]);
 }
 
 /// Keeping the last of two attributes of a scope must not take time for those of the resource.
