@@ -31,9 +31,8 @@ pub(super) struct Gather<'a> {
     schema: SchemaRef,
     /// Bytes of text of each record of all batches.
     row_bytes: Vec<u32>,
-    /// Bytes of text that the last rows had in each column, and in the rest. The next have about as many.
+    /// Bytes of text that the last rows had in each column. The next have about as many.
     text_bytes: Vec<usize>,
-    rest_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -108,12 +107,22 @@ impl<'a> Gather<'a> {
         let batches = batches.iter().enumerate().map(batch).collect();
         let text_bytes = vec![0; columns.len()];
         let schema = schema(&columns);
-        Self { batches, streams, columns, schema, row_bytes, text_bytes, rest_bytes: 0 }
+        Self { batches, streams, columns, schema, row_bytes, text_bytes }
     }
 
-    /// Bytes of text of a record, of which the keys and numbers of its rest are a part.
+    /// Bytes of text of a record, with its rest in JSON.
     fn bytes_of(&self, row: &Row) -> u32 {
         self.row_bytes[self.batches[row.batch as usize].first + row.row as usize]
+    }
+
+    /// Upper bound on the rest of the rows in JSON.
+    fn rest_bytes(&self, run: &Run) -> usize {
+        let batch = &self.batches[run.batch as usize];
+        if batch.rest.is_none() {
+            return 0;
+        }
+        let first = batch.first + run.row as usize;
+        self.row_bytes[first..first + run.len as usize].iter().map(|bytes| *bytes as usize).sum()
     }
 
     pub(super) fn columns(&self) -> &[AttributeColumn] {
@@ -157,11 +166,11 @@ impl<'a> Gather<'a> {
         Ok(batch.expect("BUG: columns differ from the schema"))
     }
 
-    fn fixed(&mut self, rows: &[Row], runs: &[Run]) -> Result<Vec<ArrayRef>, TableError> {
+    fn fixed(&self, rows: &[Row], runs: &[Run]) -> Result<Vec<ArrayRef>, TableError> {
         let mut streams = StringBuilder::with_capacity(rows.len(), 16 * rows.len());
         let mut ids = BinaryBuilder::with_capacity(rows.len(), 0);
         let mut arrivals = Vec::with_capacity(rows.len());
-        let mut rest = RestColumn::new(rows.len(), self.rest_bytes);
+        let mut rest = RestColumn::new(rows.len(), runs.iter().map(|run| self.rest_bytes(run)).sum());
         for run in runs {
             let batch = &self.batches[run.batch as usize];
             let (stream, len) = (self.streams[run.stream as usize], run.len as usize);
@@ -172,7 +181,6 @@ impl<'a> Gather<'a> {
             }
             rest.append(batch.records, batch.rest.as_ref(), run.row as usize, len)?;
         }
-        self.rest_bytes = rest.bytes();
         let times = |times: Vec<i64>| -> ArrayRef {
             Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"))
         };
@@ -211,5 +219,42 @@ impl Typed<'_> {
         };
         self.next = from + count;
         from..from + count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+    use model::{AttributeValue, RecordsBuilder};
+
+    /// Each byte of such texts becomes six.
+    #[test]
+    fn slices_are_bounded_by_the_json_of_their_rest() {
+        let mut builder = RecordsBuilder::new();
+        let text = "\u{1}".repeat(2000);
+        for n in 0..3000 {
+            builder.put("text", AttributeValue::Text(&text)).unwrap();
+            builder.put("number", AttributeValue::Int(n)).unwrap();
+            builder.end(n);
+        }
+        let records = Arc::new(builder.finish());
+        let batches = [super::super::RecordBatch { stream: "s".into(), arrival_us: 0, id: None, records }];
+        let attributes = Attributes::of(&batches);
+        let mut gather = Gather::new(&batches, vec!["s"], &attributes, &AttributeColumns::default());
+        let rows: Vec<_> =
+            (0..3000).map(|row| Row { time_us: row.into(), stream: 0, batch: 0, row }).collect();
+        let (mut rows, mut slices) = (rows.as_slice(), 0);
+        while !rows.is_empty() {
+            let (slice, rest) = rows.split_at(gather.slice_rows(rows));
+            let batch = gather.batch(slice).unwrap();
+            let json = batch.column(4).as_string::<i32>();
+            let (used, capacity) = (json.value_data().len(), json.values().capacity());
+            assert!(used <= SLICE_BYTES && capacity <= SLICE_BYTES + 64, "{used} of {capacity}");
+            assert_eq!(json.len(), slice.len());
+            (rows, slices) = (rest, slices + 1);
+        }
+        assert!((9..=10).contains(&slices), "{slices}");
     }
 }

@@ -7,7 +7,8 @@ use model::{Attribute, AttributeValue, Records};
 use std::io::Write;
 use std::sync::Arc;
 
-/// Upper bound on the bytes of a number or a truth value in JSON, and of what separates it from the next one.
+/// Upper bound on the bytes of a number or a truth value in JSON, or of the quotes of a text, and of what separates it from the
+/// next one.
 const NUMBER_BYTES: usize = 32;
 
 /// Values without a column in one batch, by row.
@@ -61,11 +62,17 @@ impl Rest {
         Some(Self { keys, attributes, ends, values })
     }
 
-    /// Adds the bytes of keys and numbers to those of each row's texts.
+    /// Adds the bytes of keys and numbers, and by how much texts grow in JSON, to the bytes of each row's texts. So they are an
+    /// upper bound on those of the JSON.
     pub(super) fn add_bytes(&self, records: &Records, row_bytes: &mut [u32]) {
         for (keys, number) in self.keys.iter().zip(&self.attributes) {
-            let bytes = keys[1].len() + NUMBER_BYTES;
-            for row in &records.attributes[*number as usize].rows {
+            let attribute = &records.attributes[*number as usize];
+            for (at, row) in attribute.rows.iter().enumerate() {
+                let escapes = match attribute.values.get(at) {
+                    AttributeValue::Text(text) => escape_bytes(text),
+                    _ => 0,
+                };
+                let bytes = keys[1].len() + NUMBER_BYTES + escapes;
                 let sum = &mut row_bytes[*row as usize];
                 *sum = sum.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
             }
@@ -87,14 +94,11 @@ pub(super) struct RestColumn {
 }
 
 impl RestColumn {
+    /// `bytes` is an upper bound on the texts.
     pub(super) fn new(rows: usize, bytes: usize) -> Self {
         let mut ends = Vec::with_capacity(rows + 1);
         ends.push(0);
         Self { text: Vec::with_capacity(bytes), ends, valid: NullBufferBuilder::new(rows) }
-    }
-
-    pub(super) const fn bytes(&self) -> usize {
-        self.text.len()
     }
 
     /// Adds rows from `row` on. `None` stands for a batch without such values.
@@ -159,6 +163,18 @@ fn display(value: std::fmt::Arguments<'_>, out: &mut Vec<u8>) {
     out.write_fmt(value).expect("BUG: writing to memory failed");
 }
 
+/// By how many bytes a text becomes longer in JSON, without the quotes.
+fn escape_bytes(text: &str) -> usize {
+    // the sum of one chunk fits into a byte, so that many bytes are compared and added at once
+    const CHUNK: usize = 48;
+    let of_byte = |byte: &u8| {
+        let is_short = matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | b'\t');
+        u8::from(is_short) + 5 * u8::from(*byte < 0x20 && !is_short)
+    };
+    let of_chunk = |chunk: &[u8]| usize::from(chunk.iter().map(of_byte).sum::<u8>());
+    text.as_bytes().chunks(CHUNK).map(of_chunk).sum()
+}
+
 /// Writes a text as a JSON string.
 fn quote(text: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -212,7 +228,15 @@ mod tests {
                 .collect();
             let mut json = Vec::new();
             quote(&text, &mut json);
+            assert_eq!(json.len(), text.len() + 2 + escape_bytes(&text), "{text:?}");
             assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), Value::String(text));
+        }
+    }
+
+    #[test]
+    fn long_texts_have_many_escapes() {
+        for (text, bytes) in [("\u{1}", 5), ("\\", 1), ("x", 0), ("ä", 0)] {
+            assert_eq!(escape_bytes(&text.repeat(1000)), 1000 * bytes, "{text:?}");
         }
     }
 
