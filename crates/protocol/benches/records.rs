@@ -9,7 +9,7 @@
 //! The bodies have lines of a web server's log, with about 300 bytes and twelve attributes each: all alike, or of two
 //! kinds of which one lacks some attributes at random.
 
-use protocol::records::{Format, Request, decode};
+use protocol::records::{Format, Request, Times, decode};
 use std::hint::black_box;
 use std::time::Instant;
 use stdx::budget::Account;
@@ -48,7 +48,11 @@ fn run(name: &str, format: Format, body: impl AsRef<[u8]>, passes: usize) {
         .map(|_| {
             let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
             let start = Instant::now();
-            let decoded = decode(format, Request { body, arrival_us: 7, first_line: 1 }, &mut memory);
+            let decoded = decode(
+                format,
+                Request { body, arrival_us: 7, times: Times::ANY, first_line: 1 },
+                &mut memory,
+            );
             let decoded = black_box(decoded.expect("BUG: the body is wrong"));
             let ns = start.elapsed().as_nanos() as f64;
             assert_eq!((decoded.records.len() as u64, decoded.refused.count), (RECORDS, 0));

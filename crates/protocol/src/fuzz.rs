@@ -67,7 +67,7 @@ pub fn csv_rows(body: &[u8]) {
 pub fn records(format: records::Format, body: &[u8]) {
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
-    let request = records::Request { body, arrival_us: 7, first_line: 1 };
+    let request = records::Request { body, arrival_us: 7, times: records::Times::ANY, first_line: 1 };
     let Ok(decoded) = records::decode(format, request, &mut memory) else { return };
     assert_eq!(memory.bytes(), decoded.records.memory_bytes() as u64);
     assert!(decoded.refused.first.len() as u64 <= decoded.refused.count);
@@ -87,7 +87,8 @@ pub fn bulk_records(body: &[u8]) {
         let bytes = items.json.iter().map(Vec::capacity).sum::<usize>();
         memory.resize(memory.bytes() - bytes as u64)?;
         let list = [b"[{\"x\":[", &*items.json.concat(), b"]}]"].concat();
-        let again = records::Request { body: &list, arrival_us: 7, first_line: 1 };
+        let again =
+            records::Request { body: &list, arrival_us: 7, times: records::Times::ANY, first_line: 1 };
         let mut other = Account::new("fuzz", ACCOUNT_BYTES).reserve(0).expect("BUG: cannot reserve 0 bytes");
         let again = records::decode(records::Format::Json, again, &mut other);
         assert!(again.is_ok_and(|decoded| decoded.refused.count == 0), "{}", String::from_utf8_lossy(&list));
@@ -112,6 +113,7 @@ fn records_of_streams(
     let request = records::StreamsRequest {
         body,
         arrival_us: 7,
+        times: records::Times::ANY,
         stream: None,
         left_out: &left_out,
         records_bytes_max: usize::MAX,
@@ -144,7 +146,12 @@ fn check_records(records: &Records) {
         if let AttributeValues::Json(texts) = values {
             for at in 0..texts.len() {
                 let list = format!("[{{\"x\":{}}}]", texts.get(at));
-                let request = records::Request { body: list.as_bytes(), arrival_us: 7, first_line: 1 };
+                let request = records::Request {
+                    body: list.as_bytes(),
+                    arrival_us: 7,
+                    times: records::Times::ANY,
+                    first_line: 1,
+                };
                 let again = records::decode(records::Format::Json, request, &mut memory);
                 assert!(again.is_ok(), "{list:?} is not valid: {again:?}");
             }

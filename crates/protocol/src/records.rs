@@ -31,6 +31,7 @@ mod time;
 pub use days::{DAYS_MAX, FILES_MAX};
 pub use refusals::{Place, Reason, Refusal, Refusals};
 pub use streams::{DecodedStreams, LeftOut, STREAMS_MAX, StreamsRequest, stream_name};
+pub use time::Times;
 
 use crate::DecodeError;
 use crate::scan::line_end;
@@ -54,6 +55,8 @@ pub struct Request<'a> {
     pub body: &'a [u8],
     /// The time of records without a time, in microseconds since the Unix epoch.
     pub arrival_us: i64,
+    /// The times that records may have.
+    pub times: Times,
     /// Number of the first line, for error messages. It is 1 unless the body is a part of a longer one.
     pub first_line: usize,
 }
@@ -91,7 +94,7 @@ impl Request<'_> {
         }
         let before = memory.bytes();
         let mut reservation = IncrementalReservation::new(memory);
-        let mut rows = Rows::new(self.arrival_us, &mut reservation);
+        let mut rows = Rows::new(self.arrival_us, self.times, &mut reservation);
         read(&mut rows)?;
         let decoded = rows.finish();
         memory.resize(before + decoded.records.memory_bytes() as u64)?;

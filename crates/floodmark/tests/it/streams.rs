@@ -30,6 +30,10 @@ fn json_lines(stream: &str, lines: &[Value]) -> Request {
     post(stream, "application/x-ndjson", lines.join("\n"))
 }
 
+fn now_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
 #[track_caller]
 fn stored(reply: &Reply, records: u64, refused: u64) -> Value {
     reply.expect(200, &[]);
@@ -249,15 +253,30 @@ fn the_number_of_streams_is_limited() {
     send(&server, "b", "few").expect(200, &[]);
 }
 
+/// Each day of a stream has files of its own.
+#[test]
+fn times_far_from_the_present_are_refused() {
+    const DAY_S: u64 = 86_400;
+    let config = "stream_freshness = \"100ms\"\npast_limit = \"2d\"";
+    let server = Server::start(Options::default().port(free_port()).config(config));
+    let at = |time_s: u64| json!({"time": time_s, "ts": now_s()});
+    let times = [now_s() - DAY_S, now_s(), now_s() + DAY_S, now_s() - 3 * DAY_S, now_s() + 2 * DAY_S];
+    let answer = stored(&server.send(&json_lines("s", &times.map(at))), 3, 2);
+    let errors = answer["errors"].to_string();
+    assert!(errors.contains("line 4") && errors.contains("past_limit"), "{errors}");
+    assert!(errors.contains("line 5") && errors.contains("one day later"), "{errors}");
+    server.send(&json_lines("s", &[at(0)])).expect(400, &["no record is stored", "past_limit"]);
+    wait_until_loaded(&server);
+    check(&server, "s", "SELECT count(DISTINCT date) FROM t", &json!([[3]]));
+}
+
 /// Tenants that send records only are in no head.
 #[test]
 fn tenants_that_have_records_are_not_new_again() {
     const TENANTS: usize = 70; // more than are remembered as admitted
     let settings = format!("tenant_burst = {TENANTS}\ntenants_per_minute = 1");
     let server = Server::start(Options::default().config(&settings));
-    let send = |tenant: usize| {
-        server.send(&json_lines("app", &[json!({})]).tenant(&format!("t{tenant}")))
-    };
+    let send = |tenant: usize| server.send(&json_lines("app", &[json!({})]).tenant(&format!("t{tenant}")));
     for _ in 0..2 {
         for tenant in 0..TENANTS {
             stored(&send(tenant), 1, 0);
@@ -281,16 +300,14 @@ fn hostile_records_are_answered() {
         .iter()
         .cycle()
         .take(800)
-        .map(|value| {
-            json!({"flips": "v", "time": "9999-12-31T23:59:59.999999Z"}).to_string().replace("\"v\"", value)
-        })
+        .map(|value| json!({"flips": "v", "time": now_s()}).to_string().replace("\"v\"", value))
         .collect();
     let reply =
         server.send(&json_lines("flips", &flips.iter().map(|l| l.parse().unwrap()).collect::<Vec<_>>()));
     stored(&reply, 800, 0);
     let odd = json!({"a\"b`c.\u{0}": "\u{0}", "": 1, "Stream": "x", "TIME": "y", "date": "z", "é": "ö"});
     stored(&server.send(&json_lines("odd", &[odd])), 1, 0);
-    let days: Vec<_> = (0..101).map(|day| json!({"time": 86_400 * day})).collect();
+    let days: Vec<_> = (0..101).map(|day| json!({"time": now_s() - 86_400 * day})).collect();
     server.send(&json_lines("days", &days)).expect(400, &["100 days"]);
     stored(&server.send(&json_lines("days", &days[1..])), 100, 0);
     // names of columns that stay in the rest of each row

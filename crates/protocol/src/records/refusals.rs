@@ -45,6 +45,10 @@ pub enum Reason {
     /// The time of the attribute with this path.
     #[error("the time in {0:?} is before 1970 or after 9999")]
     Time(&'static str),
+    #[error("the time is too far before that of arrival (setting past_limit)")]
+    TooOld,
+    #[error("the time is too far after that of arrival; it may be one day later")]
+    TooNew,
     #[error("the action names no index")]
     NoIndex,
     #[error(

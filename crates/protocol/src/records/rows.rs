@@ -1,7 +1,7 @@
 //! The record that is being read.
 
 use super::days::Days;
-use super::{Decoded, Place, Reason, Refusals, time};
+use super::{Decoded, Place, Reason, Refusals, Times, time};
 use crate::{DecodeError, JsonError, WireError};
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, REQUEST_RECORDS_MAX};
 use model::{AttributeValue, PutError, RecordsBuilder};
@@ -11,6 +11,7 @@ pub(super) struct Rows<'a, 'm> {
     pub(super) builder: RecordsBuilder,
     pub(super) memory: &'a mut IncrementalReservation<'m>,
     arrival_us: i64,
+    times: Times,
     /// Records that are complete, also those of other builders.
     count: usize,
     /// Limit on [`Self::memory`], with what it had before.
@@ -34,13 +35,14 @@ pub(super) enum Fault {
 }
 
 impl<'a, 'm> Rows<'a, 'm> {
-    pub(super) fn new(arrival_us: i64, memory: &'a mut IncrementalReservation<'m>) -> Self {
-        Self::limited(arrival_us, usize::MAX, memory)
+    pub(super) fn new(arrival_us: i64, times: Times, memory: &'a mut IncrementalReservation<'m>) -> Self {
+        Self::limited(arrival_us, times, usize::MAX, memory)
     }
 
     /// The records may take at most this much memory.
     pub(super) fn limited(
         arrival_us: i64,
+        times: Times,
         records_bytes_max: usize,
         memory: &'a mut IncrementalReservation<'m>,
     ) -> Self {
@@ -51,6 +53,7 @@ impl<'a, 'm> Rows<'a, 'm> {
             shared_bytes: 0,
             memory,
             arrival_us,
+            times,
             count: 0,
             time: None,
             days: None,
@@ -100,6 +103,7 @@ impl<'a, 'm> Rows<'a, 'm> {
     pub(super) fn end_at(&mut self, time_us: i64) -> Result<(), Fault> {
         self.time = None;
         self.check_limits()?;
+        self.times.check(time_us)?;
         if let Some(days) = &mut self.days {
             days.add(time_us)?;
         }

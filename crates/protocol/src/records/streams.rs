@@ -1,7 +1,7 @@
 //! Records of several streams in one request.
 
 use super::days::Days;
-use super::{Fault, Reason, Refusals, Rows};
+use super::{Fault, Reason, Refusals, Rows, Times};
 use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, STREAM_BYTES_MAX};
 use model::{Records, RecordsBuilder, StreamName};
@@ -24,6 +24,8 @@ pub struct StreamsRequest<'a> {
     pub body: &'a [u8],
     /// The time of records without a time, in microseconds since the Unix epoch.
     pub arrival_us: i64,
+    /// The times that records may have.
+    pub times: Times,
     /// The stream of all records, if the client names one for the whole request.
     pub stream: Option<&'a StreamName>,
     /// Streams whose records are refused, if the door can refuse some.
@@ -69,7 +71,7 @@ impl StreamsRequest<'_> {
             return Err(DecodeError::DecodedTooLarge(self.body.len() as u64));
         }
         let mut reservation = IncrementalReservation::new(memory);
-        let mut rows = Rows::limited(self.arrival_us, self.records_bytes_max, &mut reservation);
+        let mut rows = Rows::limited(self.arrival_us, self.times, self.records_bytes_max, &mut reservation);
         rows.days = Some(Days::default());
         let mut streams = Streams {
             rows,

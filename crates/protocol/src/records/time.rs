@@ -9,7 +9,10 @@
 //!   below 10^17   microseconds, likewise
 //!   others        nanoseconds
 //! ```
+//!
+//! If this time is not one of the [`Times`] that records may have, the record is left out: no other attribute is its time instead.
 
+use super::Reason;
 use crate::rfc3339::rfc3339_us;
 use model::AttributeValue;
 use model::caps::{TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN};
@@ -20,6 +23,28 @@ pub(super) const PATHS: [&str; 5] = ["@timestamp", "timestamp", "time", "ts", "_
 const SECONDS_BELOW: u64 = 100_000_000_000;
 const MILLISECONDS_BELOW: u64 = 1000 * SECONDS_BELOW;
 const MICROSECONDS_BELOW: u64 = 1000 * MILLISECONDS_BELOW;
+
+/// Which times records may have, in microseconds since 1970. Each day of a stream has files of its own, so this limits their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    pub earliest_us: i64,
+    pub latest_us: i64,
+}
+
+impl Times {
+    pub const ANY: Self = Self { earliest_us: i64::MIN, latest_us: i64::MAX };
+
+    #[inline]
+    pub(super) const fn check(self, time_us: i64) -> Result<(), Reason> {
+        if time_us < self.earliest_us {
+            Err(Reason::TooOld)
+        } else if time_us > self.latest_us {
+            Err(Reason::TooNew)
+        } else {
+            Ok(())
+        }
+    }
+}
 
 /// The place of a path in [`PATHS`].
 #[inline]

@@ -7,7 +7,7 @@ mod otlp;
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, BATCH_ATTRIBUTES_MAX, REQUEST_RECORDS_MAX};
 use model::{AttributeKind, AttributeValue, ErrorKind, Records};
 use protocol::DecodeError;
-use protocol::records::{Decoded, Format, Reason, Request, csv, decode};
+use protocol::records::{Decoded, Format, Reason, Request, Times, csv, decode};
 use std::collections::BTreeMap;
 use stdx::budget::Account;
 use stdx::damage::damage;
@@ -19,7 +19,7 @@ const ARRIVAL_US: i64 = 1_795_284_000_000_000;
 type Row = BTreeMap<(String, AttributeKind), String>;
 
 fn read(format: Format, body: impl AsRef<[u8]>) -> Result<Decoded, DecodeError> {
-    let request = Request { body: body.as_ref(), arrival_us: ARRIVAL_US, first_line: 1 };
+    let request = Request { body: body.as_ref(), arrival_us: ARRIVAL_US, times: Times::ANY, first_line: 1 };
     decode(format, request, &mut crate::plenty())
 }
 
@@ -225,6 +225,27 @@ fn the_time_of_a_record_is_found() {
     assert_eq!((decoded.records.times_us.as_slice(), decoded.refused.count), (&[ARRIVAL_US; 2][..], 3));
 }
 
+/// The rule that finds the time must not take another one instead.
+#[test]
+fn times_far_from_that_of_arrival_are_refused() {
+    let times = Times { earliest_us: 5_000_000, latest_us: 9_000_000 };
+    let (old, new) =
+        ("the time is too far before that of arrival", "the time is too far after that of arrival");
+    let check = |format, body: &str, expected: &[i64], refused: &[&str]| {
+        let request = Request { body: body.as_bytes(), arrival_us: 7_000_000, times, first_line: 1 };
+        let decoded = decode(format, request, &mut crate::plenty()).unwrap();
+        assert_eq!(decoded.records.times_us, expected, "{body}");
+        let reasons: Vec<_> = decoded.refused.first.iter().map(|first| first.reason.to_string()).collect();
+        assert!(reasons.iter().zip(refused).all(|(found, part)| found.contains(part)), "{reasons:?}");
+        assert_eq!(reasons.len(), refused.len(), "{reasons:?}");
+    };
+    check(Format::Json, r#"[{"time":5},{"time":9},{}]"#, &[5_000_000, 9_000_000, 7_000_000], &[]);
+    check(Format::Json, r#"[{"time":4.999999,"ts":7},{"@timestamp":9.000001,"time":7}]"#, &[], &[old, new]);
+    check(Format::Json, r#"{"time":-1}"#, &[], &["before 1970"]);
+    check(Format::Csv, "time,a\n4,1\n7,2\n10,3\n", &[7_000_000], &[old, new]);
+    check(Format::Lines, "time 1", &[7_000_000], &[]);
+}
+
 #[test]
 fn raw_lines_are_messages() {
     let body = b"first line\n\n  \r\n second \xc3\xa9\r\nnot \xff\nlast";
@@ -295,7 +316,8 @@ fn tables_are_decoded_in_pieces() {
     let whole = read(Format::Csv, table).unwrap();
     assert_eq!((whole.records.len(), whole.refused.count), (3, 2));
     for step in 1..table.len() {
-        let request = Request { body: table.as_bytes(), arrival_us: ARRIVAL_US, first_line: 1 };
+        let request =
+            Request { body: table.as_bytes(), arrival_us: ARRIVAL_US, times: Times::ANY, first_line: 1 };
         let (header, mut rest) = csv::split_header(request, &mut memory).unwrap().expect("a header");
         let (mut found, mut refused, mut taken) = (Vec::new(), Vec::new(), step);
         while !rest.body.is_empty() {
@@ -384,7 +406,8 @@ fn amplifiers() -> Vec<(&'static str, Format, String)> {
 #[test]
 fn memory_is_reserved_before_it_is_used() {
     for (what, format, body) in amplifiers() {
-        let request = Request { body: body.as_bytes(), arrival_us: ARRIVAL_US, first_line: 1 };
+        let request =
+            Request { body: body.as_bytes(), arrival_us: ARRIVAL_US, times: Times::ANY, first_line: 1 };
         let account = Account::new("test", 4 << 20);
         let full = decode(format, request, &mut account.reserve(0).unwrap()).expect_err(what);
         assert_eq!(full.kind(), ErrorKind::TooLarge, "{what}: {full}");

@@ -153,7 +153,7 @@ settings! {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "Limit on how far a sample may be ahead of the clock");
         // a tenant has a file for each day; with the 3,651 days of ten years, listing all labels already
         // takes seconds
-        PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
+        PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample or a record may be behind the clock")
             .why("Each day has its own files, so this bounds the number of files. Does not apply to `import`. `100y` \
                 allows all samples since 1970");
         INGEST_RULES: Option<PathBuf> = setting("ingest_rules", "none",

@@ -1,6 +1,6 @@
 //! Bulk requests of Elasticsearch: requests of all forms, the client for Python, and rsyslog.
 
-use super::{ask, check, kill_and_restart, stored_records, wait_until_loaded};
+use super::{ask, check, kill_and_restart, now_s, stored_records, wait_until_loaded};
 use crate::authentication::sha256;
 use crate::harness::pages::{Page, run, with};
 use crate::harness::programs::{cache, free_port};
@@ -102,7 +102,7 @@ fn refused_actions_are_items_of_the_answer() {
 #[test]
 fn a_stream_that_has_no_records_at_first_stays_without() {
     let server = server("[tenant.few]\nstreams = 3\n");
-    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let now_s = now_s();
     let mut lines = Vec::new();
     for stream in 0..4 {
         for day in 0..100 {

@@ -5,7 +5,7 @@ use crate::plenty;
 use model::{ErrorKind, StreamName};
 use protocol::DecodeError;
 use protocol::records::bulk::{Items, Options, decode};
-use protocol::records::{DecodedStreams, LeftOut, Reason, STREAMS_MAX, StreamsRequest};
+use protocol::records::{DecodedStreams, LeftOut, Reason, STREAMS_MAX, StreamsRequest, Times};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 use stdx::budget::Account;
@@ -15,6 +15,7 @@ fn request(body: &[u8]) -> StreamsRequest<'_> {
     StreamsRequest {
         body,
         arrival_us: ARRIVAL_US,
+        times: Times::ANY,
         stream: None,
         left_out: &NONE,
         records_bytes_max: usize::MAX,

@@ -7,7 +7,7 @@ use prost::Message;
 use protocol::DecodeError;
 use protocol::otlp::Media;
 use protocol::records::loki::decode;
-use protocol::records::{DecodedStreams, LeftOut, STREAMS_MAX, StreamsRequest};
+use protocol::records::{DecodedStreams, LeftOut, STREAMS_MAX, StreamsRequest, Times};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 use stdx::budget::Account;
@@ -98,6 +98,7 @@ fn request(body: &[u8]) -> StreamsRequest<'_> {
     StreamsRequest {
         body,
         arrival_us: ARRIVAL_US,
+        times: Times::ANY,
         stream: None,
         left_out: &NONE,
         records_bytes_max: usize::MAX,

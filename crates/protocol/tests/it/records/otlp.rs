@@ -8,7 +8,7 @@ use model::{ErrorKind, StreamName};
 use protocol::DecodeError;
 use protocol::otlp::Media;
 use protocol::records::otlp::{Signal, decode};
-use protocol::records::{DecodedStreams, LeftOut, STREAMS_MAX, StreamsRequest};
+use protocol::records::{DecodedStreams, LeftOut, STREAMS_MAX, StreamsRequest, Times};
 use std::sync::LazyLock;
 use stdx::budget::Account;
 
@@ -25,6 +25,7 @@ fn request(body: &[u8]) -> StreamsRequest<'_> {
     StreamsRequest {
         body,
         arrival_us: ARRIVAL_US,
+        times: Times::ANY,
         stream: None,
         left_out: &NONE,
         records_bytes_max: usize::MAX,
@@ -305,6 +306,22 @@ fn of_a_scope_the_last_attribute_with_a_key_counts() {
     let rows: Vec<_> = described(&decoded)[0].1.iter().map(|(_, row)| row.clone()).collect();
     let of_resource = r#"resource.a="1" resource.b="2""#;
     assert_eq!(rows, [&*format!(r#"{of_resource} scope.c="5" scope.d="4" scope.e="6""#), of_resource]);
+}
+
+#[test]
+fn records_with_a_time_far_from_that_of_arrival_are_refused() {
+    let day_us = 86_400_000_000;
+    for (shift_us, refused) in [(0, 0), (day_us, 0), (-day_us, 0), (day_us + 1000, 1), (-day_us - 1000, 1)] {
+        for (signal, tag) in [(Signal::Logs, 0x09), (Signal::Traces, 0x39)] {
+            let time_ns = (ARRIVAL_US + shift_us) as u64 * 1000;
+            let record = [&[tag][..], &time_ns.to_le_bytes()].concat();
+            let body = logs(b"", &[record]);
+            let times = Times { earliest_us: ARRIVAL_US - day_us, latest_us: ARRIVAL_US + day_us };
+            let request = StreamsRequest { times, ..request(&body) };
+            let decoded = decode(signal, Media::Protobuf, request, &mut plenty()).unwrap();
+            assert_eq!(decoded.refused.count, refused, "{signal:?} {shift_us}");
+        }
+    }
 }
 
 #[test]

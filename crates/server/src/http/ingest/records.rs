@@ -15,13 +15,14 @@ use crate::streams::Shared;
 use crate::streams::batch::{BATCH_BYTES, Batch, ROW_BYTES, Stored};
 use crate::streams::known::{Added, StreamLimit};
 use crate::write_path;
+use admission::age::{Doubt, EARLIEST_MS};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use journal::JournalError;
 use journal::records::BatchHeader;
 use model::caps::BODY_BYTES_MAX;
 use model::{BatchId, ErrorKind, Principal, Records, StreamName, TenantId};
-use protocol::records::{DAYS_MAX, DecodedStreams, LeftOut, Reason, Refusals, StreamsRequest};
+use protocol::records::{DAYS_MAX, DecodedStreams, LeftOut, Reason, Refusals, StreamsRequest, Times};
 use protocol::{Body as EncodedBody, DecodeError, Encoding};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,6 +50,10 @@ const EXPANDED_BYTES_MIN: usize = 16 << 20;
 
 /// It may never be more than this.
 const EXPANDED_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
+
+/// How far the time of a record may be after its arrival: logs of machines whose clock is wrong by less than a day are kept. More
+/// days would be more files. In the past, the setting `past_limit` is the limit.
+const FUTURE_LIMIT_MS: i64 = tables::DAY_MS;
 
 /// A new stream waits this long for the object store.
 const LISTING_WAIT: Duration = Duration::from_secs(10);
@@ -166,7 +171,8 @@ where
     let (streams, tenant) = (app.node.streams(), &principal.tenant);
     write_path::admit_records(context, principal, received.bytes.len()).await?;
     streams.shared.metrics.body_bytes.add(received.bytes.len() as u64);
-    let arrival_us = context.clock.now_ms().saturating_mul(1000);
+    let now_ms = context.clock.now_ms();
+    let (arrival_us, times) = (now_ms.saturating_mul(1000), times_at(context, now_ms));
     let body = EncodedBody { encoding: received.encoding, bytes: &received.bytes };
     let Options { stream, overflow, key, inline_bytes_max } = options;
     let is_small = body.decoded_len()?.is_some_and(|bytes| bytes <= inline_bytes_max);
@@ -176,7 +182,7 @@ where
         let (budget, stream_and_decoder) = (budget.clone(), Arc::clone(&stream_and_decoder));
         work(app, tenant, is_small, move || {
             let (stream, decode) = &*stream_and_decoder;
-            decoded(received, arrival_us, stream.as_ref(), &left_out, &budget, decode)
+            decoded(received, (arrival_us, times), stream.as_ref(), &left_out, &budget, decode)
         })
     };
     let ((mut decoded, mut made), mut received) = run(received, LeftOut::new()).await?;
@@ -241,10 +247,24 @@ async fn work<T: Send + 'static>(
         .map_err(|error| Refusal::new(ErrorKind::Internal, "bug", format!("decoding failed: {error}")))?
 }
 
+/// Which times records may have that arrive now. While the clock seems to be wrong, records with the right time are not refused for
+/// good: it may be set back to the start of 2026, or ahead to any time.
+fn times_at(context: &write_path::Context, now_ms: i64) -> Times {
+    let past_ms = context.settings.past_ms;
+    let (mut earliest_ms, mut latest_ms) =
+        (now_ms.saturating_sub(past_ms), now_ms.saturating_add(FUTURE_LIMIT_MS));
+    match context.wall.doubt(&*context.clock) {
+        Some(Doubt::Ahead) => earliest_ms = earliest_ms.min(EARLIEST_MS.saturating_sub(past_ms)),
+        Some(Doubt::Behind) => latest_ms = i64::MAX,
+        Some(Doubt::Settling) | None => {}
+    }
+    Times { earliest_us: earliest_ms.saturating_mul(1000), latest_us: latest_ms.saturating_mul(1000) }
+}
+
 /// Decodes a body, and checks that its records can be stored. Returns them with the body, whose memory has that of the records.
 fn decoded<T>(
     received: Received,
-    arrival_us: i64,
+    (arrival_us, times): (i64, Times),
     stream: Option<&StreamName>,
     left_out: &LeftOut,
     budget: &Budget,
@@ -263,7 +283,7 @@ fn decoded<T>(
     check_size("body has", body.len(), budget.records_body_bytes())?;
     let expanded_bytes_max = expanded_bytes_max(body.len());
     let records_bytes_max = expanded_bytes_max.min(budget.loading_bytes() as usize);
-    let request = StreamsRequest { body, arrival_us, stream, left_out, records_bytes_max };
+    let request = StreamsRequest { body, arrival_us, times, stream, left_out, records_bytes_max };
     let decoded = decode(request, &mut memory)?;
     let mut expanded_bytes = 0;
     for (_, records) in &decoded.0.streams {

@@ -59,8 +59,8 @@ async fn store(
     let encoding = Encoding::negotiate(text(header::CONTENT_ENCODING), ENCODINGS)?;
     let received = records::read(app, &principal.tenant, encoding, headers, body).await?;
     let decode = move |request: StreamsRequest<'_>, memory: &mut Reservation| {
-        let StreamsRequest { body, arrival_us, .. } = request;
-        let decoded = decode(format, Request { body, arrival_us, first_line: 1 }, memory)?;
+        let StreamsRequest { body, arrival_us, times, .. } = request;
+        let decoded = decode(format, Request { body, arrival_us, times, first_line: 1 }, memory)?;
         let found = Some((stream.clone(), decoded.records)).filter(|(_, records)| !records.is_empty());
         let streams = found.into_iter().collect();
         Ok((DecodedStreams { streams, without_days: Vec::new(), refused: decoded.refused }, ()))
