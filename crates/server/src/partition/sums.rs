@@ -53,6 +53,9 @@ const FORGOTTEN_BYTES: usize = 256;
 /// Keys of series are random, so none of them begins like this.
 const BOUNDS: u128 = 0x656e_6465_6420_6c61_796f_7574_u128 << 32;
 
+/// The key of a sum, of any tenant, whose end is what was forgotten of all tenants that are not listed.
+const OTHERS: SeriesKey = SeriesKey(0x6f74_6865_7220_7465_6e61_6e74_u128 << 32);
+
 /// The key of a sum that says when the last bounds of a histogram ended.
 const fn bounds_key(histogram: u32) -> SeriesKey {
     SeriesKey(BOUNDS | histogram as u128)
@@ -312,6 +315,9 @@ impl Sums {
 
     /// Restores a sum from the journal. If there is no memory for it, it is forgotten.
     pub(super) fn restore(&mut self, tenant: &TenantId, key: SeriesKey, accumulator: &Accumulator) {
+        if key == OTHERS {
+            return self.forgotten.raise_others(accumulator.end_ns);
+        }
         let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.heads));
         let is_new = !own.of.contains_key(&key);
         if is_new && !own.is_forgotten(accumulator) && own.make_room(Share::ALL).is_err() {

@@ -4,9 +4,9 @@
 
 use super::super::Owner;
 use super::super::time_share::TimeShare;
-use super::{Place, Sums};
-use journal::{JournalError, Offset};
-use model::TenantId;
+use super::{OTHERS, Place, Sums};
+use journal::{Journal, JournalError, Offset, RecordEncoder};
+use model::{Accumulator, TenantId};
 use std::time::{Duration, Instant};
 
 /// Number of sums that are written between two groups, which takes about as long as a small group.
@@ -36,7 +36,7 @@ pub(super) struct Running {
 enum Written {
     /// Sums up to this one.
     Sums(Place),
-    /// What was forgotten of tenants up to this one.
+    /// What was forgotten of tenants up to this one, and there are more.
     Forgotten(TenantId),
     All,
 }
@@ -53,6 +53,22 @@ impl Sums {
     pub(in crate::partition) fn carried(&self) -> Offset {
         if self.is_empty() { Offset(u64::MAX) } else { self.carrying.carried }
     }
+}
+
+/// Writes what was forgotten of tenants that are not listed, if anything. The record may be of any tenant.
+fn write_others(
+    others_ns: u64,
+    encoder: &mut RecordEncoder,
+    journal: &mut dyn Journal,
+) -> Result<(), JournalError> {
+    if others_ns == 0 {
+        return Ok(());
+    }
+    encoder.begin(&TenantId::anonymous());
+    encoder.forgotten(0);
+    encoder.sum(OTHERS, &Accumulator::new(others_ns, 0));
+    journal.append(encoder.finish())?;
+    Ok(())
 }
 
 impl Owner {
@@ -90,8 +106,8 @@ impl Owner {
         let Self { encoder, journal, dictionary, sums, sealing, .. } = self;
         let Some(running) = &sums.carrying.running else { return Ok(Written::All) };
         let next = sums.after(running.last.as_ref(), SLICE);
-        let mut tenants = sums.forgotten.after(running.last_tenant.as_ref()).take(SLICE).peekable();
-        if next.is_none() && tenants.peek().is_none() {
+        let mut tenants = sums.forgotten.after(running.last_tenant.as_ref()).peekable();
+        if next.is_none() && tenants.peek().is_none() && sums.forgotten.others_ns() == 0 {
             return Ok(Written::All);
         }
         dictionary.enter(journal.begin()?);
@@ -105,14 +121,21 @@ impl Owner {
             journal.append(encoder.finish())?;
             keys.last().map_or(Written::All, |key| Written::Sums((tenant.clone(), *key)))
         } else {
-            let mut written = Written::All;
-            for (tenant, forgotten_ns) in tenants {
+            let mut last = None;
+            for (tenant, forgotten_ns) in tenants.by_ref().take(SLICE) {
                 encoder.begin(tenant);
                 encoder.forgotten(forgotten_ns);
                 journal.append(encoder.finish())?;
-                written = Written::Forgotten(tenant.clone());
+                last = Some(tenant);
             }
-            written
+            match (last, tenants.peek()) {
+                (Some(last), Some(_)) => Written::Forgotten(last.clone()),
+                // at the end, because tenants that were listed may have become others meanwhile
+                _ => {
+                    write_others(sums.forgotten.others_ns(), encoder, journal.as_mut())?;
+                    Written::All
+                }
+            }
         };
         journal.sync()?;
         // these bytes must not count as unsealed, or they could cause the next seal

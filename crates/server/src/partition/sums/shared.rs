@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use stdx::budget::{Account, Reservation};
 
 /// Limit on the tenants of which it is known what was forgotten. Beyond it, the oldest of these times counts for all others.
-const TENANTS_MAX: usize = 2048;
+pub(super) const TENANTS_MAX: usize = 2048;
 
 /// Limit on the histograms of which it is known when their bounds changed.
 const ENDED_MAX: usize = 4096;
@@ -251,7 +251,11 @@ pub(super) struct Forgotten {
 
 impl Forgotten {
     pub(super) fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.of.is_empty() && self.others_ns == 0
+    }
+
+    pub(super) const fn others_ns(&self) -> u64 {
+        self.others_ns
     }
 
     pub(super) fn len(&self) -> usize {
@@ -275,14 +279,18 @@ impl Forgotten {
 
     fn raise_all(&mut self, other: &Self) {
         other.of.iter().for_each(|(tenant, end_ns)| self.raise(tenant, *end_ns));
-        self.others_ns = self.others_ns.max(other.others_ns);
+        self.raise_others(other.others_ns);
+    }
+
+    pub(super) fn raise_others(&mut self, end_ns: u64) {
+        self.others_ns = end_ns.max(self.others_ns);
     }
 
     fn merge_oldest(&mut self) {
         if let Some((tenant, _)) = self.of.iter().min_by_key(|(_, end_ns)| **end_ns) {
             let tenant = tenant.clone();
             let oldest_ns = self.of.remove(&tenant).unwrap_or(0);
-            self.others_ns = self.others_ns.max(oldest_ns);
+            self.raise_others(oldest_ns);
         }
     }
 
@@ -320,6 +328,7 @@ mod tests {
             assert_eq!(forgotten.of(&tenant(n)), 1000 + n.max(9) as u64, "{n}");
         }
         assert_eq!(forgotten.of(&tenant(count)), 1009, "of one that is not known");
+        assert!(!forgotten.is_empty());
         let all: Vec<_> = forgotten.after(None).map(|(tenant, _)| tenant.clone()).collect();
         let rest: Vec<_> = forgotten.after(Some(&all[1000])).map(|(tenant, _)| tenant.clone()).collect();
         assert_eq!(rest, all[1001..]);

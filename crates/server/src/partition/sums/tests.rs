@@ -268,6 +268,39 @@ fn sums_are_carried_over_before_their_records_are_deleted() {
     restarted.stop();
 }
 
+/// Of most tenants, it is only known what was forgotten of all of them. This must not get lost with the records that have it.
+#[test]
+fn what_was_forgotten_of_tenants_that_are_not_listed_is_carried_over() {
+    let (journal, mut fixture) = Fixture::new();
+    let tenant = |n: usize| TenantId::parse(&format!("t{n}")).unwrap();
+    let other = TenantId::parse("other").unwrap();
+    for n in 0..shared::TENANTS_MAX + 10 {
+        fixture.owner.sums.note_forgotten(&tenant(n), 1000 + n as u64);
+    }
+    for round in 0..2 {
+        fixture.add(&[(0, 10 * round, 10 * round + 10, 1.0)]);
+        let upto = fixture.seal();
+        for _ in 0..50 {
+            fixture.turns();
+        }
+        assert!(fixture.owner.sums.carrying.running.is_none());
+        assert_eq!(fixture.owner.sums.carried(), upto);
+        assert!(fixture.owner.journal.start() >= upto, "{round}");
+        let dir = fixture.stop();
+        fixture = Fixture::over(Box::new(journal.reopen()), dir);
+        assert_eq!(fixture.owner.sums.forgotten_ns(&other), 1009, "{round}");
+        let shared = &fixture.owner.context.heads.shared_sums;
+        assert_eq!(shared.stamp(&other, 0).forgotten_ns, 1009, "{round}");
+        assert_eq!(fixture.owner.sums.count(), 1);
+        // then without the tenants that are listed
+        (0..shared::TENANTS_MAX + 10).for_each(|n| fixture.owner.sums.remove_tenant(&tenant(n)));
+    }
+    fixture.owner.sums.remove_tenant(&TenantId::anonymous());
+    assert!(fixture.owner.sums.forgotten.after(None).next().is_none());
+    assert!(!fixture.owner.sums.is_empty(), "the journal is truncated without the rest");
+    fixture.stop();
+}
+
 fn sums_of(fixture: &Fixture) -> BTreeMap<SeriesKey, (u64, f64)> {
     let own = &fixture.owner.sums.tenants[&TenantId::anonymous()];
     let sum = |accumulator: &Accumulator| (accumulator.newest_ns(), accumulator.total());
