@@ -7,7 +7,7 @@ use super::ask::Ask;
 use super::{msgpack, pickle};
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
-use crate::http::json::Json;
+use crate::http::json::{AnswerSize, Json};
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
 use crate::http::queries::admission::check_canceled;
@@ -17,9 +17,10 @@ use crate::query_source::label_queries::{FoundNode, NodeOrder, Nodes};
 use axum::extract::State;
 use axum::response::Response;
 use paths::Pattern;
+use query::Interrupt as _;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
+use stdx::budget::IncrementalReservation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -31,8 +32,11 @@ enum Format {
     MsgPack,
 }
 
-/// Number of nodes written between two checks for cancellation.
+/// Number of nodes between two checks for cancellation.
 const CHECK_NODES: usize = 1_000;
+
+/// A list of names begins with room for this many.
+const NAMES_MIN: usize = 64;
 
 #[derive(Debug, Clone)]
 struct Request {
@@ -131,32 +135,27 @@ impl Request {
         check_canceled(turn)?;
         json.warn(&nodes.left_out);
         let is_wanted = |node: &FoundNode<'_>| node.is_leaf || !self.leaves_only;
-        let mut wanted = || nodes.iter().filter(is_wanted);
+        let mut wanted = || until(|| turn.is_set(), nodes.iter().filter(is_wanted));
         match self.format {
             Format::Pickle => pickle::nodes(json, &mut wanted(), self.until_s),
             Format::MsgPack => msgpack::nodes(json, wanted().count(), &mut wanted(), self.until_s),
             _ => {
                 self.callback.begin(json);
                 match self.format {
-                    Format::TreeJson => self.tree(turn, json, &mut wanted)?,
-                    Format::NodeList => self.names_at(json, &mut wanted())?,
+                    Format::TreeJson => self.tree(json, &mut wanted),
+                    Format::NodeList => self.names_at(turn, json, &mut wanted())?,
                     Format::Completer => self.completions(json, &mut wanted()),
                     _ => self.details(json, &mut wanted()),
                 }
                 self.callback.end(json);
             }
         }
-        Ok(())
+        check_canceled(turn)
     }
 
     /// Writes branches before leaves. Of nodes with the same name, only one is written, because the name is all that the
     /// reader of a tree sees. It is a branch if there is one, so that the reader can go on.
-    fn tree<'n, I: Iterator<Item = FoundNode<'n>>>(
-        &self,
-        turn: &Turn,
-        json: &mut Json,
-        nodes: &mut dyn FnMut() -> I,
-    ) -> Result<(), ApiError> {
+    fn tree<'n, I: Iterator<Item = FoundNode<'n>>>(&self, json: &mut Json, nodes: &mut dyn FnMut() -> I) {
         let base = self.query.rfind('.').map_or("", |dot| &self.query[..=dot]);
         let mut count = 0;
         json.raw("[");
@@ -166,10 +165,7 @@ impl Request {
         }
         for is_leaf in [false, true] {
             let mut last = None;
-            for (i, node) in nodes().enumerate() {
-                if i % CHECK_NODES == 0 {
-                    check_canceled(turn)?;
-                }
+            for node in nodes() {
                 let name = node.name();
                 if last.replace(name) == Some(name) || node.is_leaf != is_leaf {
                     continue;
@@ -180,16 +176,29 @@ impl Request {
             }
         }
         json.raw("]");
-        Ok(())
     }
 
     /// Writes the distinct texts that the paths have at one level, counted from the end if negative.
     fn names_at<'n>(
         &self,
+        turn: &Turn,
         json: &mut Json,
         nodes: &mut dyn Iterator<Item = FoundNode<'n>>,
     ) -> Result<(), ApiError> {
-        let mut names = BTreeSet::new();
+        let mut memory = turn.limits.answers.reserve(0).expect("BUG: cannot reserve 0 bytes");
+        let names = self.sorted_names(nodes, &mut IncrementalReservation::new(&mut memory))?;
+        json.raw(r#"{"nodes":"#);
+        json.strings(&names);
+        json.raw("}");
+        Ok(())
+    }
+
+    fn sorted_names<'n>(
+        &self,
+        nodes: &mut dyn Iterator<Item = FoundNode<'n>>,
+        memory: &mut IncrementalReservation<'_>,
+    ) -> Result<Vec<&'n str>, ApiError> {
+        let mut names: Vec<&str> = Vec::new();
         for node in nodes {
             let levels = node.path.split('.');
             let name = match usize::try_from(self.position) {
@@ -197,12 +206,22 @@ impl Request {
                 Err(_) => levels.clone().rev().nth(self.position.unsigned_abs() as usize - 1),
             };
             let none = || ApiError::bad_data(format!("Invalid position: {} has no such level", node.path));
-            names.insert(name.ok_or_else(none)?);
+            let name = name.ok_or_else(none)?;
+            // nodes come by the last level, where repetitions follow each other
+            if names.last() == Some(&name) {
+                continue;
+            }
+            if names.len() == names.capacity() {
+                tidy(&mut names);
+                if names.len() >= names.capacity() / 2 {
+                    let more = names.len().max(NAMES_MIN);
+                    memory.room(&mut names, more).map_err(|full| AnswerSize(full.into()))?;
+                }
+            }
+            names.push(name);
         }
-        json.raw(r#"{"nodes":"#);
-        json.strings(&names.into_iter().collect::<Vec<_>>());
-        json.raw("}");
-        Ok(())
+        tidy(&mut names);
+        Ok(names)
     }
 
     fn completions<'n>(&self, json: &mut Json, nodes: &mut dyn Iterator<Item = FoundNode<'n>>) {
@@ -244,6 +263,18 @@ impl Request {
     }
 }
 
+/// Sorts names, and removes repetitions.
+fn tidy(names: &mut Vec<&str>) {
+    names.sort_unstable();
+    names.dedup();
+}
+
+/// The nodes, until the query is canceled. What has been written of them is then discarded.
+fn until<T>(is_canceled: impl Fn() -> bool, nodes: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let goes_on = move |i: usize| !i.is_multiple_of(CHECK_NODES) || !is_canceled();
+    nodes.enumerate().map_while(move |(i, node)| goes_on(i).then_some(node))
+}
+
 fn tree_node(json: &mut Json, text: &str, base: &str, name: &str, is_leaf: bool) {
     let (is_leaf, is_branch) = if is_leaf { ("1", "0") } else { ("0", "1") };
     json.raw(r#"{"text":"#);
@@ -272,6 +303,43 @@ fn unquoted(name: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stdx::budget::Account;
+
+    #[test]
+    fn a_canceled_query_writes_no_further_nodes() {
+        let asked = std::cell::Cell::new(0);
+        let is_canceled = || asked.replace(asked.get() + 1) == 3;
+        assert_eq!(until(is_canceled, 0..1_000_000).count(), 3 * CHECK_NODES);
+        assert_eq!(until(|| false, 0..2_500).count(), 2_500);
+        assert_eq!(until(|| true, 0..10).count(), 0);
+    }
+
+    /// The list may have a name for each series, or very few.
+    #[test]
+    fn the_memory_of_a_list_of_names_is_reserved() {
+        let request = |position| Request {
+            query: "**".into(),
+            format: Format::NodeList,
+            callback: Callback::of(&Params::default()).unwrap(),
+            has_wildcards: false,
+            leaves_only: false,
+            position,
+            until_s: 0,
+        };
+        let paths: Vec<_> = (0..1000).map(|n| format!("{}.{n:03}.x", n % 3)).collect();
+        let names = |position, bytes| {
+            let account = Account::new("answers", bytes);
+            let mut memory = account.reserve(0).unwrap();
+            let mut nodes = paths.iter().map(|path| FoundNode { path, is_leaf: true });
+            request(position)
+                .sorted_names(&mut nodes, &mut IncrementalReservation::new(&mut memory))
+                .map_err(|_| ())
+        };
+        assert_eq!(names(-1, 1 << 10), Ok(vec!["x"]));
+        assert_eq!(names(0, 2 << 10), Ok(vec!["0", "1", "2"]));
+        assert_eq!(names(1, 64 << 10).unwrap().len(), 1000);
+        assert_eq!(names(1, 8 << 10), Err(()));
+    }
 
     #[test]
     fn names_are_unquoted() {
