@@ -93,6 +93,6 @@ fn our_decoder_agrees_with_prost() {
             read += usize::from(check(version, &message, &mut decoder, &mut batch));
         }
         println!("{version:?}: prost read {read} of {mutations}");
-        assert!(read > 200, "prost accepts too few of the damaged messages");
+        assert!(read > 100, "prost accepts too few of the damaged messages");
     }
 }
