@@ -158,8 +158,8 @@ impl RecordEncoder {
         extras::put_exemplar(&mut self.exemplars, series, exemplar);
     }
 
-    /// Says that the record has sums. The end of each increment that was added and of whose series the sum is
-    /// forgotten is not after `forgotten_ns`, in nanoseconds since 1970.
+    /// Makes the record one with sums. `forgotten_ns`, in nanoseconds since 1970, is not before the end of any increment whose
+    /// sum was forgotten.
     pub fn forgotten(&mut self, forgotten_ns: u64) {
         assert!(self.kind == ValueKind::Float, "BUG: sums in a record of histograms");
         self.forgotten_ns = Some(forgotten_ns);

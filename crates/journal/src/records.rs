@@ -176,7 +176,7 @@ fn name<'a>(cursor: &mut Cursor<'a>) -> Result<&'a str, BatchError> {
 fn read_header(cursor: &mut Cursor<'_>) -> Result<BatchHeader, BatchError> {
     match cursor.byte()? {
         BATCH_VERSION => {}
-        0..VERSION_MIN => return Err(BatchError::Malformed("a version that batches of records never had")),
+        0..VERSION_MIN => return Err(BatchError::Malformed("an invalid version")),
         later => return Err(BatchError::Version(later)),
     }
     let tenant =
@@ -205,7 +205,7 @@ impl<'a> Packing<'a> {
         let is_packed = packed_bytes > 0;
         let bytes = cursor.take(if is_packed { packed_bytes } else { raw_bytes })?;
         if !cursor.rest.is_empty() {
-            return Err(BatchError::Malformed("more bytes behind the columns"));
+            return Err(BatchError::Malformed("bytes after the columns"));
         }
         // no byte of an LZ4 block expands to more than 255 bytes
         if raw_bytes > RAW_BYTES_MAX || (is_packed && raw_bytes / 255 > packed_bytes) {

@@ -62,7 +62,7 @@ impl<'a> Json<'a> {
                 _ => self.at += 1,
             }
         }
-        bail!("a string has no end")
+        bail!("a string is not closed")
     }
 
     /// Text of a number, or of `null`, `true`, `false`.
@@ -90,7 +90,7 @@ impl<'a> Json<'a> {
         let mut depth = 0usize;
         loop {
             self.skip_space();
-            match self.text.as_bytes().get(self.at).context("the text has no end")? {
+            match self.text.as_bytes().get(self.at).context("the text ends within a value")? {
                 b'"' => {
                     self.string()?;
                 }
@@ -99,7 +99,7 @@ impl<'a> Json<'a> {
                     self.at += 1;
                 }
                 b']' | b'}' => {
-                    depth = depth.checked_sub(1).context("a bracket closes nothing")?;
+                    depth = depth.checked_sub(1).context("a closing bracket has no opening one")?;
                     self.at += 1;
                 }
                 b',' | b':' if depth > 0 => self.at += 1,

@@ -26,7 +26,7 @@ const _: () = assert!(TOMBSTONES_MAX <= u64::BITS as usize, "a mask has a bit fo
 /// Maximum size of one delete's selectors. The selectors of a table's 64 tombstones take at most 1 MiB together.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
-/// What a matcher counts in addition to its name and value.
+/// A matcher counts as this many bytes, besides its name and value, in the size of a delete's selectors.
 pub const MATCHER_BYTES: usize = 4;
 
 /// Maximum size of one delete's compiled patterns. A regular expression may need a few hundred KiB.

@@ -162,13 +162,13 @@ impl<'a> Columns<'a> {
         for _ in 0..attributes {
             let (path, attribute) = self.attribute(count)?;
             if !known.insert((path, attribute.kind())) {
-                return Err(BatchError::Malformed("an attribute that is there twice"));
+                return Err(BatchError::Malformed("a duplicate attribute"));
             }
             records.attributes.push(attribute);
         }
         match self.cursor.rest.is_empty() {
             true => Ok(records),
-            false => Err(BatchError::Malformed("more bytes behind the last attribute")),
+            false => Err(BatchError::Malformed("bytes after the last attribute")),
         }
     }
 

@@ -59,7 +59,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<StoredIds, BatchError> {
     let ids = (0..count).map(id).collect::<Result<_, BatchError>>()?;
     match cursor.rest {
         [] => Ok(StoredIds { tenant, ids }),
-        _ => Err(BatchError::Malformed("more bytes behind the ids")),
+        _ => Err(BatchError::Malformed("bytes after the ids")),
     }
 }
 

@@ -134,9 +134,9 @@ fn lengths_are_not_trusted() {
     check(b"\xc0\x84\x3d\xff\xff\xff\xff\x7f\x02\0xx", malformed("columns cannot take the declared memory"));
     check(b"\xc0\x84\x3d\x80\x80\x1e\x02\0xx", BatchError::Truncated);
     check(b"\x01\x00\x02\0\x02\0", malformed("columns take more memory than is declared"));
-    check(b"\x01\x08\x03\0\x02\0\0", malformed("more bytes behind the last attribute"));
+    check(b"\x01\x08\x03\0\x02\0\0", malformed("bytes after the last attribute"));
     assert_eq!(decode_header(&[BATCH_VERSION + 1]), Err(BatchError::Version(BATCH_VERSION + 1)));
-    assert_eq!(decode_header(&[4]), Err(malformed("a version that batches of records never had")));
+    assert_eq!(decode_header(&[4]), Err(malformed("an invalid version")));
     assert_eq!(decode_header(&[]), Err(BatchError::Truncated));
 }
 

@@ -64,8 +64,8 @@ impl RunResult {
         }
     }
 
-    /// Highest share of time for which the disk was busy in a step: on average over the time that the step's figures are
-    /// of, or over all of the step, of which they may leave out the rise.
+    /// Highest mean share of time for which the disk was busy during a step. Each step is looked at twice, over the seconds of
+    /// its figures and as a whole, because the figures may leave out its rise.
     pub(crate) fn disk_util_max(&self) -> Option<f64> {
         let measured = self.steps.iter().filter_map(|step| step.disk_util);
         let begins = std::iter::once(0.0).chain(self.steps.iter().map(|step| step.to_s));

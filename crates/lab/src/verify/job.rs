@@ -26,9 +26,9 @@ pub(super) struct Job {
     next: AtomicU64,
     /// How often queries must be split before the target answers, as far as is known. Later queries are split at once.
     splits: AtomicU32,
-    /// How often queries whose answers lacked samples were split, and their parts lacked as many.
+    /// Number of splits in vain: the answer to a query lacked samples, and those to its parts lacked at least as many.
     in_vain: AtomicU32,
-    /// The same for answers of which the target said that they may not be complete.
+    /// Number of splits in vain of queries whose answers, as the target said, may not be complete.
     in_vain_incomplete: AtomicU32,
     path: String,
     patient_until: Instant,

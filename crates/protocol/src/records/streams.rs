@@ -28,7 +28,7 @@ pub struct StreamsRequest<'a> {
     pub times: Times,
     /// The stream of all records, if the client names one for the whole request.
     pub stream: Option<&'a StreamName>,
-    /// Streams whose records are refused, if the door can refuse some.
+    /// Streams whose records are refused, if the endpoint can refuse some records of a request.
     pub left_out: &'a LeftOut,
     /// Limit on the memory of the records. Without it, a small body whose records have much in common could take any amount.
     pub records_bytes_max: usize,

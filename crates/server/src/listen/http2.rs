@@ -39,8 +39,8 @@ use tokio::time::{sleep, timeout};
 /// Limit on the requests that a connection has at a time. Further ones wait at the client.
 const STREAMS_MAX: u32 = 4;
 
-/// Limit on the bytes of bodies that a client may send before they are read, for a request and for the connection. A connection
-/// cannot have less.
+/// Flow-control window of a request and of a connection: bytes of bodies that a client may send before they are read. HTTP/2
+/// allows no smaller window for a connection.
 const WINDOW_BYTES: u32 = (64 << 10) - 1;
 
 /// Limit on the headers of a request after decompression, as HTTP/2 counts them: each with 32 bytes more than its text.

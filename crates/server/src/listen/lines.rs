@@ -65,8 +65,8 @@ const ENCRYPTED_PART: u64 = 2;
 
 const ENCRYPTED_CONNECTION_BYTES: u64 = CONNECTION_BYTES + (TLS_BYTES + stream::ENCRYPTED_BYTES) as u64;
 
-/// A new connection waits this long for the memory of a connection that is being closed for it, at most as often as
-/// [`MEMORY_ATTEMPTS`].
+/// A new connection that needs memory has another one closed, and then waits this long for its memory. It does this at most
+/// [`MEMORY_ATTEMPTS`] times.
 const CLOSE_WAIT: Duration = Duration::from_millis(5);
 const MEMORY_ATTEMPTS: usize = 10;
 

@@ -50,7 +50,7 @@ const NUMBERS: u32 = 1 << 31;
 /// Memory of a tenant of which it is known what was forgotten.
 const FORGOTTEN_BYTES: usize = 256;
 
-/// Keys of series are random, so none of them begins like this.
+/// The upper 96 bits of each [`bounds_key`]. Keys of series are random, so it is next to impossible that one begins like this.
 const BOUNDS: u128 = 0x656e_6465_6420_6c61_796f_7574_u128 << 32;
 
 /// The key of a sum, of any tenant, whose end is what was forgotten of all tenants that are not listed.
@@ -213,8 +213,9 @@ impl Sums {
         let share = Share::of(&self.heads, weight);
         let no_room = |_| SeriesRefusal::NoRoomForSums { limit_mib };
         let mut before = own.of.get(&key).cloned();
-        // also if the increment is refused: whether it is only known to be old may differ between the series of a histogram.
-        // But an old one with other bounds says nothing of the buckets that have not been in both.
+        // noted even if the increment is refused below: some series of a histogram may know that it was added, others only that
+        // it is old, and all must be forgotten together. An old one with other bounds does not count, because it has no
+        // increments for buckets that only the present bounds have
         let is_seen =
             |entry: &Entry| entry.seen_s >= void_before_s && entry.accumulator.layout == increment.layout;
         if let Some(entry) = before.as_mut().filter(|entry| is_seen(entry)) {

@@ -57,7 +57,7 @@ pub(crate) struct Due {
     pub(crate) total_bytes: u64,
 }
 
-/// A stream as the metrics see it.
+/// Totals of all streams, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) streams: usize,

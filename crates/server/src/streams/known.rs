@@ -37,8 +37,8 @@ struct Tenant {
     part: Account,
     /// Memory of the names, from the tenant's part of their account.
     memory: Reservation,
-    /// By the name in lower case: in a store that ignores the case of names, others would have the same table. Only streams
-    /// that are older than this rule have a name in common.
+    /// By the name in lower case, because in a store that ignores case, streams whose names differ only in case would share a
+    /// table. A key has several streams only if they are older than this rule.
     streams: HashMap<StreamName, Vec<Known>>,
     /// Number of names in `streams`.
     count: usize,

@@ -32,7 +32,7 @@ use tables::write::records::{RecordBatch, RecordsStager};
 use tables::write::stage::Staged;
 use tables::{Date, FileStem, Outcome, RecordLimits, StagedBlock, Table, TableError};
 
-/// The loader looks this often which streams are due.
+/// Interval at which an idle loader checks which streams are due.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// After a failure, a stream is not loaded for this long, and then for twice as long each time.
@@ -56,7 +56,7 @@ const REST_MIN: Duration = Duration::from_millis(1);
 /// Idle tenants are forgotten at this interval.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
-/// A stream with this many bytes in the buffer, which are compressed, makes files that are large enough.
+/// A stream is due when the buffer has this many compressed bytes of it, because they make large files.
 const LOAD_BYTES: u64 = 32 << 20;
 
 /// A block has at most as many bytes as this number of the stager's buffers, so that other streams have their turn.

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A job may take this long at its first attempt, and the time for its bytes.
+/// Time limit of a job's first attempt, besides the time for its bytes ([`BYTES_PER_SECOND`]).
 pub(super) const JOB_TIME: Duration = Duration::from_secs(10);
 
-/// A merge on a busy machine is several times as fast.
+/// Speed that the time limit allows for. A merge is several times as fast, even on a busy machine.
 const BYTES_PER_SECOND: u64 = 4 << 20;
 
-/// After this many interruptions, a job rests after each further one. The fifth attempt has 16 times the time of the
+/// From this interruption on, a job rests after each one. The fifth attempt has 16 times the time of the
 /// first: 160 s for a small job, and 37 minutes for one of 512 MiB.
 const INTERRUPTIONS_MAX: u32 = 5;
 

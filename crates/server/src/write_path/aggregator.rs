@@ -39,7 +39,7 @@ use stdx::telemetry::{Counter, Registry};
 /// it.
 const SLICE: usize = 256;
 
-/// So many values of an output count as another output.
+/// For each of this many values, an output counts once more against [`SLICE`].
 const VALUES_AS_OUTPUT: u64 = 64;
 
 /// Decisions by which outputs were refused take 1/`REFUSED_PART` of the account `decoders`.
@@ -171,7 +171,7 @@ struct Visited {
     name: String,
     due: Due,
     _closed: Option<(Buffer, Reservation)>,
-    /// Of what `due` will free.
+    /// Reservation for memory that `due` uses, although the output has given it up.
     _memory: Reservation,
 }
 

@@ -351,14 +351,14 @@ impl TenantRules<'_> {
 
     /// Where it is remembered which metadata of a metric was written. Tenants with equal lists have different metadata.
     pub(super) fn slot_of_metadata(&self, metric: SeriesKey, tenant: &TenantId, seed: u64) -> SeriesKey {
-        // the number is arbitrary
+        // any number does that nothing else mixes into the seed
         let tenant = SeriesKey::of(tenant.as_str().as_bytes(), seed ^ 0x7772_6974_7465_6e20);
         self.key(SeriesKey(metric.0 ^ tenant.0), false)
     }
 
     /// Metrics and series have different verdicts.
     const fn key_of_metric(&self, metric: SeriesKey) -> SeriesKey {
-        // the number is arbitrary
+        // any number does. It keeps these keys apart from those of series
         self.key(SeriesKey(metric.0 ^ 0x6d65_7461_6461_7461_206f_6620_6d65_7472), false)
     }
 

@@ -26,7 +26,7 @@ pub(super) fn identify(floats: &mut SeriesBatch<f64>, memory: &mut Reservation) 
         if samples.is_empty() {
             continue;
         }
-        // the bucket of infinity, which does not depend on the bounds
+        // the last series is the bucket of infinity. Its key identifies the histogram, because it does not depend on the bounds
         let (histogram, increment) = ((key >> 64) as u32, last.increment);
         let latest = histograms.entry(histogram).or_default();
         let other = latest.other_than(increment.layout);
@@ -39,11 +39,11 @@ pub(super) fn identify(floats: &mut SeriesBatch<f64>, memory: &mut Reservation) 
     Ok(())
 }
 
-/// Of the points of a histogram, the one that ends last, and the one that does so among those with other bounds.
+/// Bounds of the point of a histogram that ends last, and of the one that ends last among points with other bounds.
 #[derive(Default)]
 struct Latest([Bounds; 2]);
 
-/// A time at which a histogram has bounds.
+/// Bounds of a histogram, and the time range of a point that has them.
 #[derive(Default, Clone, Copy)]
 struct Bounds {
     layout: u32,

@@ -46,7 +46,7 @@ impl Walk {
     }
 }
 
-/// It is before the year 2555, and so within the bounds of times.
+/// Converts a time to microseconds. Any time in nanoseconds since 1970 is before the year 2555, and so within the bounds of times.
 pub(super) const fn us_of(ns: u64) -> i64 {
     (ns / 1000) as i64
 }

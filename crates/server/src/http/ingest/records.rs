@@ -1,4 +1,4 @@
-//! What all doors for records have in common.
+//! What all endpoints that receive records have in common.
 //!
 //! ```text
 //!   body ─ decode ─▶ records of each stream ─ account_of ─▶ accounts ─ encode ─▶ batches ─ owner ─▶ all durable, or none
@@ -30,25 +30,25 @@ use std::time::Duration;
 use stdx::budget::{Account, IncrementalReservation, Reservation};
 use tokio::time::timeout;
 
-/// The client's name for a batch. If it repeats a batch with the same name within an hour, the batch is not stored again.
+/// Header with the client's key for a batch. A batch whose key was stored within the last hour is not stored again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 const KEY_BYTES_MAX: usize = 256;
 
-/// The stream of all records of a request.
+/// Header that names the stream of all records of a request.
 const STREAM: &str = "x-floodmark-stream";
 
 /// A body is decoded in place if it has at most this many bytes, and records are encoded in place if they take at most so much.
 pub(super) const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// The records of a request, with the path of each value, take at most so many times the bytes of the body. What records have in
-/// common, such as a resource, the names of columns, or the path of an object, is in the body only once.
+/// Limit on the records of a request, for each byte of its body. Records, with the path of each value, are larger than the body,
+/// because what they have in common, such as a resource or the path of an object, is in the body only once.
 const EXPANSION_MAX: usize = 32;
 
-/// It may always be this much, so that small requests whose records have much in common are accepted.
+/// Added to the limit on records, so that small requests whose records have much in common are accepted.
 const EXPANDED_BYTES_MIN: usize = 16 << 20;
 
-/// It may never be more than this.
+/// Limit on the records of a request, however large its body is.
 const EXPANDED_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
 
 /// How far the time of a record may be after its arrival: logs of machines whose clock is wrong by less than a day are kept. More
@@ -98,7 +98,7 @@ pub(super) struct Outcome<T> {
 }
 
 impl Options {
-    /// Reads the headers that all doors have.
+    /// Reads the headers that all of these endpoints accept.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
         let stream = match headers.get(STREAM) {
             None => None,

@@ -87,7 +87,7 @@ struct Taken {
     queue: Arc<NewSeriesQueue>,
     tenant: TenantId,
     series: Vec<SeriesKey>,
-    /// What the series that was divided, if any, takes in the next chunk besides its points.
+    /// If only some points of the last series fitted: memory of this series in the next chunk, besides its points.
     rest_bytes: u64,
 }
 
@@ -100,7 +100,7 @@ struct Removed {
     entry_bytes: u64,
     /// Memory of the batch.
     copy_bytes: u64,
-    /// What the series that was divided, if any, takes in the next chunk besides its points.
+    /// If only some points of the last series fitted: memory of this series in the next chunk, besides its points.
     rest_bytes: u64,
 }
 

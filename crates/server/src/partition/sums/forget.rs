@@ -34,11 +34,11 @@ pub(super) struct Forgetting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
-    /// The pass that notes what they ended with.
+    /// First pass: notes when their newest increments ended.
     Noting(u32),
-    /// Nothing, until the second of these times.
+    /// Pause until the second of these times, so that requests that do not know of the first pass have ended.
     Waiting(u32, u32),
-    /// The pass that removes them.
+    /// Second pass: removes them.
     Removing(u32),
 }
 

@@ -111,9 +111,9 @@ impl Outputs {
         self.outputs[position].labels.as_ref()
     }
 
-    /// True if all is still as it was decided: the outputs of a name are open, and there is still no memory for those that
-    /// were refused. Open outputs then stay open until points that are being stored can be added. For the others, the points
-    /// are missing, of which `newest_ms` is the time of the newest.
+    /// True if the decision on a name still holds: its outputs are open, and there is still no memory for those that were
+    /// refused. Then this keeps the outputs open until the points that are being stored can be added, and notes that refused
+    /// outputs lack these points. `newest_ms` is the time of the newest point.
     pub(super) fn is_current(&mut self, matched: &Matched, newest_ms: i64, now_ms: i64) -> bool {
         let are_open = matched.outputs.iter().all(|output| {
             let Some(position) = self.positions.get(output) else { return false };

@@ -150,7 +150,7 @@ impl Import<'_> {
         let mut source = Source::open(app, headers, body)?;
         let mut buffer = Buffer::new(&account)?;
         loop {
-            // a few bytes may become endless ones, which are skipped without any of the limits on what is stored
+            // a small body may decompress without end, and skipped bytes count against no limit, so each step waits for its turn
             let gate = (skip_bytes > 0).then_some((&app.node.writes().gates, &principal.tenant));
             source.fill(&account, &mut buffer, gate).await?;
             let is_last = source.has_ended;
