@@ -31,6 +31,7 @@ use crate::DecodeError;
 use crate::otlp::Media;
 use labels::Labels;
 use model::AttributeValue;
+use model::caps::REQUEST_RECORDS_MAX;
 use stdx::budget::Reservation;
 
 /// The stream of entries whose labels name no service.
@@ -67,9 +68,20 @@ struct Push {
     name: String,
     /// Entries so far.
     count: usize,
+    /// Streams so far, also those without entries.
+    streams: usize,
 }
 
 impl Push {
+    /// Streams without entries take time, too.
+    fn count_stream(&mut self) -> Result<(), DecodeError> {
+        self.streams += 1;
+        match self.streams > REQUEST_RECORDS_MAX {
+            true => Err(DecodeError::TooMany { what: "streams", limit: REQUEST_RECORDS_MAX }),
+            false => Ok(()),
+        }
+    }
+
     /// Makes the stream of the present labels the current one.
     fn select(&self, streams: &mut Streams<'_, '_>) -> Result<(), DecodeError> {
         if self.labels.fault().is_some() {

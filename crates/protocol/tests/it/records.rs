@@ -8,7 +8,7 @@ use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, BATCH_ATTRIBUTES_MAX, REQUEST_RECORD
 use model::{AttributeKind, AttributeValue, ErrorKind, Records};
 use protocol::DecodeError;
 use protocol::records::{Decoded, Format, Reason, Request, Times, csv, decode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stdx::budget::Account;
 use stdx::damage::damage;
 use stdx::rng::Rng;
@@ -528,6 +528,11 @@ fn records_are_what_was_written() {
             lines += &format!("{text}{}", ["\n", "\r\n", "\n\n"][rng.below(3) as usize]);
             elements.push(text);
             expected.push(row);
+        }
+        // few bodies have more attributes than a request may have
+        let paths: BTreeSet<_> = expected.iter().flat_map(Row::keys).collect();
+        if paths.len() > BATCH_ATTRIBUTES_MAX {
+            continue;
         }
         for body in [lines, format!("[{}]", elements.join(", "))] {
             let decoded = read(Format::Json, &body).unwrap_or_else(|error| panic!("{body}: {error}"));

@@ -8,6 +8,9 @@ use crate::scan::{Eight, find};
 use model::AttributeValue;
 use stdx::budget::IncrementalReservation;
 
+/// What is read instead of half of a character.
+const REPLACEMENT: u32 = char::REPLACEMENT_CHARACTER as u32;
+
 /// Limit on the nesting of objects and lists.
 const DEPTH_MAX: usize = 64;
 
@@ -15,6 +18,7 @@ pub(in crate::records) struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
+    replaces_surrogates: bool,
 }
 
 /// A place to which the parser can return.
@@ -26,7 +30,12 @@ pub(in crate::records) struct Mark {
 
 impl<'a> Parser<'a> {
     pub(in crate::records) const fn new(text: &'a str) -> Self {
-        Self { text, at: 0, depth: 0 }
+        Self { text, at: 0, depth: 0, replaces_surrogates: false }
+    }
+
+    /// Reads [`REPLACEMENT`] where an escape sequence is half of a character, as JavaScript writes of a text that was cut.
+    pub(in crate::records) const fn replacing_surrogates(self) -> Self {
+        Self { replaces_surrogates: true, ..self }
     }
 
     #[cold]
@@ -274,13 +283,19 @@ impl<'a> Parser<'a> {
         let high = self.code()?;
         let code = match high {
             0xd800..0xdc00 if self.text.as_bytes()[self.at..].starts_with(b"\\u") => {
+                let after = self.at;
                 self.at += 1;
-                let low = self.code()?;
-                if !(0xdc00..0xe000).contains(&low) {
-                    return Err(self.error("unpaired surrogate"));
+                match self.code()? {
+                    low @ 0xdc00..0xe000 => 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00),
+                    _ if self.replaces_surrogates => {
+                        // the second escape sequence is a character of its own
+                        self.at = after;
+                        REPLACEMENT
+                    }
+                    _ => return Err(self.error("unpaired surrogate")),
                 }
-                0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)
             }
+            0xd800..0xe000 if self.replaces_surrogates => REPLACEMENT,
             code => code,
         };
         char::from_u32(code).ok_or_else(|| self.error("unpaired surrogate"))

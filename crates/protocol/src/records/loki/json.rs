@@ -18,7 +18,7 @@ impl Push {
     pub(super) fn json(&mut self, body: &[u8], streams: &mut Streams<'_, '_>) -> Result<(), DecodeError> {
         let mut replaced = String::new();
         let body = text(body, &mut replaced, streams.rows.memory).map_err(of_request)?;
-        let mut json = Parser::new(body);
+        let mut json = Parser::new(body).replacing_surrogates();
         let mut has_more = json.begin_object()?;
         while has_more {
             json.string(&mut self.text, streams.rows.memory).map_err(of_request)?;
@@ -39,6 +39,7 @@ impl Push {
         json: &mut Parser<'_>,
         streams: &mut Streams<'_, '_>,
     ) -> Result<(), DecodeError> {
+        self.count_stream()?;
         self.labels.clear();
         let (mut has_labels, mut has_values) = (false, false);
         let mut later: Option<Mark> = None;

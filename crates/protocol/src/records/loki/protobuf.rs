@@ -42,6 +42,7 @@ impl Push {
     }
 
     fn stream(&mut self, whole: Reader<'_>, streams: &mut Streams<'_, '_>) -> Result<(), Fault> {
+        self.count_stream()?;
         // the labels may come after the entries
         let (mut fields, mut labels) = (whole, &b""[..]);
         while let Some(tag) = fields.tag()? {

@@ -5,9 +5,9 @@
 //! | none, `application/x-protobuf` | none, `snappy` | protobuf, as a block of snappy |
 //! | `application/json` | none, `gzip`, `zstd` | JSON |
 //!
-//! The answer is 204 once entries are durable. Entries that can never be stored are left out and counted. The answer says so only if
-//! no entry is stored: some senders repeat a request also after a 400 (Telegraf, winston-loki), and the others would be stored
-//! again each time.
+//! The answer is 204 once entries are durable. Entries that can never be stored are left out and counted, and the answer does not
+//! say so: some senders repeat a request also after a 400 (Telegraf, winston-loki), so that the others would be stored again each
+//! time, and whatever the sender has behind this request never.
 
 use super::otlp_records::{INLINE_BYTES_MAX, report};
 use super::records::{self, ENCODINGS, Options, Outcome, Overflow};
@@ -72,10 +72,7 @@ async fn store(
     let decode = move |request: StreamsRequest<'_>, memory: &mut Reservation| {
         Ok((loki::decode(media, request, memory)?, ()))
     };
-    let Outcome { stored, refused, .. } = records::store(app, principal, options, received, decode).await?;
-    if refused.count > 0 && stored.records == 0 {
-        return Err(Refusal::invalid("bad_data", format!("no record is stored: {}", report(&refused))));
-    }
+    let Outcome { refused, .. } = records::store(app, principal, options, received, decode).await?;
     let answer = StatusCode::NO_CONTENT.into_response();
     Ok(match refused.count {
         0 => answer,
