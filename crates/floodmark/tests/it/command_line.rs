@@ -191,6 +191,7 @@ retention = "never"
         retention_wait                         10m                             default
         rollups                                none                            default
         rollup_retention                       samples                         default
+        stream_retention                       never                           default
         future_limit                           10m                             default
         past_limit                             3650d                           default
         ingest_rules                           none                            default

@@ -3,7 +3,7 @@
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};
-use crate::harness::{Options, Request, Server, now_ms};
+use crate::harness::{Options, Request, Server, now_ms, wait_for};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stdx::rng::Rng;
@@ -163,6 +163,11 @@ fn readers_see_whole_requests_in_order() {
             .map(|writer| {
                 threads.spawn(|| {
                     let mut seen = Vec::new();
+                    // the writer may begin late
+                    wait_for("a request that a reader sees", || {
+                        seen = writer.watch(&server, &seen);
+                        (seen.iter().sum::<u64>() > 0).then_some(())
+                    });
                     for _ in 0..40 {
                         seen = writer.watch(&server, &seen);
                     }

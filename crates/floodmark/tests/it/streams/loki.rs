@@ -99,7 +99,7 @@ fn entries_are_durable() {
         assert!(reply.expect(204, &[]).text().is_empty());
     }
     server.send(&json(&streams).header("X-Floodmark-Stream", "named")).expect(204, &[]);
-    server.send(&json(&json!([{"stream": {}, "values": [["1000", "a"]]}]))).expect(204, &[]);
+    server.send(&json(&json!([{"stream": {}, "values": [[(NS - 5000).to_string(), "a"]]}]))).expect(204, &[]);
     for nothing in [json(&json!([])), post("application/json", "{}"), post("application/x-protobuf", "\0")] {
         server.send(&nothing).expect(204, &[]);
     }
@@ -115,7 +115,7 @@ fn entries_are_durable() {
         &json!([["", "x", 6]]),
     );
     check(&server, "named", "SELECT count(*) FROM t", &json!([[2]]));
-    check(&server, "logs", r#"SELECT message, epoch_us("time") FROM t"#, &json!([["a", 1]]));
+    check(&server, "logs", r#"SELECT message, epoch_us("time") FROM t"#, &json!([["a", (NS - 5000) / 1000]]));
     let found = ask("deltalake", &server, "other", "shop", "SELECT count(*) FROM t");
     assert!(found.as_ref().is_none_or(|found| *found == json!([[2]])), "{found:?}");
 }
@@ -135,10 +135,6 @@ fn entries_that_can_never_be_stored_are_counted() {
     assert_eq!(server.metric("floodmark_records_refused_total"), 3.0);
     server.send(&post("application/x-protobuf", snappy(&protobuf("{a}", "x")))).expect(204, &[]);
     assert_eq!(server.metric("floodmark_records_refused_total"), 4.0);
-    let refusals = Request::get("/api/v1/refusals");
-    server
-        .send(&refusals)
-        .expect(200, &["1 records left out: record 1: the labels cannot be read at byte 2"]);
     wait_until_loaded(&server);
     check(&server, "s", "SELECT message FROM t ORDER BY message", &json!([["a"], ["d"], ["e"]]));
 }
@@ -152,7 +148,7 @@ fn errors_are_text() {
         assert_eq!(reply.header("content-type"), Some("text/plain; charset=utf-8"));
         assert_eq!(reply.header("retry-after").is_some(), [429, 503].contains(&status));
     };
-    let one = json(&json!([of("s", json!([["1", "x"]]))]));
+    let one = json(&json!([of("s", json!([[NS.to_string(), "x"]]))]));
     check(post("application/x-protobuf", ""), 400, "snappy");
     check(post("application/x-protobuf", snappy(b"\xff")), 400, "invalid protobuf at byte 0");
     check(post("application/json", "[]"), 400, "unexpected JSON at byte 0");
@@ -215,7 +211,8 @@ fn hostile_requests_are_answered() {
         .map(|n| (format!("{n:01000}"), "v".repeat(1_000).into()))
         .collect::<serde_json::Map<_, _>>()
         .into();
-    let entries = |count: usize| json!([{"stream": labels, "values": vec![["1", ""]; count]}]);
+    let entries =
+        |count: usize| json!([{"stream": labels, "values": vec![[NS.to_string(), String::new()]; count]}]);
     server.send(&json(&entries(10))).expect(204, &[]);
     server.send(&json(&entries(1_000))).expect(413, &["bytes of records"]);
     // two bytes for each entry
@@ -232,7 +229,8 @@ fn hostile_requests_are_answered() {
     server.send(&post("application/json", deep)).expect(400, &["nested too deeply"]);
     let bomb = snappy(&vec![0; 60 << 20]);
     server.send(&post("application/x-protobuf", bomb)).expect(413, &[]);
-    let days: Vec<_> = (0..101_i64).map(|day| json!([(day * 86_400_000_000_000).to_string(), "x"])).collect();
+    let days: Vec<_> =
+        (0..101).map(|day| json!([(NS - day * 86_400_000_000_000).to_string(), "x"])).collect();
     server.send(&json(&json!([of("days", json!(days))]))).expect(204, &[]);
     assert_eq!(server.metric("floodmark_records_refused_total"), 1.0);
     wait_until_loaded(&server);
