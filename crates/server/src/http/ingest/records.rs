@@ -256,12 +256,7 @@ fn times_at(context: &write_path::Context, now_ms: i64) -> Times {
     match context.wall.doubt(&*context.clock) {
         Some(Doubt::Ahead) => earliest_ms = earliest_ms.min(EARLIEST_MS.saturating_sub(past_ms)),
         Some(Doubt::Behind) => latest_ms = i64::MAX,
-        // it may be either
-        Some(Doubt::Settling) => {
-            earliest_ms = earliest_ms.min(EARLIEST_MS.saturating_sub(past_ms));
-            latest_ms = i64::MAX;
-        }
-        None => {}
+        Some(Doubt::Settling) | None => {}
     }
     Times { earliest_us: earliest_ms.saturating_mul(1000), latest_us: latest_ms.saturating_mul(1000) }
 }
