@@ -79,7 +79,7 @@ impl TenantHead {
         }
         let frozen = self.frozen_late.get_mut(&series_ref).expect("BUG: frozen late samples are missing");
         self.late_bytes -= late.heap_bytes() + frozen.heap_bytes();
-        let merged = frozen.absorb(&late);
+        let merged = frozen.absorb(&late, series_ref);
         self.late_bytes += frozen.heap_bytes();
         merged
     }

@@ -9,24 +9,33 @@
 //! ```
 //!
 //! A piece takes the samples from its bound to the next piece's bound. Its chunk is rewritten when enough
-//! samples are pending, and a full chunk splits the piece. So a sample costs a lookup and 1/32 of a rewrite,
-//! whatever the order of the samples.
+//! samples are pending, and a full chunk splits the piece. So a sample costs a lookup and about 1/32 of a
+//! rewrite, whatever the order of the samples.
+//!
+//! The series of a sender often get their late samples together, one each. They would all rewrite a chunk at the
+//! same time, and everyone would wait for it. So how many samples are enough depends on the series.
 
 use crate::chunk::{Chunk, ChunkValue, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;
-use model::{Histogram, Samples, TimeRange};
+use model::{Histogram, Samples, SeriesRef, TimeRange};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 #[cfg(test)]
 mod tests;
 
-/// Once a series has this many late samples, they are compressed into pieces.
-const RECENT_MAX: usize = 64;
+/// Once a series has this many late samples, they are compressed into pieces. See [`spread`] for the range.
+const RECENT_MAX: RangeInclusive<usize> = 48..=79;
 
-/// Once a piece has this many pending samples, its chunk is rewritten with them.
-const PENDING_MAX: usize = 32;
+/// Once a piece has this many pending samples, its chunk is rewritten with them. See [`spread`] for the range.
+const PENDING_MAX: RangeInclusive<usize> = 24..=39;
 
 const ENTRY_BYTES: usize = 56;
+
+/// A number of the range that differs between neighbouring series.
+fn spread(range: &RangeInclusive<usize>, series: SeriesRef) -> usize {
+    range.start() + series.index() % (range.end() - range.start() + 1)
+}
 
 pub(crate) fn enclosing_range(a: TimeRange, b: TimeRange) -> TimeRange {
     TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
@@ -73,10 +82,10 @@ impl Late {
 
     /// Adds the samples of `later`, which has the same kind. They replace samples at the same times. Returns
     /// the number of samples of `later`.
-    pub(crate) fn absorb(&mut self, later: &Self) -> usize {
+    pub(crate) fn absorb(&mut self, later: &Self, series: SeriesRef) -> usize {
         match (self, later) {
-            (Self::Floats(late), Self::Floats(later)) => late.absorb(later),
-            (Self::Histograms(late), Self::Histograms(later)) => late.absorb(later),
+            (Self::Floats(late), Self::Floats(later)) => late.absorb(later, series),
+            (Self::Histograms(late), Self::Histograms(later)) => late.absorb(later, series),
             _ => panic!("{OTHER_KIND}"),
         }
     }
@@ -154,13 +163,13 @@ pub(crate) enum Effort {
 }
 
 impl<V: ChunkValue> LateOf<V> {
-    /// Adds a sample, or replaces the sample at the same time.
-    pub(crate) fn insert(&mut self, timestamp_ms: i64, value: V) -> Effort {
+    /// Adds a sample of `series`, or replaces the sample at the same time.
+    pub(crate) fn insert(&mut self, timestamp_ms: i64, value: V, series: SeriesRef) -> Effort {
         let Some((&bound_ms, piece)) = self.pieces.range_mut(..=timestamp_ms).next_back() else {
             self.held_bytes += value.heap_bytes();
             let replaced = insert_sorted(&mut self.recent, timestamp_ms, value);
             self.held_bytes -= replaced.map_or(0, |old| old.heap_bytes());
-            if self.recent.len() < RECENT_MAX {
+            if self.recent.len() < spread(&RECENT_MAX, series) {
                 return Effort::Little;
             }
             let recent = std::mem::take(&mut self.recent);
@@ -173,7 +182,7 @@ impl<V: ChunkValue> LateOf<V> {
         let replaced = insert_sorted(&mut piece.pending, timestamp_ms, value);
         self.held_bytes -= replaced.map_or(0, |old| old.heap_bytes());
         self.held_bytes += (piece.pending.capacity() - before) * size_of::<(i64, V)>();
-        if piece.pending.len() < PENDING_MAX {
+        if piece.pending.len() < spread(&PENDING_MAX, series) {
             return Effort::Little;
         }
         self.rewrite(bound_ms);
@@ -197,11 +206,11 @@ impl<V: ChunkValue> LateOf<V> {
         out.extend(all);
     }
 
-    fn absorb(&mut self, later: &Self) -> usize {
+    fn absorb(&mut self, later: &Self, series: SeriesRef) -> usize {
         let mut samples = Samples::default();
         later.merge_into(TimeRange::ALL, &mut samples, 0);
         for (timestamp_ms, value) in samples.iter_from(0) {
-            self.insert(timestamp_ms, value);
+            self.insert(timestamp_ms, value, series);
         }
         samples.len()
     }

@@ -279,7 +279,7 @@ impl TenantHead {
             }
             Entry::Vacant(vacant) => (vacant.insert(V::no_late()), 0),
         };
-        let effort = V::late_mut(late).insert(timestamp_ms, value.clone());
+        let effort = V::late_mut(late).insert(timestamp_ms, value.clone(), series);
         self.late_bytes = self.late_bytes + late.heap_bytes() - before;
         match effort {
             Effort::Little => LATE_STEPS,

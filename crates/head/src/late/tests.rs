@@ -1,6 +1,8 @@
 use super::*;
 use stdx::rng::Rng;
 
+const SERIES: SeriesRef = SeriesRef(7);
+
 fn check(late: &LateOf<f64>) {
     let bytes = late.pieces.values().map(Piece::<f64>::memory_bytes).sum::<usize>();
     assert_eq!(late.held_bytes, bytes);
@@ -11,7 +13,7 @@ fn check(late: &LateOf<f64>) {
         piece.read(TimeRange::ALL, &mut all);
         let is_inside = |t: &i64| (*bound_ms..end_ms).contains(t);
         assert!(all.timestamps.iter().all(is_inside), "{:?} outside {bound_ms}..{end_ms}", all.timestamps);
-        assert!(all.timestamps.is_sorted() && piece.pending.len() < PENDING_MAX);
+        assert!(all.timestamps.is_sorted() && piece.pending.len() < spread(&PENDING_MAX, SERIES));
     }
 }
 
@@ -21,7 +23,7 @@ fn the_last_write_wins_and_memory_stays_bounded() {
     let (mut late, mut model) = (LateOf::default(), BTreeMap::new());
     for i in 0..40_000 {
         let (t, v) = (rng.below(1000) as i64, i as f64);
-        late.insert(t, v);
+        late.insert(t, v, SERIES);
         model.insert(t, v);
     }
     check(&late);
@@ -48,7 +50,7 @@ fn late_samples_in_any_order_are_read_by_range() {
                 _ => rng.below(width) as i64,
             };
             let v = if rng.chance(0.1) { rng.below(1 << 60) as f64 / 7.0 } else { (t % 10) as f64 };
-            late.insert(t, v);
+            late.insert(t, v, SERIES);
             model.insert(t, v);
         }
         check(&late);
@@ -71,7 +73,7 @@ fn late_samples_in_any_order_are_read_by_range() {
 #[test]
 fn samples_that_fill_a_gap_in_order_are_packed_densely() {
     let mut late = LateOf::default();
-    (0..24_000).for_each(|i| _ = late.insert(i * 1000, 1.0));
+    (0..24_000).for_each(|i| _ = late.insert(i * 1000, 1.0, SERIES));
     check(&late);
     assert!(late.pieces.len() <= 101, "{} pieces for 100 chunks", late.pieces.len());
 }
@@ -83,8 +85,18 @@ fn one_insertion_in_many_rewrites_a_chunk() {
     let (mut inserted, mut rewrites) = (0, 0);
     for _ in 0..60_000 {
         inserted += 1;
-        rewrites += usize::from(late.insert(rng.below(3_300_000) as i64, 1.0) == Effort::Rewrite);
+        rewrites += usize::from(late.insert(rng.below(3_300_000) as i64, 1.0, SERIES) == Effort::Rewrite);
     }
     check(&late);
-    assert!(rewrites * PENDING_MAX <= inserted, "{rewrites} rewrites for {inserted} samples");
+    assert!(rewrites * PENDING_MAX.start() <= inserted, "{rewrites} rewrites for {inserted} samples");
+}
+
+#[test]
+fn series_that_get_their_late_samples_together_do_not_rewrite_their_chunks_together() {
+    let mut all: Vec<_> = (0..1600).map(|i| (SeriesRef(i), LateOf::default())).collect();
+    for round in 0..1000 {
+        let rewrites = all.iter_mut().map(|(series, late)| late.insert(-round, 1.0, *series));
+        let rewrites = rewrites.filter(|effort| *effort == Effort::Rewrite).count();
+        assert!(rewrites <= 500, "{rewrites} of 1600 series in round {round}");
+    }
 }
