@@ -4,8 +4,9 @@
 //! of RFC 3339, or a number of seconds, milliseconds, microseconds or nanoseconds since 1970, told apart by its size:
 //!
 //! ```text
-//!   below 10^11   seconds, up to the year 5138
-//!   below 10^14   milliseconds, from March 1973 to the year 5138
+//!   below 10^8    no time, but a duration or a counter, such as {"time":0.25}
+//!   below 10^11   seconds, from March 1973 to the year 5138
+//!   below 10^14   milliseconds, likewise
 //!   below 10^17   microseconds, likewise
 //!   others        nanoseconds
 //! ```
@@ -20,6 +21,7 @@ use model::caps::{TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN};
 /// Attributes that may have the time, best first.
 pub(super) const PATHS: [&str; 5] = ["@timestamp", "timestamp", "time", "ts", "_time"];
 
+const DURATIONS_BELOW: u64 = 100_000_000;
 const SECONDS_BELOW: u64 = 100_000_000_000;
 const MILLISECONDS_BELOW: u64 = 1000 * SECONDS_BELOW;
 const MICROSECONDS_BELOW: u64 = 1000 * MILLISECONDS_BELOW;
@@ -63,38 +65,41 @@ pub(super) fn rank(path: &str) -> Option<u8> {
 pub(super) fn time_us(value: AttributeValue<'_>) -> Option<i64> {
     match value {
         AttributeValue::Text(text) => rfc3339_us(text.as_bytes()),
-        AttributeValue::Int(number) => Some(of_integer(number)),
-        AttributeValue::Float(number) => Some(of_float(number)),
+        AttributeValue::Int(number) => of_integer(number),
+        AttributeValue::Float(number) => of_float(number),
         // an integer beyond 64 bits, among others
         AttributeValue::Json(text) => {
-            text.parse().ok().filter(|number: &f64| number.is_finite()).map(of_float)
+            text.parse().ok().filter(|number: &f64| number.is_finite()).and_then(of_float)
         }
         AttributeValue::Bool(_) => None,
     }
 }
 
-const fn of_integer(number: i64) -> i64 {
-    match number.unsigned_abs() {
-        0..SECONDS_BELOW => number * 1_000_000,
+fn of_integer(number: i64) -> Option<i64> {
+    let us = match u64::try_from(number).ok()? {
+        0..DURATIONS_BELOW => return None,
+        DURATIONS_BELOW..SECONDS_BELOW => number * 1_000_000,
         SECONDS_BELOW..MILLISECONDS_BELOW => number * 1000,
         MILLISECONDS_BELOW..MICROSECONDS_BELOW => number,
-        _ => number.div_euclid(1000),
-    }
+        _ => number / 1000,
+    };
+    Some(us)
 }
 
-fn of_float(number: f64) -> i64 {
-    let size = number.abs();
-    let us = if size < SECONDS_BELOW as f64 {
+fn of_float(number: f64) -> Option<i64> {
+    let us = if number < DURATIONS_BELOW as f64 {
+        return None;
+    } else if number < SECONDS_BELOW as f64 {
         number * 1e6
-    } else if size < MILLISECONDS_BELOW as f64 {
+    } else if number < MILLISECONDS_BELOW as f64 {
         number * 1e3
-    } else if size < MICROSECONDS_BELOW as f64 {
+    } else if number < MICROSECONDS_BELOW as f64 {
         number
     } else {
         number / 1e3
     };
     // numbers that are too large become the largest integer
-    us.round() as i64
+    Some(us.round() as i64)
 }
 
 pub(super) const fn is_within_bounds(time_us: i64) -> bool {
@@ -129,9 +134,12 @@ mod tests {
         check(AttributeValue::Text("2026-11-21T18:00:00Z"), expected);
         check(AttributeValue::Int(99_999_999_999), Some(99_999_999_999_000_000));
         check(AttributeValue::Int(100_000_000_000), Some(100_000_000_000_000));
-        check(AttributeValue::Int(0), Some(0));
-        check(AttributeValue::Int(-1), Some(-1_000_000));
-        check(AttributeValue::Int(i64::MIN), Some(i64::MIN.div_euclid(1000)));
+        check(AttributeValue::Int(100_000_000), Some(100_000_000_000_000));
+        check(AttributeValue::Int(99_999_999), None);
+        check(AttributeValue::Float(99_999_999.9), None);
+        check(AttributeValue::Int(0), None);
+        check(AttributeValue::Int(i64::MIN), None);
+        check(AttributeValue::Float(-1_795_284_000.0), None);
         check(AttributeValue::Json("99999999999999999999"), Some(100_000_000_000_000_000));
         check(AttributeValue::Json("[1]"), None);
         check(AttributeValue::Text("1795284000"), None);

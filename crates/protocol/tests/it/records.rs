@@ -108,7 +108,7 @@ fn wrong_lines_are_left_out() {
         "{\"a\":\"\\ud800\"}\n",
         "{\"a\":2} x\n",
         "{\"a\":3}\n",
-        "{\"b\":1,\"time\":-5}\n",
+        "{\"b\":1,\"time\":\"1969-12-31T23:59:55Z\"}\n",
         "text\n",
     );
     check(
@@ -208,42 +208,69 @@ fn the_time_of_a_record_is_found() {
         );
     };
     check(r#"{"a":1}"#, ARRIVAL_US);
-    check(r#"{"time":1}"#, 1_000_000);
-    check(r#"{"_time":1,"ts":2,"time":3,"timestamp":4,"@timestamp":5}"#, 5_000_000);
-    check(r#"{"@timestamp":5,"timestamp":4,"time":3,"ts":2,"_time":1}"#, 5_000_000);
+    check(r#"{"time":1000000001}"#, 1_000_000_001_000_000);
     check(
-        r#"{"@timestamp":"yesterday","timestamp":null,"time":[],"ts":true,"_time":"1970-01-01T00:00:02.000001Z"}"#,
+        r#"{"_time":1000000001,"ts":1000000002,"time":1000000003,"timestamp":1000000004,"@timestamp":1000000005}"#,
+        1_000_000_005_000_000,
+    );
+    check(
+        r#"{"@timestamp":1000000005,"timestamp":1000000004,"time":1000000003,"ts":1000000002,"_time":1000000001}"#,
+        1_000_000_005_000_000,
+    );
+    check(
+        r#"{"@timestamp":"yesterday","timestamp":null,"time":0.25,"ts":-5,"_time":"1970-01-01T00:00:02.000001Z"}"#,
         2_000_001,
     );
-    check(r#"{"a":{"time":1}}"#, ARRIVAL_US);
-    check(r#"{"time":1,"time":2}"#, 2_000_000);
+    check(r#"{"time":[],"ts":true}"#, ARRIVAL_US);
+    check(r#"{"a":{"time":1000000001}}"#, ARRIVAL_US);
+    check(r#"{"time":1000000001,"time":1000000002}"#, 1_000_000_002_000_000);
     check(r#"{"@timestamp":1795284000123}"#, 1_795_284_000_123_000);
     check(r#"{"ts":1795284000.25}"#, 1_795_284_000_250_000);
-    check(r#"{"ts":0}"#, 0);
+    check(r#"{"ts":0}"#, ARRIVAL_US);
     // the time of a refused record is not that of the next one
-    let decoded = read(Format::Json, "{\"time\":1,\"a\":}\n{\"a\":1}\n[\n{\"time\":-1}\n{\"b\":1}").unwrap();
+    let decoded = read(
+        Format::Json,
+        "{\"time\":1000000001,\"a\":}\n{\"a\":1}\n[\n{\"time\":\"1969-12-31T23:59:59Z\"}\n{\"b\":1}",
+    )
+    .unwrap();
     assert_eq!((decoded.records.times_us.as_slice(), decoded.refused.count), (&[ARRIVAL_US; 2][..], 3));
 }
 
 /// The rule that finds the time must not take another one instead.
 #[test]
 fn times_far_from_that_of_arrival_are_refused() {
-    let times = Times { earliest_us: 5_000_000, latest_us: 9_000_000 };
+    const ARRIVED_US: i64 = 700_000_000_000_000;
+    let times = Times { earliest_us: 500_000_000_000_000, latest_us: 900_000_000_000_000 };
     let (old, new) =
         ("the time is too far before that of arrival", "the time is too far after that of arrival");
     let check = |format, body: &str, expected: &[i64], refused: &[&str]| {
-        let request = Request { body: body.as_bytes(), arrival_us: 7_000_000, times, first_line: 1 };
+        let request = Request { body: body.as_bytes(), arrival_us: ARRIVED_US, times, first_line: 1 };
         let decoded = decode(format, request, &mut crate::plenty()).unwrap();
         assert_eq!(decoded.records.times_us, expected, "{body}");
         let reasons: Vec<_> = decoded.refused.first.iter().map(|first| first.reason.to_string()).collect();
         assert!(reasons.iter().zip(refused).all(|(found, part)| found.contains(part)), "{reasons:?}");
         assert_eq!(reasons.len(), refused.len(), "{reasons:?}");
     };
-    check(Format::Json, r#"[{"time":5},{"time":9},{}]"#, &[5_000_000, 9_000_000, 7_000_000], &[]);
-    check(Format::Json, r#"[{"time":4.999999,"ts":7},{"@timestamp":9.000001,"time":7}]"#, &[], &[old, new]);
-    check(Format::Json, r#"{"time":-1}"#, &[], &["before 1970"]);
-    check(Format::Csv, "time,a\n4,1\n7,2\n10,3\n", &[7_000_000], &[old, new]);
-    check(Format::Lines, "time 1", &[7_000_000], &[]);
+    check(
+        Format::Json,
+        r#"[{"time":500000000},{"time":900000000},{}]"#,
+        &[500_000_000_000_000, 900_000_000_000_000, ARRIVED_US],
+        &[],
+    );
+    check(
+        Format::Json,
+        r#"[{"time":499999999.999,"ts":700000000},{"@timestamp":900000000.001,"time":700000000}]"#,
+        &[],
+        &[old, new],
+    );
+    check(Format::Json, r#"{"time":"1969-12-31T23:59:59Z"}"#, &[], &["before 1970"]);
+    check(
+        Format::Csv,
+        "time,a\n400000000,1\n600000000,2\n1000000000,3\n",
+        &[600_000_000_000_000],
+        &[old, new],
+    );
+    check(Format::Lines, "time 1", &[ARRIVED_US], &[]);
 }
 
 #[test]
@@ -286,8 +313,12 @@ fn tables_of_all_forms() {
     check("a\n", &[], &[]);
     check("", &[], &[]);
     check("a\nx\"y\n\n\"\"\n", &["a=\"x\\\"y\"", "a=\"\""], &[]);
-    let times = read(Format::Csv, "a,time,@timestamp\n1,2,\n1,2,2026-11-21T18:00:00Z\n1,-2,\n1,,\n").unwrap();
-    assert_eq!(times.records.times_us, [2_000_000, ARRIVAL_US, ARRIVAL_US]);
+    let times = read(
+        Format::Csv,
+        "a,time,@timestamp\n1,1000000002,\n1,2,2026-11-21T18:00:00Z\n1,1969-12-31T23:59:58Z,\n1,,\n",
+    )
+    .unwrap();
+    assert_eq!(times.records.times_us, [1_000_000_002_000_000, ARRIVAL_US, ARRIVAL_US]);
     assert_eq!(times.refused.count, 1);
 }
 

@@ -91,7 +91,7 @@ fn refused_actions_leave_the_others() {
         &format!(r#"{{"index":{{"_index":"app","_id":"{long}"}}}}"#),
         "{}",
         r#"{"index":{"_index":"app"}}"#,
-        r#"{"time":-5}"#,
+        r#"{"time":"1969-12-31T23:59:55Z"}"#,
         r#"{"create":{"_index":"app"}}"#,
         r#"{"a":2}"#,
     ]
@@ -131,7 +131,7 @@ fn streams_that_have_no_records_because_of_their_days_are_named() {
             lines.push(format!("{{\"index\":{{\"_index\":\"s{stream}\"}}}}\n{{\"time\":{time_s}}}\n"));
         }
     }
-    for (stream, document) in [("late", "{}"), ("wrong", "[]"), ("s0", r#"{"time":86400}"#)] {
+    for (stream, document) in [("late", "{}"), ("wrong", "[]"), ("s0", r#"{"time":100000000}"#)] {
         lines.push(format!("{{\"index\":{{\"_index\":\"{stream}\"}}}}\n{document}\n"));
     }
     let body = lines.concat();
