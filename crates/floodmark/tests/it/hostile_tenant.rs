@@ -2,7 +2,10 @@
 //! must get correct answers, and the process must stay within `--memory` and never restart.
 
 mod connections;
+mod imports;
+mod otlp;
 mod queries;
+mod records;
 mod writes;
 
 use crate::authentication::sha256;
@@ -30,6 +33,46 @@ impl Attack {
     const fn new(name: &'static str, request: Request, allowed: &'static [u16]) -> Self {
         Self { name, request, allowed }
     }
+}
+
+/// The name of an attack, its request, and the statuses that may answer it.
+type Row = (&'static str, Request, &'static [u16]);
+
+fn attacks(rows: Vec<Row>) -> Vec<Attack> {
+    rows.into_iter().map(|(name, request, allowed)| Attack::new(name, request, allowed)).collect()
+}
+
+/// Statuses that may answer an invalid body. With 503, the server asks to retry later, because other bodies
+/// of the tenant hold the memory.
+const BAD: &[u16] = &[400, 413, 503];
+
+/// Statuses that may answer a valid body. The server stores all or part of it, or refuses it because there is
+/// no room.
+const ROOM: &[u16] = &[204, 400, 413, 503];
+
+/// Compresses at least `bytes` zeros to a gzip member whose end is missing. 258 zeros take only 13 bits (RFC
+/// 1951, fixed codes).
+fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+    let (mut bits, mut count) = (0u32, 0);
+    let mut put = |value: u32, length: u32| {
+        bits |= value << count;
+        count += length;
+        while count >= 8 {
+            out.push(bits as u8);
+            (bits, count) = (bits >> 8, count - 8);
+        }
+    };
+    put(0b011, 3); // the last block, with fixed codes
+    put(0b0000_1100, 8); // the literal 0 is 00110000, from its first bit
+    // the code for a length of 258 is 11000101, the code for a distance of 1 is 00000
+    (0..bytes / 258).for_each(|_| put(0b1010_0011, 13));
+    put(0, 14); // the end of the block, and the rest of a byte
+    out
+}
+
+fn zstd_of_zeros(bytes: usize) -> Vec<u8> {
+    zstd::bulk::compress(&vec![0; bytes], 3).unwrap()
 }
 
 fn credentials() -> String {
@@ -118,8 +161,24 @@ fn check_form(name: &str, request: &Request, reply: &Reply) {
         assert!(!text.trim().is_empty() && !text.starts_with('{'), "{name}: {} {text}", reply.status);
         return;
     }
+    if reply.header("content-type") == Some("application/x-protobuf") {
+        // the code, which is the first field of google.rpc.Status
+        return assert_eq!(reply.body.first(), Some(&0x08), "{name}: {text}");
+    }
+    if request.path_is("/loki/api/v1/push") || request.path_is("/api/v1/streams/own") {
+        return assert!(!text.trim().is_empty(), "{name}: {text}");
+    }
     let json: Value =
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {} {e}: {text}", reply.status));
+    if request.path_is("/_bulk") {
+        return assert!(
+            json["error"]["reason"].is_string() && json["status"] == reply.status,
+            "{name}: {text}"
+        );
+    }
+    if request.path_is("/v1/metrics") || request.path_is("/v1/logs") || request.path_is("/v1/traces") {
+        return assert!(json["code"].is_number() && json["message"].is_string(), "{name}: {text}");
+    }
     let has = |field: &str| json[field].as_str().is_some_and(|text| !text.is_empty());
     if request.is_influx() {
         return assert!(has("error"), "{name}: {text}");
@@ -220,6 +279,21 @@ fn queries_of_a_hostile_tenant() {
 #[test]
 fn writes_of_a_hostile_tenant() {
     check(|server| writes::attacks(now_ms()).into_iter().for_each(|attack| run(server, attack)));
+}
+
+#[test]
+fn imports_of_a_hostile_tenant() {
+    check(|server| imports::attacks(now_ms()).into_iter().for_each(|attack| run(server, attack)));
+}
+
+#[test]
+fn otlp_of_a_hostile_tenant() {
+    check(|server| otlp::attacks(now_ms()).into_iter().for_each(|attack| run(server, attack)));
+}
+
+#[test]
+fn records_of_a_hostile_tenant() {
+    check(|server| records::attacks(now_ms()).into_iter().for_each(|attack| run(server, attack)));
 }
 
 #[test]

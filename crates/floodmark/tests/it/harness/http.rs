@@ -83,6 +83,11 @@ impl Request {
         let path = self.path.split('?').next().unwrap_or_default();
         ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&path)
             || path.starts_with("/api/v1/import")
+            || path.starts_with("/metrics/job")
+    }
+
+    pub(crate) fn path_is(&self, path: &str) -> bool {
+        self.path.split('?').next() == Some(path)
     }
 
     /// True for paths of InfluxDB 1, whose errors are JSON of their own form.

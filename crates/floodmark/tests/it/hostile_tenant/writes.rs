@@ -1,30 +1,18 @@
 //! Harmful write requests.
 
-use super::Attack;
+use super::{Attack, BAD, ROOM, Row, gzip_of_zeros, zstd_of_zeros};
 use crate::harness::Request;
 use crate::harness::wire::{self, Series};
 
-/// Statuses that may answer an invalid body. With 503, the server asks to retry later, because other bodies
-/// of the tenant hold the memory.
-const BAD: &[u16] = &[400, 413, 503];
-
-/// Statuses that may answer a valid body. The server stores all or part of it, or refuses it because there is
-/// no room.
-const ROOM: &[u16] = &[204, 400, 413, 503];
-
 pub(super) fn attacks(now_ms: i64) -> Vec<Attack> {
-    let all = [bombs(), broken(), large(now_ms), many(now_ms), texts(now_ms)];
-    all.into_iter().flatten().map(|(name, request, allowed)| Attack::new(name, request, allowed)).collect()
+    super::attacks([bombs(), broken(), large(now_ms), many(now_ms)].concat())
 }
-
-type Row = (&'static str, Request, &'static [u16]);
 
 fn graphite(body: Vec<u8>, encoding: &str) -> Request {
     Request::post("/api/v1/graphite", body).header("Content-Encoding", encoding)
 }
 
 fn bombs() -> Vec<Row> {
-    let zstd = |bytes: usize| zstd::bulk::compress(&vec![0; bytes], 3).unwrap();
     let mut declared = Vec::new();
     wire::varint(&mut declared, u64::from(u32::MAX));
     declared.extend([0; 100]);
@@ -34,10 +22,10 @@ fn bombs() -> Vec<Row> {
         ("snappy of 300 MiB of zeros", Request::write(&wire::snappy(&vec![0; 300 << 20])), BAD),
         (
             "zstd of 300 MiB of zeros",
-            Request::write(&zstd(300 << 20)).header("Content-Encoding", "zstd"),
+            Request::write(&zstd_of_zeros(300 << 20)).header("Content-Encoding", "zstd"),
             BAD,
         ),
-        ("zstd of 300 MiB of text", graphite(zstd(300 << 20), "zstd"), BAD),
+        ("zstd of 300 MiB of text", graphite(zstd_of_zeros(300 << 20), "zstd"), BAD),
         ("gzip of 300 MiB of text", graphite(gzip_of_zeros(300 << 20), "gzip"), BAD),
         (
             "gzip in gzip's place",
@@ -45,27 +33,6 @@ fn bombs() -> Vec<Row> {
             &[415],
         ),
     ]
-}
-
-/// Compresses at least `bytes` zeros to a gzip member whose end is missing. 258 zeros take only 13 bits (RFC
-/// 1951, fixed codes).
-fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
-    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
-    let (mut bits, mut count) = (0u32, 0);
-    let mut put = |value: u32, length: u32| {
-        bits |= value << count;
-        count += length;
-        while count >= 8 {
-            out.push(bits as u8);
-            (bits, count) = (bits >> 8, count - 8);
-        }
-    };
-    put(0b011, 3); // the last block, with fixed codes
-    put(0b0000_1100, 8); // the literal 0 is 00110000, from its first bit
-    // the code for a length of 258 is 11000101, the code for a distance of 1 is 00000
-    (0..bytes / 258).for_each(|_| put(0b1010_0011, 13));
-    put(0, 14); // the end of the block, and the rest of a byte
-    out
 }
 
 fn broken() -> Vec<Row> {
@@ -148,44 +115,5 @@ fn many(now_ms: i64) -> Vec<Row> {
         ("lines", Request::post("/api/v1/graphite", lines.into_bytes()), BAD),
         ("another tenant", Request::write(&new(1, "foreign")).tenant("a"), &[403]),
         ("histograms", Request::write(&wire::v1(&[Series::named("own").histograms(100_000)])), ROOM),
-    ]
-}
-
-/// Texts of the doors for Influx' lines and for imports. An import stores what it can, and names the rest.
-fn texts(now_ms: i64) -> Vec<Row> {
-    let influx = |body: Vec<u8>| Request::post("/write?precision=ms", body);
-    let json = |body: Vec<u8>| Request::post("/api/v1/import", body);
-    let text = |body: Vec<u8>| Request::post("/api/v1/import/prometheus", body);
-    let csv = |body: Vec<u8>| Request::post("/api/v1/import/csv?format=1:metric:own,2:label:l", body);
-    let gzip = |request: Request| request.header("Content-Encoding", "gzip");
-    let fields: String = (0..100_000).map(|i| format!(",f{i}=1")).collect();
-    let tags: String = (0..100_000).map(|i| format!(",t{i}=v")).collect();
-    let new: String = (0..100_000).map(|i| format!("flood,i={i} f=1 {now_ms}\n")).collect();
-    vec![
-        ("gzip of 300 MiB of Influx' lines", gzip(influx(gzip_of_zeros(300 << 20))), BAD),
-        ("a million fields", influx(format!("own f=1{}", fields.repeat(10)).into_bytes()), BAD),
-        ("a hundred thousand fields", influx(format!("own f=1{fields} {now_ms}").into_bytes()), ROOM),
-        ("a hundred thousand tags", influx(format!("own{tags} f=1").into_bytes()), BAD),
-        ("a hundred thousand series of Influx", influx(new.into_bytes()), ROOM),
-        ("a string without an end", influx([&b"own f=\""[..], &vec![b'x'; 8 << 20]].concat()), BAD),
-        ("quotes that open and close", influx(b"own f=\"\n".repeat(500_000)), BAD),
-        ("backslashes", influx(vec![b'\\'; 8 << 20]), BAD),
-        ("NUL in lines", influx(b"own\0,a=\0 f\0=1\n\0\n\0=\0".repeat(1_000)), BAD),
-        ("invalid UTF-8 in lines", influx(b"own,a=\xff f=1\nown f\xfe=1\n".repeat(1_000)), BAD),
-        ("gzip of 300 MiB to import", gzip(json(gzip_of_zeros(300 << 20))), BAD),
-        ("nested JSON", json(b"[{".repeat(4 << 20)), BAD),
-        ("JSON with a million keys", json(format!("{{{}}}", "\"k\":1,".repeat(1_000_000)).into_bytes()), BAD),
-        (
-            "JSON of huge numbers",
-            json(
-                br#"{"metric":{"__name__":"own"},"values":[1e999],"timestamps":[99999999999999999999]}"#
-                    .to_vec(),
-            ),
-            BAD,
-        ),
-        ("labels without an end", text(b"own{a=\"".repeat(1 << 20)), BAD),
-        ("text of NUL and no UTF-8", text(b"own{a=\"\xff\"} 1\n\0 1\n".repeat(10_000)), BAD),
-        ("CSV quotes without an end", csv(b"1,\"x\n".repeat(100_000)), BAD),
-        ("CSV of commas", csv(vec![b','; 8 << 20]), ROOM),
     ]
 }
