@@ -102,6 +102,30 @@ fn churn_with_kills() {
 }
 
 #[test]
+fn graphite_protocols() {
+    let size = ["--timers", "20", "--rounds", "2", "--bursts", "1"];
+    let args = [&size[..], &["--protocol", "plaintext,pickle", "floodmark", BINARY]].concat();
+    let expected = [
+        "floodmark: pickle: known: 300 points, ",
+        "p99 of commits at most ",
+        "1 bursts of 300 new series",
+        "\nmedians of 1 runs",
+    ];
+    check("graphite.py", &args, &expected);
+}
+
+#[test]
+fn searches_for_names() {
+    let size =
+        ["--names", "20000", "--memory", "512MiB", "--runs", "2", "--large-runs", "1", "--cancels", "1"];
+    check(
+        "find.py",
+        &size,
+        &["the racks ", "10^4, a hundredth ", "/metrics/find of everything: ", "/render of everything: "],
+    );
+}
+
+#[test]
 fn fairness() {
     let size = ["--memory", "0", "--duration", "2", "--rate", "500"];
     let args = [&size[..], &["floodmark", BINARY, "nothing", "label lists"]].concat();
