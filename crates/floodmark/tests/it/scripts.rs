@@ -128,8 +128,11 @@ fn searches_for_names() {
 #[test]
 fn fairness() {
     let size = ["--memory", "0", "--duration", "2", "--rate", "500"];
-    let args = [&size[..], &["floodmark", BINARY, "nothing", "label lists"]].concat();
-    check("fairness.py", &args, &["nothing ", "label lists "]);
+    let args = [&size[..], &["floodmark", BINARY, "nothing", "label lists", "tiny requests"]].concat();
+    let expected = ["nothing ", "label lists ", "tiny requests ", "flood answered: "];
+    check("fairness.py", &args, &expected);
+    let args = [&size[..], &["--interval", "2", "floodmark", BINARY, "queries that fit", "deletes"]].concat();
+    check("fairness.py", &args, &["queries that fit ", "deletes ", "0/0/0"]);
 }
 
 #[test]
