@@ -1,6 +1,7 @@
 """Cost of Graphite's protocols: first the points that create all series, then the other points.
 
-    FLOODMARK=path/to/floodmark python3 bench/graphite.py [--hosts 1] [--timers 7824] [--rounds 20] [--runs 1] [--protocol plaintext] SYSTEM PROGRAM [SYSTEM PROGRAM ...]
+    python3 bench/graphite.py [--hosts 1] [--timers 7824] [--rounds 20] [--runs 1] [--bursts 0] [--protocol plaintext]
+                              SYSTEM PROGRAM [SYSTEM PROGRAM ...]
 
 SYSTEM is floodmark, victoriametrics, go-carbon or carbon; PROGRAM its binary, or for carbon, a directory with a Python environment that has
 carbon and whisper. Several systems are measured in turn, `--runs` times, and a table of medians follows. `--protocol` is plaintext, pickle or both
@@ -184,7 +185,7 @@ def bursts(server, protocol):
         start = time.monotonic()
         closed.append(send_all(server, protocol, parts))
         times.append((start, time.monotonic()))
-    points, _ = known.stop()
+    points, _, _ = known.stop()
     lost = sum(took_s is None for _, took_s in points)
     quiet = [took_s for start, took_s in points if took_s is not None and began <= start < quiet_until]
     # whatever was under way for some time of a burst

@@ -136,6 +136,15 @@ fn fairness() {
 }
 
 #[test]
+fn graphite_floods() {
+    let size = ["--memory", "0", "--names-memory", "0", "--duration", "2", "--names", "2000"];
+    let args = [&size[..], &["--connections", "200"]].concat();
+    let expected =
+        ["datagrams ", "malformed lines ", "connections ", "pickle bombs ", "braces ", "a million metrics "];
+    check("graphite_floods.py", &args, &expected);
+}
+
+#[test]
 fn cost_and_latency_of_protocols() {
     let args =
         ["floodmark", BINARY, "otlp-grpc", "graphite", "--kib", "10", "--seconds", "1", "--settle", "0.2"];
