@@ -136,6 +136,16 @@ fn fairness() {
 }
 
 #[test]
+fn changes_of_overrides() {
+    let args = ["--memory", "0", "--rate", "500", "--changes", "3"];
+    check(
+        "overrides.py",
+        &args,
+        &["broken versions that had an effect: 0", "p99 of the slowest tenant: ", "lost 0;"],
+    );
+}
+
+#[test]
 fn graphite_floods() {
     let size = ["--memory", "0", "--names-memory", "0", "--duration", "2", "--names", "2000"];
     let args = [&size[..], &["--connections", "200"]].concat();
