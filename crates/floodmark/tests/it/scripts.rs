@@ -154,6 +154,46 @@ fn graphite_floods() {
     check("graphite_floods.py", &args, &expected);
 }
 
+/// The attacks themselves are not part of the repository.
+#[test]
+fn attacks() {
+    const SCRIPT: &str = r#"
+class Server:
+    def __init__(self, url, pid):
+        import urllib.parse
+        at = urllib.parse.urlparse(url)
+        self.host, self.port = at.hostname, at.port
+    def ask(self, method, path, body=None, headers=None, timeout=30):
+        import http.client
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read(), 0.0
+class Canary:
+    def __init__(self, server):
+        self.before = self.peak = 0
+    def start(self):
+        pass
+    def end(self):
+        return {what: (1, 0, 0) for what in ["write", "healthy", "query"]}
+def labels(server, options):
+    print("labels:", server.ask("GET", "/api/v1/labels")[0], "budget:", server.metric("floodmark_budget_limit_bytes{account=\"head\"}") > 0)
+    return lambda seen: True
+def config(server, options):
+    with server.open() as opened:
+        opened.sendall(b"GET /config HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        print("config:", opened.recv(12))
+    return lambda seen: False
+ATTACKS = {"labels": (labels, ""), "config": (config, "")}
+"#;
+    let folder = tempfile::tempdir().expect("make a directory");
+    let script = folder.path().join("script.py");
+    std::fs::write(&script, SCRIPT).expect("write a script");
+    let script = script.to_str().expect("a plain path");
+    let args = ["--script", script, "--memory", "0", "--rate", "500", "--turn", "1"];
+    check("attacks.py", &args, &["labels: 200 budget: True", "config: b'HTTP/1.1 403'"]);
+}
+
 #[test]
 fn cost_and_latency_of_protocols() {
     let args =
