@@ -16,7 +16,8 @@ also shows the p99 of `floodmark_graphite_commit_seconds` during the phase: the 
 that were durable within the commit interval of 100 ms.
 
 With `--bursts N`, then come N bursts, each of as many new series as above. Meanwhile, and before, two senders each write a point of a known series
-as a line, ask with PromQL until it is there, and write the next (bench/known_points.py). Not for the carbons, which have no PromQL.
+as a line, ask with PromQL until it is there, and write the next (bench/known_points.py). Not for the carbons, which have no PromQL. VictoriaMetrics
+shows new points only after some seconds, also without other senders.
 """
 
 import argparse
