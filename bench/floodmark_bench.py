@@ -22,6 +22,30 @@ def free_port():
         return s.getsockname()[1]
 
 
+def metrics(url):
+    """The lines of `/metrics` with a value."""
+    text = urllib.request.urlopen(url + "/metrics", timeout=60).read().decode()
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def metric(url, name):
+    """Sum of a metric of `/metrics` over its labels. With labels, `name` is one series."""
+    return sum(float(line.rsplit(" ", 1)[1]) for line in metrics(url) if line.startswith((name + " ", name + "{")))
+
+
+def by_label(url, name):
+    """The values of a metric with one label that are not 0, by the value of this label."""
+    lines = [line for line in metrics(url) if line.startswith(name + "{")]
+    values = {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
+    return {label: value for label, value in values.items() if value}
+
+
+def buckets(url, histogram):
+    """Cumulative counts by upper bound (seconds), of a histogram of `/metrics` without labels."""
+    lines = [line for line in metrics(url) if line.startswith(histogram + "_bucket{le=")]
+    return {float(line.split('"')[1]): float(line.split()[-1]) for line in lines}
+
+
 class Process:
     """Figures about `self.process` from `/proc`."""
 
@@ -94,10 +118,8 @@ class Server(Process):
         self.process.wait()
 
     def buckets(self, histogram):
-        """Cumulative counts by upper bound (seconds), of a histogram of `/metrics` without labels."""
-        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
-        lines = [line for line in text.splitlines() if line.startswith(histogram + "_bucket{le=")]
-        return {float(line.split('"')[1]): float(line.split()[-1]) for line in lines}
+        """As the function `buckets`."""
+        return buckets(self.url, histogram)
 
     def lab(self, *flags):
         """Runs `floodmark lab write` with these flags; returns its result, and the server's CPU seconds during the run."""

@@ -102,10 +102,96 @@ fn churn_with_kills() {
 }
 
 #[test]
+fn graphite_protocols() {
+    let size = ["--timers", "20", "--rounds", "2", "--bursts", "1"];
+    let args = [&size[..], &["--protocol", "plaintext,pickle", "floodmark", BINARY]].concat();
+    let expected = [
+        "floodmark: pickle: known: 300 points, ",
+        "p99 of commits at most ",
+        "1 bursts of 300 new series",
+        "\nmedians of 1 runs",
+    ];
+    check("graphite.py", &args, &expected);
+}
+
+#[test]
+fn searches_for_names() {
+    let size =
+        ["--names", "20000", "--memory", "512MiB", "--runs", "2", "--large-runs", "1", "--cancels", "1"];
+    check(
+        "find.py",
+        &size,
+        &["the racks ", "10^4, a hundredth ", "/metrics/find of everything: ", "/render of everything: "],
+    );
+}
+
+#[test]
 fn fairness() {
     let size = ["--memory", "0", "--duration", "2", "--rate", "500"];
-    let args = [&size[..], &["floodmark", BINARY, "nothing", "label lists"]].concat();
-    check("fairness.py", &args, &["nothing ", "label lists "]);
+    let args = [&size[..], &["floodmark", BINARY, "nothing", "label lists", "tiny requests"]].concat();
+    let expected = ["nothing ", "label lists ", "tiny requests ", "flood answered: "];
+    check("fairness.py", &args, &expected);
+    let args = [&size[..], &["--interval", "2", "floodmark", BINARY, "queries that fit", "deletes"]].concat();
+    check("fairness.py", &args, &["queries that fit ", "deletes ", "0/0/0"]);
+}
+
+#[test]
+fn changes_of_overrides() {
+    let args = ["--memory", "0", "--rate", "500", "--changes", "3"];
+    check(
+        "overrides.py",
+        &args,
+        &["broken versions that had an effect: 0", "p99 of the slowest tenant: ", "lost 0;"],
+    );
+}
+
+#[test]
+fn graphite_floods() {
+    let size = ["--memory", "0", "--names-memory", "0", "--duration", "2", "--names", "2000"];
+    let args = [&size[..], &["--connections", "200"]].concat();
+    let expected =
+        ["datagrams ", "malformed lines ", "connections ", "pickle bombs ", "braces ", "a million metrics "];
+    check("graphite_floods.py", &args, &expected);
+}
+
+/// The attacks themselves are not part of the repository.
+#[test]
+fn attacks() {
+    const SCRIPT: &str = r#"
+class Server:
+    def __init__(self, url, pid):
+        import urllib.parse
+        at = urllib.parse.urlparse(url)
+        self.host, self.port = at.hostname, at.port
+    def ask(self, method, path, body=None, headers=None, timeout=30):
+        import http.client
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read(), 0.0
+class Canary:
+    def __init__(self, server):
+        self.before = self.peak = 0
+    def start(self):
+        pass
+    def end(self):
+        return {what: (1, 0, 0) for what in ["write", "healthy", "query"]}
+def labels(server, options):
+    print("labels:", server.ask("GET", "/api/v1/labels")[0], "budget:", server.metric("floodmark_budget_limit_bytes{account=\"head\"}") > 0)
+    return lambda seen: True
+def config(server, options):
+    with server.open() as opened:
+        opened.sendall(b"GET /config HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        print("config:", opened.recv(12))
+    return lambda seen: False
+ATTACKS = {"labels": (labels, ""), "config": (config, "")}
+"#;
+    let folder = tempfile::tempdir().expect("make a directory");
+    let script = folder.path().join("script.py");
+    std::fs::write(&script, SCRIPT).expect("write a script");
+    let script = script.to_str().expect("a plain path");
+    let args = ["--script", script, "--memory", "0", "--rate", "500", "--turn", "1"];
+    check("attacks.py", &args, &["labels: 200 budget: True", "config: b'HTTP/1.1 403'"]);
 }
 
 #[test]
