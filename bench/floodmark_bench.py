@@ -77,10 +77,10 @@ class Process:
             return f.read()
 
 
-def lab_write(url, *flags, check=True, nice=0):
+def lab_write(url, *flags, check=True, priority=()):
     """Result of `floodmark lab write` with these flags. The keys of the totals are moved to the top level. With `check`, lost samples are
-    an error. With `nice`, the lab has a lower priority."""
-    command = ["nice", "-n", str(nice), FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
+    an error. `priority` is a command in front of the lab, such as `nice`."""
+    command = [*priority, FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
     result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=check).stdout)
     return {**result["totals"], **result}
 

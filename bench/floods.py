@@ -64,7 +64,7 @@ class Stored:
 
 def lab(server, stored, tenant, *flags):
     try:
-        stored.add(write(server, tenant, *flags, *PATIENT, nice=19))
+        stored.add(write(server, tenant, *flags, *PATIENT, priority=["nice", "-n", "19"]))
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         print("no report of tenant %s: %r" % (tenant, error), flush=True)
 
