@@ -13,3 +13,4 @@ mod rules;
 mod second_reference;
 mod signatures;
 mod targets;
+mod times;

@@ -54,6 +54,22 @@ pub(super) const CHOICES: &[Choice] = &[
         "`alignDst` follows the clocks of the time zone of the request. In graphite-web, those of the server's.",
     ),
     choice(
+        &[
+            "exponentialMovingAverage",
+            "hitcount",
+            "movingAverage",
+            "movingMax",
+            "movingMedian",
+            "movingMin",
+            "movingSum",
+            "movingWindow",
+            "smartSummarize",
+            "timeShift",
+            "timeStack",
+        ],
+        "In a `template`, variables in the first argument are replaced. graphite-web evaluates the argument again with the variables as they are, and finds no series.",
+    ),
+    choice(
         &["hitcount", "integralByInterval", "smartSummarize", "summarize"],
         "An interval of zero or below is refused. graphite-web fails, or answers without sense.",
     ),

@@ -24,13 +24,13 @@ const ATTEMPTS: usize = 12;
 const DIFFERENCES_MAX: usize = 10;
 
 /// Largest relative difference of two values.
-const PRECISION: f64 = 1e-9;
+pub(super) const PRECISION: f64 = 1e-9;
 
 /// Difference that rounding may cause where large numbers cancel each other out, relative to the largest value.
-const CANCELLATION: f64 = 1e-13;
+pub(super) const CANCELLATION: f64 = 1e-13;
 
 /// Difference of very small numbers that rounding may cause.
-const UNDERFLOW: f64 = 1e-18;
+pub(super) const UNDERFLOW: f64 = 1e-18;
 
 /// Functions with intervals that begin at days or hours, which depend on the time zone.
 const OF_DAYS: [&str; 3] = [
@@ -99,6 +99,64 @@ fn long_windows_are_aggregated_as_by_graphite_web() {
         "{compared}: {}",
         differences.join("\n\n")
     );
+}
+
+/// Targets of templates, and the arguments with the values of their variables. A word in capitals stands for a random value.
+const TEMPLATES: [(&str, &str); 8] = [
+    ("app.$host.cpu.$what", "host='HOST',what='WHAT'"),
+    ("app.$1.cpu.$2", "'HOST','WHAT'"),
+    ("full.$1.load", "'LETTER'"),
+    ("scale(app.$host.cpu.user,$factor)", "host='HOST',factor=FACTOR"),
+    ("scale(app.$host.cpu.*,$factor)", "host='HOST',factor='FACTOR'"),
+    ("alias(full.$1.load,$2)", "'LETTER','a name'"),
+    ("sumSeries(group(app.$host.cpu.*,full.$letter.load))", "host='HOST',letter='LETTER'"),
+    ("aliasByNode(app.$host.cpu.$what,1)", "host='HOST'"),
+];
+
+#[test]
+fn templates_are_filled_as_by_graphite_web() {
+    let Some(mut oracle) = Oracle::start() else { return };
+    let mut rng = Rng::announced();
+    let data = Data::random(&mut rng);
+    oracle.load(data.now_s, &data.series);
+    let floodmark = Floodmark::new(&data);
+    let mut compared = 0;
+    for _ in 0..25 {
+        for (inner, arguments) in TEMPLATES {
+            let words = ["HOST", "WHAT", "LETTER", "FACTOR"];
+            let arguments = words
+                .iter()
+                .fold(arguments.to_owned(), |text, word| text.replace(word, random_value(word, &mut rng)));
+            let target = format!("template({inner},{arguments})");
+            // a value of the request replaces the one of the target
+            let mut of_request: Vec<(String, String)> = Vec::new();
+            for (name, word) in [("host", "HOST"), ("what", "WHAT"), ("1", "LETTER"), ("factor", "FACTOR")] {
+                if rng.chance(0.3) {
+                    of_request.push((name.into(), random_value(word, &mut rng).into()));
+                }
+            }
+            let until_s = data.now_s - rng.below(7200) as i64;
+            let range = Range { now_s: data.now_s, from_s: until_s - 3600, until_s, time_zone: "UTC" };
+            let reply = oracle.render_with(&target, range, None, &of_request);
+            let ours = floodmark.render_with(&target, range, None, &of_request);
+            let case = Case { target, range, x_files_factor: None };
+            match case.compare(reply, ours) {
+                Ok(found) => compared += usize::from(found == Found::Same),
+                Err(difference) => panic!("{case:?} with {of_request:?}\n{difference}"),
+            }
+        }
+    }
+    assert!(compared > 100, "only {compared} targets had series");
+}
+
+fn random_value(word: &str, rng: &mut Rng) -> &'static str {
+    let choices: &[&str] = match word {
+        "HOST" => &["web1", "db1", "web*", "{web2,db10}", "none"],
+        "WHAT" => &["user", "system", "*"],
+        "LETTER" => &["a", "b", "?"],
+        _ => &["2", "-1", "0.5"],
+    };
+    choices[rng.below(choices.len() as u64) as usize]
 }
 
 #[derive(Debug, Default)]
@@ -208,7 +266,10 @@ impl Case {
 
     /// Compares an answer of graphite-web with Floodmark's.
     pub(super) fn check(&self, reply: Reply, floodmark: &Floodmark) -> Result<Found, String> {
-        let ours = floodmark.render(&self.target, self.range, self.x_files_factor);
+        self.compare(reply, floodmark.render(&self.target, self.range, self.x_files_factor))
+    }
+
+    fn compare(&self, reply: Reply, ours: Result<Vec<Line>, query::QueryError>) -> Result<Found, String> {
         match (reply, ours) {
             // an exception is no answer to compare with, but Floodmark must survive the target
             (Reply::Crashed, _) => Ok(Found::Crashed),

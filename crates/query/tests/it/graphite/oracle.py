@@ -7,12 +7,14 @@ seconds. The clock that graphite-web sees is the request's `now`.
     {"load": {"now": 1, "series": [{"name": "a.b;k=v", "step": 60, "points": 20160, "start": 60, "values": [1, null]}]}}
         writes Whisper files with one archive of `points` slots, and adds series with tags to the tag database
     {"event": {"when": 1, "what": "deploy", "tags": "a b"}}
-    {"render": {"now": 1, "from": 0, "until": 1, "target": "a.*", "xFilesFactor": 0.5, "timeZone": "UTC"}}
+    {"render": {"now": 1, "from": 0, "until": 1, "target": "a.*", "xFilesFactor": 0.5, "timeZone": "UTC", "template": {}}}
         answers {"series": [...]} or {"error": "...", "kind": "InputParameterError"}
     {"http": {"now": 1, "path": "/render?target=a.*&format=json"}}
         sends a request through the whole application; answers {"status": 200, "type": "application/json", "body": "..."}
     {"serve": true}
         begins to serve the whole application over HTTP, for carbonapi; answers {"port": 1}. The clock is that of the request before
+    {"times": {"now": 1, "timeZone": "UTC", "texts": ["-1h", "soon"]}}
+        parses times in the style of `at`; answers {"times": [1, null]}, with null for what is refused
     {"functions": true}
         answers {"functions": {"absolute": {"group": "Transform", "params": [...]}}}
 """
@@ -175,6 +177,19 @@ def serve(_):
     return {"port": server.server_port}
 
 
+def times(request):
+    zone = pytz.timezone(request["timeZone"])
+    now = datetime.fromtimestamp(request["now"], zone)
+
+    def seconds(text):
+        try:
+            return int(attime.parseATTime(text, zone, now).timestamp())
+        except Exception:  # graphite-web answers these with status 400 or 500
+            return None
+
+    return {"times": [seconds(text) for text in request["texts"]]}
+
+
 def functions(_):
     return {
         "functions": {
@@ -190,7 +205,7 @@ def parameter(param):
 
 
 def main():
-    handlers = {"load": load, "event": event, "render": render, "functions": functions, "http": http, "serve": serve}
+    handlers = {"load": load, "event": event, "render": render, "functions": functions, "http": http, "serve": serve, "times": times}
     out = sys.stdout
     sys.stdout = sys.stderr  # whatever graphite-web prints must not mix with the answers
     call_command("migrate", run_syncdb=True, verbosity=0)

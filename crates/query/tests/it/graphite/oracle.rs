@@ -3,6 +3,7 @@
 
 use super::data::{Event, Stored};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -92,15 +93,37 @@ impl Oracle {
 
     /// The answer to a target as JSON.
     pub(super) fn answer(&mut self, target: &str, range: Range, x_files_factor: Option<f64>) -> Value {
+        self.answer_with(target, range, x_files_factor, &[])
+    }
+
+    fn answer_with(
+        &mut self,
+        target: &str,
+        range: Range,
+        x_files_factor: Option<f64>,
+        variables: &[(String, String)],
+    ) -> Value {
         let Range { now_s, from_s, until_s, time_zone } = range;
+        let template: BTreeMap<_, _> = variables.iter().cloned().collect();
         self.call(&json!({"render": {
             "now": now_s, "from": from_s, "until": until_s, "target": target, "xFilesFactor": x_files_factor,
-            "timeZone": time_zone,
+            "timeZone": time_zone, "template": template,
         }}))
     }
 
     pub(super) fn render(&mut self, target: &str, range: Range, x_files_factor: Option<f64>) -> Reply {
-        let answer = self.answer(target, range, x_files_factor);
+        self.render_with(target, range, x_files_factor, &[])
+    }
+
+    /// Like [`Self::render`], with values for the variables of templates.
+    pub(super) fn render_with(
+        &mut self,
+        target: &str,
+        range: Range,
+        x_files_factor: Option<f64>,
+        variables: &[(String, String)],
+    ) -> Reply {
+        let answer = self.answer_with(target, range, x_files_factor, variables);
         if let Some(error) = answer["error"].as_str() {
             let kind = answer["kind"].as_str().unwrap_or_default();
             return match kind {
@@ -135,6 +158,12 @@ impl Oracle {
             (series["target"].as_str().expect("no name").to_owned(), points.iter().map(point).collect())
         };
         Some(body.as_array().expect("no series").iter().map(series).collect())
+    }
+
+    /// What times in the style of `at` mean, in seconds since 1970, or `None` for those that are refused.
+    pub(super) fn times(&mut self, texts: &[String], now_s: i64, time_zone: &str) -> Vec<Option<i64>> {
+        let answer = self.call(&json!({"times": {"now": now_s, "timeZone": time_zone, "texts": texts}}));
+        answer["times"].as_array().expect("no times").iter().map(Value::as_i64).collect()
     }
 
     /// graphite-web's functions: their names, groups and parameters.

@@ -57,12 +57,24 @@ impl Floodmark {
         range: Range,
         x_files_factor: Option<f64>,
     ) -> Result<Vec<Line>, QueryError> {
-        Ok(self.evaluate(&[target], range, x_files_factor)?.into_iter().map(line).collect())
+        self.render_with(target, range, x_files_factor, &[])
+    }
+
+    /// Like [`Self::render`], with values for the variables of templates.
+    pub(super) fn render_with(
+        &self,
+        target: &str,
+        range: Range,
+        x_files_factor: Option<f64>,
+        variables: &[(String, String)],
+    ) -> Result<Vec<Line>, QueryError> {
+        let series = self.evaluate(&[target], range, x_files_factor, variables)?;
+        Ok(series.into_iter().map(line).collect())
     }
 
     /// The points of an answer that has room for `points_max` points of each series.
     pub(super) fn points(&self, targets: &[&str], range: Range, points_max: u64) -> Vec<Points> {
-        let mut all = self.evaluate(targets, range, None).expect("cannot evaluate");
+        let mut all = self.evaluate(targets, range, None, &[]).expect("cannot evaluate");
         graphite::consolidate::fit(&mut all, points_max);
         all.iter().map(|series| (series.name.clone(), series.points().collect())).collect()
     }
@@ -72,6 +84,7 @@ impl Floodmark {
         targets: &[&str],
         range: Range,
         x_files_factor: Option<f64>,
+        variables: &[(String, String)],
     ) -> Result<Vec<graphite::Series>, QueryError> {
         let canceled = AtomicBool::new(false);
         let options = Options {
@@ -81,14 +94,14 @@ impl Floodmark {
             time_zone: &TimeZone::get(range.time_zone).expect("the time zone is unknown"),
             x_files_factor,
             max_data_points: None,
-            variables: &[],
+            variables,
             samples_max: SAMPLES_MAX,
             built: &Allowance::new(1 << 20),
             canceled: &canceled,
             usage: None,
         };
         let mut allowance = Allowance::new(1 << 20);
-        let targets = targets.iter().map(|target| graphite::parse(target, &[], &mut allowance));
+        let targets = targets.iter().map(|target| graphite::parse(target, variables, &mut allowance));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
         let source =
             WithEvents { series: LabelSource::new(&self.series, &self.schemas), events: &self.events };

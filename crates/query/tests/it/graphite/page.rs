@@ -1,6 +1,7 @@
 //! The list of functions in `docs/graphite-functions.md`, which is made from the table of functions.
 
 use super::choices::{CARBONAPI, CHOICES, Choice, OF_CARBONAPI};
+use super::differential::{CANCELLATION, PRECISION, UNDERFLOW};
 use super::rules::RULES;
 use query::graphite::functions::{self, Function};
 use std::collections::BTreeMap;
@@ -32,6 +33,11 @@ fn page() -> String {
          random data, are compared with the answers of {REFERENCE}: names, tags, times, and values to nine digits. The \
          test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`. Of {CARBONAPI}, times and values \
          are compared (`random_targets_are_answered_as_by_carbonapi`).\n\n\
+         Two values are equal if they differ by at most {PRECISION:e} of the larger one. Sums may be added up in another order, \
+         and so be rounded differently. So a difference of {CANCELLATION:e} of the largest value of the series, which large numbers \
+         leave behind when they cancel each other out, does not count either, nor does one of {UNDERFLOW:e}.\n\n\
+         Templates (`template`, and `template[NAME]` in a request) and times in the style of `at` are compared in tests of \
+         their own: `templates_are_filled_as_by_graphite_web` and `times_mean_what_they_mean_to_graphite_web`.\n\n\
          <!-- generated from crates/query/src/graphite/functions: UPDATE_EXPECT=1 cargo test -p query page_of_functions -->\n"
     );
     let mut groups: BTreeMap<&str, BTreeMap<&str, String>> = BTreeMap::new();
