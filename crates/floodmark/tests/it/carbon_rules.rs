@@ -84,3 +84,47 @@ fn schemas_are_reloaded_and_a_bad_file_changes_nothing() {
     let logged = server.log_lines("schemas.conf:2: expression");
     assert_eq!(logged.len(), 1, "the log names the file, the line and the reason once: {logged:?}");
 }
+
+/// With `graphite_retention`, the longest retention of the schemas deletes what is older, of all series of the tenant. It is
+/// longer than the seven days of names without a schema.
+#[test]
+fn the_longest_retention_deletes_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("schemas.conf");
+    fs::write(
+        &path,
+        "[short]\npattern = ^short\nretentions = 60s:1h\n[all]\npattern = .*\nretentions = 60s:9d\n",
+    )
+    .unwrap();
+    let config = "retention_wait = '1ms'\n[tenant.deleted]\ngraphite_retention = true";
+    let options = Options::default().arg(&format!("--graphite-schemas={}", path.display()));
+    let mut server = Server::start(options.config(config));
+    let (now_s, day_s) = (now_ms() / 1000, 86_400);
+    let old_s = now_s - 12 * day_s;
+    let points: String = ["short.x", "load"]
+        .iter()
+        .map(|name| format!("{name} 1 {old_s}\n{name} 2 {}\n{name} 3 {now_s}\n", now_s - 7200))
+        .collect();
+    for tenant in ["deleted", "kept"] {
+        server.send(&lines(&points).tenant(tenant)).expect(204, &[]);
+    }
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &[]);
+    let count = |server: &Server, tenant: &str, name: &str| {
+        let query = format!("count_over_time({{\"{name}\"}}[20d])");
+        let data = server.query_as(Some(tenant), &query, now_ms());
+        data["result"][0]["value"][1].as_str().map_or(0, |count| count.parse::<u32>().unwrap())
+    };
+    let check = |server: &Server| {
+        for name in ["short.x", "load"] {
+            // the shorter retention of a rule deletes nothing
+            assert_eq!((count(server, "deleted", name), count(server, "kept", name)), (2, 3), "{name}");
+        }
+    };
+    wait_for("the deletion", || {
+        ["short.x", "load"].iter().all(|name| count(&server, "deleted", name) == 2).then_some(())
+    });
+    check(&server);
+    server.kill9();
+    server.restart();
+    check(&server);
+}

@@ -54,6 +54,29 @@ fn render_answers_values_at_equal_steps() {
     answer.expect(200, &[&two]);
 }
 
+/// Dashboards set the variables of templates in the request.
+#[test]
+fn templates_are_filled_by_the_request() {
+    let minute = now_ms() / 60_000 * 60 - 600;
+    let server = server_with(&format!("web.a.load 1 {minute}\nweb.b.load 2 {minute}\n"));
+    let names = |parameters: &str| -> Vec<String> {
+        let answer: serde_json::Value =
+            serde_json::from_str(&render(&server, &format!("from=-1h&{parameters}"))).unwrap();
+        answer.as_array().unwrap().iter().map(|series| series["target"].as_str().unwrap().into()).collect()
+    };
+    let template = "target=template(scale(web.$host.load,$factor),host='a',factor=3)";
+    assert_eq!(names(template), ["scale(web.a.load,3)"]);
+    assert_eq!(names(&format!("{template}&template[host]=b")), ["scale(web.b.load,3)"]);
+    assert_eq!(names(&format!("{template}&template%5Bhost%5D=*&template[factor]=2")).len(), 2);
+    assert_eq!(names(&format!("{template}&template[host]=none")), Vec::<String>::new());
+    let form = format!("from=-1h&format=json&{template}&template%5Bhost%5D=b");
+    let form = Request::post("/render", form.into_bytes())
+        .header("Content-Type", "application/x-www-form-urlencoded");
+    server.send(&form).expect(200, &["scale(web.b.load,3)"]);
+    // outside of a template, a variable is part of a name
+    assert_eq!(names("target=web.$host.load&template[host]=a"), Vec::<String>::new());
+}
+
 #[test]
 fn render_says_in_plain_text_what_is_wrong() {
     let server = Server::new();

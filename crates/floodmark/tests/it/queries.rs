@@ -117,6 +117,41 @@ fn an_export_is_listed_and_can_be_canceled() {
     });
 }
 
+/// A search in names ends soon after it is canceled, however many nodes it visits.
+#[test]
+fn a_search_of_very_many_names_can_be_canceled() {
+    const NAMES: usize = 20_000;
+    let server = Server::new();
+    let now_s = now_ms() / 1000;
+    let text: String = (0..NAMES).map(|i| format!("many.names-{i}.of-a-{i}-search 1 {now_s}\n")).collect();
+    server.send(&Request::post("/api/v1/graphite", text.into_bytes()).tenant("a")).expect(204, &[]);
+    // thousands of alternatives, each of which is searched for in each name
+    let numbers: Vec<String> = (0..5000).map(|i| format!("{i}x")).collect();
+    let pattern = format!("**.*{{{}}}*.*", numbers.join(","));
+    let is_idle = || data(&server.send(&Request::get(LIST))) == json!([]);
+    for (path, parameters) in [
+        ("/metrics/find", [("query", pattern.as_str()), ("format", "json")]),
+        ("/metrics/expand", [("query", pattern.as_str()), ("leavesOnly", "1")]),
+        ("/metrics/details", [("query", pattern.as_str()), ("limit", "10")]),
+    ] {
+        let request = Request::form(path, &parameters).tenant("a");
+        std::thread::scope(|threads| {
+            let asked = threads.spawn(|| server.send(&request));
+            let query = listed(&server, |query| query["state"] == "running");
+            assert_eq!((&query["path"], &query["tenant"]), (&json!(path), &json!("a")));
+            let id = query["id"].as_str().unwrap();
+            cancel(&server, id).expect(200, &["canceled"]);
+            let reply = asked.join().unwrap();
+            reply.expect(503, &[&format!("query {id} was canceled by an operator")]);
+        });
+        wait_for("the end of the search", || is_idle().then_some(()));
+    }
+    // other searches go on
+    let found = server.send(&Request::ask("/metrics/find", &[("query", "many.names-7.*")]).tenant("a"));
+    assert_eq!(found.expect(200, &[]).json()[0]["text"], json!("of-a-7-search"));
+    server.wait_until_zero("floodmark_queries_running");
+}
+
 #[test]
 fn queries_are_logged_when_they_end() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,15 +1,15 @@
-//! Programs that send to carbon: Python's pickles, `nc`, a relay and statsd. Tests are skipped without the program they need.
+//! Programs that send to carbon: Python's pickles, `nc`, relays, collectd and statsd. Tests are skipped without the program they need.
 
 use super::lines::{all_durable, connect_to, options, series};
 use crate::harness::programs::{Running, cache, find, free_port};
 use crate::harness::{Options, Server, now_ms, wait_for};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Finds a program, or says that the test is skipped.
-fn needs(names: &[&str]) -> Option<PathBuf> {
+pub(super) fn needs(names: &[&str]) -> Option<PathBuf> {
     let found = find(names);
     if found.is_none() {
         stdx::skipped::for_want_of(&format!("{} (scripts/test-servers.sh)", names[0]));
@@ -98,22 +98,27 @@ fn datagrams_are_stored() {
     wait_for("the wrong line", || (server.metric(malformed) == 1.0).then_some(()));
 }
 
-/// The relay keeps its connection while the server restarts, and no point is lost.
-#[test]
-fn a_relay_sends_everything_although_the_server_restarts() {
-    let Some(relay) = needs(&["carbon-c-relay"]) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let (port, graphite) = (free_port(), free_port());
-    let mut server = Server::start(Options::default().arg(&format!("--graphite=127.0.0.1:{graphite}")));
-    let conf = dir.path().join("relay.conf");
+/// Starts carbon-c-relay in front of an address, and returns it with its port.
+fn carbon_c_relay(program: PathBuf, dir: &Path, graphite: u16) -> (Running, u16) {
+    let (conf, port) = (dir.join("relay.conf"), free_port());
     let text = format!(
         "cluster floodmark forward 127.0.0.1:{graphite};\nmatch * send to floodmark stop;\nlisten type linemode \
          127.0.0.1:{port} proto tcp;\n"
     );
     std::fs::write(&conf, text).unwrap();
-    let mut command = Command::new(relay);
+    let mut command = Command::new(program);
     command.arg("-f").arg(&conf).args(["-q", "100000", "-H", "relay"]);
-    let _relay = Running::start(&mut command, port, dir.path().join("relay.log"));
+    (Running::start(&mut command, port, dir.join("relay.log")), port)
+}
+
+/// The relay keeps its connection while the server restarts, and no point is lost.
+#[test]
+fn a_relay_sends_everything_although_the_server_restarts() {
+    let Some(relay) = needs(&["carbon-c-relay"]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let graphite = free_port();
+    let mut server = Server::start(Options::default().arg(&format!("--graphite=127.0.0.1:{graphite}")));
+    let (_relay, port) = carbon_c_relay(relay, dir.path(), graphite);
     let relay = wait_for("the relay", || TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).ok());
     let now_s = now_ms() / 1000;
     let send = |from: usize| {
@@ -128,6 +133,76 @@ fn a_relay_sends_everything_although_the_server_restarts() {
     send(1000);
     server.restart();
     wait_for("the points of the pause", || (relayed(&server) == 2000.0).then_some(()));
+}
+
+#[test]
+fn collectd_sends_through_a_relay() {
+    let (Some(relay), Some(collectd)) =
+        (needs(&["carbon-c-relay"]), needs(&["collectd", "/usr/sbin/collectd"]))
+    else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(options());
+    let (_relay, port) = carbon_c_relay(relay, dir.path(), server.logged_address("graphite").port());
+    let conf = dir.path().join("collectd.conf");
+    let text = format!(
+        "Hostname \"web1\"\nFQDNLookup false\nBaseDir \"{0}\"\nPIDFile \"{0}/pid\"\nInterval 1\nLoadPlugin load\n\
+         LoadPlugin write_graphite\n<Plugin write_graphite>\n<Node \"relay\">\nHost \"127.0.0.1\"\nPort \"{port}\"\n\
+         Protocol \"tcp\"\nPrefix \"relayed.\"\n</Node>\n</Plugin>\n",
+        dir.path().display()
+    );
+    std::fs::write(&conf, text).unwrap();
+    let mut command = Command::new(collectd);
+    command.arg("-f").arg("-C").arg(&conf);
+    let _collectd = Running::start(&mut command, 0, dir.path().join("collectd.log"));
+    for load in ["shortterm", "midterm", "longterm"] {
+        let query = format!(r#"{{"relayed.web1.load.load.{load}"}}"#);
+        wait_for("collectd's load", || server.value(&query, now_ms()));
+    }
+}
+
+/// Carbon's own relay, which sends pickles. It takes lines.
+#[test]
+fn carbon_relay_sends_pickles() {
+    let program = cache().join("graphite/bin/carbon-relay.py");
+    if !program.is_file() {
+        return stdx::skipped::for_want_of("carbon (scripts/test-servers.sh)");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (conf, storage) = (dir.path().join("conf"), dir.path().join("storage"));
+    std::fs::create_dir_all(&conf).unwrap();
+    std::fs::create_dir_all(storage.join("log")).unwrap();
+    let server = Server::start(Options::default().arg("--graphite-pickle=127.0.0.1:0"));
+    let (lines, pickles) = (free_port(), free_port());
+    let text = format!(
+        "[relay]\nUSER =\nLINE_RECEIVER_INTERFACE = 127.0.0.1\nLINE_RECEIVER_PORT = {lines}\n\
+         PICKLE_RECEIVER_INTERFACE = 127.0.0.1\nPICKLE_RECEIVER_PORT = {pickles}\nRELAY_METHOD = consistent-hashing\n\
+         DESTINATIONS = 127.0.0.1:{}:a\nDESTINATION_PROTOCOL = pickle\nCARBON_METRIC_INTERVAL = 1\n\
+         MAX_QUEUE_SIZE = 10000\n",
+        server.logged_address("pickle").port()
+    );
+    std::fs::write(conf.join("carbon.conf"), text).unwrap();
+    std::fs::write(conf.join("storage-schemas.conf"), "[all]\npattern = .*\nretentions = 60s:1d\n").unwrap();
+    let mut command = Command::new(cache().join("graphite/bin/python"));
+    command.args(["-W", "ignore"]).arg(&program).arg("--config").arg(conf.join("carbon.conf"));
+    command.args(["--nodaemon", "start"]).env("GRAPHITE_ROOT", dir.path()).current_dir(dir.path());
+    command.env("GRAPHITE_CONF_DIR", &conf).env("GRAPHITE_STORAGE_DIR", &storage);
+    let _relay = Running::start(&mut command, lines, dir.path().join("relay.log"));
+    let address = SocketAddr::from(([127, 0, 0, 1], lines));
+    let relay = wait_for("carbon-relay", || TcpStream::connect(address).ok());
+    let now_s = now_ms() / 1000;
+    let text: String = (0..3000).map(|i| format!("relayed.n{i} {i}.5 {now_s}\n")).collect();
+    (&relay).write_all(text.as_bytes()).unwrap();
+    (&relay).write_all(format!("relayed.tagged;dc=eu 7 {now_s}\n").as_bytes()).unwrap();
+    let count = || server.value(r#"count({__name__=~"relayed[.].*"})"#, now_ms());
+    wait_for("all points", || (count() == Some(3001.0)).then_some(()));
+    let sum = server.value(r#"sum({__name__=~"relayed[.]n.*"})"#, now_ms());
+    assert_eq!(sum, Some(3000.0 * 3000.0 / 2.0));
+    assert_eq!(server.value(r#"{"relayed.tagged", dc="eu"}"#, now_ms()), Some(7.0));
+    wait_for("the relay's own metrics", || {
+        server.value(r#"count({__name__=~"carbon[.]relays[.].*[.]metricsReceived"})"#, now_ms())
+    });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tags, series by tags, and the list of functions.
 
 use super::lines;
+use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
 use expect_test::{Expect, expect};
 
@@ -190,4 +191,42 @@ fn functions_are_described() {
     assert_eq!(grouped.as_object().unwrap().len(), 1);
     assert_eq!(server.send(&Request::get("/functions?type=pie")).text(), "{}");
     server.send(&Request::get("/functions/noSuch")).expect(404, &["noSuch"]);
+}
+
+/// Labels of Prometheus are tags.
+#[test]
+fn series_of_remote_write_are_found_by_tags() {
+    let server = Server::new();
+    let now_ms = now_ms() / 60_000 * 60_000;
+    let series = |method: &str, value: f64| {
+        let series = Series::named("http_requests_total").label("job", "api").label("method", method);
+        series.sample(now_ms - 60_000, value).sample(now_ms, value + 5.0)
+    };
+    let untagged = Series::named("untagged").sample(now_ms, 1.0);
+    let body = wire::v1(&[series("GET", 10.0), series("POST", 20.0), untagged]);
+    server.send(&Request::write(&body)).expect(204, &[]);
+    let (from, until) = ((now_ms / 1000 - 61).to_string(), (now_ms / 1000).to_string());
+    let render = |target: &str| {
+        let params = [("target", target), ("from", &from), ("until", &until), ("format", "json")];
+        let answer = server.send(&Request::ask("/render", &params)).expect(200, &[]).json();
+        let name = |series: &serde_json::Value| series["target"].as_str().unwrap().to_owned();
+        let values = |series: &serde_json::Value| {
+            let points = series["datapoints"].as_array().unwrap().iter();
+            points.map(|point| point[0].as_f64()).collect::<Vec<_>>()
+        };
+        answer.as_array().unwrap().iter().map(|series| (name(series), values(series))).collect::<Vec<_>>()
+    };
+    let get = "http_requests_total;job=api;method=GET";
+    let first = |name: &str, a: f64| (name.to_owned(), vec![Some(a), Some(a + 5.0)]);
+    assert_eq!(render("seriesByTag('job=api','method=GET')"), [first(get, 10.0)]);
+    assert_eq!(render("seriesByTag('name=http_requests_total','method=~P')")[0].1, [Some(20.0), Some(25.0)]);
+    assert_eq!(render("seriesByTag('job=api')").len(), 2);
+    assert_eq!(render(get), [first(get, 10.0)]);
+    let increase = "aliasByTags(perSecond(seriesByTag('job=api','method=GET')),'method')";
+    assert_eq!(render(increase), [("GET".to_owned(), vec![None, Some(0.083_333)])]);
+    // a metric without labels is a path
+    assert_eq!(render("untagged"), [("untagged".to_owned(), vec![None, Some(1.0)])]);
+    assert_eq!(render("seriesByTag('name=untagged')"), []);
+    let found = server.send(&Request::ask("/tags/findSeries", &[("expr", "method=GET")]));
+    assert_eq!(found.expect(200, &[]).json(), serde_json::json!([get]));
 }
