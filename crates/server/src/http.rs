@@ -235,6 +235,8 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
         .nest("/api/prom", reads)
         .merge(graphite.clone())
         .nest("/graphite", graphite)
+        .merge(graphite::open_routes())
+        .nest("/graphite", graphite::open_routes())
         .fallback(not_found);
     finished(app, guard, routes)
 }

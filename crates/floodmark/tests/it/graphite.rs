@@ -1,5 +1,6 @@
 //! Sends lines in HTTP requests, and queries them with PromQL. The modules have other protocols, and Graphite's own API.
 
+mod clients;
 mod encrypted;
 mod events;
 mod find;

@@ -1,4 +1,4 @@
-//! Graphite's HTTP API for readers, as graphite-web answers it, and a path of go-carbon. Errors are plain text.
+//! Graphite's HTTP API for readers, as graphite-web answers it, and paths of go-carbon. Errors are plain text.
 //!
 //! | path | |
 //! | --- | --- |
@@ -6,6 +6,7 @@
 //! | GET POST `/metrics/find`, `/metrics/expand` | nodes that patterns select |
 //! | GET POST `/metrics/index.json` | all names |
 //! | GET POST `/metrics/details` | when metrics were last written |
+//! | GET POST `/info` | steps and retention of a metric |
 //! | GET `/tags`, `/tags/<tag>` | tags of series, and their values |
 //! | GET POST `/tags/findSeries`, `/tags/autoComplete/tags`, `/tags/autoComplete/values` | series by tags, and suggestions |
 //! | POST `/tags/tagSeries`, `/tags/tagMultiSeries` | names of tagged series |
@@ -14,6 +15,7 @@
 //! | POST `/events` | stores an event |
 //! | GET POST `/events/get_data`, GET `/events/<id>` | events |
 //! | GET `/version` | version of graphite-web that this API follows |
+//! | GET `/lb_check` | whether the node is ready, as carbonapi answers it |
 //!
 //! All paths also exist with a slash at their end, as in graphite-web.
 
@@ -25,6 +27,7 @@ mod events;
 mod expand;
 mod find;
 mod functions;
+mod info;
 mod msgpack;
 mod pickle;
 mod protobuf;
@@ -32,7 +35,10 @@ mod render;
 mod tags;
 
 use super::App;
+use super::status::ready;
 use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 
 /// Paths that delete series.
@@ -50,6 +56,7 @@ pub(super) fn routes() -> Router<App> {
         ("/metrics/expand", get(expand::expand).post(expand::expand)),
         ("/metrics/index.json", get(expand::index).post(expand::index)),
         ("/metrics/details", get(details::details).post(details::details)),
+        ("/info", get(info::info).post(info::info)),
         ("/tags", get(tags::list)),
         ("/tags/findSeries", get(tags::find_series).post(tags::find_series)),
         ("/tags/autoComplete/tags", get(tags::complete_tags).post(tags::complete_tags)),
@@ -63,6 +70,19 @@ pub(super) fn routes() -> Router<App> {
         ("/events/{id}", get(events::details)),
         ("/version", get(async || API_VERSION)),
     ])
+}
+
+/// Routes without a tenant.
+pub(super) fn open_routes() -> Router<App> {
+    with_slashes([("/lb_check", get(lb_check))])
+}
+
+/// carbonapi always answers that it is ready. A load balancer wants to know about the node.
+async fn lb_check(app: State<App>) -> Response {
+    match ready(app).await {
+        ready if ready.status().is_success() => "Ok\n".into_response(),
+        refused => refused,
+    }
 }
 
 /// Routes that write.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 
-pub(super) const READY_PATHS: [&str; 2] = ["/-/ready", "/ready"];
+pub(super) const READY_PATHS: [&str; 3] = ["/-/ready", "/ready", "/lb_check"];
 
 /// Liveness check: succeeds as long as the process answers.
 pub(crate) async fn healthy() -> &'static str {

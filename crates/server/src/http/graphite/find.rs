@@ -1,10 +1,11 @@
-//! `/metrics/find`: the nodes that a pattern selects, in the formats of graphite-web.
+//! `/metrics/find`: the nodes that a pattern selects, in the formats of graphite-web, and in the one of go-carbon for
+//! carbonapi.
 //!
 //! The parameters `from` and `until` are ignored, as by graphite-web over Whisper files.
 
 use super::answer::{Callback, flag, integer};
 use super::ask::Ask;
-use super::{msgpack, pickle};
+use super::{msgpack, pickle, protobuf};
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::{AnswerSize, Json};
@@ -30,6 +31,7 @@ enum Format {
     Completer,
     Pickle,
     MsgPack,
+    Protobuf,
 }
 
 /// Number of nodes between two checks for cancellation.
@@ -90,6 +92,7 @@ impl Request {
             "completer" => Format::Completer,
             "pickle" => Format::Pickle,
             "msgpack" => Format::MsgPack,
+            "protobuf" | "protobuf3" | "carbonapi_v2_pb" => Format::Protobuf,
             _ => return Err(ApiError::bad_data("Invalid value for 'format' parameter").into()),
         };
         let mut request = Self {
@@ -115,6 +118,7 @@ impl Request {
         match self.format {
             Format::Pickle => "application/pickle",
             Format::MsgPack => "application/x-msgpack",
+            Format::Protobuf => "application/x-protobuf",
             _ => self.callback.content_type(),
         }
     }
@@ -139,6 +143,7 @@ impl Request {
         match self.format {
             Format::Pickle => pickle::nodes(json, &mut wanted(), self.until_s),
             Format::MsgPack => msgpack::nodes(json, wanted().count(), &mut wanted(), self.until_s),
+            Format::Protobuf => protobuf::nodes(json, &self.query, &mut wanted()),
             _ => {
                 self.callback.begin(json);
                 match self.format {

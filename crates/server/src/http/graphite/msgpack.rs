@@ -64,11 +64,14 @@ pub(super) fn nodes<'n>(
     let mut pack = MsgPack::new(out);
     pack.list(count);
     for node in nodes {
-        pack.map(if node.is_leaf { 3 } else { 2 });
+        pack.map(if node.is_leaf { 4 } else { 3 });
         pack.string("path");
         pack.string(node.path);
-        pack.string("is_leaf");
-        pack.boolean(node.is_leaf);
+        // the second name is that of graphite-web 0.9, which carbonapi still reads
+        for name in ["is_leaf", "isLeaf"] {
+            pack.string(name);
+            pack.boolean(node.is_leaf);
+        }
         if node.is_leaf {
             pack.string("intervals");
             pack.list(1);

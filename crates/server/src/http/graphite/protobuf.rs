@@ -1,6 +1,7 @@
 //! Writes messages of protocol buffers.
 
 use crate::http::json::Json;
+use crate::query_source::label_queries::FoundNode;
 
 /// A message that is being written, field by field. Fields with the default value are left out, as is usual in proto3.
 pub(super) struct Message<'a>(&'a mut Json);
@@ -61,6 +62,18 @@ impl<'a> Message<'a> {
     pub(super) fn float(&mut self, field: u64, value: f32) {
         self.varint(field << 3 | FIXED_32);
         self.bytes(&value.to_le_bytes());
+    }
+}
+
+/// `GlobResponse` of `carbonapi_v2_pb`: the pattern, and the nodes that it selects.
+pub(super) fn nodes<'n>(out: &mut Json, pattern: &str, nodes: &mut dyn Iterator<Item = FoundNode<'n>>) {
+    let mut message = Message::new(out);
+    message.text(1, pattern);
+    for FoundNode { path, is_leaf } in nodes {
+        let is_leaf = i64::from(is_leaf);
+        message.begin(2, bytes_len(path.len()) + integer_len(is_leaf));
+        message.text(1, path);
+        message.integer(2, is_leaf);
     }
 }
 
