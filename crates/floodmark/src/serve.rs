@@ -4,8 +4,8 @@ use crate::allocator::{self, Jemalloc};
 use crate::cli::ServeArgs;
 use crate::output;
 use anyhow::Context;
-use server::settings::{AdminListen, GraphiteSettings};
-use server::{GraphiteSockets, Node, Settings, Sockets};
+use server::settings::{AdminListen, GraphiteSettings, TenantAddress};
+use server::{GraphiteSockets, Node, Settings, Sockets, TenantSockets};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -109,7 +109,17 @@ fn listen_for_graphite(settings: &GraphiteSettings) -> anyhow::Result<GraphiteSo
     let pickle = open(settings.pickle, "graphite_pickle")?;
     let protobuf = open(settings.protobuf, "graphite_protobuf")?;
     let encrypted = open(settings.encrypted, "graphite_tls")?;
-    Ok(GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted })
+    let tenant_sockets = |address: &TenantAddress| {
+        let context = || format!("cannot serve {address} (setting graphite_tenants)");
+        let socket = listen(address.address).with_context(context)?;
+        let datagrams = match settings.has_udp && !address.is_pickle {
+            true => Some(receive(socket.local_addr()?, "graphite_tenants, graphite_udp")?),
+            false => None,
+        };
+        anyhow::Ok(TenantSockets { address: address.clone(), socket, datagrams })
+    };
+    let of_tenants = settings.of_tenants.iter().map(tenant_sockets).collect::<Result<_, _>>()?;
+    Ok(GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted, of_tenants })
 }
 
 fn log_graphite(sockets: &GraphiteSockets) -> anyhow::Result<()> {
@@ -125,6 +135,17 @@ fn log_graphite(sockets: &GraphiteSockets) -> anyhow::Result<()> {
     }
     if let Some(socket) = &sockets.encrypted {
         tracing::info!(graphite_tls = %socket.local_addr()?, "listening for Graphite's plaintext protocol over TLS");
+    }
+    for TenantSockets { address: of, socket, datagrams } in &sockets.of_tenants {
+        let (tenant, has_udp, address) = (of.tenant.as_str(), datagrams.is_some(), socket.local_addr()?);
+        match of.is_pickle {
+            true => {
+                tracing::info!(%address, tenant, "listening for a tenant's points in Graphite's pickle protocol")
+            }
+            false => {
+                tracing::info!(%address, tenant, udp = has_udp, "listening for a tenant's points in Graphite's plaintext protocol")
+            }
+        }
     }
     Ok(())
 }

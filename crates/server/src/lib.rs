@@ -60,7 +60,7 @@ pub use datadir::{DataDirError, series_seed};
 pub use graphite_rules::RuleFiles;
 pub use heap::{Allocator, HeapStatistics};
 pub use ingest_rules::IngestRulesFile;
-pub use listen::GraphiteSockets;
+pub use listen::{GraphiteSockets, TenantSockets};
 pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use query_source::Schemas as GraphiteSchemas;

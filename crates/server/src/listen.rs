@@ -23,7 +23,7 @@ pub(crate) mod statsd;
 
 pub(crate) use connections::Connection;
 pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};
-pub use lines::GraphiteSockets;
+pub use lines::{GraphiteSockets, TenantSockets};
 pub(crate) use peer::Peer;
 
 use crate::tls::{Alpn, ClientNames};

@@ -35,7 +35,7 @@ mod value;
 pub use admin_listen::AdminListen;
 pub(crate) use admin_listen::is_reachable;
 pub use given::{Given, Origin, SettingsError};
-pub use graphite::GraphiteSettings;
+pub use graphite::{GraphiteSettings, TenantAddress};
 pub use label_name::LabelName;
 pub use lake::LakeSettings;
 pub use limit_status::LimitStatus;

@@ -223,6 +223,7 @@ retention = "never"
         graphite_protobuf                      none                            default
         graphite_tls                           none                            default
         graphite_tenant                        anonymous                       default
+        graphite_tenants                       none                            default
         graphite_tenant_from_path              false                           default
         graphite_commit_interval               100ms                           default
         graphite_connections                   2438                            derived: one per 64 KiB of the account `inflight`, 128 to 10000

@@ -9,6 +9,7 @@ mod formats;
 mod grafana;
 mod lab;
 pub(crate) mod lines;
+mod listeners;
 mod new_series;
 mod senders;
 mod tags;

@@ -34,6 +34,7 @@ use super::handshake::Pending;
 use super::{ACCEPT_PAUSE, Handshakes, Peer, enter, until_closed};
 use crate::http::App;
 use crate::limits::budget::TLS_BYTES;
+use crate::settings::TenantAddress;
 use crate::write_path;
 use aggregates::Aggregates;
 use connection::{Connection, Shared, stopped};
@@ -81,6 +82,16 @@ pub struct GraphiteSockets {
     pub protobuf: Option<TcpListener>,
     /// Receives plaintext lines over TLS.
     pub encrypted: Option<TcpListener>,
+    pub of_tenants: Vec<TenantSockets>,
+}
+
+/// Sockets of an address with a tenant of its own.
+#[derive(Debug)]
+pub struct TenantSockets {
+    pub address: TenantAddress,
+    pub socket: TcpListener,
+    /// Receives plaintext lines over UDP.
+    pub datagrams: Option<UdpSocket>,
 }
 
 /// Serves all line listeners.
@@ -133,7 +144,7 @@ impl Lines {
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
         let Self { sockets, connections, encrypted_connections, shared, encryption, .. } = self;
         let (creation, aggregates, drops) = (self.creation, self.aggregates, self.drops);
-        let GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted } = sockets;
+        let GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted, of_tenants } = sockets;
         let stopping = watch::Sender::new(false);
         // each task of a connection has a clone of the sender, so that the receiver knows when all of them have ended
         let (open, mut ended) = mpsc::channel::<()>(1);
@@ -142,12 +153,31 @@ impl Lines {
             served.await;
             drop(others);
         });
-        if let Some(socket) = datagrams {
-            let (served, open) =
-                (datagrams::serve(socket, shared.clone(), stopping.subscribe()), open.clone());
+        let receive = |socket, shared| {
+            let (served, open) = (datagrams::serve(socket, shared, stopping.subscribe()), open.clone());
             tokio::spawn(async move {
                 served.await;
                 drop(open);
+            });
+        };
+        if let Some(socket) = datagrams {
+            receive(socket, shared.clone());
+        }
+        for TenantSockets { address, socket, datagrams } in of_tenants {
+            let principal = Principal { tenant: address.tenant, ..shared.principal.clone() };
+            let shared = Shared { principal, has_many_tenants: false, ..shared.clone() };
+            if let Some(socket) = datagrams {
+                receive(socket, shared.clone());
+            }
+            let protocol = if address.is_pickle { Protocol::Pickles } else { Protocol::Lines };
+            let door = Door { socket, protocol, encryption: None };
+            let (connections, stopping, open) = (connections.clone(), stopping.clone(), open.clone());
+            tokio::spawn(async move {
+                let mut stop = stopping.subscribe();
+                tokio::select! {
+                    () = accept(door, &connections, &shared, &stopping, &open) => {}
+                    () = stopped(&mut stop) => {}
+                }
             });
         }
         let accept =

@@ -16,8 +16,7 @@ use tokio::time::MissedTickBehavior;
 pub(super) async fn run(context: Arc<write_path::Context>, registry: Registry, host: String) {
     let settings = &context.settings;
     let Some(interval) = settings.self_monitoring.carbon_interval else { return };
-    let addresses = [settings.graphite.plaintext, settings.graphite.pickle, settings.graphite.protobuf];
-    if addresses.iter().all(Option::is_none) {
+    if !settings.graphite.is_served() {
         return;
     }
     let rights = Rights { read: false, write: true };

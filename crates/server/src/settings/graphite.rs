@@ -12,6 +12,34 @@ use std::time::Duration;
 /// By default, there may be a connection for this many bytes of the account `inflight`.
 const CONNECTION_PER_BYTES: u64 = 64 << 10;
 
+/// What precedes an address of the pickle protocol in `graphite_tenants`.
+pub(super) const PICKLE: &str = "pickle:";
+
+const OPEN_TO_ALL: &str = "other machines can reach this address, but senders of Graphite's protocols cannot be authenticated: \
+    set graphite_allow_unauthenticated to let everyone write to the tenant";
+
+/// Limit on the addresses in `graphite_tenants`, because each has sockets.
+const TENANT_ADDRESSES_MAX: usize = 256;
+
+/// Sockets of an address in `graphite_tenants`, for TCP and UDP.
+const SOCKETS_EACH: usize = 2;
+
+/// An address whose points belong to a tenant of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantAddress {
+    /// True for the pickle protocol, false for lines.
+    pub is_pickle: bool,
+    pub address: SocketAddr,
+    pub tenant: TenantId,
+}
+
+impl std::fmt::Display for TenantAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let protocol = if self.is_pickle { PICKLE } else { "" };
+        write!(f, "{protocol}{}={}", self.address, self.tenant.as_str())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphiteSettings {
     /// Address of the plaintext protocol, over TCP and UDP.
@@ -21,6 +49,9 @@ pub struct GraphiteSettings {
     pub protobuf: Option<SocketAddr>,
     /// Address of the plaintext protocol over TLS.
     pub encrypted: Option<SocketAddr>,
+    /// Further addresses, each with its tenant.
+    pub of_tenants: Vec<TenantAddress>,
+    /// Tenant of the points that all other addresses receive.
     pub(crate) tenant: TenantId,
     /// True if the first part of each path names the tenant, and is removed.
     pub(crate) tenant_from_path: bool,
@@ -33,6 +64,12 @@ pub struct GraphiteSettings {
 }
 
 impl GraphiteSettings {
+    /// True if there is an address of one of Graphite's protocols.
+    pub(crate) fn is_served(&self) -> bool {
+        let addresses = [self.plaintext, self.pickle, self.protobuf, self.encrypted];
+        addresses.iter().any(Option::is_some) || !self.of_tenants.is_empty()
+    }
+
     /// `own_tenant` is the tenant to which only the server may write. `has_certificate` is true if the server has a TLS
     /// certificate. `files_left` is the number of files that may be
     /// open in addition to all others.
@@ -59,6 +96,7 @@ impl GraphiteSettings {
             let reason = "only the server may write to this tenant (setting self_monitoring_tenant)";
             return Err(reader.error(&table::GRAPHITE_TENANT, reason.into()));
         }
+        let of_tenants = tenant_addresses(reader, own_tenant)?;
         let tenant_from_path = reader.read(&table::GRAPHITE_TENANT_FROM_PATH)?;
         if tenant_from_path && (pickle.is_some() || protobuf.is_some()) {
             let reason =
@@ -68,6 +106,9 @@ impl GraphiteSettings {
         let commit_ms = reader.read(&table::GRAPHITE_COMMIT_INTERVAL)?;
         let is_open_to_all = reader.read(&table::GRAPHITE_ALLOW_UNAUTHENTICATED)?
             || (!is_authenticated && reader.is_true(&table::ALLOW_UNAUTHENTICATED)?);
+        if of_tenants.iter().any(|of| is_reachable(of.address)) && !is_open_to_all {
+            return Err(reader.error(&table::GRAPHITE_TENANTS, OPEN_TO_ALL.into()));
+        }
         for (address, setting) in [
             (plaintext, &table::GRAPHITE),
             (pickle, &table::GRAPHITE_PICKLE),
@@ -76,12 +117,11 @@ impl GraphiteSettings {
             (encrypted.filter(|_| !is_authenticated), &table::GRAPHITE_TLS),
         ] {
             if address.is_some_and(is_reachable) && !is_open_to_all {
-                let reason = "other machines can reach this address, but senders of Graphite's protocols cannot be \
-                    authenticated: set graphite_allow_unauthenticated to let everyone write to the tenant";
-                return Err(reader.error(setting, reason.into()));
+                return Err(reader.error(setting, OPEN_TO_ALL.into()));
             }
         }
         let default = (budget.inflight_bytes / CONNECTION_PER_BYTES).clamp(128, 10_000) as usize;
+        let files_left = files_left.saturating_sub(SOCKETS_EACH * of_tenants.len());
         let connections_max = reader.derive(&table::GRAPHITE_CONNECTIONS, default)?.min(files_left).max(1);
         reader.adjust(&table::GRAPHITE_CONNECTIONS, &connections_max);
         let aggregator_intervals = reader.read(&table::GRAPHITE_AGGREGATOR_INTERVALS)? as u32;
@@ -91,6 +131,7 @@ impl GraphiteSettings {
             pickle,
             protobuf,
             encrypted,
+            of_tenants,
             tenant: tenant.unwrap_or_else(TenantId::anonymous),
             tenant_from_path,
             commit_interval: Duration::from_millis(commit_ms.unsigned_abs()),
@@ -98,4 +139,20 @@ impl GraphiteSettings {
             aggregator_intervals,
         })
     }
+}
+
+fn tenant_addresses(
+    reader: &mut Reader<'_>,
+    own_tenant: &TenantId,
+) -> Result<Vec<TenantAddress>, SettingsError> {
+    let all = reader.read(&table::GRAPHITE_TENANTS)?;
+    if all.iter().any(|of| of.tenant == *own_tenant) {
+        let reason = "only the server may write to one of these tenants (setting self_monitoring_tenant)";
+        return Err(reader.error(&table::GRAPHITE_TENANTS, reason.into()));
+    }
+    if all.len() > TENANT_ADDRESSES_MAX {
+        let reason = format!("must be at most {TENANT_ADDRESSES_MAX} addresses");
+        return Err(reader.error(&table::GRAPHITE_TENANTS, reason));
+    }
+    Ok(all)
 }

@@ -48,6 +48,8 @@ pub enum Takes {
     Durations,
     /// Addresses and networks, separated by commas. In the file, they are an array.
     Networks,
+    /// Addresses with the tenant of each, separated by commas. In the file, they are an array.
+    TenantAddresses,
     /// One of these words. The second text explains the word.
     Word(&'static [(&'static str, &'static str)]),
 }
@@ -67,6 +69,7 @@ impl Takes {
             Self::Names => "NAMES",
             Self::Durations => "DURATIONS",
             Self::Networks => "NETWORKS",
+            Self::TenantAddresses => "ADDR=TENANT",
             Self::Word(_) => "WORD",
         }
     }

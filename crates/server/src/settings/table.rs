@@ -4,6 +4,7 @@
 //! `UPDATE_EXPECT=1 cargo test -p server settings`, which updates `docs/reference/configuration.md`.
 
 use super::admin_listen::AdminListen;
+use super::graphite::TenantAddress;
 use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
 use super::otlp::Scale;
@@ -274,9 +275,13 @@ settings! {
                 about the tenant ([graphite.md](../graphite.md#access-and-limits))")
             .or("none");
         GRAPHITE_TENANT: Option<TenantId> = setting("graphite_tenant", "anonymous",
-            "Tenant of the points that the Graphite addresses receive")
+            "Tenant of the points that the Graphite addresses receive, except those in `graphite_tenants`")
             .why("`anonymous`: the tenant of requests that name no tenant")
             .or("anonymous");
+        GRAPHITE_TENANTS: Vec<TenantAddress> = setting("graphite_tenants", "[]",
+            "Further addresses, each with the tenant of the points that it receives, such as `127.0.0.1:2103=team-a` for lines or \
+             `pickle:127.0.0.1:2104=team-a` for pickles")
+            .why("Lines are received over TCP and, with `graphite_udp`, over UDP. Senders are not authenticated");
         GRAPHITE_TENANT_FROM_PATH: bool = setting("graphite_tenant_from_path", "false",
             "Whether the first part of each path is the tenant, and not part of the metric name")
             .why("Only for lines: excludes `graphite_pickle` and `graphite_protobuf`, and does not apply to `graphite_tls` \
@@ -295,7 +300,8 @@ settings! {
         GRAPHITE_ALLOW_UNAUTHENTICATED: bool = setting("graphite_allow_unauthenticated", "false",
             "Whether other machines may send to the Graphite addresses")
             .why("The Graphite protocols have no credentials. If `true`, everyone who can connect can write to the tenant \
-                `graphite_tenant`, or to any tenant with `graphite_tenant_from_path`, also if there is an `auth_file`. \
+                `graphite_tenant` and those of `graphite_tenants`, or to any tenant with `graphite_tenant_from_path`, \
+                also if there is an `auth_file`. \
                 Not needed for `graphite_tls` with `auth_file`. Without `auth_file`, `allow_unauthenticated` has the \
                 same effect");
     }

@@ -154,6 +154,7 @@ fn defaults_of_a_machine() {
         graphite_protobuf = "none"
         graphite_tls = "none"
         graphite_tenant = "anonymous"
+        graphite_tenants = []
         graphite_tenant_from_path = false
         graphite_commit_interval = "100ms"
         graphite_connections = 9811  # one per 64 KiB of the account `inflight`, 128 to 10000

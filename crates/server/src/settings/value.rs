@@ -1,6 +1,7 @@
 //! Types of settings' values, with their parsing and formatting.
 
 use super::admin_listen::AdminListen;
+use super::graphite::{PICKLE, TenantAddress};
 use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
 use super::otlp::Scale;
@@ -552,6 +553,28 @@ impl Value for Vec<String> {
 
     fn show(&self, _: &Setting) -> Json {
         json!(self)
+    }
+}
+
+impl Value for Vec<TenantAddress> {
+    const TAKES: Takes = Takes::TenantAddresses;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        let parse = |item: &str| {
+            let form = "must be addresses with tenants, such as 127.0.0.1:2103=team-a or pickle:127.0.0.1:2104=team-a";
+            let (address, tenant) = item.split_once('=').ok_or(form)?;
+            let of_pickles = address.strip_prefix(PICKLE);
+            Ok(TenantAddress {
+                is_pickle: of_pickles.is_some(),
+                address: address::listen(of_pickles.unwrap_or(address))?,
+                tenant: <TenantId as Value>::parse(tenant, setting)?,
+            })
+        };
+        items(text)?.into_iter().map(parse).collect()
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        self.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -21,6 +21,7 @@ fn takes(setting: &Setting) -> String {
         Takes::Names => "names".to_owned(),
         Takes::Durations => "durations".to_owned(),
         Takes::Networks => "networks".to_owned(),
+        Takes::TenantAddresses => "addresses with tenants".to_owned(),
         Takes::Word(words) => {
             words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
