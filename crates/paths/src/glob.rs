@@ -79,6 +79,12 @@ impl Glob {
         Ok(Self { seeds, texts, wildcards })
     }
 
+    /// Matches only this text.
+    pub(crate) fn of_text(text: &str) -> Self {
+        let seed = Seed { text: text.into(), is_exact: true };
+        Self { seeds: vec![seed], texts: vec![text.to_owned()], wildcards: Vec::new() }
+    }
+
     pub(crate) fn seeds(&self) -> &[Seed] {
         &self.seeds
     }

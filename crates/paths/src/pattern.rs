@@ -69,6 +69,18 @@ impl Pattern {
         Ok(Self { parts })
     }
 
+    /// The pattern that selects only the nodes with exactly this name: a leaf, a branch, or both.
+    pub fn of_name(name: &str) -> Result<Self, PatternError> {
+        if name.len() > BYTES_MAX {
+            return Err(PatternError::Length { bytes: name.len(), max: BYTES_MAX });
+        }
+        let count = name.split('.').count();
+        if count > PARTS_MAX {
+            return Err(PatternError::Levels { parts: count, max: PARTS_MAX });
+        }
+        Ok(Self { parts: name.split('.').map(|text| Part::Node(Glob::of_text(text))).collect() })
+    }
+
     pub(crate) fn start(&self) -> States {
         let mut states = States::new();
         self.add(0, &mut states);
@@ -210,6 +222,24 @@ mod tests {
         check("a.", "a.", &["a."]);
         check("a..b", "a..b", &["a..b"]);
         check("{a.b,c}", "{a.b,c}", &["{a.b,c}"]);
+    }
+
+    #[test]
+    fn a_name_is_not_a_pattern() {
+        for name in ["a.b", "a.{b,c}", "a.[bc]", "a\\b.c", "**", "a.*", "a.?", "a..b", ""] {
+            let pattern = Pattern::of_name(name).unwrap();
+            assert_eq!(pattern.exact().as_deref(), Some(name));
+            for other in ["a.b", "a.c", "a.{b,c}", "a.[bc]", "a\\b.c", "ab.c", "a.*", "a.?", "a..b", "", "**"]
+            {
+                let mut leaves = 0;
+                let select = |_, is_leaf| leaves += usize::from(is_leaf);
+                pattern.nodes_of(other, &mut Steps::new(&mut || true), select).unwrap();
+                assert_eq!(leaves, usize::from(name == other), "{name:?} and {other:?}");
+            }
+        }
+        assert!(
+            Pattern::of_name(&"a.".repeat(2000)).is_err() && Pattern::of_name(&"a".repeat(70_000)).is_err()
+        );
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn roles_and_tenants_of_a_credential_decide() {
         .send(&Request::post("/api/v2/write", b"a b=1".to_vec()))
         .expect(401, &[r#""code":"unauthorized""#]);
     server.send(&Request::get("/ping")).expect(204, &[]);
-    for open in ["/", "/-/healthy", "/-/ready", "/influx/health"] {
+    for open in ["/", "/-/healthy", "/-/ready", "/influx/health", "/lb_check", "/graphite/lb_check/"] {
         server.send(&Request::get(open)).expect(200, &[]);
     }
     wait_for("the audit log", || {

@@ -280,7 +280,7 @@ retention = "never"
         tenant.floodmark-system.retention      30d                             derived: self_monitoring_retention
         tenant.floodmark-system.active_series  5000                            derived: the limit on series of the server's own metrics
 
-        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50, aggregator 50, sums 126, records 95, record names 15, loading 31, events 5) + inflight 152 (unwritten 38, new series 38, grpc 19) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
+        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5, paths 50, aggregator 50, sums 126, records 95, record names 15, loading 31, events 5) + inflight 152 (unwritten 38, of which datagrams 19, new series 38, grpc 19) + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
     let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
     let row = |key: &str| rows.as_array().expect("rows").iter().find(|row| row["key"] == key);

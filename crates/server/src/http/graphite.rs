@@ -15,7 +15,7 @@
 //! | POST `/events` | stores an event |
 //! | GET POST `/events/get_data`, GET `/events/<id>` | events |
 //! | GET `/version` | version of graphite-web that this API follows |
-//! | GET `/lb_check` | whether the node is ready, as carbonapi answers it |
+//! | GET `/lb_check` | whether the node is ready, in carbonapi's words |
 //!
 //! All paths also exist with a slash at their end, as in graphite-web.
 
@@ -77,7 +77,7 @@ pub(super) fn open_routes() -> Router<App> {
     with_slashes([("/lb_check", get(lb_check))])
 }
 
-/// carbonapi always answers that it is ready. A load balancer wants to know about the node.
+/// carbonapi always says `Ok`. This says it only while the node is ready.
 async fn lb_check(app: State<App>) -> Response {
     match ready(app).await {
         ready if ready.status().is_success() => "Ok\n".into_response(),

@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 
-pub(super) const READY_PATHS: [&str; 3] = ["/-/ready", "/ready", "/lb_check"];
+pub(super) const READY_PATHS: [&str; 6] =
+    ["/-/ready", "/ready", "/lb_check", "/lb_check/", "/graphite/lb_check", "/graphite/lb_check/"];
 
 /// Liveness check: succeeds as long as the process answers.
 pub(crate) async fn healthy() -> &'static str {

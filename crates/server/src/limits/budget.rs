@@ -131,6 +131,12 @@ impl Budget {
         self.inflight_bytes / 4
     }
 
+    /// Limit on the part of [`Self::unwritten_bytes`] that datagrams may take, on all addresses together: half. Nothing tells
+    /// their senders to wait, so they must not take what connections need.
+    pub const fn datagrams_bytes(&self) -> u64 {
+        self.unwritten_bytes() / 2
+    }
+
     /// Limit on the memory of connections of gRPC, if it is served: an eighth of `inflight_bytes`. It is an account of its own,
     /// because idle connections hold their memory: requests that wait for it would wait for ever. The other two parts leave a
     /// third of the rest free, so large bodies are still accepted.
@@ -253,7 +259,7 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, sums {}, records {}, record names {}, loading {}, events {}) + inflight {} (unwritten {}, new series {}, grpc {}) + query {} (evaluation {}, cache {}, exports {}, \
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}, paths {}, aggregator {}, sums {}, records {}, record names {}, loading {}, events {}) + inflight {} (unwritten {}, of which datagrams {}, new series {}, grpc {}) + query {} (evaluation {}, cache {}, exports {}, \
              answers {}) + flush {} + decoders {} + auth {} + other {} (process {}, connections {}, tables {}, spare {})",
             mib(self.total_bytes),
             self.reason,
@@ -270,6 +276,7 @@ impl fmt::Display for Budget {
             mib(self.events_bytes()),
             mib(self.inflight_bytes),
             mib(self.unwritten_bytes()),
+            mib(self.datagrams_bytes()),
             mib(self.new_series_queue_bytes()),
             mib(self.grpc_bytes()),
             mib(self.query_bytes),
@@ -318,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_printed_budget_has_all_of_its_parts() {
-        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, sums 30, records 23, record names 3, loading 7, events 1) + inflight 37 (unwritten 9, new series 9, grpc 4) + query 37 \
+        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1, paths 12, aggregator 12, sums 30, records 23, record names 3, loading 7, events 1) + inflight 37 (unwritten 9, of which datagrams 4, new series 9, grpc 4) + query 37 \
                         (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 4 + auth 2 + other 25 (process 8, \
                         connections 12, tables 2, spare 2)";
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);

@@ -42,11 +42,12 @@ use creation::Creation;
 use drops::{Drop, Drops, Reason};
 use encryption::Encryption;
 use intake::{Intake, Protocol};
-use model::{Principal, Rights};
+use model::{Principal, Rights, TenantId};
 use new_series_queue::{NewSeriesQueue, Queued};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::budget::{Exhausted, Reservation};
+use stdx::budget::{Account, Exhausted, Reservation};
 use stdx::telemetry::Registry;
 use stream::Stream;
 use telemetry::Metrics;
@@ -100,6 +101,8 @@ pub(crate) struct Lines {
     connections: Connections,
     encrypted_connections: Connections,
     shared: Shared,
+    /// What datagrams of all addresses may take.
+    datagrams: Account,
     encryption: Option<Encryption>,
     creation: Arc<Creation>,
     aggregates: Arc<Aggregates>,
@@ -137,13 +140,25 @@ impl Lines {
             let (auth, audit) = (Arc::clone(app.node.auth()), Arc::clone(&app.audit));
             Encryption::new(handshakes, auth, audit, context.settings.transfer_rate)
         });
-        Self { sockets, connections, encrypted_connections, shared, encryption, creation, aggregates, drops }
+        let datagrams = Account::new("datagrams", context.settings.budget.datagrams_bytes());
+        Self {
+            sockets,
+            connections,
+            encrypted_connections,
+            shared,
+            datagrams,
+            encryption,
+            creation,
+            aggregates,
+            drops,
+        }
     }
 
     /// Serves until `stop` resolves, then waits until what was read is durable.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
         let Self { sockets, connections, encrypted_connections, shared, encryption, .. } = self;
-        let (creation, aggregates, drops) = (self.creation, self.aggregates, self.drops);
+        let (creation, aggregates, drops, of_datagrams) =
+            (self.creation, self.aggregates, self.drops, self.datagrams);
         let GraphiteSockets { plaintext, datagrams, pickle, protobuf, encrypted, of_tenants } = sockets;
         let stopping = watch::Sender::new(false);
         // each task of a connection has a clone of the sender, so that the receiver knows when all of them have ended
@@ -153,8 +168,11 @@ impl Lines {
             served.await;
             drop(others);
         });
-        let receive = |socket, shared| {
-            let (served, open) = (datagrams::serve(socket, shared, stopping.subscribe()), open.clone());
+        let mut parts: BTreeMap<TenantId, Account> = BTreeMap::new();
+        let mut receive = |socket, shared: Shared| {
+            let part = parts.entry(shared.principal.tenant.clone()).or_insert_with(|| of_datagrams.part());
+            let served = datagrams::serve(socket, shared, part.clone(), stopping.subscribe());
+            let open = open.clone();
             tokio::spawn(async move {
                 served.await;
                 drop(open);
@@ -211,11 +229,10 @@ impl Lines {
         if timeout_at(deadline, aggregates.finish(stopped_ms)).await.is_err() {
             tracing::warn!("stopping before all computed points are durable");
         }
-        let points = creation.drain(deadline).await;
-        if points > 0 {
+        for (tenant, points) in creation.drain(deadline).await {
             let message = "the server stopped before the series of these points were created";
-            let (reason, tenant) = (Reason::Stopping, &shared.principal.tenant);
-            drops.add(&Drop { reason, tenant, points, message, series: "", sender: None });
+            let reason = Reason::Stopping;
+            drops.add(&Drop { reason, tenant: &tenant, points, message, series: "", sender: None });
         }
     }
 }

@@ -21,7 +21,7 @@ const OPEN_TO_ALL: &str = "other machines can reach this address, but senders of
 /// Limit on the addresses in `graphite_tenants`, because each has sockets.
 const TENANT_ADDRESSES_MAX: usize = 256;
 
-/// Sockets of an address in `graphite_tenants`, for TCP and UDP.
+/// Sockets of an address in `graphite_tenants`, at most: for TCP and UDP.
 const SOCKETS_EACH: usize = 2;
 
 /// An address whose points belong to a tenant of its own.
@@ -103,11 +103,17 @@ impl GraphiteSettings {
                 "works only with the plaintext protocol: unset graphite_pickle and graphite_protobuf";
             return Err(reader.error(&table::GRAPHITE_TENANT_FROM_PATH, reason.into()));
         }
+        if tenant_from_path && plaintext.is_none() && encrypted.is_none() && !of_tenants.is_empty() {
+            let reason = "has no effect on graphite_tenants: set graphite or graphite_tls, or unset this";
+            return Err(reader.error(&table::GRAPHITE_TENANT_FROM_PATH, reason.into()));
+        }
         let commit_ms = reader.read(&table::GRAPHITE_COMMIT_INTERVAL)?;
         let is_open_to_all = reader.read(&table::GRAPHITE_ALLOW_UNAUTHENTICATED)?
             || (!is_authenticated && reader.is_true(&table::ALLOW_UNAUTHENTICATED)?);
-        if of_tenants.iter().any(|of| is_reachable(of.address)) && !is_open_to_all {
-            return Err(reader.error(&table::GRAPHITE_TENANTS, OPEN_TO_ALL.into()));
+        if let Some(of) = of_tenants.iter().find(|of| is_reachable(of.address))
+            && !is_open_to_all
+        {
+            return Err(reader.error(&table::GRAPHITE_TENANTS, format!("{of}: {OPEN_TO_ALL}")));
         }
         for (address, setting) in [
             (plaintext, &table::GRAPHITE),
@@ -147,8 +153,8 @@ fn tenant_addresses(
 ) -> Result<Vec<TenantAddress>, SettingsError> {
     let all = reader.read(&table::GRAPHITE_TENANTS)?;
     if all.iter().any(|of| of.tenant == *own_tenant) {
-        let reason = "only the server may write to one of these tenants (setting self_monitoring_tenant)";
-        return Err(reader.error(&table::GRAPHITE_TENANTS, reason.into()));
+        let reason = format!("only the server may write to {own_tenant} (setting self_monitoring_tenant)");
+        return Err(reader.error(&table::GRAPHITE_TENANTS, reason));
     }
     if all.len() > TENANT_ADDRESSES_MAX {
         let reason = format!("must be at most {TENANT_ADDRESSES_MAX} addresses");

@@ -559,7 +559,8 @@ impl Value for Vec<String> {
 impl Value for Vec<TenantAddress> {
     const TAKES: Takes = Takes::TenantAddresses;
 
-    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+    /// The tenant may be `anonymous`, as it may be in `graphite_tenant`.
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
         let parse = |item: &str| {
             let form = "must be addresses with tenants, such as 127.0.0.1:2103=team-a or pickle:127.0.0.1:2104=team-a";
             let (address, tenant) = item.split_once('=').ok_or(form)?;
@@ -567,7 +568,7 @@ impl Value for Vec<TenantAddress> {
             Ok(TenantAddress {
                 is_pickle: of_pickles.is_some(),
                 address: address::listen(of_pickles.unwrap_or(address))?,
-                tenant: <TenantId as Value>::parse(tenant, setting)?,
+                tenant: TenantId::parse(tenant).map_err(|error| error.to_string())?,
             })
         };
         items(text)?.into_iter().map(parse).collect()

@@ -1,5 +1,5 @@
 //! Servers that ask Floodmark as one of their backends: carbonapi, and graphite-web as part of a cluster. They answer with what
-//! was written to Floodmark. Tests are skipped without the program they need.
+//! was written to Floodmark. Tests of them are skipped without the program they need.
 
 use super::lines;
 use super::senders::needs;
@@ -9,7 +9,8 @@ use crate::harness::{Options, Reply, Request, Server, now_ms};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// The caches of answers are off. The routing by the first level of names is on, so that carbonapi asks for these levels.
+/// The caches of answers are off. The routing by the first level of names is on, so that carbonapi asks for these levels. If
+/// `BATCH` is not 0, carbonapi finds metrics first, and then asks for the values of so many at a time.
 const CARBONAPI: &str = r#"
 listen: "ADDRESS"
 notFoundStatusCode: 200
@@ -25,13 +26,13 @@ upstreams:
         protocol: "PROTOCOL"
         lbMethod: "broadcast"
         maxTries: 1
-        maxBatchSize: 0
+        maxBatchSize: BATCH
         timeouts: {find: "60s", render: "60s", connect: "5s"}
         servers: ["BACKEND"]
 logger: [{logger: "", file: "stderr", level: "info"}]
 "#;
 
-/// A server with values of three minutes, and the time of the last.
+/// A server with values of three minutes, the time of the last, and the directory of its rule files, which must live as long.
 fn written() -> (Server, i64, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -89,6 +90,7 @@ fn carbonapi_answers_what_was_written() {
         let text = CARBONAPI
             .replace("ADDRESS", &format!("127.0.0.1:{port}"))
             .replace("BACKEND", &format!("http://{}", server.address))
+            .replace("BATCH", if protocol == "auto" { "100" } else { "0" })
             .replace("PROTOCOL", protocol);
         std::fs::write(&conf, text).unwrap();
         let mut command = Command::new(&program);
@@ -125,26 +127,23 @@ fn carbonapi_answers_what_was_written() {
             ask("/lb_check", &[]).text(),
             server.send(&Request::get("/lb_check")).expect(200, &[]).text()
         );
-        // carbonapi asks graphite-web for nothing such
-        if protocol != "msgpack" {
-            let info = ask("/info", &[("target", "servers.web-1.load"), ("format", "json")]);
-            let info = info.expect(200, &[]).json();
-            let backend = info["info"].as_object().and_then(|all| all.values().next());
-            let metric = &backend.unwrap_or_else(|| panic!("no metric in {info}"))["metrics"][0];
-            assert_eq!(metric["name"], "servers.web-1.load", "{info}");
-            assert_eq!(
-                (&metric["consolidationFunc"], &metric["xFilesFactor"]),
-                (&json!("max"), &json!(0.25))
-            );
-            assert_eq!(metric["maxRetention"], 30 * 86_400, "{info}");
-            let retentions = json!([
-                {"secondsPerPoint": 60, "numberOfPoints": 1440},
-                {"secondsPerPoint": 300, "numberOfPoints": 8640},
-            ]);
-            assert_eq!(metric["retentions"], retentions, "{info}");
-        }
+        let info = ask("/info", &[("target", "servers.web-1.load"), ("format", "json")]);
+        let info = info.expect(200, &[]).json();
+        let backend = info["info"].as_object().and_then(|all| all.values().next());
+        let metric = &backend.unwrap_or_else(|| panic!("no metric in {info} by {protocol}"))["metrics"][0];
+        assert_eq!(metric["name"], "servers.web-1.load", "{info}");
+        assert_eq!((&metric["consolidationFunc"], &metric["xFilesFactor"]), (&json!("max"), &json!(0.25)));
+        assert_eq!(metric["maxRetention"], 30 * 86_400, "{info}");
+        let retentions = json!([
+            {"secondsPerPoint": 60, "numberOfPoints": 1440},
+            {"secondsPerPoint": 300, "numberOfPoints": 8640},
+        ]);
+        assert_eq!(metric["retentions"], retentions, "{info}");
     }
 }
+
+/// As a pattern, it would stand for other names.
+const ODD_NAME: &str = "a.{b,c}[d]";
 
 /// Requests that carbonapi does not send.
 #[test]
@@ -160,16 +159,23 @@ fn info_says_how_a_metric_is_kept() {
         info("other.x"),
         r#"{"name":"other.x","aggregationMethod":"average","maxRetention":604800,"xFilesFactor":0.5,"retentions":[{"secondsPerPoint":60,"numberOfPoints":10080}]}"#
     );
-    for none in ["servers.web-2", "servers.*.load", "requests", "none"] {
+    for none in ["servers.web-2", "servers.*.load", "requests", "none", "**"] {
         ask(&[("target", none)]).expect(404, &[none]);
     }
     ask(&[]).expect(400, &["target"]);
     ask(&[("target", "other.x"), ("format", "pickle")]).expect(400, &["format", "carbonapi_v2_pb"]);
     // without rules, values are kept for ever, which is the largest number that the format has
     let server = Server::new();
-    server.send(&lines(&format!("a.b 1 {}\n", now_ms() / 1000))).expect(204, &[]);
-    let reply = server.send(&Request::ask("/info", &[("target", "a.b"), ("format", "protobuf")]));
+    let now_s = now_ms() / 1000;
+    let text = format!("a.b 1 {now_s}\n{ODD_NAME} 1 {now_s}\n");
+    server.send(&lines(&text)).expect(204, &[]);
+    let odd = server.send(&Request::ask("/info", &[("target", ODD_NAME)]));
+    assert_eq!(odd.expect(200, &[]).json()["name"], ODD_NAME);
+    server.send(&Request::ask("/info", &[("target", "a.c")])).expect(404, &["a.c"]);
+    let ask = |format| server.send(&Request::ask("/info", &[("target", "a.b"), ("format", format)]));
+    let reply = ask("protobuf");
     assert_eq!(reply.header("content-type"), Some("application/x-protobuf"));
+    assert_eq!(reply.body, ask("msgpack").body);
     let text: String = reply.expect(200, &[]).body.iter().map(|b| b.escape_ascii().to_string()).collect();
     expect_test::expect![[
         r#"\n\x03a.b\x12\x07average\x18\xff\xff\xff\xff\x07%\x00\x00\x00?*\x07\x08<\x10\xa2\xc4\x88\x11"#

@@ -69,12 +69,17 @@ fn malformed_messages_of_go_carbon_are_counted() {
     assert_eq!(dropped("too_long"), 1.0);
 }
 
-/// The address of a tenant that the server has logged.
+/// The addresses of a tenant that the server has logged.
+fn addresses_of(server: &Server, tenant: &str) -> Vec<SocketAddr> {
+    let address = |line: &String| {
+        let address = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("address="));
+        address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no address in {line}"))
+    };
+    server.log_lines(&format!("tenant=\"{tenant}\"")).iter().map(address).collect()
+}
+
 fn address_of(server: &Server, tenant: &str) -> SocketAddr {
-    let line = server.log_lines(&format!("tenant=\"{tenant}\"")).pop();
-    let line = line.unwrap_or_else(|| panic!("no address of {tenant}"));
-    let address = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("address="));
-    address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no address in {line}"))
+    addresses_of(server, tenant).pop().unwrap_or_else(|| panic!("no address of {tenant}"))
 }
 
 #[test]
@@ -119,6 +124,80 @@ fn an_address_may_have_a_tenant_of_its_own() {
     check(&server);
 }
 
+/// The first part of a path is no tenant where the address has one: a sender of `team-a` must not write to others.
+#[test]
+fn a_path_names_no_tenant_where_the_address_does() {
+    let config = "graphite_tenants = ['127.0.0.1:0=team-a', '127.0.0.1:0=anonymous']\ngraphite_tenant_from_path = true";
+    let server = Server::start(options().config(config));
+    let now_s = now_ms() / 1000;
+    let value = |tenant: &str, name: &str| {
+        let found = server.query_as(Some(tenant), &format!("{{\"{name}\"}}"), now_ms());
+        found["result"][0]["value"][1].as_str().map(str::to_owned)
+    };
+    for (address, text) in [
+        (server.logged_address("graphite"), "team-c.load 1"),
+        (address_of(&server, "team-a"), "team-b.load 2"),
+        (address_of(&server, "anonymous"), "team-b.load 3"),
+    ] {
+        let stream = connect_to(address);
+        (&stream).write_all(format!("{text} {now_s}\n").as_bytes()).unwrap();
+        assert!(all_durable(&stream), "{address}");
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    wait_for("a datagram", || {
+        let text = format!("team-b.datagram 4 {now_s}");
+        socket.send_to(text.as_bytes(), address_of(&server, "team-a")).unwrap();
+        value("team-a", "team-b.datagram")
+    });
+    for (tenant, name, expected) in [
+        ("team-c", "load", Some("1")),
+        ("team-a", "team-b.load", Some("2")),
+        ("anonymous", "team-b.load", Some("3")),
+        ("team-b", "load", None),
+        ("team-b", "datagram", None),
+    ] {
+        assert_eq!(value(tenant, name).as_deref(), expected, "{name} of {tenant}");
+    }
+}
+
+/// The datagrams of a tenant above its rate wait for long. They must not take the memory of others.
+#[test]
+fn waiting_datagrams_leave_memory_to_other_tenants() {
+    const ADDRESSES: usize = 8;
+    let addresses = ["'127.0.0.1:0=slow'"; ADDRESSES].join(", ");
+    let config = format!(
+        "graphite_tenants = [{addresses}, '127.0.0.1:0=other']\n[tenant.slow]\nsamples_per_second = 1\nrate_burst = '1s'"
+    );
+    let server = Server::start(Options::default().arg("--memory=256MiB").config(&config));
+    let now_s = now_ms() / 1000;
+    let slow = addresses_of(&server, "slow");
+    assert_eq!(slow.len(), ADDRESSES);
+    let stream = connect_to(slow[0]);
+    (&stream).write_all(format!("load 1 {now_s}\n").as_bytes()).unwrap();
+    assert!(all_durable(&stream));
+    // points of a known series, which wait while the tenant is above its rate
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let datagram = format!("load 1 {now_s}\n").repeat(3000);
+    wait_for("datagrams without memory", || {
+        for address in &slow {
+            let _ = socket.send_to(datagram.as_bytes(), address);
+        }
+        (server.metric("floodmark_graphite_unread_datagrams_total") > 0.0).then_some(())
+    });
+    let other = address_of(&server, "other");
+    for round in 0..20 {
+        let stream = connect_to(other);
+        let text: String = (0..1000).map(|i| format!("other.n{i} {round} {now_s}\n")).collect();
+        (&stream).write_all(text.as_bytes()).unwrap();
+        assert!(all_durable(&stream), "round {round}");
+    }
+    wait_for("a datagram of the other tenant", || {
+        let _ = socket.send_to(format!("datagram 1 {now_s}\n").as_bytes(), other);
+        let found = server.query_as(Some("other"), r#"{"datagram"}"#, now_ms());
+        found["result"][0]["value"][1].as_str().map(drop)
+    });
+}
+
 #[test]
 fn a_stop_makes_durable_what_came_to_the_address_of_a_tenant() {
     let config = "graphite_tenants = ['127.0.0.1:0=team-a']\ngraphite_commit_interval = '10m'";
@@ -137,26 +216,30 @@ fn a_stop_makes_durable_what_came_to_the_address_of_a_tenant() {
 
 #[test]
 fn wrong_addresses_of_tenants_are_refused() {
-    let check = |list: &str, expected: &str| {
+    let check_with = |list: &str, more: &[&str], expected: &str| {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = format!("--data-dir={}", dir.path().join("data").display());
-        let args = ["serve", "--http=127.0.0.1:0", &data_dir, &format!("--graphite-tenants={list}")];
+        let tenants = format!("--graphite-tenants={list}");
+        let args = [&["serve", "--http=127.0.0.1:0", &data_dir, &tenants], more].concat();
         let output = crate::harness::process::command(&args).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(expected), "{list}: {text}");
     };
-    check("0.0.0.0:0=team-a", "graphite_allow_unauthenticated");
-    check("127.0.0.1:0=floodmark-system", "only the server may write");
+    let check = |list: &str, expected: &str| check_with(list, &[], expected);
+    check("127.0.0.1:0=a,0.0.0.0:0=team-a", "0.0.0.0:0=team-a: other machines can reach this address");
+    check("127.0.0.1:0=floodmark-system", "only the server may write to floodmark-system");
     check("127.0.0.1:0", "must be addresses with tenants");
     check("127.0.0.1=team-a", "an address and a port");
-    check("127.0.0.1:0=team/a", "tenant");
+    check("127.0.0.1:0=team/a", "tenant ID contains unsupported character '/'");
     check(&vec!["127.0.0.1:0=a"; 257].join(","), "at most 256 addresses");
+    let from_path = ["--graphite-tenant-from-path=true"];
+    check_with("127.0.0.1:0=a", &from_path, "has no effect on graphite_tenants");
 }
 
 /// Of carbon's own metrics, some are there only if there were points.
 const METRICS_MIN: usize = 14;
 
-/// Carbon's own metrics are series of `graphite_tenant`, whichever protocol is served.
+/// Carbon's own metrics are series of `graphite_tenant`, also if only addresses over TLS or with tenants are served.
 #[test]
 fn carbons_own_metrics_are_series() {
     let authority = authority();

@@ -141,6 +141,8 @@ fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     assert_eq!(server.metric("floodmark_query_left_out_files_total"), 6.0);
     let healthy = ask("/api/v1/query", &[("query", "nothing"), ("time", &at)]).json();
     assert_eq!(healthy.get("warnings"), None, "{healthy}");
+    // nobody knows whether the metric is in the damaged file
+    ask("/info", &[("target", "nothing")]).expect(503, &[".parquet"]);
 }
 
 /// Writes one sample to each of three series, with an exemplar and metadata.

@@ -1,7 +1,6 @@
-//! `/info`: steps, retention and aggregation of a metric, in the formats of go-carbon. They are those of carbon's rule files.
+//! `/info`: steps, retention and aggregation of a metric, which carbon's rule files decide. The formats are go-carbon's.
 
 use super::ask::Ask;
-use super::find::parse;
 use super::protobuf::{Message, integer_len};
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
@@ -13,11 +12,12 @@ use crate::query_source::label_queries::NodeOrder;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use paths::Pattern;
 use rules::{Archive, Schema};
 use std::sync::Arc;
 
-/// Longest retention that the formats can express, 68 years. It also stands for one without a limit.
-const RETENTION_S_MAX: u64 = i32::MAX as u64;
+/// The largest int32: 68 years. A retention without a limit is shown as this.
+const SECONDS_MAX: u64 = i32::MAX as u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -44,9 +44,14 @@ pub(super) async fn info(
     };
     let answer = ask.answer(&app, content_type, move |asked, out| {
         let queries = asked.queries(&asked.allowance());
-        let nodes = queries.nodes(&mut std::iter::once(parse(&name)), NodeOrder::ByPath)?;
+        let only = Pattern::of_name(&name).map_err(|error| ApiError::bad_param("target", error));
+        let nodes = queries.nodes(&mut std::iter::once(only), NodeOrder::ByPath)?;
         out.warn(&nodes.left_out);
-        if !nodes.iter().any(|node| node.is_leaf && node.path == &*name) {
+        if !nodes.iter().any(|node| node.is_leaf) {
+            if let Some(warning) = nodes.left_out.first() {
+                // the metric may be in what could not be read
+                return Err(ApiError::unavailable(warning));
+            }
             let why = format!("there is no untagged metric {name}");
             return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", why));
         }
@@ -65,9 +70,10 @@ impl Format {
     fn of(params: &Params) -> Result<Self, ApiError> {
         match params.get("format").unwrap_or("json") {
             "json" => Ok(Self::Json),
-            "protobuf" | "protobuf3" | "carbonapi_v2_pb" => Ok(Self::Protobuf),
+            // carbonapi reads the same message when it asks for msgpack
+            "protobuf" | "protobuf3" | "carbonapi_v2_pb" | "msgpack" => Ok(Self::Protobuf),
             _ => {
-                let known = "json, protobuf, protobuf3 and carbonapi_v2_pb";
+                let known = "json, protobuf, protobuf3, carbonapi_v2_pb and msgpack";
                 Err(ApiError::bad_param("format", format!("only {known} are supported")))
             }
         }
@@ -76,10 +82,10 @@ impl Format {
 
 /// Seconds for which values are kept, and for each archive its step and number of points.
 fn retentions(schema: &Schema<'_>) -> (u64, impl Iterator<Item = (i64, i64)>) {
-    let bounded = |retention_s: u64| retention_s.min(RETENTION_S_MAX);
+    let bounded = |seconds: u64| seconds.min(SECONDS_MAX);
     let of = move |archive: &Archive| {
-        let step_s = u64::from(archive.step_s);
-        (step_s as i64, (bounded(archive.retention_s()) / step_s.max(1)) as i64)
+        let step_s = bounded(archive.step_s.max(1).into());
+        (step_s as i64, (bounded(archive.retention_s()) / step_s).max(1) as i64)
     };
     (bounded(schema.retention_s().unwrap_or(u64::MAX)), schema.archives.iter().map(of))
 }
@@ -112,5 +118,26 @@ fn protobuf(name: &str, schema: &Schema<'_>, out: &mut Json) {
         message.begin(5, integer_len(step_s) + integer_len(points));
         message.integer(1, step_s);
         message.integer(2, points);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rules::Method;
+
+    #[test]
+    fn seconds_are_numbers_of_32_bits() {
+        let check = |archive: Archive, expected: (u64, (i64, i64))| {
+            let archives = &[archive];
+            let schema =
+                Schema { number: 0, section: "test", archives, method: Method::Average, x_files_factor: 0.5 };
+            let (retention_s, mut shown) = retentions(&schema);
+            assert_eq!((retention_s, shown.next().unwrap()), expected, "{archive:?}");
+        };
+        const MAX: i64 = i32::MAX as i64;
+        check(Archive { step_s: 60, points: 10 }, (600, (60, 10)));
+        check(Archive { step_s: u32::MAX, points: 1 }, (MAX as u64, (MAX, 1)));
+        check(Archive { step_s: 1, points: u32::MAX }, (MAX as u64, (1, MAX)));
     }
 }

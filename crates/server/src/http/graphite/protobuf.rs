@@ -3,7 +3,7 @@
 use crate::http::json::Json;
 use crate::query_source::label_queries::FoundNode;
 
-/// A message that is being written, field by field. Fields with the default value are left out, as is usual in proto3.
+/// A message that is being written, field by field. Integers that are 0 are left out, as is usual in proto3.
 pub(super) struct Message<'a>(&'a mut Json);
 
 const VARINT: u64 = 0;

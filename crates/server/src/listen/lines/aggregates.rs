@@ -113,7 +113,9 @@ impl Aggregates {
             let memory = gathering.split(encoded.capacity() as u64);
             drop(gathering); // the body may have to wait for long
             let (since, arrived_ms) = (Instant::now(), self.intake.now_ms());
-            writer.write(Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory }).await;
+            let body =
+                Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory, _of_datagrams: None };
+            writer.write(body).await;
         }
         writer.settled_all().await;
     }

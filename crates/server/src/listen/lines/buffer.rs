@@ -33,6 +33,8 @@ pub(super) struct Body {
     /// When the body was complete, in milliseconds since the Unix epoch. It is the time of points without a time.
     pub(super) arrived_ms: i64,
     pub(super) _memory: Reservation,
+    /// Of bytes from datagrams, also the part of the memory that all datagrams together may take.
+    pub(super) _of_datagrams: Option<Reservation>,
 }
 
 #[derive(Debug)]
@@ -169,6 +171,7 @@ impl Buffer {
             since,
             arrived_ms: now_ms,
             _memory: memory,
+            _of_datagrams: None,
         });
         Taken { body, fault }
     }

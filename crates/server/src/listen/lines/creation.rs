@@ -71,12 +71,13 @@ impl Creation {
         }
     }
 
-    /// Waits until nothing is queued, but not longer than until `deadline`. Returns how many points are left.
-    pub(super) async fn drain(&self, deadline: Instant) -> u64 {
+    /// Waits until nothing is queued, but not longer than until `deadline`. Returns how many points of each tenant are
+    /// left.
+    pub(super) async fn drain(&self, deadline: Instant) -> Vec<(TenantId, u64)> {
         while !self.queue.is_empty() && Instant::now() < deadline {
             sleep(DRAIN_POLL).await;
         }
-        self.queue.all().points
+        self.queue.points()
     }
 
     /// Stores the tenant's queued points until none is left.

@@ -6,6 +6,10 @@
 //!
 //! UDP cannot tell a sender to wait. While points of known series cannot be stored, the queue fills, and datagrams are
 //! then dropped and counted. The system drops datagrams too, if they arrive faster than they are read.
+//!
+//! Memory is reserved twice: in the tenant's part of the account for bytes that are not durable yet, as for connections,
+//! and in an account that all sockets for datagrams share. So datagrams leave memory to connections, and tenants above a
+//! rate limit, whose datagrams wait for long, leave some to the datagrams of others.
 
 use super::buffer::{BODY_BYTES, Body};
 use super::connection::{Shared, stopped};
@@ -16,7 +20,7 @@ use super::writer::Writer;
 use crate::write_path::Origin;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use stdx::budget::Reservation;
+use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
@@ -28,6 +32,12 @@ const QUEUE_MAX: usize = 8;
 /// Length of the longest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
+/// Capacity with which gathering begins.
+const FIRST_BYTES: usize = DATAGRAM_BYTES_MAX + (16 << 10);
+
+/// There is room for one more datagram until a body is long enough to be passed on.
+const CAPACITY_MAX: usize = BODY_BYTES + DATAGRAM_BYTES_MAX + 1;
+
 /// Datagrams that are read before other tasks have their turn. Reading them takes less than half a millisecond. Datagrams
 /// may be empty, and arrive faster than they are read, so that the socket alone would not end a turn.
 const READS_MAX: usize = 128;
@@ -36,11 +46,57 @@ const READS_MAX: usize = 128;
 struct Gathered {
     bytes: Vec<u8>,
     memory: Reservation,
+    of_datagrams: Reservation,
     since: Option<Instant>,
 }
 
-/// Serves a socket until the server stops, and returns once what was read is durable or dropped.
-pub(super) async fn serve(socket: UdpSocket, shared: Shared, mut stopping: watch::Receiver<bool>) {
+impl Gathered {
+    /// Begins with little memory, because there may be many sockets that receive little.
+    fn begin(of_tenant: &Account, of_datagrams: &Account) -> Result<Self, Exhausted> {
+        let memory = of_tenant.reserve(FIRST_BYTES as u64)?;
+        let of_datagrams = of_datagrams.reserve(FIRST_BYTES as u64)?;
+        Ok(Self { bytes: Vec::with_capacity(FIRST_BYTES), memory, of_datagrams, since: None })
+    }
+
+    /// Makes room for a datagram and the end of its last line.
+    fn make_room(&mut self) -> Result<(), Exhausted> {
+        let capacity = self.bytes.capacity();
+        if capacity - self.bytes.len() > DATAGRAM_BYTES_MAX {
+            return Ok(());
+        }
+        let wanted = (2 * capacity).clamp(self.bytes.len() + DATAGRAM_BYTES_MAX + 1, CAPACITY_MAX);
+        self.reserve(wanted + capacity)?; // while the bytes are moved, both allocations exist
+        self.bytes.reserve_exact(wanted - self.bytes.len());
+        self.reserve(wanted)
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.memory.resize(bytes as u64)?;
+        let reserved = self.of_datagrams.resize(bytes as u64);
+        if reserved.is_err() {
+            self.memory.resize(self.bytes.capacity() as u64)?;
+        }
+        reserved
+    }
+
+    /// Gives back what the bytes do not need, because they may have to wait for long.
+    fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        let kept_bytes = self.bytes.capacity() as u64;
+        for memory in [&mut self.memory, &mut self.of_datagrams] {
+            drop(memory.split(memory.bytes().saturating_sub(kept_bytes)));
+        }
+    }
+}
+
+/// Serves a socket until the server stops, and returns once what was read is durable or dropped. `of_datagrams` is the
+/// tenant's part of the memory that all datagrams may take.
+pub(super) async fn serve(
+    socket: UdpSocket,
+    shared: Shared,
+    of_datagrams: Account,
+    mut stopping: watch::Receiver<bool>,
+) {
     let tickets = Tickets::new();
     let source = Source {
         protocol: Protocol::Lines,
@@ -54,11 +110,12 @@ pub(super) async fn serve(socket: UdpSocket, shared: Shared, mut stopping: watch
     let writer = tokio::spawn(write(waiting, Writer::new(&shared.intake, source.clone())));
     let mut gathered: Option<Gathered> = None;
     loop {
+        let mut is_full = false;
         let due = gathered.as_ref().and_then(|gathered| gathered.since).map(|since| since + shared.gather);
         tokio::select! {
             ready = socket.readable() => {
                 if ready.is_ok() {
-                    read(&socket, &mut gathered, &shared);
+                    is_full = read(&socket, &mut gathered, &shared, &of_datagrams);
                     yield_now().await;
                 }
             }
@@ -66,7 +123,7 @@ pub(super) async fn serve(socket: UdpSocket, shared: Shared, mut stopping: watch
             () = stopped(&mut stopping) => break,
         }
         let is_due = due.is_some_and(|due| due <= Instant::now());
-        if is_due || gathered.as_ref().is_some_and(|gathered| gathered.bytes.len() >= BODY_BYTES) {
+        if is_due || is_full {
             pass_on(gathered.take(), &queue, &source, &shared);
         }
     }
@@ -75,25 +132,31 @@ pub(super) async fn serve(socket: UdpSocket, shared: Shared, mut stopping: watch
     let _ = writer.await; // a panic is in the log
 }
 
-/// Reads some of the datagrams that have arrived. If there is no memory for them, they are read and dropped.
-fn read(socket: &UdpSocket, gathered: &mut Option<Gathered>, shared: &Shared) {
-    let capacity = BODY_BYTES + DATAGRAM_BYTES_MAX + 1;
+/// Reads some of the datagrams that have arrived. If there is no memory for them, they are read and dropped. Returns true if
+/// what was gathered must be passed on before more is read.
+fn read(
+    socket: &UdpSocket,
+    gathered: &mut Option<Gathered>,
+    shared: &Shared,
+    of_datagrams: &Account,
+) -> bool {
     let intake = &shared.intake;
-    if gathered.is_none()
-        && let Ok(memory) = intake.unwritten.reserve(capacity as u64)
-    {
-        *gathered = Some(Gathered { bytes: Vec::with_capacity(capacity), memory, since: None });
+    if gathered.is_none() {
+        let of_tenant = intake.unwritten_of(&shared.principal.tenant);
+        *gathered = Gathered::begin(&of_tenant, of_datagrams).ok();
     }
-    let Some(Gathered { bytes, since, .. }) = gathered else {
+    let Some(gathered) = gathered else {
         let mut ignored = [0; 1];
         let unread = (0..READS_MAX).take_while(|_| socket.try_recv_from(&mut ignored).is_ok()).count();
         intake.metrics.unread_datagrams.add(unread as u64);
-        return;
+        return false;
     };
     for _ in 0..READS_MAX {
-        if bytes.len() >= BODY_BYTES {
-            return;
+        // an empty buffer has room, so what is passed on is never empty
+        if gathered.bytes.len() >= BODY_BYTES || gathered.make_room().is_err() {
+            return true;
         }
+        let Gathered { bytes, since, .. } = gathered;
         match socket.try_recv_buf_from(bytes) {
             Ok((length, _)) => {
                 intake.metrics.bytes.add(length as u64);
@@ -102,15 +165,19 @@ fn read(socket: &UdpSocket, gathered: &mut Option<Gathered>, shared: &Shared) {
                 }
                 since.get_or_insert_with(Instant::now);
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             Err(_) => {} // an error of an earlier answer that this socket never sent
         }
     }
+    gathered.bytes.len() >= BODY_BYTES
 }
 
 fn pass_on(gathered: Option<Gathered>, queue: &mpsc::Sender<Body>, source: &Source, shared: &Shared) {
-    let Some(Gathered { bytes, memory, since: Some(since) }) = gathered else { return };
-    let body = Body { bytes: Arc::new(bytes), since, arrived_ms: shared.intake.now_ms(), _memory: memory };
+    let Some(mut gathered @ Gathered { since: Some(since), .. }) = gathered else { return };
+    gathered.shrink();
+    let Gathered { bytes, memory, of_datagrams, .. } = gathered;
+    let (bytes, arrived_ms) = (Arc::new(bytes), shared.intake.now_ms());
+    let body = Body { bytes, since, arrived_ms, _memory: memory, _of_datagrams: Some(of_datagrams) };
     let Err(full) = queue.try_send(body) else { return };
     let (points, tenant) = (messages(Protocol::Lines, &full.into_inner().bytes), &source.principal.tenant);
     let message = "datagrams arrive faster than their points can be stored";

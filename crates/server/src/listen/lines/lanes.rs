@@ -212,6 +212,7 @@ mod tests {
             since: tokio::time::Instant::now(),
             arrived_ms: 0,
             _memory: account.reserve(10).unwrap(),
+            _of_datagrams: None,
         };
         for (is_over, expected) in [(false, 6), (true, 0)] {
             let bodies = (!is_over).then(|| VecDeque::from([body("a 1 2\na 2 3\n"), body("b 1 2\n")]));

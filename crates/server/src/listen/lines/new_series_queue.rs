@@ -223,6 +223,13 @@ impl NewSeriesQueue {
         self.tenants.lock().values().map(Queue::queued).fold(Queued::default(), Queued::and)
     }
 
+    /// The number of points of each tenant that has some.
+    pub(super) fn points(&self) -> Vec<(TenantId, u64)> {
+        let tenants = self.tenants.lock();
+        let points = tenants.iter().map(|(tenant, queue)| (tenant.clone(), queue.queued().points));
+        points.filter(|(_, points)| *points > 0).collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tenants.lock().is_empty()
     }

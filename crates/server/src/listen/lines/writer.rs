@@ -126,7 +126,8 @@ impl Writer {
             let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
             let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
             let memory = memory.split(lines.len() as u64);
-            let body = Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory };
+            let body =
+                Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory, _of_datagrams: None };
             if let Some(body) = self.lanes.push(&self.intake, &source, body) {
                 self.write_for(source, body).await;
             }
