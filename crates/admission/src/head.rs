@@ -1,6 +1,6 @@
 //! Decides whether the memory of all heads together has room for more.
 
-use crate::watermarks::{LATE_SHARE, NO_NEW_SERIES, SEAL};
+use crate::watermarks::{LATE_SHARE, SEAL};
 use model::SeriesRefusal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,11 +18,12 @@ impl Head {
         self.used_bytes >= self.limit_bytes
     }
 
-    pub const fn room_for_series(self) -> Result<(), SeriesRefusal> {
-        if !self.is_filled_to(NO_NEW_SERIES) {
+    /// Checks whether series may be created, which is so until the head is filled to `percent`.
+    pub const fn room_for_series(self, percent: u64) -> Result<(), SeriesRefusal> {
+        if !self.is_filled_to(percent) {
             return Ok(());
         }
-        let limit_bytes = self.limit_bytes / 100 * NO_NEW_SERIES;
+        let limit_bytes = self.limit_bytes / 100 * percent;
         Err(SeriesRefusal::NoRoom { used_mib: self.used_bytes >> 20, limit_mib: limit_bytes >> 20 })
     }
 
@@ -49,12 +50,16 @@ impl Head {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watermarks::refuse_blocked_from;
+    use crate::watermarks::{no_new_series_from, refuse_blocked_from};
 
     #[test]
     fn each_watermark_begins_at_its_percentage() {
         let head = |used_bytes| Head { used_bytes, limit_bytes: 10_000 };
-        assert!(head(8499).room_for_series().is_ok() && head(8500).room_for_series().is_err());
+        for (is_any_above, bytes) in [(false, 8500), (true, 9200)] {
+            let percent = no_new_series_from(is_any_above);
+            assert!(head(bytes - 1).room_for_series(percent).is_ok());
+            assert!(head(bytes).room_for_series(percent).is_err());
+        }
         assert!(!head(9999).is_full() && head(10_000).is_full() && head(u64::MAX).is_full());
         assert!(head(0).room_for_late(2499).is_ok() && head(0).room_for_late(2500).is_err());
         assert!(

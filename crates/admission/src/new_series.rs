@@ -3,7 +3,7 @@
 //! series, and its rate of new series.
 
 use crate::rate::{Rate, TokenBucket};
-use crate::{Head, ProcessMemory};
+use crate::{Head, ProcessMemory, watermarks};
 use model::SeriesRefusal;
 use std::time::Instant;
 
@@ -14,11 +14,14 @@ pub struct Memory {
     pub process: ProcessMemory,
     /// If the tenant holds more than its share of the head: the bytes that it holds, and its share.
     pub above_share: Option<(u64, u64)>,
+    /// True if any tenant holds more than its share of the head. Tenants within theirs may then fill the head further.
+    pub is_any_above_share: bool,
 }
 
 impl Memory {
     pub fn room(self) -> Result<(), SeriesRefusal> {
-        self.head.room_for_series()?;
+        let is_spared = self.is_any_above_share && self.above_share.is_none();
+        self.head.room_for_series(watermarks::no_new_series_from(is_spared))?;
         self.process.room()?;
         self.above_share.map_or(Ok(()), |(held_bytes, share_bytes)| {
             Err(SeriesRefusal::TenantShare { used_mib: held_bytes >> 20, share_mib: share_bytes >> 20 })
@@ -63,10 +66,13 @@ mod tests {
 
     #[test]
     fn memory_counts_before_shares() {
-        let memory = |head, process, above_share| {
+        let memory_beside = |head, process, above_share, is_any_above_share| {
             let head = Head { used_bytes: head, limit_bytes: 100 };
             let process = ProcessMemory { held_bytes: process, limit_bytes: 100 };
-            Memory { head, process, above_share }.room()
+            Memory { head, process, above_share, is_any_above_share }.room()
+        };
+        let memory = |head, process, above_share: Option<_>| {
+            memory_beside(head, process, above_share, above_share.is_some())
         };
         assert!(memory(80, 80, None).is_ok());
         assert!(matches!(
@@ -74,6 +80,10 @@ mod tests {
             Err(SeriesRefusal::TenantShare { used_mib: 3, share_mib: 2 })
         ));
         assert!(matches!(memory(90, 80, Some((3, 2))), Err(SeriesRefusal::NoRoom { .. })));
+        assert!(matches!(memory(85, 80, None), Err(SeriesRefusal::NoRoom { .. })));
+        assert!(memory_beside(91, 80, None, true).is_ok(), "another tenant fills the head");
+        assert!(matches!(memory_beside(92, 80, None, true), Err(SeriesRefusal::NoRoom { .. })));
+        assert!(memory_beside(91, 99, None, true).is_err());
         assert!(!matches!(memory(80, 99, Some((3, 2))), Ok(()) | Err(SeriesRefusal::TenantShare { .. })));
     }
 

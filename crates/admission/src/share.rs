@@ -2,6 +2,9 @@
 //! [`watermarks::FAIR`](crate::watermarks::FAIR), tenants above their share get no new series. Shares are
 //! proportional to weights and max-min fair: what a tenant does not use is divided among tenants that want
 //! more. If some tenants are known, all new tenants together get a tenth of the head.
+//!
+//! Shares also decide whose idle series are evicted first. Then they are shares of what is to be left in the head
+//! ([`Shares::of_room`]).
 
 use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 
@@ -13,7 +16,7 @@ pub struct Holding {
     pub is_new: bool,
 }
 
-/// How many bytes of the head a tenant of weight 1 may hold when the head is filled to [`FAIR`].
+/// How many bytes of the head a tenant of weight 1 may hold when the head is filled to [`FAIR`], or to another level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     known_bytes: u64,
@@ -25,17 +28,22 @@ impl Shares {
         if holdings.iter().filter(|holding| holding.bytes > 0).count() < 2 {
             return Self { known_bytes: u64::MAX, new_bytes: u64::MAX };
         }
-        let percent = |percent: u64| limit_bytes / 100 * percent;
+        Self::of_room(limit_bytes, limit_bytes / 100 * FAIR, holdings)
+    }
+
+    /// Divides `room_bytes` of a head of `limit_bytes`. If the tenants hold more than that together, some of them hold more
+    /// than their shares. This is so for a single tenant, too.
+    pub fn of_room(limit_bytes: u64, room_bytes: u64, holdings: &[Holding]) -> Self {
         let (mut new, mut known): (Vec<_>, Vec<_>) =
             holdings.iter().filter(|holding| holding.bytes > 0).partition(|holding| holding.is_new);
         if known.is_empty() {
-            let level_bytes = level(percent(FAIR), &mut new);
+            let level_bytes = level(room_bytes, &mut new);
             return Self { known_bytes: level_bytes, new_bytes: level_bytes };
         }
-        let of_new_bytes = percent(NEW_TENANTS_SHARE);
+        let of_new_bytes = (limit_bytes / 100 * NEW_TENANTS_SHARE).min(room_bytes);
         let used_by_new = new.iter().map(|holding| holding.bytes).sum::<u64>().min(of_new_bytes);
         Self {
-            known_bytes: level(percent(FAIR) - used_by_new, &mut known),
+            known_bytes: level(room_bytes - used_by_new, &mut known),
             new_bytes: level(of_new_bytes, &mut new),
         }
     }
@@ -43,6 +51,10 @@ impl Shares {
     pub const fn of(self, weight: u64, is_new: bool) -> u64 {
         let bytes = if is_new { self.new_bytes } else { self.known_bytes };
         bytes.saturating_mul(weight)
+    }
+
+    pub fn is_any_exceeded(self, holdings: &[Holding]) -> bool {
+        holdings.iter().any(|holding| holding.bytes > self.of(holding.weight, holding.is_new))
     }
 }
 
@@ -70,6 +82,7 @@ fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stdx::rng::Rng;
 
     const KNOWN: Holding = Holding { bytes: 0, weight: 1, is_new: false };
     const NEW: Holding = Holding { is_new: true, ..KNOWN };
@@ -103,6 +116,33 @@ mod tests {
         holdings.extend(std::iter::repeat_n(Holding { bytes: 10, ..NEW }, 1000));
         assert_eq!(alone - share(&holdings, 1, false), 100, "a tenth of the head");
         assert_eq!(share(&holdings, 1, true), 0);
+    }
+
+    /// Otherwise, nobody's series would be evicted first, although the head is full.
+    #[test]
+    fn whoever_fills_the_room_some_tenant_exceeds_its_share() {
+        let mut rng = Rng::announced();
+        for _ in 0..10_000 {
+            let holding = |rng: &mut Rng| {
+                let most_bytes = 1 << rng.below(20);
+                let bytes = if rng.chance(0.2) { 0 } else { rng.below(most_bytes) };
+                Holding { bytes, weight: 1 + rng.below(3), is_new: rng.chance(0.3) }
+            };
+            let holdings: Vec<_> = (0..1 + rng.below(20)).map(|_| holding(&mut rng)).collect();
+            let all_bytes: u64 = holdings.iter().map(|holding| holding.bytes).sum();
+            let room_bytes = rng.below(2 * all_bytes + 2);
+            let shares = Shares::of_room(room_bytes + rng.below(1 << 20), room_bytes, &holdings);
+            let is_fuller = all_bytes > room_bytes;
+            assert!(
+                !is_fuller || shares.is_any_exceeded(&holdings),
+                "{shares:?} of {room_bytes}: {holdings:?}"
+            );
+        }
+        let alone = [Holding { bytes: 500, ..KNOWN }];
+        assert!(!Shares::of_room(1000, 500, &alone).is_any_exceeded(&alone));
+        let [small, large] = [10, 500].map(|bytes| Holding { bytes, ..KNOWN });
+        let both = Shares::of_room(1000, 300, &[small, large]);
+        assert!(both.is_any_exceeded(&[large]) && !both.is_any_exceeded(&[small]));
     }
 
     #[test]

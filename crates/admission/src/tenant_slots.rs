@@ -1,6 +1,6 @@
 //! Limits how many tenants are in memory, and how fast new ones appear.
 
-use crate::{Head, ProcessMemory, WriteRefusal};
+use crate::{Head, ProcessMemory, WriteRefusal, watermarks};
 use model::TenantId;
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ pub trait Facts {
     fn is_known(&self, tenant: &TenantId) -> bool;
 
     fn head(&self) -> Head;
+
+    /// True if any tenant holds more than its share of the head.
+    fn is_any_above_share(&self) -> bool;
 
     fn process(&self) -> ProcessMemory;
 
@@ -55,7 +58,10 @@ fn check_with(tenant: &TenantId, facts: &impl Facts, needs_head: bool) -> Result
     }
     facts.process().room().map_err(WriteRefusal::NoRoomForTenant)?;
     if needs_head {
-        facts.head().room_for_series().map_err(WriteRefusal::NoRoomForTenant)?;
+        // a tenant that returns has no part in a flood of others
+        let is_spared = facts.is_known(tenant) && facts.is_any_above_share();
+        let percent = watermarks::no_new_series_from(is_spared);
+        facts.head().room_for_series(percent).map_err(WriteRefusal::NoRoomForTenant)?;
     }
     if facts.is_known(tenant) {
         return Ok(());
@@ -75,6 +81,7 @@ mod tests {
     struct Tenant {
         presence: Presence,
         is_known: bool,
+        is_any_above_share: bool,
         head_percent: u64,
         process_percent: u64,
         has_token: bool,
@@ -90,6 +97,9 @@ mod tests {
         fn head(&self) -> Head {
             Head { used_bytes: self.head_percent, limit_bytes: 100 }
         }
+        fn is_any_above_share(&self) -> bool {
+            self.is_any_above_share
+        }
         fn process(&self) -> ProcessMemory {
             ProcessMemory { held_bytes: self.process_percent, limit_bytes: 100 }
         }
@@ -104,6 +114,7 @@ mod tests {
     const NEW: Tenant = Tenant {
         presence: Presence { is_in_memory: false, is_any_full: false },
         is_known: false,
+        is_any_above_share: false,
         head_percent: 0,
         process_percent: 0,
         has_token: true,
@@ -124,6 +135,10 @@ mod tests {
         check(Tenant { process_percent: 95, ..NEW }, Some("process_memory"));
         check(Tenant { head_percent: 85, ..NEW }, Some("head_full"));
         check(Tenant { head_percent: 85, is_known: true, ..NEW }, Some("head_full"));
+        let flooded = Tenant { head_percent: 91, is_any_above_share: true, ..NEW };
+        check(flooded, Some("head_full"));
+        check(Tenant { is_known: true, ..flooded }, None);
+        check(Tenant { is_known: true, head_percent: 92, ..flooded }, Some("head_full"));
         check(Tenant { has_token: false, ..NEW }, Some("new_tenants"));
         let known = Presence { is_in_memory: true, is_any_full: false };
         check(

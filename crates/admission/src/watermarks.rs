@@ -4,7 +4,8 @@
 /// Sealing begins at once, and no longer yields to other work.
 pub const SEAL: u64 = 60;
 
-/// Series that have no samples in memory are evicted a minute after their last write.
+/// Series that have no samples in memory are evicted a minute after their last write, if their tenant holds more than its
+/// share of the head.
 pub const EVICT_SOON: u64 = 60;
 
 /// Writes of a tenant whose table cannot be written are refused, if sealing other tenants can make room.
@@ -13,8 +14,8 @@ pub const REFUSE_BLOCKED: u64 = 60;
 /// When this percentage of the limit on tenants is in memory, idle series are evicted early.
 pub const TENANTS: usize = 80;
 
-/// All series that have no samples in memory are evicted, and most exemplars are dropped.
-pub const EVICT_ALL: u64 = 75;
+/// These series are evicted as soon as they have no samples in memory, and most exemplars are dropped.
+pub const EVICT_AT_ONCE: u64 = 75;
 
 /// Tenants above their share of the head get no new series ([`crate::share`]).
 pub const FAIR: u64 = 75;
@@ -28,8 +29,19 @@ pub const REFUSE_ABOVE_SHARE: u64 = 92;
 /// Writes of a tenant whose table cannot be written are refused, even if no other tenant can be sealed.
 pub const REFUSE_LAST: u64 = 80;
 
-/// No new series are created, and no metadata of new metric families is kept.
+/// No new series are created, and no metadata of new metric families is kept. While some tenants are above their share,
+/// the others may create series up to [`NO_NEW_SERIES_WITHIN_SHARE`].
 pub const NO_NEW_SERIES: u64 = 85;
+
+/// From here on, tenants within their share create no series, either.
+pub const NO_NEW_SERIES_WITHIN_SHARE: u64 = 92;
+
+/// Series of tenants within their share are evicted, too, a few minutes after their last write.
+pub const EVICT_WITHIN_SHARE: u64 = 92;
+
+/// All series that have no samples in memory are evicted, whatever their tenant holds. Writes of tenants above their share
+/// are refused already, so the head gets this full only if their memory cannot be freed.
+pub const EVICT_EVERYTHING: u64 = 96;
 
 /// Replay of the journal stops for tenants whose table cannot be read, and starts again later. The level must
 /// be well above [`REFUSE_LAST`]: samples that fill the heads during an outage of the store must fit again
@@ -40,12 +52,23 @@ pub const REFUSE_CLOSED: u64 = 95;
 /// refused.
 pub const LATE_SHARE: u64 = 25;
 
-const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);
+const _: () = assert!(SEAL <= EVICT_AT_ONCE && EVICT_SOON < EVICT_AT_ONCE && EVICT_AT_ONCE < NO_NEW_SERIES);
+const _: () = assert!(EVICT_AT_ONCE <= FAIR, "whoever is refused new series must lose idle ones");
+const _: () = assert!(NO_NEW_SERIES < NO_NEW_SERIES_WITHIN_SHARE);
+const _: () = assert!(NO_NEW_SERIES_WITHIN_SHARE <= REFUSE_ABOVE_SHARE);
+const _: () = assert!(REFUSE_ABOVE_SHARE <= EVICT_WITHIN_SHARE && EVICT_WITHIN_SHARE < EVICT_EVERYTHING);
+const _: () = assert!(EVICT_EVERYTHING < 100, "eviction must make room before all writes are refused");
 const _: () =
     assert!(REFUSE_BLOCKED < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < REFUSE_CLOSED);
 const _: () =
     assert!(NO_NEW_SERIES < REFUSE_ABOVE_SHARE && REFUSE_ABOVE_SHARE < REFUSE_CLOSED && REFUSE_CLOSED < 100);
 const _: () = assert!(NEW_TENANTS_SHARE < FAIR && FAIR < NO_NEW_SERIES);
+
+/// Fill level from which a tenant within its share gets no new series. `is_any_above` tells that other tenants are above
+/// theirs.
+pub const fn no_new_series_from(is_any_above: bool) -> u64 {
+    if is_any_above { NO_NEW_SERIES_WITHIN_SHARE } else { NO_NEW_SERIES }
+}
 
 /// Fill level at which writes are refused to a tenant whose table cannot be written.
 pub const fn refuse_blocked_from(others_are_sealed: bool) -> u64 {

@@ -169,10 +169,10 @@ impl TenantHead {
     /// True if the tenant may be removed: it has no series, and nobody needs its metadata. Metadata that a
     /// replay restored is needed until the tenant was idle for a while. Other metadata is needed until the
     /// first series of the tenant is evicted.
-    pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
+    pub(crate) fn is_forgettable(&self, idle: impl FnOnce() -> Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
-        let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);
-        empty && (is_idle || self.metadata().next().is_none())
+        let is_idle = || self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle().evict_before_s);
+        empty && (self.metadata().next().is_none() || is_idle())
     }
 }
 

@@ -162,13 +162,14 @@ impl Partition {
     /// Retires idle series, and evicts idle series without samples, in turns. `freed` is called with each
     /// freed reference. Series may be created, written and read between turns.
     pub fn evict_turn(&mut self, idle: Idle, freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
-        self.evict_turn_of(idle, |_| true, freed)
+        self.evict_turn_of(|_| idle, |_| true, freed)
     }
 
-    /// Like [`Self::evict_turn`], but only for the tenants that `wanted` accepts when the eviction begins.
+    /// Like [`Self::evict_turn`], but only for the tenants that `wanted` accepts when the eviction begins. Which of a
+    /// tenant's series are idle is asked when they are visited.
     pub fn evict_turn_of(
         &mut self,
-        idle: Idle,
+        idle_of: impl Fn(&TenantId) -> Idle,
         wanted: impl Fn(&TenantId) -> bool,
         mut freed: impl FnMut(&TenantId, SeriesRef),
     ) -> Evicted {
@@ -192,7 +193,7 @@ impl Partition {
                 let done = match step {
                     Step::Rest | Step::Unlink => {
                         let mut unlinked = 0;
-                        let done = head.unlink_some(idle, &mut steps, &mut unlinked);
+                        let done = head.unlink_some(idle_of(tenant), &mut steps, &mut unlinked);
                         if unlinked > 0 && removing.last() != Some(tenant) {
                             removing.push(tenant.clone());
                         }
@@ -232,17 +233,17 @@ impl Partition {
     /// Removes the tenants that have no series, and no metadata that is still needed. Calls `removed` with
     /// each of them. A later write adds the tenant again.
     pub fn remove_empty(&mut self, idle: Idle, removed: impl FnMut(&TenantId)) {
-        self.remove_empty_of(idle, |_| true, removed);
+        self.remove_empty_of(|_| idle, |_| true, removed);
     }
 
     pub fn remove_empty_of(
         &mut self,
-        idle: Idle,
+        idle_of: impl Fn(&TenantId) -> Idle,
         wanted: impl Fn(&TenantId) -> bool,
         mut removed: impl FnMut(&TenantId),
     ) {
         self.tenants.retain(|tenant, head| {
-            let keeps = !(head.is_forgettable(idle) && wanted(tenant));
+            let keeps = !(head.is_forgettable(|| idle_of(tenant)) && wanted(tenant));
             if !keeps {
                 self.births = self.births.max(head.births());
                 self.change_bytes -= head.memory_bytes() as isize;

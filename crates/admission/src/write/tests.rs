@@ -17,6 +17,7 @@ struct Node {
     process: ProcessMemory,
     presence: Presence,
     is_known: bool,
+    is_any_above_share: bool,
     token: Result<(), Duration>,
     limits: Limits,
 }
@@ -30,6 +31,9 @@ impl tenant_slots::Facts for Node {
     }
     fn head(&self) -> Head {
         self.head
+    }
+    fn is_any_above_share(&self) -> bool {
+        self.is_any_above_share
     }
     fn process(&self) -> ProcessMemory {
         self.process
@@ -82,6 +86,7 @@ fn checks_come_in_their_order() {
         process: ProcessMemory { held_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         presence: Presence { is_in_memory: false, is_any_full: true },
         is_known: false,
+        is_any_above_share: false,
         token: Err(Duration::from_secs(1)),
         limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
     };
@@ -123,6 +128,7 @@ fn a_full_head_does_not_refuse_records() {
         process: ProcessMemory { held_bytes: 0, limit_bytes: 100 * MIB },
         presence: Presence { is_in_memory: false, is_any_full: false },
         is_known: false,
+        is_any_above_share: false,
         token: Ok(()),
         limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
     };
@@ -203,6 +209,7 @@ fn random(rng: &mut Rng) -> Node {
         process: ProcessMemory { held_bytes: bytes(rng), limit_bytes: limit(rng) },
         presence: Presence { is_in_memory: rng.chance(0.5), is_any_full: rng.chance(0.2) },
         is_known: rng.chance(0.3),
+        is_any_above_share: rng.chance(0.3),
         token: if rng.chance(0.5) { Ok(()) } else { Err(Duration::from_millis(rng.below(120_000))) },
         limits: Limits {
             tenants: rng.below(9) as usize,

@@ -142,6 +142,35 @@ fn all_series_get_another_label_value_at_once() {
     check_flood(Flood { requests: 50, series: 1_000, tenant_of, versions: 2 });
 }
 
+/// Between two requests of the known tenant, its samples are sealed, and another tenant fills the head. Only the other tenant
+/// may lose series.
+#[test]
+fn a_flood_evicts_no_known_series_of_others() {
+    let options =
+        Options::default().arg("--memory").arg("64MiB").config("durability = \"os\"\npartitions = 1");
+    let server = Server::start(options.allow("server::seal::sealer::report"));
+    let request = |tenant: &str, name: &str| {
+        let now = now_ms();
+        let one = |i: usize| Series::named(name).label("i", i.to_string()).sample(now, 1.0);
+        Request::write(&wire::v1(&(0..1000).map(one).collect::<Vec<_>>())).tenant(tenant)
+    };
+    let known = || server.send(&request("known", "m"));
+    known().expect(204, &[]);
+    server.send(&request("flood", "idle")).expect(204, &[]);
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+    let mut number = 0;
+    wait_for("the eviction of the flood's idle series", || {
+        let reply = server.send(&request("flood", &format!("flood_{number}")));
+        assert!([204, 503].contains(&reply.status), "{} {}", reply.status, reply.text());
+        number += usize::from(reply.status == 204);
+        (server.metric("floodmark_head_series_evicted_total") > 0.0).then_some(())
+    });
+    let created = || server.metric("floodmark_head_series_created_total");
+    let before = created();
+    known().expect(204, &[]);
+    assert_eq!(created(), before, "series of the known tenant were evicted");
+}
+
 /// Tenants beyond the limit `tenant_burst` must be told to retry later.
 #[test]
 fn many_new_tenants_at_once() {

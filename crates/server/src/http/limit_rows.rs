@@ -160,7 +160,8 @@ fn reason_of(name: &str) -> &'static str {
     match name {
         "head" => {
             "Series and recent samples. From 60 % on, sealing and eviction begin earlier; from 75 % on, tenants above their \
-             share get no new series; from 85 % on, no tenant gets new series; at 100 %, writes are refused"
+             share lose idle series and get no new ones; from 85 % on, no tenant gets new series (from 92 % on while some are \
+             above their share); at 100 %, writes are refused"
         }
         "inflight" => "Write requests from their first byte to their answer",
         "grpc" => {

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::headroom::Headroom;
-use super::tenant_state::{TenantState, TenantStates};
+use super::tenant_state::{Division, TenantState, TenantStates};
 use crate::partition::shared::Partitions;
 use crate::partition::sums::shared::SharedSums;
 use crate::settings;
@@ -72,6 +72,11 @@ impl HeadMemory {
 
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
+        heads_bytes + self.bytes_besides_heads()
+    }
+
+    /// Memory of the account that eviction does not free.
+    fn bytes_besides_heads(&self) -> u64 {
         let others = [
             &self.replicas,
             &self.paths,
@@ -84,7 +89,7 @@ impl HeadMemory {
             &self.loading,
             &self.events,
         ];
-        heads_bytes + others.map(Account::used_bytes).iter().sum::<u64>()
+        others.map(Account::used_bytes).iter().sum()
     }
 
     pub(crate) fn partition_count(&self) -> usize {
@@ -130,7 +135,7 @@ impl HeadMemory {
     /// Limit on the memory of one partition's exemplars. The limit falls to a fifth while the head is short of memory.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.exemplars_bytes;
-        if self.is_filled_to(watermarks::EVICT_ALL) { share / 5 } else { share }
+        if self.is_filled_to(watermarks::EVICT_AT_ONCE) { share / 5 } else { share }
     }
 
     pub(crate) const fn metadata_limit_bytes(&self) -> usize {
@@ -146,9 +151,40 @@ impl HeadMemory {
         settings: &settings::Tenants,
         now: Instant,
     ) -> Option<u64> {
-        self.is_filled_to(watermarks::FAIR)
-            .then(|| tenants.exceeded_share(tenant, settings, self.limit_bytes, now))
-            .flatten()
+        self.division(tenants, settings, now)?.exceeded_share(tenant, settings, now)
+    }
+
+    /// True if shares matter and any tenant has more than its own.
+    pub(crate) fn is_any_above_share(
+        &self,
+        tenants: &TenantStates,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> bool {
+        self.division(tenants, settings, now).is_some_and(|division| division.is_any_above)
+    }
+
+    fn division(
+        &self,
+        tenants: &TenantStates,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> Option<Division> {
+        self.is_filled_to(watermarks::FAIR).then(|| tenants.division(settings, self.limit_bytes, now))
+    }
+
+    /// Returns the shares of the memory that tenants may hold if the heads are to be filled to `percent` at most. `None` if
+    /// no tenant has more than its share of that.
+    pub(crate) fn division_to(
+        &self,
+        percent: u64,
+        tenants: &TenantStates,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> Option<Division> {
+        let room_bytes = (self.limit_bytes / 100 * percent).saturating_sub(self.bytes_besides_heads());
+        let division = tenants.division_of_room(percent, room_bytes, settings, self.limit_bytes, now);
+        division.is_any_above.then_some(division)
     }
 
     pub(crate) fn room_for_series(
@@ -158,8 +194,14 @@ impl HeadMemory {
         settings: &settings::Tenants,
         now: Instant,
     ) -> Result<(), SeriesRefusal> {
-        let share_bytes = self.exceeded_share(tenants, tenant, settings, now);
-        let above_share = share_bytes.map(|share_bytes| (tenant.bytes(), share_bytes));
-        Memory { head: self.head(), process: self.headroom.memory(), above_share }.room()
+        let division = self.division(tenants, settings, now);
+        let share_bytes = division.and_then(|division| division.exceeded_share(tenant, settings, now));
+        Memory {
+            head: self.head(),
+            process: self.headroom.memory(),
+            above_share: share_bytes.map(|share_bytes| (tenant.bytes(), share_bytes)),
+            is_any_above_share: division.is_some_and(|division| division.is_any_above),
+        }
+        .room()
     }
 }

@@ -258,9 +258,31 @@ const NEW_FOR_MAX: Duration = Duration::from_secs(3600);
 
 /// The shares of the head's memory, and when they were computed.
 #[derive(Debug, Clone, Copy)]
-struct Division {
+pub(crate) struct Division {
     at: Instant,
     shares: Shares,
+    /// Age below which a tenant counts as new.
+    new_below: Duration,
+    /// True if any tenant had more than its share.
+    pub(crate) is_any_above: bool,
+}
+
+impl Division {
+    /// If the tenant has more than its share, returns the share.
+    pub(crate) fn exceeded_share(
+        &self,
+        tenant: &TenantState,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> Option<u64> {
+        let weight = settings.of(&tenant.id).share_weight as u64;
+        let share_bytes = self.shares.of(weight, tenant.age(now) < self.new_below);
+        (tenant.bytes() > share_bytes).then_some(share_bytes)
+    }
+
+    fn is_old(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) >= DIVIDE_EVERY
+    }
 }
 
 /// The tenants that must be remembered, because they hold memory, have used part of a rate limit, or have
@@ -273,6 +295,8 @@ pub(crate) struct TenantStates {
     /// When there are this many tenants, idle ones are dropped.
     tidy_at: AtomicUsize,
     division: Mutex<Option<Division>>,
+    /// The shares that decide whose series are evicted first, and the fill level of the head for which they are.
+    division_of_room: Mutex<Option<(u64, Division)>>,
     /// Age below which a tenant counts as new, and when this was computed.
     new_below: Mutex<Option<(Instant, Duration)>>,
     clusters_tidied: Mutex<Option<Instant>>,
@@ -303,6 +327,7 @@ impl TenantStates {
             all: RwLock::default(),
             tidy_at: AtomicUsize::new(TIDY_MIN),
             division: Mutex::default(),
+            division_of_room: Mutex::default(),
             new_below: Mutex::default(),
             clusters_tidied: Mutex::default(),
         }
@@ -392,35 +417,45 @@ impl TenantStates {
         new_below
     }
 
-    /// If the tenant has more than its share of a head of `limit_bytes`, returns the share.
-    pub(crate) fn exceeded_share(
+    /// Returns the shares of a head of `limit_bytes`.
+    pub(crate) fn division(&self, settings: &settings::Tenants, limit_bytes: u64, now: Instant) -> Division {
+        let mut division = self.division.lock();
+        let kept = division.filter(|division| !division.is_old(now));
+        let divide = |holdings: &[Holding]| Shares::divide(limit_bytes, holdings);
+        *division.insert(kept.unwrap_or_else(|| self.divide(divide, settings, now)))
+    }
+
+    /// Returns the shares of `room_bytes`, which is what tenants may hold if a head of `limit_bytes` is to be filled to
+    /// `percent`.
+    pub(crate) fn division_of_room(
         &self,
-        tenant: &TenantState,
+        percent: u64,
+        room_bytes: u64,
         settings: &settings::Tenants,
         limit_bytes: u64,
         now: Instant,
-    ) -> Option<u64> {
-        let weight_of = |id: &TenantId| settings.of(id).share_weight as u64;
-        let division = {
-            let mut division = self.division.lock();
-            let kept = division.filter(|last| now.saturating_duration_since(last.at) < DIVIDE_EVERY);
-            *division.insert(kept.unwrap_or_else(|| self.divide(weight_of, limit_bytes, now)))
-        };
-        let is_new = tenant.age(now) < self.new_below(now);
-        let share_bytes = division.shares.of(weight_of(&tenant.id), is_new);
-        (tenant.bytes() > share_bytes).then_some(share_bytes)
+    ) -> Division {
+        let mut division = self.division_of_room.lock();
+        let kept = division.filter(|(of_percent, division)| *of_percent == percent && !division.is_old(now));
+        let divide = |holdings: &[Holding]| Shares::of_room(limit_bytes, room_bytes, holdings);
+        division.insert(kept.unwrap_or_else(|| (percent, self.divide(divide, settings, now)))).1
     }
 
-    fn divide(&self, weight_of: impl Fn(&TenantId) -> u64, limit_bytes: u64, now: Instant) -> Division {
+    fn divide(
+        &self,
+        divide: impl FnOnce(&[Holding]) -> Shares,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> Division {
         let new_below = self.new_below(now);
-        let all = self.all.read();
         let holding = |tenant: &Arc<TenantState>| Holding {
             bytes: tenant.bytes(),
-            weight: weight_of(&tenant.id),
+            weight: settings.of(&tenant.id).share_weight as u64,
             is_new: tenant.age(now) < new_below,
         };
-        let holdings: Vec<_> = all.values().map(holding).collect();
-        Division { at: now, shares: Shares::divide(limit_bytes, &holdings) }
+        let holdings: Vec<_> = self.all.read().values().map(holding).collect();
+        let shares = divide(&holdings);
+        Division { at: now, shares, new_below, is_any_above: shares.is_any_exceeded(&holdings) }
     }
 }
 
@@ -517,12 +552,14 @@ pub(crate) mod tests {
         let all: Vec<_> = (0..3).map(|number| tenants.of(&id(number), || true, now)).collect();
         all.iter().zip([100, 500, 600]).for_each(|(tenant, bytes)| tenant.hold(0, 1, bytes));
         let exceeded = |now| {
-            all.iter().map(|tenant| tenants.exceeded_share(tenant, &settings, 1000, now)).collect::<Vec<_>>()
+            let division = tenants.division(&settings, 1000, now);
+            let exceeded = all.iter().map(|tenant| division.exceeded_share(tenant, &settings, now));
+            (exceeded.collect::<Vec<_>>(), division.is_any_above)
         };
-        assert_eq!(exceeded(now), [None, Some(216), Some(432)]);
+        assert_eq!(exceeded(now), (vec![None, Some(216), Some(432)], true));
         all[2].hold(0, 1, 0);
-        assert_eq!(exceeded(now), [None, Some(216), None], "shares are kept for a while");
-        assert_eq!(exceeded(now + DIVIDE_EVERY), [None; 3], "nobody exceeds a share");
+        assert_eq!(exceeded(now), (vec![None, Some(216), None], true), "shares are kept for a while");
+        assert_eq!(exceeded(now + DIVIDE_EVERY), (vec![None; 3], false), "nobody exceeds a share");
     }
 
     #[test]
@@ -536,7 +573,8 @@ pub(crate) mod tests {
         let later: Vec<_> = (1..=20).map(|number| of(number, 600)).collect();
         later.iter().for_each(|tenant| tenant.hold(0, 1, 10));
         let exceeded = |tenant: &TenantState, second| {
-            tenants.exceeded_share(tenant, &settings, 1000, began + Duration::from_secs(second))
+            let now = began + Duration::from_secs(second);
+            tenants.division(&settings, 1000, now).exceeded_share(tenant, &settings, now)
         };
         assert_eq!(exceeded(&first, 601), None, "the share of the first is 650, that of all later ones 100");
         assert_eq!(exceeded(&later[0], 601), Some(5));

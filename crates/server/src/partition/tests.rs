@@ -40,7 +40,7 @@ fn only_owner_at(
     only_owner_with(settings, journal, clock)
 }
 
-fn only_owner_with(
+pub(super) fn only_owner_with(
     settings: Settings,
     journal: journal::Memory,
     clock: Arc<dyn Clock>,

@@ -164,8 +164,9 @@ settings! {
             .or("none");
         SERIES_IDLE: Millis = setting("series_idle", "1h",
             "Time without a sample after which a series is no longer active")
-            .why("The series then leaves memory once its samples are sealed. While the head fills up, series leave \
-                memory after a shorter time without a sample");
+            .why("The series then leaves memory once its samples are sealed. While the head fills up, series of \
+                tenants above [their share](../operating.md#what-tenants-share) leave memory after a shorter time without \
+                a sample");
         INFLIGHT_REQUESTS: Count = derived("inflight_requests", "one per 256 KiB of the account `inflight`, 64 to 4096",
             "Limit on write requests in flight, that is, between the end of the body and the answer")
             .why("Requests that create series are not counted. Requests beyond the limit are refused with 503")

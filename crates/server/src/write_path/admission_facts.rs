@@ -66,6 +66,11 @@ impl tenant_slots::Facts for AdmissionFacts<'_> {
         self.0.heads.head()
     }
 
+    fn is_any_above_share(&self) -> bool {
+        let Context { overrides, tenants, heads, clock, .. } = self.0;
+        heads.is_any_above_share(tenants, &overrides.current(), clock.instant())
+    }
+
     fn process(&self) -> ProcessMemory {
         self.0.headroom.memory()
     }

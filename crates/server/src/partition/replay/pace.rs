@@ -125,7 +125,7 @@ impl Owner {
     pub(super) fn make_room(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let now = self.context.clock.instant();
         let is_due = replay.looked_at.is_none_or(|at| now.duration_since(at) >= EVICT_EVERY);
-        if !is_due || !self.context.heads.is_filled_to(watermarks::EVICT_ALL) {
+        if !is_due || !self.context.heads.is_filled_to(watermarks::EVICT_AT_ONCE) {
             return Ok(());
         }
         replay.looked_at = Some(now);
@@ -159,7 +159,7 @@ impl Owner {
             });
         }
         // under memory pressure, exemplars do not keep their series
-        if !self.context.heads.is_filled_to(watermarks::EVICT_ALL) {
+        if !self.context.heads.is_filled_to(watermarks::EVICT_AT_ONCE) {
             head.write().see_exemplars(now_s);
         }
         let idle = Idle { retire_before_s: 0, evict_before_s: now_s };

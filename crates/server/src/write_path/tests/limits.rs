@@ -117,3 +117,30 @@ async fn a_flood_of_one_tenant_leaves_room_for_the_others() {
     check(send(&node, "small", "n", 0..500).await, 500, None);
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
+
+/// A flood of known series fills the head further than new series could. Series that return then have room, because their
+/// tenant has no part in the flood.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_leaves_room_for_series_that_return() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    node.reads().lake.faults.die_at("frozen"); // sealing fails, so nothing leaves the head
+    check(send(&node, "small", "m", 0..100).await, 100, None);
+    let mut number = 0;
+    while send(&node, "flood", &format!("m{number}"), 0..1000).await.1.is_none() {
+        number += 1;
+    }
+    let fill_to = |percent: u64| {
+        let head = node.writes().heads.head();
+        let more = (head.limit_bytes / 100 * percent).saturating_sub(head.used_bytes);
+        node.reads().partitions[0].head_bytes.fetch_add(more, Ordering::Relaxed);
+    };
+    let full = Some((ErrorKind::Unavailable, "no_room_for_series", "--memory"));
+    fill_to(87);
+    check(send(&node, "flood", "returning", 0..500).await, 0, full);
+    check(send(&node, "small", "returning", 0..500).await, 500, None);
+    fill_to(93);
+    check(send(&node, "small", "new", 0..500).await, 0, full);
+    check(send(&node, "small", "returning", 0..500).await, 500, None);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}

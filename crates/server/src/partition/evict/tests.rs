@@ -1,0 +1,162 @@
+use super::super::tests::only_owner_with;
+use super::*;
+use crate::node::Node;
+use crate::partition::Commands;
+use crate::settings::Settings;
+use crate::write_path::tests::small_settings;
+use admission::Head;
+use journal::JournalId;
+use model::{Labels, SeriesKey};
+use stdx::clock::{Clock, ManualClock};
+
+struct SmallHead {
+    owner: Owner,
+    clock: Arc<ManualClock>,
+    _node: Node,
+    _commands: Commands,
+    _dir: tempfile::TempDir,
+}
+
+impl SmallHead {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+        let mut settings = Settings { partitions: 1, series_idle_s: 3600, ..small_settings(dir.path()) };
+        settings.budget.head_bytes = 8 << 20;
+        let journal = journal::Memory::new(JournalId::default(), 1000);
+        let (node, owner, commands) =
+            only_owner_with(settings, journal, Arc::clone(&clock) as Arc<dyn Clock>);
+        Self { owner, clock, _node: node, _commands: commands, _dir: dir }
+    }
+
+    /// Creates series without samples, as they are once their samples are sealed.
+    fn create(&mut self, tenant: &TenantId, series: std::ops::Range<u32>) {
+        let now_s = self.owner.context.steady_s();
+        let mut partition = self.owner.partition.head.write();
+        let before_bytes = partition.memory_bytes_of(tenant);
+        let head = partition.tenant_mut(tenant);
+        for i in series {
+            let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+            let series = head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());
+            head.set_seen(series, now_s);
+        }
+        let bytes = head.memory_bytes() as isize - before_bytes as isize;
+        drop(partition);
+        self.owner.partition.grew(bytes);
+        self.owner.note_tenants();
+    }
+
+    fn fill(&mut self, tenant: &TenantId, percent: u64) {
+        for i in (0..).step_by(100) {
+            if self.head().is_filled_to(percent) {
+                return;
+            }
+            self.create(tenant, i..i + 100);
+        }
+    }
+
+    fn head(&self) -> Head {
+        self.owner.context.heads.head()
+    }
+
+    fn series(&self, tenant: &TenantId) -> usize {
+        self.owner.partition.head.read().tenant(tenant).map_or(0, head::TenantHead::series_count)
+    }
+
+    /// Runs the eviction that is due when all series have been idle for some time.
+    fn evict_after(&mut self, idle_s: u64) {
+        self.clock.advance(1000 * idle_s);
+        for _ in 0..900 {
+            self.owner.evict_turn();
+            self.clock.advance(1);
+        }
+    }
+}
+
+fn tenants() -> [TenantId; 2] {
+    ["flood", "quiet"].map(|name| TenantId::parse(name).unwrap())
+}
+
+const QUIET: usize = 500;
+
+#[test]
+fn whoever_fills_the_head_loses_idle_series_first() {
+    let [flood, quiet] = tenants();
+    let check = |percent, idle_s, [flood_stays, quiet_stays]: [bool; 2]| {
+        let mut small = SmallHead::new();
+        small.create(&quiet, 0..QUIET as u32);
+        small.fill(&flood, percent);
+        assert!(!small.head().is_filled_to(percent + 4), "{:?}", small.head());
+        let flood_series = small.series(&flood);
+        small.evict_after(idle_s);
+        let expected = [(flood_stays, flood_series), (quiet_stays, QUIET)];
+        let expected = expected.map(|(stays, series)| if stays { series } else { 0 });
+        assert_eq!(
+            [small.series(&flood), small.series(&quiet)],
+            expected,
+            "{percent} %, idle for {idle_s} s"
+        );
+    };
+    check(50, 600, [true, true]);
+    check(65, 50, [true, true]);
+    check(65, 62, [false, true]);
+    check(80, 2, [false, true]);
+    check(80, 600, [false, true]);
+    check(93, 2, [false, true]);
+    check(93, 302, [false, false]);
+    check(97, 2, [false, false]);
+    check(50, 3602, [false, false]);
+}
+
+#[test]
+fn a_tenant_alone_loses_idle_series_too() {
+    let [alone, _] = tenants();
+    for (percent, idle_s, stays) in [(65, 50, true), (65, 62, false), (80, 2, false)] {
+        let mut small = SmallHead::new();
+        small.fill(&alone, percent);
+        let series = small.series(&alone);
+        small.evict_after(idle_s);
+        assert_eq!(small.series(&alone), if stays { series } else { 0 }, "{percent} %, idle for {idle_s} s");
+    }
+}
+
+/// Thousands of tenants that hold equally much are all above their share.
+#[test]
+fn many_small_tenants_make_room_together() {
+    let mut small = SmallHead::new();
+    for number in 0.. {
+        if small.head().is_filled_to(80) {
+            break;
+        }
+        let tenant = TenantId::parse(&format!("t{number}")).unwrap();
+        small.create(&tenant, 0..20);
+    }
+    assert!(small.owner.partition.head.read().tenant_count() > 100);
+    small.evict_after(2);
+    assert!(!small.head().is_filled_to(60), "{:?}", small.head());
+}
+
+/// The memory of other parts of the account cannot be evicted, so less is left to share.
+#[test]
+fn memory_besides_heads_makes_shares_smaller() {
+    let [flood, quiet] = tenants();
+    let mut small = SmallHead::new();
+    small.create(&quiet, 0..QUIET as u32);
+    let sums = small.owner.context.heads.sums.clone();
+    let _held = sums.reserve(sums.limit_bytes()).unwrap();
+    small.fill(&flood, 80);
+    small.evict_after(2);
+    assert_eq!([small.series(&flood), small.series(&quiet)], [0, QUIET]);
+}
+
+/// Nobody waits for half a minute until an eviction is due.
+#[test]
+fn pressure_is_noticed_within_a_second() {
+    let [flood, quiet] = tenants();
+    let mut small = SmallHead::new();
+    small.create(&quiet, 0..QUIET as u32);
+    small.evict_after(2);
+    small.fill(&flood, 80);
+    small.evict_after(1);
+    assert_eq!(small.series(&flood), 0);
+}
