@@ -25,7 +25,7 @@ pub struct Shares {
 
 impl Shares {
     pub fn divide(limit_bytes: u64, holdings: &[Holding]) -> Self {
-        if holdings.iter().filter(|holding| holding.bytes > 0).count() < 2 {
+        if !is_shared(holdings) {
             return Self { known_bytes: u64::MAX, new_bytes: u64::MAX };
         }
         Self::of_room(limit_bytes, limit_bytes / 100 * FAIR, holdings)
@@ -48,6 +48,13 @@ impl Shares {
         }
     }
 
+    /// Like [`Self::of_room`]. But if the tenants do not hold more than the room, according to counts that lag behind, they
+    /// share a byte less than they hold, so that the largest exceed their shares.
+    pub fn of_full_room(limit_bytes: u64, room_bytes: u64, holdings: &[Holding]) -> Self {
+        let held_bytes: u64 = holdings.iter().map(|holding| holding.bytes).sum();
+        Self::of_room(limit_bytes, room_bytes.min(held_bytes.saturating_sub(1)), holdings)
+    }
+
     pub const fn of(self, weight: u64, is_new: bool) -> u64 {
         let bytes = if is_new { self.new_bytes } else { self.known_bytes };
         bytes.saturating_mul(weight)
@@ -56,6 +63,11 @@ impl Shares {
     pub fn is_any_exceeded(self, holdings: &[Holding]) -> bool {
         holdings.iter().any(|holding| holding.bytes > self.of(holding.weight, holding.is_new))
     }
+}
+
+/// True if at least two tenants hold memory.
+pub fn is_shared(holdings: &[Holding]) -> bool {
+    holdings.iter().filter(|holding| holding.bytes > 0).count() >= 2
 }
 
 /// The max-min fair level, in bytes per unit of weight. If each tenant that holds more is cut to this level,
@@ -131,18 +143,24 @@ mod tests {
             let holdings: Vec<_> = (0..1 + rng.below(20)).map(|_| holding(&mut rng)).collect();
             let all_bytes: u64 = holdings.iter().map(|holding| holding.bytes).sum();
             let room_bytes = rng.below(2 * all_bytes + 2);
-            let shares = Shares::of_room(room_bytes + rng.below(1 << 20), room_bytes, &holdings);
+            let limit_bytes = room_bytes + rng.below(1 << 20);
+            let shares = Shares::of_room(limit_bytes, room_bytes, &holdings);
             let is_fuller = all_bytes > room_bytes;
             assert!(
                 !is_fuller || shares.is_any_exceeded(&holdings),
                 "{shares:?} of {room_bytes}: {holdings:?}"
             );
+            let full = Shares::of_full_room(limit_bytes, room_bytes, &holdings);
+            assert!(!is_fuller || full == shares);
+            assert_eq!(full.is_any_exceeded(&holdings), all_bytes > 0, "{full:?}: {holdings:?}");
         }
         let alone = [Holding { bytes: 500, ..KNOWN }];
         assert!(!Shares::of_room(1000, 500, &alone).is_any_exceeded(&alone));
         let [small, large] = [10, 500].map(|bytes| Holding { bytes, ..KNOWN });
         let both = Shares::of_room(1000, 300, &[small, large]);
         assert!(both.is_any_exceeded(&[large]) && !both.is_any_exceeded(&[small]));
+        let lagging = Shares::of_full_room(1000, 600, &[small, large]);
+        assert!(lagging.is_any_exceeded(&[large]) && !lagging.is_any_exceeded(&[small]));
     }
 
     #[test]

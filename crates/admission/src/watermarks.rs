@@ -4,8 +4,8 @@
 /// Sealing begins at once, and no longer yields to other work.
 pub const SEAL: u64 = 60;
 
-/// Series that have no samples in memory are evicted a minute after their last write, if their tenant holds more than its
-/// share of the head.
+/// Series that have no samples in memory are evicted a minute after their last write if their tenant holds more than its
+/// share of the head, and a quarter of an hour after it otherwise.
 pub const EVICT_SOON: u64 = 60;
 
 /// Writes of a tenant whose table cannot be written are refused, if sealing other tenants can make room.
@@ -14,7 +14,8 @@ pub const REFUSE_BLOCKED: u64 = 60;
 /// When this percentage of the limit on tenants is in memory, idle series are evicted early.
 pub const TENANTS: usize = 80;
 
-/// These series are evicted as soon as they have no samples in memory, and most exemplars are dropped.
+/// Series of tenants above their share are evicted as soon as they have no samples in memory, those of the others five
+/// minutes after their last write. Most exemplars are dropped.
 pub const EVICT_AT_ONCE: u64 = 75;
 
 /// Tenants above their share of the head get no new series ([`crate::share`]).
@@ -36,12 +37,10 @@ pub const NO_NEW_SERIES: u64 = 85;
 /// From here on, tenants within their share create no series, either.
 pub const NO_NEW_SERIES_WITHIN_SHARE: u64 = 92;
 
-/// Series of tenants within their share are evicted, too, a few minutes after their last write.
-pub const EVICT_WITHIN_SHARE: u64 = 92;
-
-/// All series that have no samples in memory are evicted, whatever their tenant holds. Writes of tenants above their share
-/// are refused already, so the head gets this full only if their memory cannot be freed.
-pub const EVICT_EVERYTHING: u64 = 96;
+/// All series that have no samples in memory are evicted, whatever their tenant holds. This is the last resort. Writes of
+/// tenants above their share are refused already, but those that were admitted before may still fill the head, and so may
+/// writes of the other tenants, sums, records and replay for closed tenants.
+pub const EVICT_EVERYTHING: u64 = 94;
 
 /// Replay of the journal stops for tenants whose table cannot be read, and starts again later. The level must
 /// be well above [`REFUSE_LAST`]: samples that fill the heads during an outage of the store must fit again
@@ -53,11 +52,13 @@ pub const REFUSE_CLOSED: u64 = 95;
 pub const LATE_SHARE: u64 = 25;
 
 const _: () = assert!(SEAL <= EVICT_AT_ONCE && EVICT_SOON < EVICT_AT_ONCE && EVICT_AT_ONCE < NO_NEW_SERIES);
-const _: () = assert!(EVICT_AT_ONCE <= FAIR, "whoever is refused new series must lose idle ones");
+const _: () =
+    assert!(EVICT_AT_ONCE == FAIR, "whoever is refused new series loses idle ones, and nobody else");
 const _: () = assert!(NO_NEW_SERIES < NO_NEW_SERIES_WITHIN_SHARE);
 const _: () = assert!(NO_NEW_SERIES_WITHIN_SHARE <= REFUSE_ABOVE_SHARE);
-const _: () = assert!(REFUSE_ABOVE_SHARE <= EVICT_WITHIN_SHARE && EVICT_WITHIN_SHARE < EVICT_EVERYTHING);
-const _: () = assert!(EVICT_EVERYTHING < 100, "eviction must make room before all writes are refused");
+const _: () =
+    assert!(REFUSE_ABOVE_SHARE < EVICT_EVERYTHING, "series of tenants above their share leave first");
+const _: () = assert!(EVICT_EVERYTHING < REFUSE_CLOSED, "eviction must make room for closed tenants, too");
 const _: () =
     assert!(REFUSE_BLOCKED < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < REFUSE_CLOSED);
 const _: () =

@@ -75,7 +75,7 @@ impl HeadMemory {
         heads_bytes + self.bytes_besides_heads()
     }
 
-    /// Memory of the account that eviction does not free.
+    /// Memory of the account that eviction does not free at once.
     fn bytes_besides_heads(&self) -> u64 {
         let others = [
             &self.replicas,
@@ -142,8 +142,10 @@ impl HeadMemory {
         self.metadata_bytes
     }
 
-    /// If the tenant has more than its share of the heads' memory, returns the share. While the heads have
-    /// enough room, shares do not matter, and the result is `None`.
+    /// If the tenant has so much more than its share that its writes are refused once the heads are almost full, returns
+    /// the share. While the heads have enough room, shares do not matter, and the result is `None`.
+    ///
+    /// Memory besides heads does not make this share smaller: a tenant shall not be refused because others send records.
     pub(crate) fn exceeded_share(
         &self,
         tenants: &TenantStates,
@@ -151,40 +153,46 @@ impl HeadMemory {
         settings: &settings::Tenants,
         now: Instant,
     ) -> Option<u64> {
-        self.division(tenants, settings, now)?.exceeded_share(tenant, settings, now)
+        let division =
+            self.is_filled_to(watermarks::FAIR).then(|| tenants.division(settings, self.limit_bytes, now))?;
+        division.exceeded_share(tenant, settings, now)
     }
 
-    /// True if shares matter and any tenant has more than its own.
+    /// True if shares matter and any tenant has more than its own, so that it gets no new series.
     pub(crate) fn is_any_above_share(
         &self,
         tenants: &TenantStates,
         settings: &settings::Tenants,
         now: Instant,
     ) -> bool {
-        self.division(tenants, settings, now).is_some_and(|division| division.is_any_above)
+        self.division_for_series(tenants, settings, now).is_some_and(|division| division.is_any_above)
     }
 
-    fn division(
+    /// Returns the shares that decide who gets no new series. They are those that decide whose series are evicted: otherwise,
+    /// nobody might get new series although nothing can be evicted. `None` if shares do not matter.
+    fn division_for_series(
         &self,
         tenants: &TenantStates,
         settings: &settings::Tenants,
         now: Instant,
     ) -> Option<Division> {
-        self.is_filled_to(watermarks::FAIR).then(|| tenants.division(settings, self.limit_bytes, now))
+        let division = self
+            .is_filled_to(watermarks::FAIR)
+            .then(|| self.division_to(watermarks::FAIR, tenants, settings, now))?;
+        division.is_shared.then_some(division)
     }
 
-    /// Returns the shares of the memory that tenants may hold if the heads are to be filled to `percent` at most. `None` if
-    /// no tenant has more than its share of that.
+    /// Returns the shares of the memory that tenants may hold if the heads are to be filled to `percent` at most. Some tenant
+    /// always has more than its share.
     pub(crate) fn division_to(
         &self,
         percent: u64,
         tenants: &TenantStates,
         settings: &settings::Tenants,
         now: Instant,
-    ) -> Option<Division> {
+    ) -> Division {
         let room_bytes = (self.limit_bytes / 100 * percent).saturating_sub(self.bytes_besides_heads());
-        let division = tenants.division_of_room(percent, room_bytes, settings, self.limit_bytes, now);
-        division.is_any_above.then_some(division)
+        tenants.division_of_room(percent, room_bytes, settings, self.limit_bytes, now)
     }
 
     pub(crate) fn room_for_series(
@@ -194,7 +202,7 @@ impl HeadMemory {
         settings: &settings::Tenants,
         now: Instant,
     ) -> Result<(), SeriesRefusal> {
-        let division = self.division(tenants, settings, now);
+        let division = self.division_for_series(tenants, settings, now);
         let share_bytes = division.and_then(|division| division.exceeded_share(tenant, settings, now));
         Memory {
             head: self.head(),

@@ -5,7 +5,7 @@ use crate::settings::{self, TenantSettings};
 use admission::gate::MULTIPLE;
 use admission::new_series::Limits;
 use admission::rate::TokenBucket;
-use admission::share::{Holding, Shares};
+use admission::share::{self, Holding, Shares};
 use admission::{Backlog, RateLimited, Shortage, Waiting, WriteRefusal};
 use model::{SeriesKey, SeriesRefusal, TenantId};
 use parking_lot::{Mutex, RwLock};
@@ -265,6 +265,8 @@ pub(crate) struct Division {
     new_below: Duration,
     /// True if any tenant had more than its share.
     pub(crate) is_any_above: bool,
+    /// True if at least two tenants hold memory.
+    pub(crate) is_shared: bool,
 }
 
 impl Division {
@@ -295,7 +297,8 @@ pub(crate) struct TenantStates {
     /// When there are this many tenants, idle ones are dropped.
     tidy_at: AtomicUsize,
     division: Mutex<Option<Division>>,
-    /// The shares that decide whose series are evicted first, and the fill level of the head for which they are.
+    /// The shares that decide who gets no new series and whose series are evicted first, and the fill level of the head for
+    /// which they are.
     division_of_room: Mutex<Option<(u64, Division)>>,
     /// Age below which a tenant counts as new, and when this was computed.
     new_below: Mutex<Option<(Instant, Duration)>>,
@@ -417,7 +420,7 @@ impl TenantStates {
         new_below
     }
 
-    /// Returns the shares of a head of `limit_bytes`.
+    /// Returns the shares of a head of `limit_bytes` that decide whose writes are refused.
     pub(crate) fn division(&self, settings: &settings::Tenants, limit_bytes: u64, now: Instant) -> Division {
         let mut division = self.division.lock();
         let kept = division.filter(|division| !division.is_old(now));
@@ -426,7 +429,7 @@ impl TenantStates {
     }
 
     /// Returns the shares of `room_bytes`, which is what tenants may hold if a head of `limit_bytes` is to be filled to
-    /// `percent`.
+    /// `percent`. Some tenant always has more than its share.
     pub(crate) fn division_of_room(
         &self,
         percent: u64,
@@ -437,7 +440,7 @@ impl TenantStates {
     ) -> Division {
         let mut division = self.division_of_room.lock();
         let kept = division.filter(|(of_percent, division)| *of_percent == percent && !division.is_old(now));
-        let divide = |holdings: &[Holding]| Shares::of_room(limit_bytes, room_bytes, holdings);
+        let divide = |holdings: &[Holding]| Shares::of_full_room(limit_bytes, room_bytes, holdings);
         division.insert(kept.unwrap_or_else(|| (percent, self.divide(divide, settings, now)))).1
     }
 
@@ -455,7 +458,8 @@ impl TenantStates {
         };
         let holdings: Vec<_> = self.all.read().values().map(holding).collect();
         let shares = divide(&holdings);
-        Division { at: now, shares, new_below, is_any_above: shares.is_any_exceeded(&holdings) }
+        let (is_any_above, is_shared) = (shares.is_any_exceeded(&holdings), share::is_shared(&holdings));
+        Division { at: now, shares, new_below, is_any_above, is_shared }
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
     /// Unless there is pressure, the next eviction does not begin before this time.
     rests_until: Instant,
-    /// Decides which series count as idle in the eviction in progress; `None` between evictions.
+    /// Tells which series count as idle in the eviction in progress; `None` between evictions.
     idle: Option<IdleTimes>,
     /// The deleted tenant for which the eviction runs; `None` if it runs for all tenants.
     deleted: Option<DeleteTenant>,
@@ -67,8 +67,8 @@ impl Evicting {
         self.idle.is_none() && self.waiting.is_empty() && !is_pressed && now < self.rests_until
     }
 
-    /// Returns which series count as idle. This is decided when an eviction begins, and holds until its end. If a
-    /// deleted tenant is waiting, the eviction is for this tenant only, and the times do not matter.
+    /// Returns which series count as idle. `decide` is called when an eviction begins. If a deleted tenant is waiting, the
+    /// eviction is for this tenant only, and the times do not matter.
     fn idle(&mut self, decide: impl FnOnce() -> IdleTimes) -> IdleTimes {
         *self.idle.get_or_insert_with(|| {
             self.deleted = self.waiting.pop_front();
@@ -95,11 +95,15 @@ impl Owner {
             return self.evicting.time_share.suspend(began + EVERY_UNDER_PRESSURE);
         }
         let context = Arc::clone(&self.context);
+        if self.evicting.idle.is_none() {
+            self.note_tenants(); // the counts may lag behind, for example those of tenants whose replay goes on
+        }
         let idle_times = self.evicting.idle(|| IdleTimes::now(&context, is_crowded));
+        let settings = context.overrides.current();
         let deleted = self.evicting.deleted.as_ref().map(|request| request.tenant.clone());
         let idle_of = |tenant: &TenantId| match deleted {
             Some(_) => UNSEALED_ONLY,
-            None => idle_times.of(tenant, &context),
+            None => idle_times.of(tenant, &context, &settings, began),
         };
         let is_meant = |tenant: &TenantId| deleted.as_ref().is_none_or(|deleted| deleted == tenant);
         // When a closed tenant opens, replay does not restore its metadata and exemplars, so these must stay in the
@@ -108,7 +112,7 @@ impl Owner {
         let is_open = |tenant: &TenantId| is_meant(tenant) && !context.lake.closed.contains(tenant);
         let is_needed = |tenant: &TenantId| {
             context.heads.is_filled_to(watermarks::EVICT_AT_ONCE)
-                && (deleted.is_some() || idle_times.seconds_of(tenant, &context) == 0)
+                && (deleted.is_some() || idle_times.seconds_of(tenant, &context, &settings, began) == 0)
         };
         let goes = |tenant: &TenantId| is_open(tenant) || (is_meant(tenant) && is_needed(tenant));
         let evicted = {

@@ -236,6 +236,7 @@ impl Owner {
             if let SealedSamples::All { .. } = sealed.what {
                 self.sealing.frozen = None;
             }
+            self.note_tenants(); // they hold less now, and eviction goes by what they hold
             self.truncate_to_mark();
             let _ = sealed.reply.send(()); // the receiver may be gone
         }

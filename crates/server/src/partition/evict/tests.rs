@@ -101,11 +101,67 @@ fn whoever_fills_the_head_loses_idle_series_first() {
     check(65, 50, [true, true]);
     check(65, 62, [false, true]);
     check(80, 2, [false, true]);
-    check(80, 600, [false, true]);
-    check(93, 2, [false, true]);
-    check(93, 302, [false, false]);
-    check(97, 2, [false, false]);
+    check(80, 290, [false, true]);
+    check(90, 2, [false, true]);
     check(50, 3602, [false, false]);
+}
+
+/// Otherwise, the tenant above its share would get no series as long as those of another tenant are kept for nothing.
+#[test]
+fn series_that_have_ended_leave_although_others_fill_the_head() {
+    let [flood, quiet] = tenants();
+    let check = |percent, idle_s: u64, quiet_stays| {
+        let mut small = SmallHead::new();
+        small.create(&quiet, 0..QUIET as u32);
+        small.clock.advance(1000 * idle_s);
+        small.fill(&flood, percent);
+        let flood_series = small.series(&flood);
+        small.evict_after(0);
+        let expected = [flood_series, if quiet_stays { QUIET } else { 0 }];
+        let series = [small.series(&flood), small.series(&quiet)];
+        assert_eq!(series, expected, "{percent} %, idle for {idle_s} s");
+    };
+    check(65, 890, true);
+    check(65, 902, false);
+    check(80, 290, true);
+    check(80, 302, false);
+    check(90, 290, true);
+    check(95, 2, false);
+}
+
+#[test]
+fn series_of_others_are_spared_as_soon_as_there_is_room() {
+    let [flood, quiet] = tenants();
+    let mut small = SmallHead::new();
+    small.create(&quiet, 0..QUIET as u32);
+    let sums = small.owner.context.heads.sums.clone();
+    let held = sums.reserve(sums.limit_bytes()).unwrap();
+    small.fill(&flood, 95);
+    small.clock.advance(2000);
+    let context = Arc::clone(&small.owner.context);
+    let (times, settings) = (IdleTimes::now(&context, false), context.overrides.current());
+    let seconds = || {
+        let of = |tenant| times.seconds_of(tenant, &context, &settings, small.clock.instant());
+        [of(&flood), of(&quiet)]
+    };
+    assert_eq!(seconds(), [0, 0]);
+    drop(held);
+    assert!(!small.head().is_filled_to(watermarks::EVICT_EVERYTHING));
+    assert_eq!(seconds(), [0, 300]);
+}
+
+/// For example, after samples were released.
+#[test]
+fn what_tenants_hold_is_counted_when_an_eviction_begins() {
+    let [flood, quiet] = tenants();
+    let mut small = SmallHead::new();
+    small.create(&quiet, 0..QUIET as u32);
+    small.fill(&flood, 80);
+    for (tenant, bytes) in [(&flood, 0), (&quiet, 7 << 20)] {
+        small.owner.context.tenants.get(tenant).unwrap().hold(0, QUIET, bytes);
+    }
+    small.evict_after(2);
+    assert_eq!([small.series(&flood), small.series(&quiet)], [0, QUIET]);
 }
 
 #[test]
