@@ -1,4 +1,5 @@
 use crate::Postponed;
+use crate::retry::{Room, Wait};
 use model::{ErrorKind, SeriesRefusal, TenantId};
 use std::time::Duration;
 
@@ -226,17 +227,37 @@ impl WriteRefusal {
         }
     }
 
-    /// When a retry may succeed. `None` if retries cannot help. The caller adds jitter.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Rights { .. } => None,
-            Self::Closed { .. } | Self::Blocked { .. } | Self::DiskBytes { .. } => Some(RETRY_AFTER_REPAIR),
-            Self::Postponed { what: Postponed::Clock, .. } => Some(RETRY_AFTER_REPAIR),
-            Self::NewTenants { wait, .. } => Some((*wait).max(RETRY_AFTER)),
-            Self::Rate { wait, .. } | Self::Postponed { what: Postponed::NewSeriesRate(wait), .. } => {
-                Some(*wait)
+    /// What a retry waits for. `None` if retries cannot help.
+    pub fn retry_after(&self) -> Option<Wait> {
+        let wait = match self {
+            Self::Rights { .. } => return None,
+            Self::Closed { .. } | Self::Blocked { .. } | Self::DiskBytes { .. } => {
+                Wait::For(RETRY_AFTER_REPAIR)
             }
-            _ => Some(RETRY_AFTER),
-        }
+            Self::NewTenants { wait, .. } => Wait::For((*wait).max(RETRY_AFTER)),
+            Self::Rate { wait, .. } => Wait::For(*wait),
+            Self::HeadFull { .. } | Self::NoRoomForTenant(SeriesRefusal::NoRoom { .. }) => {
+                Wait::Sealing(Room::Head)
+            }
+            Self::TenantShare { .. } => Wait::Sealing(Room::Share),
+            Self::InflightRequests { .. }
+            | Self::ConcurrentWrites { .. }
+            | Self::EarlierRequests { .. }
+            | Self::ShareOfRequests { .. }
+            | Self::QueueFull { .. } => Wait::Requests,
+            Self::CreatingRequests { .. } | Self::ShareOfCreating { .. } => Wait::CreatingRequests,
+            Self::Postponed { what, .. } => match what {
+                Postponed::Clock => Wait::For(RETRY_AFTER_REPAIR),
+                Postponed::NewSeriesRate(wait) => Wait::For(*wait),
+                Postponed::NewSeries => Wait::Sealing(Room::Head),
+                Postponed::TenantShare => Wait::Sealing(Room::Share),
+                Postponed::LateSamples => Wait::Sealing(Room::Late),
+                _ => Wait::For(RETRY_AFTER),
+            },
+            Self::Stopping | Self::Replaying(_) | Self::Tenants { .. } | Self::NoRoomForTenant(_) => {
+                Wait::For(RETRY_AFTER)
+            }
+        };
+        Some(wait)
     }
 }

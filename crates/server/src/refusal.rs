@@ -1,5 +1,6 @@
 //! Why a request is refused, independent of its protocol.
 
+use admission::retry::Wait;
 use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
 use protocol::DecodeError;
@@ -10,6 +11,9 @@ use stdx::rng::mix;
 
 /// Reason for errors that have none of the other [`REASONS`].
 pub(crate) const OTHER: &str = "other";
+
+/// Name of the account for the memory of write requests in progress.
+pub(crate) const INFLIGHT: &str = "inflight";
 
 /// All reasons of refusals and of errors in [`crate::http`]. Each is a label value of a metric.
 pub(crate) const REASONS: &[&str] = &[
@@ -82,9 +86,8 @@ pub struct Refusal {
     pub reason: &'static str,
     /// Tells the cause, the amounts, and the setting to change.
     pub message: String,
-    /// How long the client should wait before it retries, if a retry can succeed. [`crate::http`] adds
-    /// jitter.
-    pub retry_after: Option<Duration>,
+    /// What a retry must wait for, if one can succeed. [`crate::http`] makes a time of it and adds jitter.
+    pub retry_after: Option<Wait>,
     pub series: Option<Box<str>>,
 }
 
@@ -92,8 +95,22 @@ impl Refusal {
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
         let mut refusal = Self { kind, reason, message, retry_after: None, series: None };
-        refusal.retry_after = refusal.is_temporary().then_some(RETRY_AFTER);
+        refusal.retry_after = refusal.is_temporary().then_some(Wait::For(RETRY_AFTER));
         refusal
+    }
+
+    /// How long to wait before a retry if nothing is known about the backlog.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        self.retry_after.map(Wait::by_default)
+    }
+
+    /// For a request that passes no gate of write requests, so that these do not tell when it may be stored.
+    pub(crate) fn in_no_gate(self) -> Self {
+        let retry_after = match self.retry_after {
+            Some(Wait::Requests) => Some(Wait::For(RETRY_AFTER)),
+            other => other,
+        };
+        Self { retry_after, ..self }
     }
 
     /// Whether the request may be stored later.
@@ -154,7 +171,13 @@ impl From<Exhausted> for Refusal {
         // would send nothing else
         match full.is_for_good() {
             true => Self::too_large("memory", message),
-            false => Self::busy("memory", message),
+            false => {
+                let mut refusal = Self::busy("memory", message);
+                if full.account == INFLIGHT {
+                    refusal.retry_after = Some(Wait::Requests);
+                }
+                refusal
+            }
         }
     }
 }

@@ -4,10 +4,12 @@
 //! come before new ones, and tenants with waiting requests take turns.
 
 use admission::gate::{self, Entrant, Full, Inside};
+use admission::retry::Drain;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Lets in a limited number of requests, of which each tenant gets a fair share. Clones are handles of the
@@ -18,6 +20,10 @@ pub(crate) struct Gate(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     gate: gate::Gate,
+    /// How many requests have left.
+    left: u64,
+    /// How fast they leave, measured while others are refused.
+    drain: Drain,
     /// Requests that wait, by tenant. Whoever keeps their memory limits their number.
     waiting: HashMap<TenantId, VecDeque<Waiter>>,
     /// The tenants that have waiting requests, in the order of their turns. Each occurs once.
@@ -58,7 +64,8 @@ impl Gate {
     }
 
     fn of(gate: gate::Gate) -> Self {
-        Self(Arc::new(Mutex::new(State { gate, waiting: HashMap::new(), turns: VecDeque::new() })))
+        let (waiting, turns) = (HashMap::new(), VecDeque::new());
+        Self(Arc::new(Mutex::new(State { gate, left: 0, drain: Drain::default(), waiting, turns })))
     }
 
     pub(crate) fn enter(&self, entrant: Entrant<'_>) -> Result<Pass, Full> {
@@ -87,12 +94,20 @@ impl Gate {
         let admitted = {
             let mut state = self.0.lock();
             state.gate.leave(tenant, bytes);
+            state.left += 1;
             state.admit_waiting()
         };
         for (tenant, Waiter { bytes, pass, .. }) in admitted {
             // if the waiter was canceled, its pass is dropped here
             let _ = pass.send(Pass { gate: self.clone(), tenant, bytes });
         }
+    }
+
+    /// Returns when a request that is refused now may find a place.
+    pub(crate) fn refused(&self, now: Instant) -> Duration {
+        let mut state = self.0.lock();
+        let (inside, left) = (state.gate.inside(), state.left);
+        state.drain.refused(inside, left, now)
     }
 
     pub(crate) fn inside(&self) -> usize {

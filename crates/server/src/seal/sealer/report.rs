@@ -65,6 +65,8 @@ impl<O: Owners> Sealer<O> {
             }
             Report::Ended { flushed, duration, has_failed } => {
                 metrics.rounds.inc();
+                let heads = &self.context.heads;
+                lake.progress.ended(duration, heads.head(), heads.late_bytes());
                 let seconds = duration.as_secs_f64();
                 metrics.round_seconds.observe(seconds);
                 let Flushed { tables, commits, files, rows, samples, bytes, .. } = flushed;
