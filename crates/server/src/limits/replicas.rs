@@ -37,12 +37,12 @@ impl Replicas {
         self.elections.ended(cluster, replica, end, now);
     }
 
-    pub(crate) fn waits(&mut self, cluster: &str, replica: &str) {
-        self.elections.waits(cluster, replica);
+    pub(crate) fn waits(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {
+        self.elections.waits(cluster, replica, oldest_ms);
     }
 
-    pub(crate) fn waited(&mut self, cluster: &str, replica: &str) {
-        self.elections.waited(cluster, replica);
+    pub(crate) fn waited(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {
+        self.elections.waited(cluster, replica, oldest_ms);
     }
 
     pub(crate) fn clusters(&self) -> usize {
