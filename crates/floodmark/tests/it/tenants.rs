@@ -55,6 +55,11 @@ fn limits_change_while_the_server_runs() {
     assert_eq!(diff, format!("tenant.a.active_series = 3  # file: {from}\n"));
     let tenants = server.send(&Request::get("/api/v1/admin/tenants")).text();
     assert!(tenants.contains(r#"{"tenant":"a","series":3,"seriesPeak":3,"#), "{tenants}");
+    let stats = server.send(&Request::get("/distributor/all_user_stats")).json();
+    let stats: Vec<_> =
+        stats.as_array().unwrap().iter().map(|own| (&own["userID"], &own["numSeries"])).collect();
+    let place = |name: &str, series: u64| stats.iter().position(|own| *own == (&name.into(), &series.into()));
+    assert!(place("b", 5).is_some() && place("b", 5) < place("a", 3), "{stats:?}");
     overrides.write("[class.some]\ntenants = ['a*']\nactive_series = 5\n");
     wait_for("the new limit", || (server.send(&series("a", "m", 5)).status == 204).then_some(()));
     server.send(&series("a", "n", 1)).expect(429, &["5 active series"]);
@@ -68,6 +73,26 @@ fn limits_change_while_the_server_runs() {
     let query = format!("/api/v1/query?query=count(m)&time={}", at_ms / 1000);
     let reply = server.send(&Request::get(query).tenant("a"));
     assert!(reply.text().contains("\"5\""), "{}", reply.text());
+}
+
+#[test]
+fn the_configuration_is_listed_with_and_without_defaults() {
+    let config = "retention = \"90d\"\npast_limit = \"2d\"\n[tenant.a]\nactive_series = 7\n";
+    let server = Server::start(Options::default().config(config));
+    let of = |path: &str| server.send(&Request::get(path)).expect(200, &[]).text();
+    let (all, diff) = (of("/config"), of("/config?mode=diff"));
+    let lines: Vec<_> = diff.lines().collect();
+    assert!(lines.iter().all(|line| all.contains(line)), "{diff}\n{all}");
+    let key = |line: &&str| line.split(" = ").next().unwrap().to_owned();
+    let given: Vec<_> = lines.iter().filter(|line| line.contains("  # file: ")).map(key).collect();
+    assert_eq!(given, ["retention", "past_limit", "tenant.a.active_series"], "{diff}");
+    let origins = ["  # default", "  # derived"];
+    assert!(!origins.iter().any(|origin| diff.contains(origin)), "{diff}");
+    assert!(origins.iter().all(|origin| all.contains(origin)), "{all}");
+    // a value derived from the machine is no difference
+    assert!(all.contains("\nactive_series = ") && !diff.contains("\nactive_series = "), "{all}");
+    server.send(&Request::get("/config?mode=defaults")).expect(400, &["mode", "must be diff"]);
+    assert_eq!(of("/config?mode="), all, "an empty parameter counts as absent");
 }
 
 #[test]
