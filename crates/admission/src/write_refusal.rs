@@ -105,7 +105,12 @@ pub enum WriteRefusal {
     #[error(
         "{limit} write requests of tenant {tenant} are in progress, which is its limit (setting concurrent_writes)"
     )]
-    ConcurrentWrites { tenant: TenantId, limit: usize },
+    ConcurrentWrites {
+        tenant: TenantId,
+        limit: usize,
+        /// True if an operator has set the limit. Otherwise, it was derived from the node's limits.
+        is_configured: bool,
+    },
     /// What they wait for are requests that are being stored, so they enter before long.
     #[error(
         "earlier write requests of tenant {tenant}, whose rules took long, wait for a place among those in progress"
@@ -195,7 +200,7 @@ impl WriteRefusal {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
             Self::Rate { .. }
-            | Self::ConcurrentWrites { .. }
+            | Self::ConcurrentWrites { is_configured: true, .. }
             | Self::DiskBytes { is_configured: true, .. } => ErrorKind::Limited,
             Self::Postponed { what, .. } => what.kind(),
             _ => ErrorKind::Unavailable,

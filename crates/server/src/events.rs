@@ -193,7 +193,7 @@ impl Events {
     }
 
     /// Size of a tenant's file.
-    pub(crate) fn file_bytes(&self, tenant: &TenantId) -> u64 {
+    pub(crate) fn file_bytes(&self, tenant: &TenantId) -> (u64, u64) {
         self.tenants.file_bytes(tenant)
     }
 

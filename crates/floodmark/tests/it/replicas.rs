@@ -59,7 +59,7 @@ fn replicas_are_deduplicated_once_the_overrides_enable_it() {
     assert_eq!(server.metric("floodmark_refusals_total{reason=\"ha_clusters\"}"), 1.0);
     let limits = server.send(&Request::get("/api/v1/user_limits").tenant("a")).text();
     let clusters = limits.split("{\"name\":").find(|limit| limit.starts_with("\"ha_clusters\""));
-    assert!(clusters.is_some_and(|limit| limit.contains("\"used\":1}")), "{limits}");
+    assert!(clusters.is_some_and(|limit| limit.contains("\"used\":1,\"peak\":1}")), "{limits}");
 
     overrides.write("ha_dedup = true\nha_failover = '1ms'\n");
     wait_for("the failover", || {

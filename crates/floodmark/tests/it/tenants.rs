@@ -184,6 +184,7 @@ fn a_query_is_limited_to_the_samples_and_the_memory_of_its_tenant() {
 fn every_limit_is_explained_with_its_use() {
     let server = Server::start(Options::default().arg("--inflight-bytes").arg("8MiB"));
     server.send(&series("a", "m", 7)).expect(204, &[]);
+    server.query_as(Some("a"), "sum(m)", now_ms());
     let limits = |args: &[&str]| {
         let url = format!("http://{}", server.address);
         succeed(&[&["limits", "--target", &url], args].concat())
@@ -207,6 +208,33 @@ fn every_limit_is_explained_with_its_use() {
     assert_eq!(total as f64, server.metric_sum("floodmark_budget_limit_bytes"));
     assert_eq!((&own["active_series"]["used"], &own["inflight_bytes"]["value"]), (&7.into(), &"8MiB".into()));
     assert!(own["inflight_bytes"]["peak"].as_u64() > Some(0), "{own:?}");
+    // limits are what the node has, and the parts of it that bind first are rows of their own
+    for (limit, used) in [
+        ("active_series", true),
+        ("concurrent_queries", false),
+        ("concurrent_writes", false),
+        ("new_series_per_second", false),
+        ("query_samples", false),
+    ] {
+        let row = &own[limit];
+        assert_eq!(row["origin"], "derived", "{row}");
+        assert!(row["value"].as_u64() > Some(0) && row["from"].as_str() > Some(""), "{row}");
+        assert!(row["peak"].as_u64() >= Some(u64::from(used)), "{row}");
+    }
+    for share in ["memory of inflight", "inflight_requests", "creating_requests", "exports"] {
+        let row = &own[&format!("{share} (share)")];
+        let whole = &node[share]["value"];
+        let (value, whole) = (row["value"].as_u64().unwrap(), whole.as_u64().unwrap());
+        assert!(0 < value && value < whole, "{share}: {value} of {whole}");
+    }
+    let of_head = &own["memory of head (share)"];
+    assert!(
+        of_head["used"].as_u64() > Some(0) && of_head["peak"].as_u64() >= of_head["used"].as_u64(),
+        "{of_head}"
+    );
+    let counted = own.values().filter(|row| row["bounds"].is_string() && row["used"].is_u64());
+    let without_peak: Vec<_> = counted.filter(|row| !row["peak"].is_u64()).collect();
+    assert!(without_peak.is_empty(), "{without_peak:?}");
     let text = limits(&["--tenant", "a"]);
     assert!(
         ["memory of head", "Tenant a", "series_per_metric", "flag: --inflight-bytes"]

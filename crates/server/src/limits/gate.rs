@@ -44,6 +44,8 @@ pub(crate) struct Pass {
     gate: Gate,
     tenant: TenantId,
     bytes: u64,
+    /// How many requests the tenant had inside when this one had entered. 0 for a request that has waited.
+    pub(crate) number: usize,
 }
 
 impl Gate {
@@ -69,8 +71,8 @@ impl Gate {
     }
 
     pub(crate) fn enter(&self, entrant: Entrant<'_>) -> Result<Pass, Full> {
-        self.0.lock().enter(entrant)?;
-        Ok(self.pass(entrant))
+        let number = self.0.lock().enter(entrant)?;
+        Ok(self.pass(entrant, number))
     }
 
     /// Waits until there is a place. This takes at most until all requests that the tenant has in the gate have left, and until
@@ -78,16 +80,16 @@ impl Gate {
     pub(crate) async fn enter_when_free(&self, entrant: Entrant<'_>) -> Pass {
         let waits = {
             let mut state = self.0.lock();
-            if state.enter(entrant).is_ok() {
-                return self.pass(entrant);
+            if let Ok(number) = state.enter(entrant) {
+                return self.pass(entrant, number);
             }
             state.wait(entrant)
         };
         waits.await.expect("BUG: a place in the queue was dropped without its turn")
     }
 
-    fn pass(&self, entrant: Entrant<'_>) -> Pass {
-        Pass { gate: self.clone(), tenant: entrant.tenant.clone(), bytes: entrant.bytes }
+    fn pass(&self, entrant: Entrant<'_>, number: usize) -> Pass {
+        Pass { gate: self.clone(), tenant: entrant.tenant.clone(), bytes: entrant.bytes, number }
     }
 
     fn leave(&self, tenant: &TenantId, bytes: u64) {
@@ -99,7 +101,7 @@ impl Gate {
         };
         for (tenant, Waiter { bytes, pass, .. }) in admitted {
             // if the waiter was canceled, its pass is dropped here
-            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes });
+            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes, number: 0 });
         }
     }
 
@@ -122,19 +124,26 @@ impl Gate {
         self.0.lock().gate.peak()
     }
 
+    /// How many requests `tenant` may have inside as long as others have as many as now.
+    pub(crate) fn share_of(&self, tenant: &TenantId, weight: u64) -> usize {
+        self.0.lock().gate.share_of(tenant, weight)
+    }
+
     pub(crate) fn limit(&self) -> usize {
         self.0.lock().gate.limit()
     }
 }
 
 impl State {
-    fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
+    /// Returns how many requests the tenant has inside now.
+    fn enter(&mut self, entrant: Entrant<'_>) -> Result<usize, Full> {
         // new requests must not take the place of those that wait; otherwise, these might wait forever
         if self.waiting.contains_key(entrant.tenant) {
             self.gate.check(entrant)?;
             return Err(Full::Waiting);
         }
-        self.gate.enter(entrant)
+        self.gate.enter(entrant)?;
+        Ok(self.gate.of(entrant.tenant).requests)
     }
 
     fn wait(&mut self, entrant: Entrant<'_>) -> oneshot::Receiver<Pass> {

@@ -177,6 +177,7 @@ pub(crate) async fn send<D: Decoder>(
         None
     };
     let place = Place::new(gates.enter(&principal.tenant, own)?, permit);
+    tenant.peaks.writes.note(place.pass.number as u64);
     let is_counted = counted.samples;
     let points = Points { origin, is_counted, waiting: Some(Arc::clone(waiting)), rules };
     let begin = {

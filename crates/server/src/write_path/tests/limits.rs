@@ -35,7 +35,7 @@ async fn a_tenant_with_all_its_series_writes_those_and_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
     let mut limited = settings.tenants.general.clone();
-    limited.limits.active_series = Some(10);
+    (limited.limits.active_series, limited.limits.active_series_is_given) = (Some(10), true);
     settings.tenants.own.insert(TenantId::parse("ten").unwrap(), limited);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
     check(send(&node, "ten", "a", 0..6).await, 6, None);
