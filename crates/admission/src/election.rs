@@ -21,8 +21,9 @@
 //! | was refused for good | no | may be needed |
 //!
 //! While a request of the elected replica waits for long, samples of others may be needed, too, whatever became of the one before:
-//! what the request has is only with its sender. This holds for samples as old as those of the request, or newer. Older ones
-//! are decided as in the table, so that another replica gets an answer even if there is always a request that waits.
+//! what the request has is only with its sender. Samples that are older than all of these requests, and not newer than the newest stored
+//! one, are decided as in the table. So another replica gets an answer once the elected one has passed its samples, even if some
+//! request always waits.
 //!
 //! Others must keep samples that may be needed until the elected replica is stored again, or until they take over.
 
@@ -56,8 +57,7 @@ pub struct Election {
     after_ms: i64,
     /// Requests of the replica that have not ended.
     requests: u32,
-    /// Those of them that wait for long, each with the timestamp of its oldest sample. The limits on requests in progress bound
-    /// their number.
+    /// Oldest timestamp of each request that waits for long. At most one for each request in progress.
     waiting_ms: Vec<i64>,
     /// False until samples of the replica were stored, and after a request of which nothing was stored.
     is_stored: bool,
@@ -82,8 +82,8 @@ pub enum Vote {
     Duplicate,
     /// Another replica is elected, but its samples are not stored at present. The sender must keep these samples.
     Undecided,
-    /// Another replica is elected, and its requests with samples from this timestamp on wait. Older samples are duplicates; the
-    /// sender must keep the others.
+    /// Another replica is elected, and requests of it wait. Samples before this timestamp are duplicates: they are older than those
+    /// that wait, and not newer than the newest stored one. The sender must keep the others.
     UndecidedFrom(i64),
 }
 
@@ -151,7 +151,8 @@ impl Elections {
         }
         match election.waiting_ms.iter().min() {
             _ if !election.is_stored => Vote::Undecided,
-            Some(oldest_ms) => Vote::UndecidedFrom(*oldest_ms),
+            // older samples that are newer than all stored ones may be in a request that was refused
+            Some(oldest_ms) => Vote::UndecidedFrom(election.newest_ms.saturating_add(1).min(*oldest_ms)),
             None => Vote::Duplicate,
         }
     }

@@ -64,11 +64,11 @@ fn samples_may_be_needed_while_a_request_of_the_elected_replica_waits() {
     let (a, b) =
         (|ms| at(began, ms), |elections: &mut Elections, ms| elections.vote("c", "b", at(began, ms)));
     request(&mut elections, "a", a(0), End::Stored(0));
-    for (ms, before) in [(1000, Vote::Duplicate), (2000, Vote::UndecidedFrom(500))] {
+    for (ms, before) in [(1000, Vote::Duplicate), (2000, Vote::UndecidedFrom(1))] {
         elections.vote("c", "a", a(ms));
         assert_eq!(b(&mut elections, ms), before);
         elections.waits("c", "a", ms as i64 - 500);
-        assert_eq!(b(&mut elections, ms), Vote::UndecidedFrom(500));
+        assert_eq!(b(&mut elections, ms), Vote::UndecidedFrom(1), "nothing newer than 0 is stored");
     }
     // another request, and one of the two
     request(&mut elections, "a", a(3000), End::Stored(3000));
@@ -98,12 +98,39 @@ fn older_samples_are_decided_although_there_is_always_a_request_that_waits() {
         elections.waits("c", "a", ms.into());
         if ms >= 1000 {
             let before_ms = i64::from(ms - 1000);
-            assert_eq!(elections.vote("c", "b", at(began, ms.into())), Vote::UndecidedFrom(before_ms));
+            let expected = (before_ms - 999).max(0);
+            assert_eq!(elections.vote("c", "b", at(began, ms.into())), Vote::UndecidedFrom(expected));
             elections.waited("c", "a", before_ms);
             elections.ended("c", "a", End::Stored(before_ms), at(began, ms.into()).now);
         }
-        assert_eq!(elections.vote("c", "b", at(began, ms.into())), Vote::UndecidedFrom(ms.into()));
+        // everything up to what is stored is decided
+        let expected = (i64::from(ms) - 999).max(0);
+        assert_eq!(elections.vote("c", "b", at(began, ms.into())), Vote::UndecidedFrom(expected));
     }
+}
+
+/// The other replica scrapes between the elected one's requests, so its samples are newer than what is stored, and older than what
+/// waits. They may be the only ones if the request that waits is never stored.
+#[test]
+fn samples_between_those_stored_and_those_that_wait_may_be_needed() {
+    let (began, mut elections) = (Instant::now(), Elections::default());
+    request(&mut elections, "a", at(began, 0), End::Stored(480));
+    elections.vote("c", "a", at(began, 1));
+    elections.waits("c", "a", 540);
+    elections.vote("c", "a", at(began, 2));
+    elections.waits("c", "a", 600);
+    elections.waited("c", "a", 540);
+    elections.ended("c", "a", End::Stored(540), at(began, 3).now);
+    // 540 and older are duplicates, 570 is not
+    assert_eq!(elections.vote("c", "b", at(began, 4)), Vote::UndecidedFrom(541));
+    elections.vote("c", "a", at(began, 5));
+    elections.waits("c", "a", 660);
+    elections.waited("c", "a", 600);
+    elections.ended("c", "a", End::Stored(600), at(began, 6).now);
+    assert_eq!(elections.vote("c", "b", at(began, 7)), Vote::UndecidedFrom(601), "570 is a duplicate now");
+    elections.waited("c", "a", 660);
+    elections.ended("c", "a", End::Unknown(660), at(began, 8).now);
+    assert_eq!(elections.vote("c", "b", at(began, 9)), Vote::Undecided);
 }
 
 #[test]
