@@ -64,8 +64,8 @@ pub const MULTIPLE: u64 = 8;
 /// tenants a third each.
 pub const MULTIPLE_OF_FEW: u64 = 1;
 
-/// How much a tenant may hold if `left` is left by others, and it may hold at most `multiple` times its weight of what stays
-/// free: enough for one more as long as it holds less.
+/// The largest number that a tenant of this weight can reach if others leave `left` to it, and it may hold `multiple` times its
+/// weight of what stays free: while it holds less, one more is admitted.
 pub fn share(multiple: u64, weight: u64, left: u64) -> u64 {
     let multiple = u128::from(multiple) * u128::from(weight);
     u64::try_from((multiple * u128::from(left)).div_ceil(multiple + 1)).unwrap_or(u64::MAX)

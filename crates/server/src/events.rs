@@ -192,7 +192,7 @@ impl Events {
         self.tenants.ids()
     }
 
-    /// Size of a tenant's file.
+    /// Present and largest size of a tenant's file.
     pub(crate) fn file_bytes(&self, tenant: &TenantId) -> (u64, u64) {
         self.tenants.file_bytes(tenant)
     }

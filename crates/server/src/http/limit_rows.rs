@@ -129,7 +129,8 @@ fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>
     }
 }
 
-/// Lists the tenant's shares of what all tenants use. They bind before limits that were derived from the whole.
+/// Lists the tenant's shares of what all tenants use. They bind before limits that were derived from the whole; the
+/// values ignore limits that were configured.
 fn shares(app: &App, tenant: &TenantId) -> Vec<Row> {
     let (writes, settings) = (app.node.writes(), app.node.overrides().current());
     let own = settings.of(tenant);
@@ -146,7 +147,7 @@ fn shares(app: &App, tenant: &TenantId) -> Vec<Row> {
     let of_gate = |name: &str, gate: &Gate, peak: Option<u64>| {
         let (share, inside) = (gate.share_of(tenant, weight) as u64, gate.inside_of(tenant).requests as u64);
         let reason = format!(
-            "A multiple of the places that are free at the moment, of {}; others have {}",
+            "Of {} places, others have {}; the tenant may have a multiple (times its weight) of what stays free",
             gate.limit(),
             gate.inside() as u64 - inside.min(gate.inside() as u64)
         );

@@ -45,10 +45,10 @@ impl Capacity {
     pub(super) fn explain(&self, reader: &mut Reader<'_>) {
         let Self { series, query_bytes, .. } = self;
         let of_head = format!(
-            "{series} series of at least {SERIES_BYTES_MIN} bytes fill the head, which has {} MiB",
+            "the head ({} MiB) has room for {series} series of {SERIES_BYTES_MIN} bytes",
             (*series * SERIES_BYTES_MIN) >> 20
         );
-        let in_a_second = format!("{of_head}, and it is not filled more than once a second");
+        let in_a_second = format!("{of_head}; a tenant may fill it once a second");
         let in_one_metric = format!("{of_head}, and all may have the same name");
         reader.explain(&table::ACTIVE_SERIES, &of_head);
         reader.explain(&table::SERIES_PER_METRIC, &in_one_metric);
@@ -79,6 +79,10 @@ mod tests {
             let series = limits.active_series.unwrap() as u64;
             assert!(series * SERIES_BYTES_MIN as u64 > head_bytes / 100 * watermarks::REFUSE_ABOVE_SHARE);
             assert_eq!(limits.series_per_metric, limits.active_series);
+            assert_eq!(limits.binding_series_per_metric(), None);
+            let unlimited = Given::default().flag("memory", memory).flag("active_series", "none");
+            let unlimited = Settings::resolve(&unlimited).unwrap().tenants.general.limits;
+            assert_eq!(unlimited.binding_series_per_metric(), None, "nothing is counted by default");
             assert!(limits.new_series_per_second.unwrap() * 5 > 2 * 117_360, "{memory}");
             assert!(limits.concurrent_writes.unwrap() >= settings.inflight_requests_max);
             assert!(limits.concurrent_writes.unwrap() >= settings.creating_requests_max);

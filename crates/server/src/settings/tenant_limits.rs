@@ -11,7 +11,7 @@ use super::table;
 use admission::rate::Rate;
 use std::time::Duration;
 
-/// What the machine and the node offer. Default limits are derived from it.
+/// What default limits are derived from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Defaults {
     pub(super) disk: DiskDefault,
@@ -77,11 +77,11 @@ impl TenantLimits {
         self.new_series_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
-    /// The limit on the series of one metric name, if it is less than the limit on all series. Otherwise, nothing has to be
-    /// counted, because a metric name cannot have more series than the tenant.
+    /// The limit on the series of one metric name, if an operator has set one that is less than the limit on all series.
+    /// Otherwise, nothing has to be counted: a metric name cannot have more series than the tenant, nor than the head.
     pub fn binding_series_per_metric(&self) -> Option<usize> {
         let all = self.active_series.unwrap_or(usize::MAX);
-        self.series_per_metric.filter(|limit| *limit < all)
+        self.series_per_metric.filter(|limit| self.series_per_metric_is_given && *limit < all)
     }
 
     const fn rate(&self, per_s: u64) -> Rate {

@@ -179,10 +179,10 @@ fn defaults_of_a_machine() {
         requests_per_second = "none"
         samples_per_second = "none"
         bytes_per_second = "none"
-        new_series_per_second = 33488895  # 33488895 series of at least 64 bytes fill the head, which has 2043 MiB, and it is not filled more than once a second
+        new_series_per_second = 33488895  # the head (2043 MiB) has room for 33488895 series of 64 bytes; a tenant may fill it once a second
         rate_burst = "10s"
-        active_series = 33488895  # 33488895 series of at least 64 bytes fill the head, which has 2043 MiB
-        series_per_metric = 33488895  # 33488895 series of at least 64 bytes fill the head, which has 2043 MiB, and all may have the same name
+        active_series = 33488895  # the head (2043 MiB) has room for 33488895 series of 64 bytes
+        series_per_metric = 33488895  # the head (2043 MiB) has room for 33488895 series of 64 bytes, and all may have the same name
         disk_bytes = "90GiB"  # 90 % of the disk of the tables, which has 102400 MiB
         tenant_tables = 3
         events_bytes = "4MiB"
