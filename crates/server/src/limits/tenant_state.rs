@@ -27,6 +27,9 @@ pub(crate) struct TenantState {
     holds: Box<[Held]>,
     series_peak: AtomicU64,
     pub(crate) peaks: Peaks,
+    /// When the state was created, and for how many seconds requests are in the rates.
+    since: Instant,
+    counted_s: AtomicU64,
     /// Requests that were admitted since the rates were updated, and their bytes.
     uncounted_requests: AtomicU64,
     uncounted_bytes: AtomicU64,
@@ -59,7 +62,7 @@ struct Buckets {
 }
 
 impl TenantState {
-    fn new(id: TenantId, memory: &Memory, new_since: Option<Instant>) -> Self {
+    fn new(id: TenantId, memory: &Memory, new_since: Option<Instant>, now: Instant) -> Self {
         Self {
             id,
             new_since,
@@ -67,6 +70,8 @@ impl TenantState {
             holds: (0..memory.partitions).map(|_| Held::default()).collect(),
             series_peak: AtomicU64::new(0),
             peaks: Peaks::default(),
+            since: now,
+            counted_s: AtomicU64::new(0),
             uncounted_requests: AtomicU64::new(0),
             uncounted_bytes: AtomicU64::new(0),
             replicas: Mutex::default(),
@@ -104,7 +109,7 @@ impl TenantState {
     pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), WriteRefusal> {
         let rates = [own.limits.samples_rate(), own.limits.bytes_rate(), own.limits.requests_rate()];
         if rates == [None; 3] {
-            self.count(bytes);
+            self.count(bytes, now);
             return Ok(());
         }
         let mut buckets = self.buckets.lock();
@@ -121,14 +126,21 @@ impl TenantState {
                 RateLimited::Requests => bucket.take(1, rate, now),
             }
         }
-        self.count(bytes);
+        drop(buckets);
+        self.count(bytes, now);
         Ok(())
     }
 
-    /// Counts an admitted request in the rates that are shown. The rates are updated later, when their lock is taken anyway.
-    fn count(&self, bytes: u64) {
+    /// Counts an admitted request in the rates that are shown. They are updated when their lock is taken anyway, and once a second:
+    /// many requests that are added at once would look like a burst.
+    fn count(&self, bytes: u64, now: Instant) {
         self.uncounted_requests.fetch_add(1, Ordering::Relaxed);
         self.uncounted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let second = now.saturating_duration_since(self.since).as_secs();
+        if self.counted_s.load(Ordering::Relaxed) != second {
+            self.counted_s.store(second, Ordering::Relaxed);
+            self.buckets.lock().rates.add(self.counts(0), now);
+        }
     }
 
     /// Counts the samples of an admitted request against the rate limit, even if some of them are refused
@@ -234,7 +246,7 @@ impl TenantState {
         [samples, requests, bytes, created]
     }
 
-    /// What is to be added to the rates, with `samples`.
+    /// Takes the requests and bytes that are not in the rates yet, for adding them together with `samples`.
     fn counts(&self, samples: u64) -> [u64; 3] {
         let [requests, bytes] = [&self.uncounted_requests, &self.uncounted_bytes];
         [samples, requests.swap(0, Ordering::Relaxed), bytes.swap(0, Ordering::Relaxed)]
@@ -354,7 +366,7 @@ impl TenantStates {
             all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
             self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
         }
-        let tenant = || Arc::new(TenantState::new(id.clone(), &self.memory, new_since));
+        let tenant = || Arc::new(TenantState::new(id.clone(), &self.memory, new_since, now));
         let state = Arc::clone(all.entry(id.clone()).or_insert_with(tenant));
         self.peak.note(all.len() as u64);
         state
@@ -542,6 +554,21 @@ pub(crate) mod tests {
         let rate = tenant.samples_per_s(after(600));
         assert!((950.0..1050.0).contains(&rate), "{rate}");
         assert!(tenant.samples_per_s(after(900)) < 10.0);
+    }
+
+    /// Nobody looks at the rates meanwhile, and no samples come, as with a tenant that only sends records.
+    #[test]
+    fn the_rate_of_requests_needs_no_samples() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = small_settings(dir.path()).tenants.general;
+        let (tenants, began) = (TenantStates::for_test(1), Instant::now());
+        let tenant = tenants.of(&id(0), || true, began);
+        let after = |ms| began + Duration::from_millis(ms);
+        (0..36_000).for_each(|number| tenant.admit(&own, 50, after(number * 100)).unwrap());
+        let is_about = |value: f64, expected: f64| (expected * 0.95..=expected * 1.05).contains(&value);
+        let [_, requests, bytes, _] = tenant.rates(after(3_600_000));
+        assert!(is_about(requests.per_s, 10.0) && is_about(requests.peak, 10.0), "{requests:?}");
+        assert!(is_about(bytes.per_s, 500.0) && is_about(bytes.peak, 500.0), "{bytes:?}");
     }
 
     #[test]
