@@ -19,6 +19,9 @@ pub enum Postponed {
     Replica,
     /// The tenant creates series too fast. It may create more after this time.
     NewSeriesRate(Duration),
+    /// There is no memory for the state of more series, outside the head: for sums, or for clusters of replicas. Sealing makes no
+    /// room for it.
+    SeriesState,
     NewSeries,
     TenantShare,
     ProcessMemory,
@@ -43,7 +46,7 @@ impl Postponed {
             Self::LateSamples => "late_samples",
             Self::Replica => "ha_failover",
             Self::NewSeriesRate(_) => "new_series_rate",
-            Self::NewSeries => "no_room_for_series",
+            Self::SeriesState | Self::NewSeries => "no_room_for_series",
             Self::TenantShare => "tenant_share",
             Self::ProcessMemory => process::REASON,
             Self::ActiveSeries { .. } => "active_series",
@@ -65,7 +68,8 @@ impl Postponed {
     const fn is_of_series(self) -> bool {
         matches!(
             self,
-            Self::NewSeries
+            Self::SeriesState
+                | Self::NewSeries
                 | Self::TenantShare
                 | Self::ProcessMemory
                 | Self::ActiveSeries { is_configured: false }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 pub enum Wait {
     /// The time is known.
     For(Duration),
-    /// Requests in progress must end.
+    /// The gate of write requests is full: some of them must end.
     Requests,
-    /// Requests that create series must end.
+    /// The gate of requests that create series is full: some of them must end.
     CreatingRequests,
     /// Sealing must make room in the head.
     Sealing(Room),
@@ -29,12 +29,21 @@ impl Wait {
 /// Which room in the head is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// For all tenants: the head is filled to [`crate::watermarks::NO_NEW_SERIES`] or more.
-    Head,
-    /// For tenants above their share: the head is filled to [`crate::watermarks::FAIR`] or more.
-    Share,
+    /// For new series: the head is filled to [`crate::watermarks::NO_NEW_SERIES`] or more.
+    Series,
+    /// For new series of tenants above their share: the head is filled to [`crate::watermarks::FAIR`] or more.
+    SeriesAboveShare,
+    /// For any samples: the head is full.
+    Samples,
+    /// For any samples of tenants above their share: the head is filled to [`crate::watermarks::REFUSE_ABOVE_SHARE`] or more.
+    SamplesAboveShare,
     /// For out-of-order samples.
     Late,
+}
+
+impl Room {
+    pub const ALL: [Self; 5] =
+        [Self::Series, Self::SeriesAboveShare, Self::Samples, Self::SamplesAboveShare, Self::Late];
 }
 
 /// Bounds of all estimates. A retry each second costs little, and after half a minute any estimate is a guess.
@@ -66,7 +75,7 @@ impl Rounds {
         let usual = self.usual.unwrap_or(RETRY_AFTER);
         let rest = match self.present {
             Ok(running) if running < usual => usual - running,
-            // nobody knows how long it still takes; it may be at two thirds
+            // it takes longer than usual: assume that it is at two thirds
             Ok(running) => running / 2,
             Err(pause) => pause.saturating_add(usual),
         };
@@ -86,23 +95,23 @@ pub struct Drain {
 #[derive(Debug, Clone, Copy)]
 struct Window {
     began: Instant,
-    /// How many requests had left when it began.
-    left: u64,
+    /// How many requests had been stored when it began.
+    stored: u64,
     /// Requests refused since it began.
     refused: u64,
 }
 
-/// Least length of a window. A longer time without a refusal ends a window: then, there may have been free places that nobody
-/// wanted, so that fewer requests have left than could have.
+/// Least length of a window. A pause of this length discards the window: while nothing is refused, requests leave only as fast as
+/// they come.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// If nothing was refused for this time, what was measured before no longer counts.
 const FORGET_AFTER: Duration = Duration::from_secs(5);
 
 impl Drain {
-    /// Returns how long the sender of a request that is refused now should wait. `inside` is how many requests are inside, `left`
-    /// how many have left since the start.
-    pub fn refused(&mut self, inside: usize, left: u64, now: Instant) -> Duration {
+    /// Returns how long the sender of a request that the full gate refuses now should wait. `inside` is how many requests are inside,
+    /// `stored` how many have been stored since the start. Requests that were refused later do not count: they come back.
+    pub fn refused(&mut self, inside: usize, stored: u64, now: Instant) -> Duration {
         let before = self.refused_at.replace(now);
         let pause = before.map_or(FORGET_AFTER, |before| now.saturating_duration_since(before));
         if pause >= FORGET_AFTER {
@@ -111,22 +120,22 @@ impl Drain {
         if pause >= WINDOW {
             self.window = None;
         }
-        let window = self.window.get_or_insert(Window { began: now, left, refused: 0 });
+        let window = self.window.get_or_insert(Window { began: now, stored, refused: 0 });
         window.refused += 1;
         let passed = now.saturating_duration_since(window.began);
         if passed >= WINDOW {
-            let drained = left.saturating_sub(window.left);
+            let drained = stored.saturating_sub(window.stored);
             let estimate = time_to_drain(inside as u64, window.refused, drained, passed);
-            // senders that are told to wait for long refuse less often to be refused: the mean avoids swings
+            // senders that were told to wait long come back less often, so the next estimate is lower: the mean avoids swings
             self.wait = Some(self.wait.map_or(estimate, |wait| (wait + estimate) / 2));
-            self.window = Some(Window { began: now, left, refused: 0 });
+            self.window = Some(Window { began: now, stored, refused: 0 });
         }
         bounded(self.wait.unwrap_or(RETRY_AFTER))
     }
 }
 
-/// Time in which what is inside leaves, and what is refused in a second, because it comes back. Of these, `refused` were
-/// refused and `drained` have left in the time `passed`.
+/// Time until the requests inside, and those refused in one second (they come back), are stored. In the time `passed`, `refused` were
+/// refused and `drained` were stored.
 fn time_to_drain(inside: u64, refused: u64, drained: u64, passed: Duration) -> Duration {
     if drained == 0 {
         // if nothing is inside, something else keeps requests out

@@ -241,27 +241,29 @@ impl WriteRefusal {
             }
             Self::NewTenants { wait, .. } => Wait::For((*wait).max(RETRY_AFTER)),
             Self::Rate { wait, .. } => Wait::For(*wait),
-            Self::HeadFull { .. } | Self::NoRoomForTenant(SeriesRefusal::NoRoom { .. }) => {
-                Wait::Sealing(Room::Head)
-            }
-            Self::TenantShare { .. } => Wait::Sealing(Room::Share),
-            Self::InflightRequests { .. }
-            | Self::ConcurrentWrites { .. }
-            | Self::EarlierRequests { .. }
-            | Self::ShareOfRequests { .. }
-            | Self::QueueFull { .. } => Wait::Requests,
-            Self::CreatingRequests { .. } | Self::ShareOfCreating { .. } => Wait::CreatingRequests,
+            Self::HeadFull { .. } => Wait::Sealing(Room::Samples),
+            Self::NoRoomForTenant(SeriesRefusal::NoRoom { .. }) => Wait::Sealing(Room::Series),
+            Self::TenantShare { .. } => Wait::Sealing(Room::SamplesAboveShare),
+            Self::InflightRequests { .. } => Wait::Requests,
+            Self::CreatingRequests { .. } => Wait::CreatingRequests,
             Self::Postponed { what, .. } => match what {
                 Postponed::Clock => Wait::For(RETRY_AFTER_REPAIR),
                 Postponed::NewSeriesRate(wait) => Wait::For(*wait),
-                Postponed::NewSeries => Wait::Sealing(Room::Head),
-                Postponed::TenantShare => Wait::Sealing(Room::Share),
+                Postponed::NewSeries => Wait::Sealing(Room::Series),
+                Postponed::TenantShare => Wait::Sealing(Room::SeriesAboveShare),
                 Postponed::LateSamples => Wait::Sealing(Room::Late),
                 _ => Wait::For(RETRY_AFTER),
             },
-            Self::Stopping | Self::Replaying(_) | Self::Tenants { .. } | Self::NoRoomForTenant(_) => {
-                Wait::For(RETRY_AFTER)
-            }
+            // what a tenant's own limits and shares wait for are its own requests, and how fast these end is not measured
+            Self::ConcurrentWrites { .. }
+            | Self::EarlierRequests { .. }
+            | Self::ShareOfRequests { .. }
+            | Self::ShareOfCreating { .. }
+            | Self::QueueFull { .. }
+            | Self::Stopping
+            | Self::Replaying(_)
+            | Self::Tenants { .. }
+            | Self::NoRoomForTenant(_) => Wait::For(RETRY_AFTER),
         };
         Some(wait)
     }

@@ -12,9 +12,6 @@ use stdx::rng::mix;
 /// Reason for errors that have none of the other [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
-/// Name of the account for the memory of write requests in progress.
-pub(crate) const INFLIGHT: &str = "inflight";
-
 /// All reasons of refusals and of errors in [`crate::http`]. Each is a label value of a metric.
 pub(crate) const REASONS: &[&str] = &[
     "active_series",
@@ -99,18 +96,10 @@ impl Refusal {
         refusal
     }
 
-    /// How long to wait before a retry if nothing is known about the backlog.
+    /// How long to wait before a retry if nothing is known about the backlog. For senders inside the node, such as listeners, which
+    /// are not counted as refused.
     pub(crate) fn pause(&self) -> Option<Duration> {
         self.retry_after.map(Wait::by_default)
-    }
-
-    /// For a request that passes no gate of write requests, so that these do not tell when it may be stored.
-    pub(crate) fn in_no_gate(self) -> Self {
-        let retry_after = match self.retry_after {
-            Some(Wait::Requests) => Some(Wait::For(RETRY_AFTER)),
-            other => other,
-        };
-        Self { retry_after, ..self }
     }
 
     /// Whether the request may be stored later.
@@ -171,13 +160,7 @@ impl From<Exhausted> for Refusal {
         // would send nothing else
         match full.is_for_good() {
             true => Self::too_large("memory", message),
-            false => {
-                let mut refusal = Self::busy("memory", message);
-                if full.account == INFLIGHT {
-                    refusal.retry_after = Some(Wait::Requests);
-                }
-                refusal
-            }
+            false => Self::busy("memory", message),
         }
     }
 }

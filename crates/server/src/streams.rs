@@ -138,7 +138,7 @@ impl Streams {
         match self.commands.try_send(Command::Store(Box::new(Submission { batches, reply }))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                return Err(Refusal::from(WriteRefusal::QueueFull { limit: QUEUE_MAX }).in_no_gate());
+                return Err(WriteRefusal::QueueFull { limit: QUEUE_MAX }.into());
             }
             Err(TrySendError::Disconnected(_)) => return Err(Refusal::stopping()),
         }

@@ -20,9 +20,9 @@ pub(crate) struct Gate(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     gate: gate::Gate,
-    /// How many requests have left.
-    left: u64,
-    /// How fast they leave, measured while others are refused.
+    /// How many requests that were inside have been stored.
+    stored: u64,
+    /// How fast they are stored, measured while others are refused.
     drain: Drain,
     /// Requests that wait, by tenant. Whoever keeps their memory limits their number.
     waiting: HashMap<TenantId, VecDeque<Waiter>>,
@@ -44,6 +44,8 @@ pub(crate) struct Pass {
     gate: Gate,
     tenant: TenantId,
     bytes: u64,
+    /// Whether the request was stored. Requests that were refused come back, so they do not count as progress.
+    pub(crate) is_stored: bool,
     /// How many requests the tenant had inside when this one had entered. 0 for a request that has waited.
     pub(crate) number: usize,
 }
@@ -67,7 +69,7 @@ impl Gate {
 
     fn of(gate: gate::Gate) -> Self {
         let (waiting, turns) = (HashMap::new(), VecDeque::new());
-        Self(Arc::new(Mutex::new(State { gate, left: 0, drain: Drain::default(), waiting, turns })))
+        Self(Arc::new(Mutex::new(State { gate, stored: 0, drain: Drain::default(), waiting, turns })))
     }
 
     pub(crate) fn enter(&self, entrant: Entrant<'_>) -> Result<Pass, Full> {
@@ -89,27 +91,38 @@ impl Gate {
     }
 
     fn pass(&self, entrant: Entrant<'_>, number: usize) -> Pass {
-        Pass { gate: self.clone(), tenant: entrant.tenant.clone(), bytes: entrant.bytes, number }
+        let (tenant, bytes) = (entrant.tenant.clone(), entrant.bytes);
+        Pass { gate: self.clone(), tenant, bytes, is_stored: false, number }
     }
 
-    fn leave(&self, tenant: &TenantId, bytes: u64) {
+    fn leave(&self, tenant: &TenantId, bytes: u64, is_stored: bool) {
         let admitted = {
             let mut state = self.0.lock();
             state.gate.leave(tenant, bytes);
-            state.left += 1;
+            state.stored += u64::from(is_stored);
             state.admit_waiting()
         };
         for (tenant, Waiter { bytes, pass, .. }) in admitted {
             // if the waiter was canceled, its pass is dropped here
-            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes, number: 0 });
+            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes, is_stored: false, number: 0 });
         }
     }
 
-    /// Returns when a request that is refused now may find a place.
+    /// Counts a request that has left, and is stored now.
+    pub(crate) fn count_stored(&self) {
+        self.0.lock().stored += 1;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stored(&self) -> u64 {
+        self.0.lock().stored
+    }
+
+    /// Returns when a request may find a place that is refused now because the gate is full.
     pub(crate) fn refused(&self, now: Instant) -> Duration {
         let mut state = self.0.lock();
-        let (inside, left) = (state.gate.inside(), state.left);
-        state.drain.refused(inside, left, now)
+        let (inside, stored) = (state.gate.inside(), state.stored);
+        state.drain.refused(inside, stored, now)
     }
 
     pub(crate) fn inside(&self) -> usize {
@@ -200,7 +213,7 @@ impl State {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.leave(&self.tenant, self.bytes);
+        self.gate.leave(&self.tenant, self.bytes, self.is_stored);
     }
 }
 

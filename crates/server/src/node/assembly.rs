@@ -14,7 +14,6 @@ use crate::partition::{self, Commands, Owner, QUEUE_MAX};
 use crate::query_source::paths::PathIndexes;
 use crate::query_source::{self, QueriedMetrics};
 use crate::readiness::Readiness;
-use crate::refusal::INFLIGHT;
 use crate::seal::{self, Lake};
 use crate::settings::{Overrides, Settings};
 use crate::streams::loader::{self, Loader};
@@ -95,7 +94,7 @@ impl Assembly {
         let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
         let events = Events::open(disk, &data_dir.path, heads.events.clone(), &registry);
         let grpc_bytes = settings.otlp_grpc.connections_bytes;
-        let inflight = Account::new(INFLIGHT, settings.budget.inflight_bytes - grpc_bytes);
+        let inflight = Account::new("inflight", settings.budget.inflight_bytes - grpc_bytes);
         let grpc = Account::new("grpc", grpc_bytes);
         let answers = Account::new("answers", settings.budget.answers_bytes());
         let unwritten = inflight.part();

@@ -15,15 +15,14 @@ pub(crate) struct Progress {
     began_ms: AtomicU64,
     /// When the next round begins if there is no present one.
     next_ms: AtomicU64,
-    /// How long a round takes; [`NONE`] before the first one has ended. The longest of the last rounds counts most, because a
-    /// round of a full head takes longer than most rounds.
+    /// How long a round takes; [`NONE`] before the first one has ended. The longest of the last rounds, decaying by an eighth each
+    /// round: a round of a full head takes longest.
     usual_ms: AtomicU64,
-    in_vain: [AtomicU32; ROOMS.len()],
+    /// For each of [`Room::ALL`], how many of the last rounds made none.
+    in_vain: [AtomicU32; Room::ALL.len()],
 }
 
 const NONE: u64 = u64::MAX;
-
-const ROOMS: [Room; 3] = [Room::Head, Room::Share, Room::Late];
 
 impl Progress {
     pub(super) fn new(start: Instant) -> Self {
@@ -45,7 +44,7 @@ impl Progress {
         self.began_ms.store(began_ms, Ordering::Relaxed);
     }
 
-    /// A round of this duration has ended, and this is the memory after it.
+    /// A round of this duration has ended without a failure, and this is the memory after it. Room for late samples is made by then.
     pub(super) fn ended(&self, duration: Duration, head: Head, late_bytes: u64) {
         let duration_ms = ms(duration);
         let usual_ms = match self.usual_ms.load(Ordering::Relaxed) {
@@ -53,15 +52,22 @@ impl Progress {
             usual_ms => duration_ms.max(usual_ms - usual_ms / 8),
         };
         self.usual_ms.store(usual_ms, Ordering::Relaxed);
-        for (room, in_vain) in ROOMS.into_iter().zip(&self.in_vain) {
-            let is_missing = match room {
-                Room::Head => head.is_filled_to(watermarks::NO_NEW_SERIES),
-                Room::Share => head.is_filled_to(watermarks::FAIR),
-                Room::Late => head.room_for_late(late_bytes).is_err(),
-            };
-            let count = if is_missing { in_vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-            in_vain.store(count, Ordering::Relaxed);
-        }
+        self.count(Room::Late, head.room_for_late(late_bytes).is_err());
+    }
+
+    /// The next round begins, and `least` is the least memory since the last one ended, which has not failed. Room for series and
+    /// their samples is decided only now, because series leave the head some time after a round.
+    pub(super) fn left(&self, least: Head) {
+        self.count(Room::Series, least.is_filled_to(watermarks::NO_NEW_SERIES));
+        self.count(Room::SeriesAboveShare, least.is_filled_to(watermarks::FAIR));
+        self.count(Room::Samples, least.is_full());
+        self.count(Room::SamplesAboveShare, least.is_filled_to(watermarks::REFUSE_ABOVE_SHARE));
+    }
+
+    fn count(&self, room: Room, is_missing: bool) {
+        let in_vain = &self.in_vain[room as usize];
+        let count = if is_missing { in_vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        in_vain.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn rounds(&self, room: Room, now: Instant) -> Rounds {
@@ -98,20 +104,43 @@ mod tests {
         let progress = Progress::new(start);
         let wait = |room, now| progress.rounds(room, at(now)).wait().as_secs();
         progress.publish(Schedule::Until(at(4)));
-        assert_eq!(wait(Room::Head, 2), 5, "nothing is known about rounds yet");
+        assert_eq!(wait(Room::Series, 2), 5, "nothing is known about rounds yet");
         progress.publish(Schedule::Since(at(10)));
-        assert_eq!(wait(Room::Head, 11), 2);
+        assert_eq!(wait(Room::Series, 11), 2);
         let head = |used_bytes| Head { used_bytes, limit_bytes: 100 };
-        progress.ended(Duration::from_secs(8), head(10), 0);
+        let after_round = |seconds, least_bytes, late_bytes| {
+            progress.ended(Duration::from_secs(seconds), head(99), late_bytes);
+            progress.left(head(least_bytes));
+        };
+        after_round(8, 10, 0);
         progress.publish(Schedule::Since(at(20)));
-        assert_eq!(ROOMS.map(|room| wait(room, 22)), [6; 3]);
-        progress.ended(Duration::from_secs(1), head(80), 25);
-        assert_eq!(ROOMS.map(|room| wait(room, 22)), [5, 12, 12]);
-        progress.ended(Duration::from_secs(9), head(90), 25);
-        assert_eq!(ROOMS.map(|room| wait(room, 22)), [16, 25, 25]);
-        progress.ended(Duration::from_secs(9), head(70), 0);
-        assert_eq!(ROOMS.map(|room| wait(room, 22)), [7; 3]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [6; 5]);
+        // each level is that of its own refusals
+        after_round(1, 80, 25);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [5, 12, 5, 5, 12]);
+        after_round(9, 90, 25);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [16, 25, 7, 7, 25]);
+        after_round(1, 92, 0);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [21, 29, 5, 13, 5]);
+        after_round(9, 100, 0);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [30, 30, 16, 25, 7]);
+        after_round(9, 70, 0);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [7; 5]);
         progress.publish(Schedule::Until(at(40)));
-        assert_eq!(ROOMS.map(|room| wait(room, 39)), [10; 3]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 39)), [10; 5]);
+    }
+
+    /// The head is full when a round ends, and has room a moment later, when series have left it.
+    #[test]
+    fn a_round_is_judged_when_the_next_one_begins() {
+        let progress = Progress::new(Instant::now());
+        let head = |used_bytes| Head { used_bytes, limit_bytes: 100 };
+        for _ in 0..20 {
+            progress.ended(Duration::from_secs(2), head(100), 0);
+            progress.left(head(70));
+        }
+        let rounds = |room| progress.rounds(room, progress.start);
+        assert_eq!(Room::ALL.map(|room| rounds(room).in_vain), [0; 5]);
+        assert_eq!(rounds(Room::SamplesAboveShare).wait(), Duration::from_secs(2));
     }
 }

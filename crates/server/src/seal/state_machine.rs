@@ -108,6 +108,8 @@ struct LastRound {
     ended_with_bytes: u64,
     /// The least memory that the heads took since the round ended. Series leave them some time after the round.
     least_bytes: u64,
+    /// True if the round ended without a failure. Others take as long as an outage, and tell nothing about sealing.
+    is_typical: bool,
 }
 
 /// The part of the machine that issued the last command, and that handles the event which answers it.
@@ -143,6 +145,7 @@ impl Sealing {
                 begun_with_bytes: 0,
                 ended_with_bytes: 0,
                 least_bytes: 0,
+                is_typical: false,
             },
             is_stopped: false,
             commands: VecDeque::new(),
@@ -231,6 +234,9 @@ impl Sealing {
             let except = self.blocked.keys().chain(&view.closed).cloned().collect();
             let since_ms = view.unsealed_since_ms.unwrap_or(i64::MAX);
             self.has_caught_up = false;
+            if self.last_round.is_typical {
+                self.report(Report::Began { least_bytes: self.last_round.least_bytes });
+            }
             self.last_round.begun_with_bytes = view.head_bytes;
             self.round = Some(Round::new(self.thresholds.partitions, view.now, since_ms, all, except));
         }
@@ -314,6 +320,7 @@ impl Sealing {
                     lasted: duration,
                     ended_with_bytes: view.head_bytes,
                     least_bytes: view.head_bytes,
+                    is_typical: !has_failed,
                     ..self.last_round
                 };
             }

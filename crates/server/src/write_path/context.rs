@@ -67,7 +67,8 @@ impl Context {
         self.tenants.of(id, || self.is_known(id), self.clock.instant())
     }
 
-    /// Returns how long the sender of a request that is refused now should wait.
+    /// Returns how long the sender of a request that is refused now should wait. Must be called once for each refusal, because
+    /// refusals by a full gate are counted.
     pub(crate) fn time_until(&self, wait: Wait) -> Duration {
         let (known, creating) = self.gates.both();
         match wait {

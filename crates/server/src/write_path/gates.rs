@@ -130,6 +130,11 @@ impl Gates {
     }
 
     #[cfg(test)]
+    pub(crate) fn stored(&self) -> (u64, u64) {
+        (self.known.stored(), self.creating.stored())
+    }
+
+    #[cfg(test)]
     pub(crate) fn inside(&self) -> (usize, usize) {
         (self.known.inside(), self.creating.inside())
     }

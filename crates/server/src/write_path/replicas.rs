@@ -426,7 +426,7 @@ impl Deduplicator<'_> {
                 self.uncertain_samples += samples;
                 Postponed::Replica
             }
-            _ => Postponed::NewSeries,
+            _ => Postponed::SeriesState,
         });
     }
 }

@@ -148,7 +148,7 @@ pub(super) async fn read(
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let declared = length.and_then(|length| length.parse().ok());
     app.node.streams().wait_until_ready().await?;
-    let (bytes, memory) = receive(app, tenant, declared, body).await.map_err(Refusal::in_no_gate)?;
+    let (bytes, memory) = receive(app, tenant, declared, body).await?;
     Ok(Received { encoding, bytes, memory })
 }
 
@@ -233,7 +233,6 @@ async fn work<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let gates = &app.node.writes().gates;
-    let work = || work().map_err(Refusal::in_no_gate);
     if is_small {
         let _turn = gates.decoding_turn(tenant).await;
         return work();

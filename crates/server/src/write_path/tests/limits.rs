@@ -3,7 +3,6 @@ use admission::gate::Entrant;
 use admission::retry::{Room, Wait};
 use admission::watermarks;
 use std::ops::Range;
-use stdx::budget::Exhausted;
 
 /// Sends one sample for each of the series `name{i="…"}`. Returns how many were stored, and the refusal if there was
 /// one.
@@ -76,7 +75,6 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Also shows which refusals wait for requests in progress.
 #[tokio::test(flavor = "multi_thread")]
 async fn senders_wait_until_the_requests_in_progress_have_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,16 +106,25 @@ async fn senders_wait_until_the_requests_in_progress_have_ended() {
     };
     assert_eq!(refused().await, 3, "nothing is known yet");
     assert_eq!(refused_twice().await, 30, "nobody has left");
+    for _ in 0..500 {
+        inside.clear();
+        inside = enter();
+    }
+    assert_eq!(refused_twice().await, 30, "those that left were refused, so they come back");
     for _ in 0..50 {
+        inside.iter_mut().for_each(|pass| pass.is_stored = true);
         inside.clear();
         inside = enter();
     }
     assert_eq!(refused_twice().await, 15, "the mean of the last two measurements");
     clock.advance(5000);
     assert_eq!(refused().await, 3, "that was long ago");
-    let full = node.writes().inflight.reserve(1 << 40).unwrap_err();
-    assert_eq!(Refusal::from(Exhausted { asked_bytes: 1, ..full }).retry_after, Some(Wait::Requests));
-    drop(inside);
+    // requests that are stored count, and those that create series do so in both gates
+    inside.clear();
+    for (name, expected) in [("m", (501, 1)), ("m", (502, 1)), ("n", (503, 2))] {
+        check(send(&node, "a", name, 0..1).await, 1, None);
+        assert_eq!(writes.gates.stored(), expected);
+    }
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
@@ -160,7 +167,7 @@ async fn a_flood_of_one_tenant_leaves_room_for_the_others() {
         }
     };
     assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "tenant_share"), "{refusal}");
-    assert_eq!(refusal.retry_after, Some(Wait::Sealing(Room::Share)));
+    assert_eq!(refusal.retry_after, Some(Wait::Sealing(Room::SeriesAboveShare)));
     let head = node.writes().heads.head();
     assert!(!head.is_filled_to(watermarks::NO_NEW_SERIES), "{head:?}");
     check(send(&node, "small", "n", 0..500).await, 500, None);
