@@ -21,7 +21,9 @@
 //! | was refused for good | no | may be needed |
 //!
 //! While a request of the elected replica waits for long, samples of others may be needed, too, whatever became of the one before:
-//! what the request has is only with its sender.
+//! what the request has is only with its sender. Samples that are older than all of these requests, and not newer than the newest stored
+//! one, are decided as in the table. So another replica gets an answer once the elected one has passed its samples, even if some
+//! request always waits.
 //!
 //! Others must keep samples that may be needed until the elected replica is stored again, or until they take over.
 
@@ -55,8 +57,8 @@ pub struct Election {
     after_ms: i64,
     /// Requests of the replica that have not ended.
     requests: u32,
-    /// How many of them wait for long.
-    waiting: u32,
+    /// Oldest timestamp of each request that waits for long. At most one for each request in progress.
+    waiting_ms: Vec<i64>,
     /// False until samples of the replica were stored, and after a request of which nothing was stored.
     is_stored: bool,
 }
@@ -80,6 +82,9 @@ pub enum Vote {
     Duplicate,
     /// Another replica is elected, but its samples are not stored at present. The sender must keep these samples.
     Undecided,
+    /// Another replica is elected, and requests of it wait. Samples before this timestamp are duplicates: they are older than those
+    /// that wait, and not newer than the newest stored one. The sender must keep the others.
+    UndecidedFrom(i64),
 }
 
 /// What became of the samples of an elected replica in one request.
@@ -131,7 +136,7 @@ impl Elections {
                 newest_ms,
                 after_ms,
                 requests: 1,
-                waiting: 0,
+                waiting_ms: Vec::new(),
                 is_stored: false,
             };
             self.0.insert(cluster.into(), election);
@@ -144,20 +149,31 @@ impl Elections {
         if election.fail_over(replica, arrival) {
             return Vote::Elected(election.after_ms);
         }
-        if election.is_stored && election.waiting == 0 { Vote::Duplicate } else { Vote::Undecided }
+        match election.waiting_ms.iter().min() {
+            _ if !election.is_stored => Vote::Undecided,
+            // older samples that are newer than all stored ones may be in a request that was refused
+            Some(oldest_ms) => Vote::UndecidedFrom(election.newest_ms.saturating_add(1).min(*oldest_ms)),
+            None => Vote::Duplicate,
+        }
     }
 
-    /// A request in which `replica` was elected begins to wait for long. [`Self::waited`] must be called once before it ends.
-    pub fn waits(&mut self, cluster: &str, replica: &str) {
+    /// A request in which `replica` was elected begins to wait for long. `oldest_ms` is the timestamp of its oldest sample.
+    /// [`Self::waited`] must be called once before it ends.
+    pub fn waits(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {
         if let Some(election) = self.elected(cluster, replica) {
-            election.waiting += 1;
+            election.waiting_ms.push(oldest_ms);
         }
     }
 
     /// A request that has waited is about to end.
-    pub fn waited(&mut self, cluster: &str, replica: &str) {
-        if let Some(election) = self.elected(cluster, replica) {
-            election.waiting = election.waiting.saturating_sub(1);
+    pub fn waited(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {
+        let Some(election) = self.elected(cluster, replica) else { return };
+        let waiting_ms = &mut election.waiting_ms;
+        if let Some(position) = waiting_ms.iter().position(|ms| *ms == oldest_ms) {
+            waiting_ms.swap_remove(position);
+        }
+        if waiting_ms.is_empty() {
+            waiting_ms.shrink_to_fit();
         }
     }
 
@@ -210,7 +226,7 @@ impl Election {
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;
         (self.replica, self.since, self.heard) = (replica.into(), now, now);
-        (self.requests, self.waiting, self.is_stored) = (1, 0, false);
+        (self.requests, self.waiting_ms, self.is_stored) = (1, Vec::new(), false);
         self.failovers += 1;
         true
     }

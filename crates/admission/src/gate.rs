@@ -64,6 +64,13 @@ pub const MULTIPLE: u64 = 8;
 /// tenants a third each.
 pub const MULTIPLE_OF_FEW: u64 = 1;
 
+/// The largest number that a tenant of this weight can reach if others leave `left` to it, and it may hold `multiple` times its
+/// weight of what stays free: while it holds less, one more is admitted.
+pub fn share(multiple: u64, weight: u64, left: u64) -> u64 {
+    let multiple = u128::from(multiple) * u128::from(weight);
+    u64::try_from((multiple * u128::from(left)).div_ceil(multiple + 1)).unwrap_or(u64::MAX)
+}
+
 impl<K: Clone + Eq + Hash> Gate<K> {
     pub fn new(limit: usize, multiple: u64) -> Self {
         Self::with_bytes(limit, u64::MAX, multiple)
@@ -127,6 +134,12 @@ impl<K: Clone + Eq + Hash> Gate<K> {
 
     pub fn of(&self, tenant: &K) -> Inside {
         self.tenants.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// How many requests a tenant of this weight may have inside as long as others have as many as now.
+    pub fn share_of(&self, tenant: &K, weight: u64) -> usize {
+        let others = self.inside - self.of(tenant).requests;
+        share(self.multiple, weight, (self.limit - others) as u64) as usize
     }
 
     pub const fn limit(&self) -> usize {
@@ -225,6 +238,21 @@ mod tests {
     fn a_small_limit_leaves_half_to_other_tenants() {
         for (limit, expected) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
             assert_eq!(flood(&mut Gate::new(limit, MULTIPLE_OF_FEW), &id("a"), 0), expected, "of {limit}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_what_a_flood_gets() {
+        for limit in [1, 2, 3, 17, 900] {
+            for (multiple, others) in [(1, 0), (1, limit / 2), (8, 0), (8, 1), (8, limit / 3)] {
+                let mut gate = Gate::new(limit, multiple);
+                for number in 0..others {
+                    let _ = enter(&mut gate, &id(&format!("other-{number}")), 0);
+                }
+                let share = gate.share_of(&id("a"), 1);
+                assert_eq!(flood(&mut gate, &id("a"), 0), share, "{limit} {multiple} {others}");
+                assert_eq!(gate.share_of(&id("a"), 1), share);
+            }
         }
     }
 

@@ -17,6 +17,8 @@
 //! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single
 //! series or samples ([`model::SeriesRefusal`]).
 //!
+//! For what is refused, [`retry`] estimates when it may be accepted.
+//!
 //! Apart from writes, [`Turns`] decides which tenant's tables are maintained next.
 
 pub mod age;
@@ -30,6 +32,7 @@ mod new_tenants;
 pub mod postponed;
 pub mod process;
 pub mod rate;
+pub mod retry;
 pub mod share;
 mod table_bytes;
 pub mod tenant_slots;

@@ -32,6 +32,8 @@ impl Memory {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
     pub active_series: Option<u64>,
+    /// True if an operator has set `active_series`.
+    pub is_configured: bool,
     pub new_series: Option<Rate>,
 }
 
@@ -48,7 +50,7 @@ impl Limits {
         let limit = self.active_series.unwrap_or(u64::MAX);
         let room = limit.saturating_sub(series).min(wanted);
         if room == 0 {
-            return Err(SeriesRefusal::ActiveSeries { limit });
+            return Err(SeriesRefusal::ActiveSeries { limit, is_configured: self.is_configured });
         }
         if let Some(rate) = self.new_series {
             let waits = |wait| SeriesRefusal::NewSeriesRate { per_s: rate.per_s, wait };
@@ -91,11 +93,11 @@ mod tests {
     fn new_series_are_created_up_to_the_limit_and_at_the_rate() {
         let (now, mut bucket) = (Instant::now(), TokenBucket::default());
         let rate = Rate { per_s: 10, burst: Duration::from_secs(1) };
-        let limits = Limits { active_series: Some(100), new_series: Some(rate) };
+        let limits = Limits { active_series: Some(100), is_configured: true, new_series: Some(rate) };
         assert_eq!(limits.room(95, 50, &mut bucket, now).unwrap(), 5);
         assert!(matches!(
             limits.room(100, 1, &mut bucket, now),
-            Err(SeriesRefusal::ActiveSeries { limit: 100 })
+            Err(SeriesRefusal::ActiveSeries { limit: 100, is_configured: true })
         ));
         assert_eq!(limits.room(0, 25, &mut bucket, now).unwrap(), 25, "the bucket may go into debt once");
         let waits = limits.room(0, 1, &mut bucket, now).unwrap_err();

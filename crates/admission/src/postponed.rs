@@ -19,11 +19,20 @@ pub enum Postponed {
     Replica,
     /// The tenant creates series too fast. It may create more after this time.
     NewSeriesRate(Duration),
+    /// There is no memory for the state of more series, outside the head: for sums, or for clusters of replicas. Sealing makes no
+    /// room for it.
+    SeriesState,
     NewSeries,
     TenantShare,
     ProcessMemory,
-    ActiveSeries,
-    SeriesPerMetric,
+    ActiveSeries {
+        /// True if an operator has set the limit. Otherwise, it is the default.
+        is_configured: bool,
+    },
+    SeriesPerMetric {
+        /// True if an operator has set the limit. Otherwise, it is the default.
+        is_configured: bool,
+    },
     Clusters {
         /// True if an operator has set the limit. Otherwise, it is the default.
         is_configured: bool,
@@ -37,28 +46,35 @@ impl Postponed {
             Self::LateSamples => "late_samples",
             Self::Replica => "ha_failover",
             Self::NewSeriesRate(_) => "new_series_rate",
-            Self::NewSeries => "no_room_for_series",
+            Self::SeriesState | Self::NewSeries => "no_room_for_series",
             Self::TenantShare => "tenant_share",
             Self::ProcessMemory => process::REASON,
-            Self::ActiveSeries => "active_series",
-            Self::SeriesPerMetric => "series_per_metric",
+            Self::ActiveSeries { .. } => "active_series",
+            Self::SeriesPerMetric { .. } => "series_per_metric",
             Self::Clusters { .. } => "ha_clusters",
         }
     }
 
-    /// Limits that an operator has set are [`ErrorKind::Limited`]. There is no other limit on the number of a
-    /// tenant's series, but `ha_clusters` has a default.
+    /// Limits that an operator has set are [`ErrorKind::Limited`].
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters { is_configured: true } => {
-                ErrorKind::Limited
-            }
+            Self::ActiveSeries { is_configured: true }
+            | Self::SeriesPerMetric { is_configured: true }
+            | Self::Clusters { is_configured: true } => ErrorKind::Limited,
             _ => ErrorKind::Unavailable,
         }
     }
 
     const fn is_of_series(self) -> bool {
-        matches!(self, Self::NewSeries | Self::TenantShare | Self::ProcessMemory)
+        matches!(
+            self,
+            Self::SeriesState
+                | Self::NewSeries
+                | Self::TenantShare
+                | Self::ProcessMemory
+                | Self::ActiveSeries { is_configured: false }
+                | Self::SeriesPerMetric { is_configured: false }
+        )
     }
 }
 

@@ -75,6 +75,7 @@ fn check_with(tenant: &TenantId, facts: &impl Facts, needs_head: bool) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::retry::Wait;
     use model::ErrorKind;
 
     #[derive(Clone, Copy)]
@@ -150,6 +151,6 @@ mod tests {
     #[test]
     fn a_refused_new_tenant_learns_when_the_next_token_comes() {
         let refused = check(&TenantId::anonymous(), &Tenant { has_token: false, ..NEW }).unwrap_err();
-        assert_eq!(refused.retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(refused.retry_after(), Some(Wait::For(Duration::from_secs(7))));
     }
 }

@@ -1,4 +1,5 @@
 use crate::Postponed;
+use crate::retry::{Room, Wait};
 use model::{ErrorKind, SeriesRefusal, TenantId};
 use std::time::Duration;
 
@@ -104,7 +105,12 @@ pub enum WriteRefusal {
     #[error(
         "{limit} write requests of tenant {tenant} are in progress, which is its limit (setting concurrent_writes)"
     )]
-    ConcurrentWrites { tenant: TenantId, limit: usize },
+    ConcurrentWrites {
+        tenant: TenantId,
+        limit: usize,
+        /// True if an operator has set the limit. Otherwise, it was derived from the node's limits.
+        is_configured: bool,
+    },
     /// What they wait for are requests that are being stored, so they enter before long.
     #[error(
         "earlier write requests of tenant {tenant}, whose rules took long, wait for a place among those in progress"
@@ -194,7 +200,7 @@ impl WriteRefusal {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
             Self::Rate { .. }
-            | Self::ConcurrentWrites { .. }
+            | Self::ConcurrentWrites { is_configured: true, .. }
             | Self::DiskBytes { is_configured: true, .. } => ErrorKind::Limited,
             Self::Postponed { what, .. } => what.kind(),
             _ => ErrorKind::Unavailable,
@@ -226,17 +232,39 @@ impl WriteRefusal {
         }
     }
 
-    /// When a retry may succeed. `None` if retries cannot help. The caller adds jitter.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Rights { .. } => None,
-            Self::Closed { .. } | Self::Blocked { .. } | Self::DiskBytes { .. } => Some(RETRY_AFTER_REPAIR),
-            Self::Postponed { what: Postponed::Clock, .. } => Some(RETRY_AFTER_REPAIR),
-            Self::NewTenants { wait, .. } => Some((*wait).max(RETRY_AFTER)),
-            Self::Rate { wait, .. } | Self::Postponed { what: Postponed::NewSeriesRate(wait), .. } => {
-                Some(*wait)
+    /// What a retry waits for. `None` if retries cannot help.
+    pub fn retry_after(&self) -> Option<Wait> {
+        let wait = match self {
+            Self::Rights { .. } => return None,
+            Self::Closed { .. } | Self::Blocked { .. } | Self::DiskBytes { .. } => {
+                Wait::For(RETRY_AFTER_REPAIR)
             }
-            _ => Some(RETRY_AFTER),
-        }
+            Self::NewTenants { wait, .. } => Wait::For((*wait).max(RETRY_AFTER)),
+            Self::Rate { wait, .. } => Wait::For(*wait),
+            Self::HeadFull { .. } => Wait::Sealing(Room::Samples),
+            Self::NoRoomForTenant(SeriesRefusal::NoRoom { .. }) => Wait::Sealing(Room::Series),
+            Self::TenantShare { .. } => Wait::Sealing(Room::SamplesAboveShare),
+            Self::InflightRequests { .. } => Wait::Requests,
+            Self::CreatingRequests { .. } => Wait::CreatingRequests,
+            Self::Postponed { what, .. } => match what {
+                Postponed::Clock => Wait::For(RETRY_AFTER_REPAIR),
+                Postponed::NewSeriesRate(wait) => Wait::For(*wait),
+                Postponed::NewSeries => Wait::Sealing(Room::Series),
+                Postponed::TenantShare => Wait::Sealing(Room::SeriesAboveShare),
+                Postponed::LateSamples => Wait::Sealing(Room::Late),
+                _ => Wait::For(RETRY_AFTER),
+            },
+            // what a tenant's own limits and shares wait for are its own requests, and how fast these end is not measured
+            Self::ConcurrentWrites { .. }
+            | Self::EarlierRequests { .. }
+            | Self::ShareOfRequests { .. }
+            | Self::ShareOfCreating { .. }
+            | Self::QueueFull { .. }
+            | Self::Stopping
+            | Self::Replaying(_)
+            | Self::Tenants { .. }
+            | Self::NoRoomForTenant(_) => Wait::For(RETRY_AFTER),
+        };
+        Some(wait)
     }
 }

@@ -53,6 +53,7 @@ pub use pin::Pin;
 pub use select::Selection;
 pub use select::filter::{Filter, FilterKind};
 pub use select::walk::{Among, Walk};
+pub use series::SERIES_BYTES_MIN;
 pub use tenant::{AppendStats, TenantHead};
 pub use untagged::UntaggedWalk;
 pub use value::Value;

@@ -20,6 +20,9 @@ pub(crate) struct Series {
 
 const _: () = assert!(size_of::<Series>() == 64);
 
+/// A series takes at least these bytes of its head, besides its labels and its samples.
+pub const SERIES_BYTES_MIN: usize = size_of::<Series>();
+
 /// The series counts as active, because it got a sample lately.
 pub(crate) const ACTIVE: u8 = 1;
 /// Flips at each freeze. If it differs from the head's epoch, all samples of the series are frozen.

@@ -138,11 +138,19 @@ pub enum SeriesRefusal {
     )]
     TenantShare { used_mib: u64, share_mib: u64 },
     #[error("the tenant has {limit} active series, which is its limit (setting active_series)")]
-    ActiveSeries { limit: u64 },
+    ActiveSeries {
+        limit: u64,
+        /// True if an operator has set the limit. Otherwise, it was derived from the size of the head.
+        is_configured: bool,
+    },
     #[error(
         "the tenant has {limit} active series of this metric name, which is its limit (setting series_per_metric)"
     )]
-    SeriesPerMetric { limit: u64 },
+    SeriesPerMetric {
+        limit: u64,
+        /// True if an operator has set the limit. Otherwise, it was derived from the size of the head.
+        is_configured: bool,
+    },
     #[error(
         "the tenant creates series too fast: the limit is {per_s} a second (setting new_series_per_second)"
     )]

@@ -192,8 +192,8 @@ impl Events {
         self.tenants.ids()
     }
 
-    /// Size of a tenant's file.
-    pub(crate) fn file_bytes(&self, tenant: &TenantId) -> u64 {
+    /// Present and largest size of a tenant's file.
+    pub(crate) fn file_bytes(&self, tenant: &TenantId) -> (u64, u64) {
         self.tenants.file_bytes(tenant)
     }
 

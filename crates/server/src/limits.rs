@@ -7,3 +7,4 @@ pub(crate) mod open_files;
 pub(crate) mod pacer;
 pub(crate) mod replicas;
 pub(crate) mod tenant_state;
+pub(crate) mod tenant_usage;

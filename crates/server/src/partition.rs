@@ -42,7 +42,7 @@ use group_limit::GroupLimit;
 pub(crate) use handles::Owners;
 use head::TenantHead;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
-use model::TenantId;
+use model::{SeriesRefusal, TenantId};
 use outage::Outage;
 use relocate::Relocating;
 pub(crate) use relocate::{Relocate, Relocated};
@@ -384,12 +384,15 @@ impl Owner {
         wanted: usize,
         refused_max: usize,
     ) -> usize {
-        let Some(limit) = self.context.overrides.current().of(&submission.tenant).limits.series_per_metric
-        else {
-            return wanted;
+        let settings = self.context.overrides.current();
+        let limits = &settings.of(&submission.tenant).limits;
+        let Some(limit) = limits.binding_series_per_metric() else { return wanted };
+        let error = SeriesRefusal::SeriesPerMetric {
+            limit: limit as u64,
+            is_configured: limits.series_per_metric_is_given,
         };
         let (partitions, tenant) = (&self.context.partitions, submission.tenant.clone());
-        submission.refuse_beyond_metric_limit(wanted, refused_max, limit as u64, |metric| {
+        submission.refuse_beyond_metric_limit(wanted, refused_max, limit as u64, &error, |metric| {
             let series_in = |partition: &Arc<PartitionShared>| {
                 let head = partition.head.read();
                 head.tenant(&tenant).map_or(0, |head| head.series_with(model::labels::METRIC_NAME, metric))

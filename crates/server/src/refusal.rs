@@ -1,5 +1,6 @@
 //! Why a request is refused, independent of its protocol.
 
+use admission::retry::Wait;
 use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
 use protocol::DecodeError;
@@ -82,9 +83,8 @@ pub struct Refusal {
     pub reason: &'static str,
     /// Tells the cause, the amounts, and the setting to change.
     pub message: String,
-    /// How long the client should wait before it retries, if a retry can succeed. [`crate::http`] adds
-    /// jitter.
-    pub retry_after: Option<Duration>,
+    /// What a retry must wait for, if one can succeed. [`crate::http`] makes a time of it and adds jitter.
+    pub retry_after: Option<Wait>,
     pub series: Option<Box<str>>,
 }
 
@@ -92,8 +92,14 @@ impl Refusal {
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
         let mut refusal = Self { kind, reason, message, retry_after: None, series: None };
-        refusal.retry_after = refusal.is_temporary().then_some(RETRY_AFTER);
+        refusal.retry_after = refusal.is_temporary().then_some(Wait::For(RETRY_AFTER));
         refusal
+    }
+
+    /// How long to wait before a retry if nothing is known about the backlog. For senders inside the node, such as listeners, which
+    /// are not counted as refused.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        self.retry_after.map(Wait::by_default)
     }
 
     /// Whether the request may be stored later.

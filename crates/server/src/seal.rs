@@ -30,6 +30,7 @@ pub(crate) mod flush;
 pub(crate) mod flushed;
 mod manifest;
 pub(crate) mod pins;
+mod progress;
 pub(crate) mod sealer;
 mod stage;
 mod state_machine;
@@ -56,6 +57,7 @@ use manifest::Manifest;
 use model::TenantId;
 use parking_lot::Mutex;
 use pins::Pins;
+use progress::Progress;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -87,6 +89,7 @@ pub(crate) struct Lake {
     /// Arrival time of the oldest sample that is frozen but not committed yet, in Unix milliseconds; `i64::MAX` if
     /// there is none.
     pub(crate) in_rounds_since_ms: AtomicI64,
+    pub(crate) progress: Progress,
     pub(crate) faults: Faults,
     pub(crate) random: RandomSource,
 }
@@ -134,6 +137,7 @@ impl Lake {
             blocked: BlockedTenants::default(),
             closed: Closed::default(),
             in_rounds_since_ms: AtomicI64::new(i64::MAX),
+            progress: Progress::new(world.clock.instant()),
             faults: Faults::default(),
             random,
         })

@@ -8,6 +8,7 @@
 //! ```
 
 mod admin_listen;
+mod capacity;
 mod disk;
 mod file;
 mod given;
@@ -58,11 +59,13 @@ use crate::limits::budget::{Budget, connection_bytes};
 use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
 use crate::tls::TlsFiles;
+use capacity::Capacity;
 use disk::DiskDefault;
 use reader::Reader;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use tenant_limits::Defaults;
 
 /// The settings of a node. [`SETTINGS`] describes each of them.
 #[derive(Debug, Clone)]
@@ -174,12 +177,6 @@ impl Settings {
     fn read(machine: &Machine, given: &Given, reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
         let data_dir = reader.read(&table::DATA_DIR)?;
         let lake = LakeSettings::read(reader, &data_dir, given)?;
-        let disk = DiskDefault::of(machine, &lake.url.0);
-        let overrides = reader.read(&table::OVERRIDES)?.map(|path| OverridesFile::new(path, given, &disk));
-        let tenants = match &overrides {
-            Some(file) => file.tenants(&file.text()?)?,
-            None => Tenants::resolve(given, &disk)?,
-        };
         let half = Budget::half_of(&machine.memory);
         let budget = match reader.derive(&table::MEMORY, half.total_bytes)? {
             bytes if reader.is_given(&table::MEMORY) => Budget::of(bytes).expect("BUG: memory out of range"),
@@ -217,6 +214,20 @@ impl Settings {
             &budget,
             files_left.saturating_sub(otlp_grpc.connections_max),
         )?;
+        let creating_requests_max = reader.derive(&table::CREATING_REQUESTS, inflight_requests_max)?;
+        let capacity = Capacity::of(
+            &budget,
+            inflight_requests_max.max(creating_requests_max),
+            budget.inflight_bytes - otlp_grpc.connections_bytes,
+            query_concurrency,
+        );
+        let defaults = Defaults { disk: DiskDefault::of(machine, &lake.url.0), capacity };
+        let overrides =
+            reader.read(&table::OVERRIDES)?.map(|path| OverridesFile::new(path, given, &defaults));
+        let tenants = match &overrides {
+            Some(file) => file.tenants(&file.text()?)?,
+            None => Tenants::resolve(given, &defaults)?,
+        };
         Ok(Self {
             http,
             admin_listen,
@@ -236,7 +247,7 @@ impl Settings {
             past_ms: reader.read(&table::PAST_LIMIT)?,
             series_idle_s: u32::try_from(reader.read(&table::SERIES_IDLE)? / 1000).unwrap_or(u32::MAX),
             inflight_requests_max,
-            creating_requests_max: reader.derive(&table::CREATING_REQUESTS, inflight_requests_max)?,
+            creating_requests_max,
             query_timeout_ms: reader.read(&table::QUERY_TIMEOUT)?.unsigned_abs(),
             query_lookback_ms: reader.read(&table::QUERY_LOOKBACK)?,
             query_concurrency,

@@ -137,7 +137,9 @@ impl Streams {
         let (reply, answer) = oneshot::channel();
         match self.commands.try_send(Command::Store(Box::new(Submission { batches, reply }))) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(WriteRefusal::QueueFull { limit: QUEUE_MAX }.into()),
+            Err(TrySendError::Full(_)) => {
+                return Err(WriteRefusal::QueueFull { limit: QUEUE_MAX }.into());
+            }
             Err(TrySendError::Disconnected(_)) => return Err(Refusal::stopping()),
         }
         match answer.await {

@@ -197,9 +197,11 @@ async fn store_within(
     known: Pass,
     resolved: Resolved,
 ) -> Result<Outcome, Unwritten> {
+    let state = context.tenant(tenant);
+    state.peaks.writes.note(known.number as u64);
     // a request that creates series may have to wait long, and must not take the place of others in the gate of known
     // series
-    let _pass = if resolved.prepared.creates {
+    let mut pass = if resolved.prepared.creates {
         drop(known);
         let settings = context.overrides.current();
         let entered = context.gates.enter_creating(tenant, settings.of(tenant), resolved.prepared.bytes);
@@ -207,11 +209,19 @@ async fn store_within(
             let now = context.clock.instant();
             resolved.prepared.submissions.iter().for_each(|(_, submission, _)| submission.note_left_out(now));
         }
-        entered?
+        let creating = entered?;
+        state.peaks.creating.note(creating.number as u64);
+        creating
     } else {
         known
     };
-    store(context, &context.tenant(tenant), resolved).await
+    let creates = resolved.prepared.creates;
+    let outcome = store(context, &state, resolved).await?;
+    pass.is_stored = true;
+    if creates {
+        context.gates.both().0.count_stored();
+    }
+    Ok(outcome)
 }
 
 /// Checks whether the sender may write now. This comes before decoding, so that refused requests cost little.

@@ -64,27 +64,73 @@ fn samples_may_be_needed_while_a_request_of_the_elected_replica_waits() {
     let (a, b) =
         (|ms| at(began, ms), |elections: &mut Elections, ms| elections.vote("c", "b", at(began, ms)));
     request(&mut elections, "a", a(0), End::Stored(0));
-    for (ms, before) in [(1000, Vote::Duplicate), (2000, Vote::Undecided)] {
+    for (ms, before) in [(1000, Vote::Duplicate), (2000, Vote::UndecidedFrom(1))] {
         elections.vote("c", "a", a(ms));
         assert_eq!(b(&mut elections, ms), before);
-        elections.waits("c", "a");
-        assert_eq!(b(&mut elections, ms), Vote::Undecided);
+        elections.waits("c", "a", ms as i64 - 500);
+        assert_eq!(b(&mut elections, ms), Vote::UndecidedFrom(1), "nothing newer than 0 is stored");
     }
     // another request, and one of the two
     request(&mut elections, "a", a(3000), End::Stored(3000));
-    assert_eq!(b(&mut elections, 3000), Vote::Undecided);
-    elections.waited("c", "a");
+    assert_eq!(b(&mut elections, 3000), Vote::UndecidedFrom(500));
+    elections.waited("c", "a", 500);
     elections.ended("c", "a", End::Stored(1000), a(4000).now);
-    assert_eq!(b(&mut elections, 100_000), Vote::Undecided, "no failover while it waits");
-    elections.waited("c", "a");
+    assert_eq!(b(&mut elections, 100_000), Vote::UndecidedFrom(1500), "no failover while it waits");
+    elections.waited("c", "a", 1500);
     elections.ended("c", "a", End::Repeated, a(100_000).now);
     assert_eq!(b(&mut elections, 100_001), Vote::Undecided, "its sender has gone");
     assert_eq!(b(&mut elections, 130_000), Vote::Elected(3000));
     // of a replica that is not elected
-    elections.waits("c", "a");
-    elections.waited("d", "a");
+    elections.waits("c", "a", 0);
+    elections.waited("d", "a", 0);
     elections.ended("c", "b", End::Stored(4000), a(130_000).now);
     assert_eq!(elections.vote("c", "a", a(130_001)), Vote::Duplicate);
+}
+
+/// Otherwise, the sender of the other replica would repeat its request for ever.
+#[test]
+fn older_samples_are_decided_although_there_is_always_a_request_that_waits() {
+    let (began, mut elections) = (Instant::now(), Elections::default());
+    request(&mut elections, "a", at(began, 0), End::Stored(0));
+    for ms in (0..100_000_u32).step_by(1000) {
+        // each request has the samples of a second, and waits until after the next one has begun to wait
+        elections.vote("c", "a", at(began, ms.into()));
+        elections.waits("c", "a", ms.into());
+        if ms >= 1000 {
+            let before_ms = i64::from(ms - 1000);
+            let expected = (before_ms - 999).max(0);
+            assert_eq!(elections.vote("c", "b", at(began, ms.into())), Vote::UndecidedFrom(expected));
+            elections.waited("c", "a", before_ms);
+            elections.ended("c", "a", End::Stored(before_ms), at(began, ms.into()).now);
+        }
+        // everything up to what is stored is decided
+        let expected = (i64::from(ms) - 999).max(0);
+        assert_eq!(elections.vote("c", "b", at(began, ms.into())), Vote::UndecidedFrom(expected));
+    }
+}
+
+/// The other replica scrapes between the elected one's requests, so its samples are newer than what is stored, and older than what
+/// waits. They may be the only ones if the request that waits is never stored.
+#[test]
+fn samples_between_those_stored_and_those_that_wait_may_be_needed() {
+    let (began, mut elections) = (Instant::now(), Elections::default());
+    request(&mut elections, "a", at(began, 0), End::Stored(480));
+    elections.vote("c", "a", at(began, 1));
+    elections.waits("c", "a", 540);
+    elections.vote("c", "a", at(began, 2));
+    elections.waits("c", "a", 600);
+    elections.waited("c", "a", 540);
+    elections.ended("c", "a", End::Stored(540), at(began, 3).now);
+    // 540 and older are duplicates, 570 is not
+    assert_eq!(elections.vote("c", "b", at(began, 4)), Vote::UndecidedFrom(541));
+    elections.vote("c", "a", at(began, 5));
+    elections.waits("c", "a", 660);
+    elections.waited("c", "a", 600);
+    elections.ended("c", "a", End::Stored(600), at(began, 6).now);
+    assert_eq!(elections.vote("c", "b", at(began, 7)), Vote::UndecidedFrom(601), "570 is a duplicate now");
+    elections.waited("c", "a", 660);
+    elections.ended("c", "a", End::Unknown(660), at(began, 8).now);
+    assert_eq!(elections.vote("c", "b", at(began, 9)), Vote::Undecided);
 }
 
 #[test]
@@ -179,7 +225,7 @@ fn clusters_are_forgotten_when_nothing_was_heard_for_an_hour() {
 fn after(vote: Vote) -> Option<i64> {
     match vote {
         Vote::Elected(after_ms) | Vote::After(after_ms) => Some(after_ms),
-        Vote::Duplicate | Vote::Undecided => None,
+        Vote::Duplicate | Vote::Undecided | Vote::UndecidedFrom(_) => None,
     }
 }
 
@@ -225,6 +271,7 @@ fn replicas_never_mix() {
                     failovers += 1;
                 }
                 (Vote::Elected(_), None) => elected = Some((replica, now_ms)),
+                (Vote::UndecidedFrom(_), _) => panic!("no request waits"),
                 (Vote::After(_), last) => assert_eq!(last.map(|(last, _)| last), Some(replica)),
             }
             let end = match accepted.last() {

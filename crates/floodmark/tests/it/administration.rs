@@ -20,8 +20,14 @@ fn line() -> Request {
     Request::post("/api/v1/graphite", format!("m 1 {}\n", now_ms() / 1000).into_bytes())
 }
 
-const OPERATIONS: [&str; 4] =
-    ["/config", "/runtime_config", "/api/v1/admin/tenants", "/api/v1/admin/queries"];
+const OPERATIONS: [&str; 6] = [
+    "/config",
+    "/runtime_config",
+    "/api/v1/admin/tenants",
+    "/api/v1/admin/queries",
+    "/distributor/all_user_stats",
+    "/distributor/ha_tracker",
+];
 
 #[test]
 fn operations_are_where_the_setting_says() {

@@ -74,7 +74,7 @@ fn checked(reply: &Reply) -> u16 {
         204 => {}
         503 => {
             let seconds = reply.header("retry-after").map(|s| s.parse::<u32>().unwrap());
-            assert!(seconds.is_some_and(|s| (1..=60).contains(&s)), "{seconds:?}: {}", reply.text());
+            assert!(seconds.is_some_and(|s| (1..=45).contains(&s)), "{seconds:?}: {}", reply.text());
             assert!(!reply.body.is_empty());
         }
         413 => assert!(!reply.body.is_empty()),
@@ -139,7 +139,8 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     assert!(server.is_running());
     let refused = answers.full.expect("the head never filled up");
     refused.expect(503, &["head", "--memory", "new series"]);
-    assert!(refused.header("retry-after").is_some());
+    // the estimate of when sealing has made room, at most 30 s and a half
+    assert!((1..=45).contains(&refused.header("retry-after").unwrap().parse().unwrap()));
     works(&server, "early");
     server.assert_peak_within(BUDGET);
     // the replay of the journal must fit into the same memory

@@ -85,7 +85,7 @@ fn metrics() {
 #[test]
 fn paths() {
     let server = Server::new();
-    let begins = ["/api/", "/prometheus/", "/loki/", "/compactor/", "/purger/", "/-/"];
+    let begins = ["/api/", "/prometheus/", "/loki/", "/compactor/", "/distributor/", "/purger/", "/-/"];
     let begins = [&begins[..], &["/metrics", "/health", "/ready", "/config", "/runtime_config"]].concat();
     let paths = spans(HTTP).map(|span| span.trim_start_matches("GET ").trim_start_matches("POST "));
     let paths: BTreeSet<_> =

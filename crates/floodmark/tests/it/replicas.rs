@@ -47,13 +47,19 @@ fn replicas_are_deduplicated_once_the_overrides_enable_it() {
     let cluster = &state["clusters"][0];
     assert_eq!([&cluster["cluster"], &cluster["replica"]], ["c", "one"], "{state}");
     assert_eq!(cluster["failovers"], 0);
+    // with Cortex' names, of all tenants
+    let all = server.send(&Request::get("/distributor/ha_tracker")).json();
+    let own = all["elected"].as_array().unwrap().iter().find(|one| one["userID"] == "a").unwrap();
+    assert_eq!([&own["cluster"], &own["replica"]], ["c", "one"], "{all}");
+    assert!(own["failoverDuration"].as_u64() <= Some(3_600_000_000_000), "{all}");
+    assert!(own["electedAt"].as_str() <= all["now"].as_str() && own["updateDuration"].is_u64(), "{all}");
     assert!(cluster["heardSecondsAgo"].as_f64() <= cluster["electedSecondsAgo"].as_f64(), "{state}");
     assert!(server.metric("floodmark_ha_deduplicated_samples_total") >= 2.0);
     send("a", "d", "one").expect(429, &["1 clusters of replicas", "ha_clusters", "m{"]);
     assert_eq!(server.metric("floodmark_refusals_total{reason=\"ha_clusters\"}"), 1.0);
     let limits = server.send(&Request::get("/api/v1/user_limits").tenant("a")).text();
     let clusters = limits.split("{\"name\":").find(|limit| limit.starts_with("\"ha_clusters\""));
-    assert!(clusters.is_some_and(|limit| limit.contains("\"used\":1}")), "{limits}");
+    assert!(clusters.is_some_and(|limit| limit.contains("\"used\":1,\"peak\":1}")), "{limits}");
 
     overrides.write("ha_dedup = true\nha_failover = '1ms'\n");
     wait_for("the failover", || {

@@ -55,6 +55,11 @@ fn limits_change_while_the_server_runs() {
     assert_eq!(diff, format!("tenant.a.active_series = 3  # file: {from}\n"));
     let tenants = server.send(&Request::get("/api/v1/admin/tenants")).text();
     assert!(tenants.contains(r#"{"tenant":"a","series":3,"seriesPeak":3,"#), "{tenants}");
+    let stats = server.send(&Request::get("/distributor/all_user_stats")).json();
+    let stats: Vec<_> =
+        stats.as_array().unwrap().iter().map(|own| (&own["userID"], &own["numSeries"])).collect();
+    let place = |name: &str, series: u64| stats.iter().position(|own| *own == (&name.into(), &series.into()));
+    assert!(place("b", 5).is_some() && place("b", 5) < place("a", 3), "{stats:?}");
     overrides.write("[class.some]\ntenants = ['a*']\nactive_series = 5\n");
     wait_for("the new limit", || (server.send(&series("a", "m", 5)).status == 204).then_some(()));
     server.send(&series("a", "n", 1)).expect(429, &["5 active series"]);
@@ -68,6 +73,26 @@ fn limits_change_while_the_server_runs() {
     let query = format!("/api/v1/query?query=count(m)&time={}", at_ms / 1000);
     let reply = server.send(&Request::get(query).tenant("a"));
     assert!(reply.text().contains("\"5\""), "{}", reply.text());
+}
+
+#[test]
+fn the_configuration_is_listed_with_and_without_defaults() {
+    let config = "retention = \"90d\"\npast_limit = \"2d\"\n[tenant.a]\nactive_series = 7\n";
+    let server = Server::start(Options::default().config(config));
+    let of = |path: &str| server.send(&Request::get(path)).expect(200, &[]).text();
+    let (all, diff) = (of("/config"), of("/config?mode=diff"));
+    let lines: Vec<_> = diff.lines().collect();
+    assert!(lines.iter().all(|line| all.contains(line)), "{diff}\n{all}");
+    let key = |line: &&str| line.split(" = ").next().unwrap().to_owned();
+    let given: Vec<_> = lines.iter().filter(|line| line.contains("  # file: ")).map(key).collect();
+    assert_eq!(given, ["retention", "past_limit", "tenant.a.active_series"], "{diff}");
+    let origins = ["  # default", "  # derived"];
+    assert!(!origins.iter().any(|origin| diff.contains(origin)), "{diff}");
+    assert!(origins.iter().all(|origin| all.contains(origin)), "{all}");
+    // a value derived from the machine is no difference
+    assert!(all.contains("\nactive_series = ") && !diff.contains("\nactive_series = "), "{all}");
+    server.send(&Request::get("/config?mode=defaults")).expect(400, &["mode", "must be diff"]);
+    assert_eq!(of("/config?mode="), all, "an empty parameter counts as absent");
 }
 
 #[test]
@@ -159,6 +184,7 @@ fn a_query_is_limited_to_the_samples_and_the_memory_of_its_tenant() {
 fn every_limit_is_explained_with_its_use() {
     let server = Server::start(Options::default().arg("--inflight-bytes").arg("8MiB"));
     server.send(&series("a", "m", 7)).expect(204, &[]);
+    server.query_as(Some("a"), "sum(m)", now_ms());
     let limits = |args: &[&str]| {
         let url = format!("http://{}", server.address);
         succeed(&[&["limits", "--target", &url], args].concat())
@@ -182,6 +208,33 @@ fn every_limit_is_explained_with_its_use() {
     assert_eq!(total as f64, server.metric_sum("floodmark_budget_limit_bytes"));
     assert_eq!((&own["active_series"]["used"], &own["inflight_bytes"]["value"]), (&7.into(), &"8MiB".into()));
     assert!(own["inflight_bytes"]["peak"].as_u64() > Some(0), "{own:?}");
+    // limits are what the node has, and the parts of it that bind first are rows of their own
+    for (limit, used) in [
+        ("active_series", true),
+        ("concurrent_queries", false),
+        ("concurrent_writes", false),
+        ("new_series_per_second", false),
+        ("query_samples", false),
+    ] {
+        let row = &own[limit];
+        assert_eq!(row["origin"], "derived", "{row}");
+        assert!(row["value"].as_u64() > Some(0) && row["from"].as_str() > Some(""), "{row}");
+        assert!(row["peak"].as_u64() >= Some(u64::from(used)), "{row}");
+    }
+    for share in ["memory of inflight", "inflight_requests", "creating_requests", "exports"] {
+        let row = &own[&format!("{share} (share)")];
+        let whole = &node[share]["value"];
+        let (value, whole) = (row["value"].as_u64().unwrap(), whole.as_u64().unwrap());
+        assert!(0 < value && value < whole, "{share}: {value} of {whole}");
+    }
+    let of_head = &own["memory of head (share)"];
+    assert!(
+        of_head["used"].as_u64() > Some(0) && of_head["peak"].as_u64() >= of_head["used"].as_u64(),
+        "{of_head}"
+    );
+    let counted = own.values().filter(|row| row["bounds"].is_string() && row["used"].is_u64());
+    let without_peak: Vec<_> = counted.filter(|row| !row["peak"].is_u64()).collect();
+    assert!(without_peak.is_empty(), "{without_peak:?}");
     let text = limits(&["--tenant", "a"]);
     assert!(
         ["memory of head", "Tenant a", "series_per_metric", "flag: --inflight-bytes"]

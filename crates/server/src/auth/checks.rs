@@ -14,6 +14,7 @@ use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::refusal::Refusal;
 use admission::gate::{Entrant, Full, Gate, MULTIPLE};
 use admission::rate::{Rate, TokenBucket};
+use admission::retry::Wait;
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -179,7 +180,7 @@ impl Checks {
 
 fn busy(why: String, wait: Option<Duration>) -> Refusal {
     let mut refusal = Refusal::busy("auth_busy", format!("the credentials were not checked: {why}"));
-    refusal.retry_after = refusal.retry_after.max(wait);
+    refusal.retry_after = refusal.pause().max(wait).map(Wait::For);
     refusal
 }
 

@@ -5,6 +5,7 @@
 
 use super::EventsError;
 use super::file::{self, Contents, RECORD_BYTES_MAX, Record, scan, scan_all};
+use crate::limits::tenant_usage::Peak;
 use journal::Disk;
 use journal::disk::{self, Access, DiskFile, Mode};
 use std::io;
@@ -52,9 +53,31 @@ pub(super) struct Log {
     /// The time before which events were removed last because they had expired.
     expired_before_ms: i64,
     /// Length of the file, for others.
-    file_bytes: Arc<AtomicU64>,
+    file_bytes: Arc<FileBytes>,
     /// Counts damaged lines of all files.
     damaged: Counter,
+}
+
+/// Length of a file, and the largest since the start.
+#[derive(Debug, Default)]
+pub(super) struct FileBytes {
+    now: AtomicU64,
+    peak: Peak,
+}
+
+impl FileBytes {
+    fn set(&self, bytes: u64) {
+        self.now.store(bytes, Ordering::Relaxed);
+        self.peak.note(bytes);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn peak(&self) -> u64 {
+        self.peak.get()
+    }
 }
 
 impl Log {
@@ -65,13 +88,14 @@ impl Log {
         found_bytes: Option<u64>,
         damaged: Counter,
     ) -> Self {
-        let file_bytes = Arc::new(AtomicU64::new(found_bytes.unwrap_or(0)));
+        let file_bytes = Arc::new(FileBytes::default());
+        file_bytes.set(found_bytes.unwrap_or(0));
         let (has_file, expired_before_ms) = (found_bytes.is_some(), i64::MIN);
         Self { disk, path, contents: None, has_file, expired_before_ms, file_bytes, damaged }
     }
 
     /// Length of the file. It follows all changes.
-    pub(super) fn file_bytes(&self) -> Arc<AtomicU64> {
+    pub(super) fn file_bytes(&self) -> Arc<FileBytes> {
         Arc::clone(&self.file_bytes)
     }
 
@@ -130,7 +154,7 @@ impl Log {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(self.failed()(source)),
             _ => {
                 self.has_file = false;
-                self.file_bytes.store(0, Ordering::Relaxed);
+                self.file_bytes.set(0);
                 Ok(())
             }
         }
@@ -150,7 +174,7 @@ impl Log {
     }
 
     fn know(&mut self, contents: Contents) {
-        self.file_bytes.store(contents.end_bytes, Ordering::Relaxed);
+        self.file_bytes.set(contents.end_bytes);
         self.contents = Some(contents);
     }
 

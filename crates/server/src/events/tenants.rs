@@ -3,13 +3,12 @@
 //! A tenant without a file also has an entry while somebody uses its log, so that it never has two logs. The last
 //! [`User`] removes the entry again, so that requests that are refused leave nothing behind.
 
-use super::log::Log;
+use super::log::{FileBytes, Log};
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::{Account, Exhausted, Reservation};
 
 /// Memory of a tenant that has a file.
@@ -26,7 +25,7 @@ pub(super) struct Tenants {
 #[derive(Debug)]
 struct Tenant {
     log: Arc<tokio::sync::Mutex<Log>>,
-    file_bytes: Arc<AtomicU64>,
+    file_bytes: Arc<FileBytes>,
     /// `None` if the file was found at the start, when there was no memory for it.
     _memory: Option<Reservation>,
 }
@@ -76,9 +75,9 @@ impl Tenants {
         self.all.lock().keys().cloned().collect()
     }
 
-    /// Size of a tenant's file.
-    pub(super) fn file_bytes(&self, tenant: &TenantId) -> u64 {
-        self.all.lock().get(tenant).map_or(0, |known| known.file_bytes.load(Ordering::Relaxed))
+    /// Size of a tenant's file, and the largest size since the start.
+    pub(super) fn file_bytes(&self, tenant: &TenantId) -> (u64, u64) {
+        self.all.lock().get(tenant).map_or((0, 0), |known| (known.file_bytes.get(), known.file_bytes.peak()))
     }
 }
 

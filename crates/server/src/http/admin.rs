@@ -9,6 +9,7 @@
 //! | GET `/api/v1/admin/refusals` | recently refused requests, of all tenants that the credential reaches |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, with their series and memory |
 //! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, with their use |
+//! | GET `/distributor/all_user_stats`, `/distributor/ha_tracker` | tenants in memory, and elected replicas, as in Cortex |
 //! | POST `/api/v1/admin/delete_tenant` | delete all data of a tenant |
 //! | POST `/compactor/delete_tenant`, `/purger/delete_tenant` | the same for the request's tenant, as in Mimir and Cortex |
 //! | GET POST `/compactor/delete_tenant_status`, `/purger/delete_tenant_status` | whether that tenant has files |
@@ -45,12 +46,14 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/v1/admin/tenants", get(tenants::list))
         .route("/api/v1/admin/limits", get(limits::limits))
         .route("/api/v1/admin/delete_tenant", post(delete_tenant::delete_tenant))
+        .route("/distributor/all_user_stats", get(tenants::all_user_stats))
+        .route("/distributor/ha_tracker", get(tenants::ha_tracker))
         .route("/config", get(config::all))
         .route("/runtime_config", get(config::of_tenants))
 }
 
 pub(super) fn is_path(path: &str) -> bool {
-    let folders = ["/api/v1/admin/", "/compactor/", "/purger/"];
+    let folders = ["/api/v1/admin/", "/compactor/", "/distributor/", "/purger/"];
     folders.iter().any(|folder| path.starts_with(folder))
         || ["/config", "/runtime_config"].contains(&path)
         || graphite::DELETES.contains(&path)

@@ -7,12 +7,12 @@ pub(super) mod middleware;
 use super::json::{AnswerSize, Json};
 use crate::refusal::Refusal;
 use admission::RETRY_AFTER;
+use admission::retry::Wait;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
-use std::time::Duration;
 
 /// Error of a request that reads, answered as Prometheus does: `{"status":"error","errorType":…,"error":…}`.
 #[derive(Debug)]
@@ -21,12 +21,12 @@ pub(crate) struct ApiError {
     kind: &'static str,
     reason: &'static str,
     message: String,
-    retry_after: Option<Duration>,
+    retry_after: Option<Wait>,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER);
+        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Wait::For(RETRY_AFTER));
         Self { status, kind, reason: kind, message: message.into(), retry_after }
     }
 
@@ -314,7 +314,7 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
 #[derive(Debug, Clone)]
 struct RefusalDetails {
     reason: &'static str,
-    retry_after: Option<Duration>,
+    retry_after: Option<Wait>,
     message: String,
     series: Option<Box<str>>,
 }

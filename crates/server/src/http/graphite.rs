@@ -34,6 +34,8 @@ mod protobuf;
 mod render;
 mod tags;
 
+pub(super) use events::iso_time;
+
 use super::App;
 use super::status::ready;
 use axum::Router;

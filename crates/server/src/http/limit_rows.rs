@@ -2,9 +2,16 @@
 
 use super::App;
 use super::json::Json;
+use crate::limits::gate::Gate;
+use crate::limits::tenant_usage::Mean;
 use crate::settings::{EffectiveSetting, SETTINGS, Setting};
 use crate::telemetry::accounts;
+use admission::gate;
+use admission::watermarks::{FAIR, REFUSE_ABOVE_SHARE};
 use model::TenantId;
+
+/// Memory of a sample that a query holds.
+const SAMPLE_BYTES: u64 = 16;
 
 const HANDSHAKES: &str = "TLS handshakes in progress";
 const GRPC_HANDSHAKES: &str = "TLS handshakes of gRPC in progress";
@@ -41,7 +48,7 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
             name: key,
         }
     });
-    rows.chain(waiting(app, tenant)).collect()
+    rows.chain(shares(app, tenant)).chain(waiting(app, tenant)).collect()
 }
 
 fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
@@ -66,30 +73,122 @@ fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
 fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>) {
     let writes = app.node.writes();
     let of_tables = writes.lake.tables.usage(tenant);
+    let both = |used: u64, peak: u64| (Some(used), Some(peak.max(used)));
     match key {
-        "disk_bytes" => return (Some(of_tables.bytes), Some(of_tables.bytes_peak)),
-        "events_bytes" => return (Some(app.node.reads().events.file_bytes(tenant)), None),
-        "tenant_tables" => return (Some(of_tables.tables as u64), None),
+        "disk_bytes" => return both(of_tables.bytes, of_tables.bytes_peak),
+        "events_bytes" => {
+            let (bytes, peak) = app.node.reads().events.file_bytes(tenant);
+            return both(bytes, peak);
+        }
+        "tenant_tables" => return both(of_tables.tables as u64, of_tables.tables_peak as u64),
+        "streams" => {
+            let known = &app.node.streams().shared.known;
+            let (streams, peak) = (known.streams_of(tenant), known.peak_of(tenant));
+            return (streams.map(|count| count as u64), peak.map(|count| count as u64));
+        }
         _ => {}
     }
     let Some(state) = writes.tenants.get(tenant) else { return (None, None) };
     let settings = app.node.overrides().current();
+    let peaks = &state.peaks;
+    let rate = |number: usize| {
+        let Mean { per_s, peak } = state.rates(writes.clock.instant())[number];
+        both(per_s.round() as u64, peak.round() as u64)
+    };
+    let query_bytes = || (app.running.largest_bytes(tenant), peaks.query_bytes.get());
     match key {
-        "active_series" => (Some(state.series()), Some(state.series_peak())),
-        "samples_per_second" => (Some(state.samples_per_s(writes.clock.instant()).round() as u64), None),
+        "active_series" => both(state.series(), state.series_peak()),
+        "samples_per_second" => rate(0),
+        "requests_per_second" => rate(1),
+        "bytes_per_second" => rate(2),
+        "new_series_per_second" => rate(3),
         "concurrent_writes" => {
+            // the limit applies to each gate
             let (known, creating) = writes.gates.inside_of(tenant);
-            (Some((known.requests + creating.requests) as u64), None)
+            let peak = peaks.writes.get().max(peaks.creating.get());
+            both(known.requests.max(creating.requests) as u64, peak)
         }
         "inflight_bytes" => {
             let account = state.inflight(settings.of(tenant));
-            (Some(account.used_bytes()), Some(account.peak_bytes()))
+            both(account.used_bytes(), account.peak_bytes())
         }
-        "concurrent_queries" => (Some(app.queries.running_of(tenant) as u64), None),
-        "streams" => (app.node.streams().shared.known.streams_of(tenant).map(|count| count as u64), None),
-        "ha_clusters" => (Some(state.replicas.lock().clusters() as u64), None),
+        "concurrent_queries" => both(app.queries.running_of(tenant) as u64, peaks.queries.get()),
+        "query_memory" => {
+            let (bytes, peak) = query_bytes();
+            both(bytes, peak)
+        }
+        "query_samples" => {
+            let (bytes, peak) = query_bytes();
+            both(bytes / SAMPLE_BYTES, peak / SAMPLE_BYTES)
+        }
+        "ha_clusters" => {
+            let replicas = state.replicas.lock();
+            both(replicas.clusters() as u64, replicas.peak() as u64)
+        }
         _ => (None, None),
     }
+}
+
+/// Lists the tenant's shares of what all tenants use. They bind before limits that were derived from the whole; the
+/// values ignore limits that were configured.
+fn shares(app: &App, tenant: &TenantId) -> Vec<Row> {
+    let (writes, settings) = (app.node.writes(), app.node.overrides().current());
+    let own = settings.of(tenant);
+    let weight = own.share_weight as u64;
+    let row = |name: &str, share: Option<u64>, reason: String, used: u64, peak: Option<u64>| Row {
+        name: format!("{name} (share)"),
+        value: share.map_or_else(|| r#""none""#.to_owned(), |share| share.to_string()),
+        origin: ("in effect", None),
+        bounds: None,
+        reason: format!("{reason}. Weight: {weight}"),
+        used: Some(used),
+        peak: peak.map(|peak| peak.max(used)),
+    };
+    let of_gate = |name: &str, gate: &Gate, peak: Option<u64>| {
+        let (share, inside) = (gate.share_of(tenant, weight) as u64, gate.inside_of(tenant).requests as u64);
+        let reason = format!(
+            "Of {} places, others have {}; the tenant may have a multiple (times its weight) of what stays free",
+            gate.limit(),
+            gate.inside() as u64 - inside.min(gate.inside() as u64)
+        );
+        row(name, Some(share), reason, inside, peak)
+    };
+    let mut rows = Vec::new();
+    if let Some(state) = writes.tenants.get(tenant) {
+        let (limit_bytes, now) = (writes.heads.head().limit_bytes, writes.clock.instant());
+        let (share_bytes, is_new) =
+            writes.tenants.division(&settings, limit_bytes, now).share(&state, &settings, now);
+        let whose = match is_new {
+            true => "The tenant counts as new, and all new tenants together have a tenth of the head",
+            false => "What other tenants do not use is divided among those that want more",
+        };
+        let reason = format!(
+            "{whose}. A tenant above its share gets no new series when the head is {FAIR} % full, and no writes when it is \
+             {REFUSE_ABOVE_SHARE} % full. `none`: no other tenant has series"
+        );
+        let share = Some(share_bytes).filter(|bytes| *bytes < u64::MAX);
+        let (bytes, peak) = (state.bytes(), state.peaks.head_bytes.get());
+        rows.push(row("memory of head", share, reason, bytes, Some(peak)));
+        let account = state.inflight(own);
+        let (whole, used) = (account.whole(), account.used_bytes());
+        let left = whole.limit_bytes().saturating_sub(whole.used_bytes().saturating_sub(used));
+        let reason = "A multiple of the bytes that are free at the moment, or inflight_bytes if that is less";
+        let share = gate::share(gate::MULTIPLE, weight, left).min(account.limit_bytes());
+        rows.push(row(
+            "memory of inflight",
+            Some(share),
+            reason.to_owned(),
+            used,
+            Some(account.peak_bytes()),
+        ));
+        let (known, creating) = writes.gates.both();
+        rows.push(of_gate("inflight_requests", known, Some(state.peaks.writes.get())));
+        rows.push(of_gate("creating_requests", creating, Some(state.peaks.creating.get())));
+    }
+    rows.push(of_gate("waiting and running queries", &app.waiting, None));
+    rows.push(of_gate("exports", &app.exporting, None));
+    rows.push(of_gate("deletes", &app.deleting, None));
+    rows
 }
 
 /// Lists the limits of the node: the accounts of its memory budget, and concurrency limits that tenants
@@ -106,15 +205,17 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
         peak: use_of.peak_bytes,
     });
     let (known, creating) = app.node.writes().gates.both();
+    let (running, running_peak) = app.queries.running_and_peak();
+    let tenants = &app.node.writes().tenants;
     let gates = [
         ("inflight_requests", known.limit(), known.inside(), Some(known.peak())),
         ("creating_requests", creating.limit(), creating.inside(), Some(creating.peak())),
-        ("query_concurrency", settings.query_concurrency, app.queries.waiting_and_running().1, None),
+        ("query_concurrency", settings.query_concurrency, running, Some(running_peak)),
         ("waiting and running queries", app.waiting.limit(), app.waiting.inside(), Some(app.waiting.peak())),
         ("exports", app.exporting.limit(), app.exporting.inside(), Some(app.exporting.peak())),
         ("deletes", app.deleting.limit(), app.deleting.inside(), Some(app.deleting.peak())),
         (HANDSHAKES, app.handshakes.limit(), app.handshakes.count(), Some(app.handshakes.peak())),
-        ("tenants", settings.tenants_max, app.node.writes().tenants.all().len(), None),
+        ("tenants", settings.tenants_max, tenants.all().len(), Some(tenants.peak() as usize)),
     ];
     let grpc = settings.tls.as_ref().and(settings.otlp_grpc.address).map(|_| {
         let handshakes = &app.grpc_handshakes;

@@ -4,10 +4,12 @@
 //! come before new ones, and tenants with waiting requests take turns.
 
 use admission::gate::{self, Entrant, Full, Inside};
+use admission::retry::Drain;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Lets in a limited number of requests, of which each tenant gets a fair share. Clones are handles of the
@@ -18,6 +20,10 @@ pub(crate) struct Gate(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     gate: gate::Gate,
+    /// How many requests that were inside have been stored.
+    stored: u64,
+    /// How fast they are stored, measured while others are refused.
+    drain: Drain,
     /// Requests that wait, by tenant. Whoever keeps their memory limits their number.
     waiting: HashMap<TenantId, VecDeque<Waiter>>,
     /// The tenants that have waiting requests, in the order of their turns. Each occurs once.
@@ -38,6 +44,10 @@ pub(crate) struct Pass {
     gate: Gate,
     tenant: TenantId,
     bytes: u64,
+    /// Whether the request was stored. Requests that were refused come back, so they do not count as progress.
+    pub(crate) is_stored: bool,
+    /// How many requests the tenant had inside when this one had entered. 0 for a request that has waited.
+    pub(crate) number: usize,
 }
 
 impl Gate {
@@ -58,12 +68,13 @@ impl Gate {
     }
 
     fn of(gate: gate::Gate) -> Self {
-        Self(Arc::new(Mutex::new(State { gate, waiting: HashMap::new(), turns: VecDeque::new() })))
+        let (waiting, turns) = (HashMap::new(), VecDeque::new());
+        Self(Arc::new(Mutex::new(State { gate, stored: 0, drain: Drain::default(), waiting, turns })))
     }
 
     pub(crate) fn enter(&self, entrant: Entrant<'_>) -> Result<Pass, Full> {
-        self.0.lock().enter(entrant)?;
-        Ok(self.pass(entrant))
+        let number = self.0.lock().enter(entrant)?;
+        Ok(self.pass(entrant, number))
     }
 
     /// Waits until there is a place. This takes at most until all requests that the tenant has in the gate have left, and until
@@ -71,28 +82,47 @@ impl Gate {
     pub(crate) async fn enter_when_free(&self, entrant: Entrant<'_>) -> Pass {
         let waits = {
             let mut state = self.0.lock();
-            if state.enter(entrant).is_ok() {
-                return self.pass(entrant);
+            if let Ok(number) = state.enter(entrant) {
+                return self.pass(entrant, number);
             }
             state.wait(entrant)
         };
         waits.await.expect("BUG: a place in the queue was dropped without its turn")
     }
 
-    fn pass(&self, entrant: Entrant<'_>) -> Pass {
-        Pass { gate: self.clone(), tenant: entrant.tenant.clone(), bytes: entrant.bytes }
+    fn pass(&self, entrant: Entrant<'_>, number: usize) -> Pass {
+        let (tenant, bytes) = (entrant.tenant.clone(), entrant.bytes);
+        Pass { gate: self.clone(), tenant, bytes, is_stored: false, number }
     }
 
-    fn leave(&self, tenant: &TenantId, bytes: u64) {
+    fn leave(&self, tenant: &TenantId, bytes: u64, is_stored: bool) {
         let admitted = {
             let mut state = self.0.lock();
             state.gate.leave(tenant, bytes);
+            state.stored += u64::from(is_stored);
             state.admit_waiting()
         };
         for (tenant, Waiter { bytes, pass, .. }) in admitted {
             // if the waiter was canceled, its pass is dropped here
-            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes });
+            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes, is_stored: false, number: 0 });
         }
+    }
+
+    /// Counts a request that has left, and is stored now.
+    pub(crate) fn count_stored(&self) {
+        self.0.lock().stored += 1;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stored(&self) -> u64 {
+        self.0.lock().stored
+    }
+
+    /// Returns when a request may find a place that is refused now because the gate is full.
+    pub(crate) fn refused(&self, now: Instant) -> Duration {
+        let mut state = self.0.lock();
+        let (inside, stored) = (state.gate.inside(), state.stored);
+        state.drain.refused(inside, stored, now)
     }
 
     pub(crate) fn inside(&self) -> usize {
@@ -107,19 +137,26 @@ impl Gate {
         self.0.lock().gate.peak()
     }
 
+    /// How many requests `tenant` may have inside as long as others have as many as now.
+    pub(crate) fn share_of(&self, tenant: &TenantId, weight: u64) -> usize {
+        self.0.lock().gate.share_of(tenant, weight)
+    }
+
     pub(crate) fn limit(&self) -> usize {
         self.0.lock().gate.limit()
     }
 }
 
 impl State {
-    fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
+    /// Returns how many requests the tenant has inside now.
+    fn enter(&mut self, entrant: Entrant<'_>) -> Result<usize, Full> {
         // new requests must not take the place of those that wait; otherwise, these might wait forever
         if self.waiting.contains_key(entrant.tenant) {
             self.gate.check(entrant)?;
             return Err(Full::Waiting);
         }
-        self.gate.enter(entrant)
+        self.gate.enter(entrant)?;
+        Ok(self.gate.of(entrant.tenant).requests)
     }
 
     fn wait(&mut self, entrant: Entrant<'_>) -> oneshot::Receiver<Pass> {
@@ -176,7 +213,7 @@ impl State {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.leave(&self.tenant, self.bytes);
+        self.gate.leave(&self.tenant, self.bytes, self.is_stored);
     }
 }
 

@@ -10,6 +10,8 @@ pub(crate) struct Replicas {
     elections: Elections,
     memory: Option<Reservation>,
     tidied: Option<Instant>,
+    /// The largest number of clusters.
+    peak: usize,
 }
 
 /// Minimum interval between searches for silent clusters. Without it, a sender could cause a search with each
@@ -30,23 +32,30 @@ impl Replicas {
         if !self.elections.contains(cluster) {
             self.make_room(arrival, clusters_max, account)?;
         }
-        Ok(self.elections.vote(cluster, replica, arrival))
+        let vote = self.elections.vote(cluster, replica, arrival);
+        self.peak = self.peak.max(self.elections.len());
+        Ok(vote)
     }
 
     pub(crate) fn ended(&mut self, cluster: &str, replica: &str, end: End, now: Instant) {
         self.elections.ended(cluster, replica, end, now);
     }
 
-    pub(crate) fn waits(&mut self, cluster: &str, replica: &str) {
-        self.elections.waits(cluster, replica);
+    pub(crate) fn waits(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {
+        self.elections.waits(cluster, replica, oldest_ms);
     }
 
-    pub(crate) fn waited(&mut self, cluster: &str, replica: &str) {
-        self.elections.waited(cluster, replica);
+    pub(crate) fn waited(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {
+        self.elections.waited(cluster, replica, oldest_ms);
     }
 
     pub(crate) fn clusters(&self) -> usize {
         self.elections.len()
+    }
+
+    /// The largest number of clusters since the tenant was loaded.
+    pub(crate) const fn peak(&self) -> usize {
+        self.peak
     }
 
     /// Copies of at most `max` elections, in no order.

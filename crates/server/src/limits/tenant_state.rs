@@ -1,6 +1,7 @@
 //! What is known about each tenant in memory: its rates, and the memory it uses.
 
 use super::replicas::{Replicas, TIDY_EVERY};
+use super::tenant_usage::{Mean, MeanRates, Peak, Peaks};
 use crate::settings::{self, TenantSettings};
 use admission::gate::MULTIPLE;
 use admission::new_series::Limits;
@@ -25,6 +26,13 @@ pub(crate) struct TenantState {
     buckets: Mutex<Buckets>,
     holds: Box<[Held]>,
     series_peak: AtomicU64,
+    pub(crate) peaks: Peaks,
+    /// When the state was created, and for how many seconds requests are in the rates.
+    since: Instant,
+    counted_s: AtomicU64,
+    /// Requests that were admitted since the rates were updated, and their bytes.
+    uncounted_requests: AtomicU64,
+    uncounted_bytes: AtomicU64,
     pub(crate) replicas: Mutex<Replicas>,
     /// Shortage of memory for this tenant's new series.
     pub(crate) shortage: Mutex<Shortage>,
@@ -45,40 +53,27 @@ struct Buckets {
     samples: TokenBucket,
     bytes: TokenBucket,
     series: TokenBucket,
-    sample_rate: MeanRate,
+    /// Rates of samples, requests and bytes.
+    rates: MeanRates<3>,
+    created_rate: MeanRates<1>,
     /// New series that were admitted, but that the head does not contain yet.
     being_created: u64,
     backlog: Backlog,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
-struct MeanRate {
-    per_s: f64,
-    at: Option<Instant>,
-}
-
-const MEAN_RATE_S: f64 = 60.0;
-
-impl MeanRate {
-    fn add(&mut self, count: u64, now: Instant) {
-        self.per_s = self.at(now) + count as f64 / MEAN_RATE_S;
-        self.at = Some(now);
-    }
-
-    fn at(&self, now: Instant) -> f64 {
-        let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.per_s * (-passed.as_secs_f64() / MEAN_RATE_S).exp()
-    }
-}
-
 impl TenantState {
-    fn new(id: TenantId, memory: &Memory, new_since: Option<Instant>) -> Self {
+    fn new(id: TenantId, memory: &Memory, new_since: Option<Instant>, now: Instant) -> Self {
         Self {
             id,
             new_since,
             buckets: Mutex::default(),
             holds: (0..memory.partitions).map(|_| Held::default()).collect(),
             series_peak: AtomicU64::new(0),
+            peaks: Peaks::default(),
+            since: now,
+            counted_s: AtomicU64::new(0),
+            uncounted_requests: AtomicU64::new(0),
+            uncounted_bytes: AtomicU64::new(0),
             replicas: Mutex::default(),
             shortage: Mutex::default(),
             inflight: memory.inflight.part(),
@@ -114,6 +109,7 @@ impl TenantState {
     pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), WriteRefusal> {
         let rates = [own.limits.samples_rate(), own.limits.bytes_rate(), own.limits.requests_rate()];
         if rates == [None; 3] {
+            self.count(bytes, now);
             return Ok(());
         }
         let mut buckets = self.buckets.lock();
@@ -130,14 +126,28 @@ impl TenantState {
                 RateLimited::Requests => bucket.take(1, rate, now),
             }
         }
+        drop(buckets);
+        self.count(bytes, now);
         Ok(())
+    }
+
+    /// Counts an admitted request in the rates that are shown. They are updated when their lock is taken anyway, and once a second:
+    /// many requests that are added at once would look like a burst.
+    fn count(&self, bytes: u64, now: Instant) {
+        self.uncounted_requests.fetch_add(1, Ordering::Relaxed);
+        self.uncounted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let second = now.saturating_duration_since(self.since).as_secs();
+        if self.counted_s.load(Ordering::Relaxed) != second {
+            self.counted_s.store(second, Ordering::Relaxed);
+            self.buckets.lock().rates.add(self.counts(0), now);
+        }
     }
 
     /// Counts the samples of an admitted request against the rate limit, even if some of them are refused
     /// later.
     pub(crate) fn take_samples(&self, own: &TenantSettings, samples: u64, now: Instant) {
         let mut buckets = self.buckets.lock();
-        buckets.sample_rate.add(samples, now);
+        buckets.rates.add(self.counts(samples), now);
         if let Some(rate) = own.limits.samples_rate() {
             buckets.samples.take(samples, rate, now);
         }
@@ -154,11 +164,13 @@ impl TenantState {
         let mut buckets = self.buckets.lock();
         let limits = Limits {
             active_series: own.limits.active_series.map(|limit| limit as u64),
+            is_configured: own.limits.active_series_is_given,
             new_series: own.limits.new_series_rate(),
         };
         let series = self.series() + buckets.being_created;
         let room = limits.room(series, wanted as u64, &mut buckets.series, now)?;
         buckets.being_created += room;
+        buckets.created_rate.add([room], now);
         Ok(room as usize)
     }
 
@@ -207,6 +219,7 @@ impl TenantState {
         held.series.store(series as u64, Ordering::Relaxed);
         held.bytes.store(bytes as u64, Ordering::Relaxed);
         self.series_peak.fetch_max(self.series(), Ordering::Relaxed);
+        self.peaks.head_bytes.note(self.bytes());
     }
 
     pub(crate) fn series(&self) -> u64 {
@@ -222,7 +235,21 @@ impl TenantState {
     }
 
     pub(crate) fn samples_per_s(&self, now: Instant) -> f64 {
-        self.buckets.lock().sample_rate.at(now)
+        self.buckets.lock().rates.at(now)[0].per_s
+    }
+
+    /// Mean rates of the last minute: of samples, requests, bytes of requests, and new series.
+    pub(crate) fn rates(&self, now: Instant) -> [Mean; 4] {
+        let mut buckets = self.buckets.lock();
+        buckets.rates.add(self.counts(0), now);
+        let ([samples, requests, bytes], [created]) = (buckets.rates.at(now), buckets.created_rate.at(now));
+        [samples, requests, bytes, created]
+    }
+
+    /// Takes the requests and bytes that are not in the rates yet, for adding them together with `samples`.
+    fn counts(&self, samples: u64) -> [u64; 3] {
+        let [requests, bytes] = [&self.uncounted_requests, &self.uncounted_bytes];
+        [samples, requests.swap(0, Ordering::Relaxed), bytes.swap(0, Ordering::Relaxed)]
     }
 
     /// Age of the tenant, at most [`NEW_FOR_MAX`]. A tenant that was known before has the maximum age.
@@ -277,9 +304,20 @@ impl Division {
         settings: &settings::Tenants,
         now: Instant,
     ) -> Option<u64> {
-        let weight = settings.of(&tenant.id).share_weight as u64;
-        let share_bytes = self.shares.of(weight, tenant.age(now) < self.new_below);
+        let (share_bytes, _) = self.share(tenant, settings, now);
         (tenant.bytes() > share_bytes).then_some(share_bytes)
+    }
+
+    /// Returns the tenant's share, and whether it is that of a new tenant. The share of a tenant that is alone is [`u64::MAX`].
+    pub(crate) fn share(
+        &self,
+        tenant: &TenantState,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> (u64, bool) {
+        let weight = settings.of(&tenant.id).share_weight as u64;
+        let is_new = tenant.age(now) < self.new_below;
+        (self.shares.of(weight, is_new), is_new)
     }
 
     fn is_old(&self, now: Instant) -> bool {
@@ -303,6 +341,8 @@ pub(crate) struct TenantStates {
     /// Age below which a tenant counts as new, and when this was computed.
     new_below: Mutex<Option<(Instant, Duration)>>,
     clusters_tidied: Mutex<Option<Instant>>,
+    /// The largest number of tenants in memory.
+    peak: Peak,
 }
 
 #[derive(Debug)]
@@ -333,6 +373,7 @@ impl TenantStates {
             division_of_room: Mutex::default(),
             new_below: Mutex::default(),
             clusters_tidied: Mutex::default(),
+            peak: Peak::default(),
         }
     }
 
@@ -364,8 +405,10 @@ impl TenantStates {
             all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
             self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
         }
-        let tenant = || Arc::new(TenantState::new(id.clone(), &self.memory, new_since));
-        Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
+        let tenant = || Arc::new(TenantState::new(id.clone(), &self.memory, new_since, now));
+        let state = Arc::clone(all.entry(id.clone()).or_insert_with(tenant));
+        self.peak.note(all.len() as u64);
+        state
     }
 
     /// Called after a tenant was deleted. Drops its elected replicas and resets its peak. Its whole state is
@@ -379,6 +422,11 @@ impl TenantStates {
         if Arc::strong_count(tenant) == 1 && tenant.holds_nothing() {
             all.remove(id);
         }
+    }
+
+    /// The largest number of tenants that were in memory at a time.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.get()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<TenantState>> {
@@ -544,6 +592,21 @@ pub(crate) mod tests {
         let rate = tenant.samples_per_s(after(600));
         assert!((950.0..1050.0).contains(&rate), "{rate}");
         assert!(tenant.samples_per_s(after(900)) < 10.0);
+    }
+
+    /// Nobody looks at the rates meanwhile, and no samples come, as with a tenant that only sends records.
+    #[test]
+    fn the_rate_of_requests_needs_no_samples() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = small_settings(dir.path()).tenants.general;
+        let (tenants, began) = (TenantStates::for_test(1), Instant::now());
+        let tenant = tenants.of(&id(0), || true, began);
+        let after = |ms| began + Duration::from_millis(ms);
+        (0..36_000).for_each(|number| tenant.admit(&own, 50, after(number * 100)).unwrap());
+        let is_about = |value: f64, expected: f64| (expected * 0.95..=expected * 1.05).contains(&value);
+        let [_, requests, bytes, _] = tenant.rates(after(3_600_000));
+        assert!(is_about(requests.per_s, 10.0) && is_about(requests.peak, 10.0), "{requests:?}");
+        assert!(is_about(bytes.per_s, 500.0) && is_about(bytes.peak, 500.0), "{bytes:?}");
     }
 
     #[test]

@@ -391,16 +391,16 @@ impl Submission {
     }
 
     /// Checks new series until `most` of them may be created or `refused_max` are refused: those whose metric already
-    /// has `limit` series. `count` returns the number of series of a metric. Returns how many of the next series may be
+    /// has `limit` series, with `error`. `count` returns the number of series of a metric. Returns how many of the next series may be
     /// created.
     pub(crate) fn refuse_beyond_metric_limit(
         &mut self,
         most: usize,
         refused_max: usize,
         limit: u64,
+        error: &SeriesRefusal,
         count: impl Fn(&str) -> usize,
     ) -> usize {
-        let error = SeriesRefusal::SeriesPerMetric { limit };
         let mut counts: HashMap<Box<str>, u64> = HashMap::new();
         let least = self.new.len().saturating_sub(refused_max);
         let mut next = self.created;
@@ -414,8 +414,8 @@ impl Submission {
             if before < limit {
                 next += 1;
             } else {
-                self.refuse_one(next, &error);
-                self.postpone(&error);
+                self.refuse_one(next, error);
+                self.postpone(error);
             }
         }
         next - self.created
@@ -455,8 +455,12 @@ pub(crate) const fn postponed(error: &SeriesRefusal) -> Postponed {
     match error {
         SeriesRefusal::NoMemory { .. } => Postponed::ProcessMemory,
         SeriesRefusal::TenantShare { .. } => Postponed::TenantShare,
-        SeriesRefusal::ActiveSeries { .. } => Postponed::ActiveSeries,
-        SeriesRefusal::SeriesPerMetric { .. } => Postponed::SeriesPerMetric,
+        SeriesRefusal::ActiveSeries { is_configured, .. } => {
+            Postponed::ActiveSeries { is_configured: *is_configured }
+        }
+        SeriesRefusal::SeriesPerMetric { is_configured, .. } => {
+            Postponed::SeriesPerMetric { is_configured: *is_configured }
+        }
         SeriesRefusal::NewSeriesRate { wait, .. } => Postponed::NewSeriesRate(*wait),
         _ => Postponed::NewSeries,
     }

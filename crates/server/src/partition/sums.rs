@@ -486,7 +486,7 @@ struct Refused<'a> {
 impl Refused<'_> {
     fn push(&mut self, series: SeriesRef, error: SeriesRefusal, outcome: &mut Outcome) {
         if let SeriesRefusal::NoRoomForSums { .. } = error {
-            outcome.postpone(Postponed::NewSeries);
+            outcome.postpone(Postponed::SeriesState);
         }
         let last = Some((series, error.clone()));
         if std::mem::replace(&mut self.last, last.clone()) == last {

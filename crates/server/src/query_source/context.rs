@@ -34,7 +34,7 @@ impl Context {
     pub(crate) fn has_data(&self, tenant: &TenantId) -> bool {
         self.lake.tables.is_known(tenant)
             || self.partitions.iter().any(|partition| partition.head.read().tenant(tenant).is_some())
-            || self.events.file_bytes(tenant) > 0
+            || self.events.file_bytes(tenant).0 > 0
     }
 
     pub(crate) fn steady_s(&self) -> u32 {

@@ -216,6 +216,7 @@ impl<O: Owners> Sealer<O> {
     fn publish(&self) {
         let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);
+        lake.progress.publish(self.sealing.schedule(&self.view()));
         lake.sealing.frozen_samples.set(self.sealing.samples_frozen() as f64);
     }
 }

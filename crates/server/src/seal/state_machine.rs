@@ -69,6 +69,14 @@ pub(crate) struct Thresholds {
     pub(crate) flush_interval: Duration,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    /// A round is running, since this time.
+    Since(Instant),
+    /// No round is running. If the heads are full, the next one begins at this time at the latest.
+    Until(Instant),
+}
+
 #[derive(Debug)]
 pub(crate) struct Sealing {
     thresholds: Thresholds,
@@ -100,6 +108,8 @@ struct LastRound {
     ended_with_bytes: u64,
     /// The least memory that the heads took since the round ended. Series leave them some time after the round.
     least_bytes: u64,
+    /// True if the round ended without a failure. Others take as long as an outage, and tell nothing about sealing.
+    is_typical: bool,
 }
 
 /// The part of the machine that issued the last command, and that handles the event which answers it.
@@ -135,6 +145,7 @@ impl Sealing {
                 begun_with_bytes: 0,
                 ended_with_bytes: 0,
                 least_bytes: 0,
+                is_typical: false,
             },
             is_stopped: false,
             commands: VecDeque::new(),
@@ -223,6 +234,9 @@ impl Sealing {
             let except = self.blocked.keys().chain(&view.closed).cloned().collect();
             let since_ms = view.unsealed_since_ms.unwrap_or(i64::MAX);
             self.has_caught_up = false;
+            if self.last_round.is_typical {
+                self.report(Report::Began { least_bytes: self.last_round.least_bytes });
+            }
             self.last_round.begun_with_bytes = view.head_bytes;
             self.round = Some(Round::new(self.thresholds.partitions, view.now, since_ms, all, except));
         }
@@ -248,14 +262,27 @@ impl Sealing {
     fn is_under_pressure(&self, view: &View) -> bool {
         let (last, percent) = (&self.last_round, self.thresholds.head_bytes / 100);
         let grown = view.head_bytes.saturating_sub(last.ended_with_bytes);
-        let has_freed = last.begun_with_bytes.saturating_sub(last.least_bytes) >= percent * FREED_PERCENT;
-        let pause = match has_freed && view.head_bytes >= percent * watermarks::FAIR {
-            true => (last.lasted * PRESSURE_PAUSE_FACTOR).clamp(PRESSURE_PAUSE_MIN, PRESSURE_PAUSE),
-            false => PRESSURE_PAUSE,
-        };
         view.is_filled
             && (grown > percent * PRESSURE_STEP_PERCENT
-                || view.now.saturating_duration_since(last.ended) > pause)
+                || view.now.saturating_duration_since(last.ended) > self.pause(view))
+    }
+
+    /// Pause between the last round and the next one if the heads are full.
+    fn pause(&self, view: &View) -> Duration {
+        let (last, percent) = (&self.last_round, self.thresholds.head_bytes / 100);
+        let has_freed = last.begun_with_bytes.saturating_sub(last.least_bytes) >= percent * FREED_PERCENT;
+        match has_freed && view.head_bytes >= percent * watermarks::FAIR {
+            true => (last.lasted * PRESSURE_PAUSE_FACTOR).clamp(PRESSURE_PAUSE_MIN, PRESSURE_PAUSE),
+            false => PRESSURE_PAUSE,
+        }
+    }
+
+    /// When the present round began, or else when the next one begins at the latest if the heads are full.
+    pub(crate) fn schedule(&self, view: &View) -> Schedule {
+        match &self.round {
+            Some(round) => Schedule::Since(round.began),
+            None => Schedule::Until(self.last_round.ended + self.pause(view)),
+        }
     }
 
     fn advance_round(&mut self, view: &View, next: Next) {
@@ -293,6 +320,7 @@ impl Sealing {
                     lasted: duration,
                     ended_with_bytes: view.head_bytes,
                     least_bytes: view.head_bytes,
+                    is_typical: !has_failed,
                     ..self.last_round
                 };
             }

@@ -1,7 +1,7 @@
 //! The overrides file: settings of tenants that can change at run time.
 
-use super::disk::DiskDefault;
 use super::given::{Given, SettingsError};
+use super::tenant_limits::Defaults;
 use super::tenant_settings::Tenants;
 use crate::watched::{self, Source, Watched};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub struct OverridesFile {
     pub path: PathBuf,
     given: Given,
-    disk: DiskDefault,
+    defaults: Defaults,
 }
 
 pub(crate) type Overrides = Watched<OverridesFile>;
@@ -19,8 +19,8 @@ pub(crate) type Overrides = Watched<OverridesFile>;
 const BYTES_MAX: u64 = 16 << 20;
 
 impl OverridesFile {
-    pub(super) fn new(path: PathBuf, given: &Given, disk: &DiskDefault) -> Self {
-        Self { path, given: given.clone(), disk: disk.clone() }
+    pub(super) fn new(path: PathBuf, given: &Given, defaults: &Defaults) -> Self {
+        Self { path, given: given.clone(), defaults: defaults.clone() }
     }
 
     pub fn text(&self) -> Result<String, SettingsError> {
@@ -35,7 +35,7 @@ impl OverridesFile {
 
     /// Determines the settings of all tenants, as if the overrides file contained `text`.
     pub fn tenants(&self, text: &str) -> Result<Tenants, SettingsError> {
-        Tenants::resolve(&self.with(text)?, &self.disk)
+        Tenants::resolve(&self.with(text)?, &self.defaults)
     }
 }
 

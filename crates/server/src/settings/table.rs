@@ -4,6 +4,7 @@
 //! `UPDATE_EXPECT=1 cargo test -p server settings`, which updates `docs/reference/configuration.md`.
 
 use super::admin_listen::AdminListen;
+use super::capacity::QUERY_BYTES_MIN;
 use super::graphite::TenantAddress;
 use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
@@ -401,7 +402,7 @@ settings! {
         BYTES_PER_SECOND: Option<Bytes> = setting("bytes_per_second", "none",
             "Limit on the bytes per second of a tenant's write requests, before decompression")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
-        NEW_SERIES_PER_SECOND: Option<Count> = setting("new_series_per_second", "none",
+        NEW_SERIES_PER_SECOND: Option<Count> = derived("new_series_per_second", "the head's memory, divided by 64 bytes",
             "Limit on a tenant's new series per second")
             .why("New series above the limit are refused with 503; samples of known series in the same request are \
                 stored")
@@ -409,15 +410,15 @@ settings! {
         RATE_BURST: Millis = setting("rate_burst", "10s",
             "Burst of a tenant's rate limits: the amount that a limit allows in this time may arrive at once")
             .per_tenant();
-        ACTIVE_SERIES: Option<Count> = setting("active_series", "none", "Limit on a tenant's active series")
-            .why("Further series are refused; samples of known series in the same request are stored. A series is \
-                active until `series_idle` after its last sample. Regardless of this limit, a tenant above its share \
+        ACTIVE_SERIES: Option<Count> = derived("active_series", "the head's memory, divided by 64 bytes", "Limit on a tenant's active series")
+            .why("Further series are refused: with 429 if the limit was set, with 503 if it was derived. Samples of known \
+                series in the same request are stored. A series is active until `series_idle` after its last sample. Regardless of this limit, a tenant above its share \
                 gets no new series once the head is 75 % full ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
-        SERIES_PER_METRIC: Option<Count> = setting("series_per_metric", "none",
+        SERIES_PER_METRIC: Option<Count> = derived("series_per_metric", "the head's memory, divided by 64 bytes",
             "Limit on a tenant's active series of one metric name")
             .why("Keeps one label with too many values from using up `active_series`. The limit may be exceeded by a \
-                few hundred series")
+                few hundred series. Nothing is counted unless the limit is less than `active_series`")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         DISK_BYTES: Option<Bytes> = derived("disk_bytes", "90 % of the disk of the tables; `none` for an object store",
             "Limit on the bytes of a tenant's tables")
@@ -432,25 +433,25 @@ settings! {
             .why("At the limit, the events that arrived first are removed, so that a quarter becomes free. A query of events \
                 reads all of them ([graphite.md](../graphite.md#events))")
             .within(FILE_BYTES_MIN, 1 << 30).per_tenant();
-        CONCURRENT_WRITES: Option<Count> = setting("concurrent_writes", "none",
+        CONCURRENT_WRITES: Option<Count> = derived("concurrent_writes", "the larger one of `inflight_requests` and `creating_requests`",
             "Limit on a tenant's write requests in progress")
             .why("Requests that wait for new series are counted separately. Regardless of this limit, a tenant leaves a \
                 part of `inflight_requests` to other tenants ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY).per_tenant();
-        INFLIGHT_BYTES: Option<Bytes> = setting("inflight_bytes", "none",
+        INFLIGHT_BYTES: Option<Bytes> = derived("inflight_bytes", "the account `inflight`",
             "Limit on the memory of a tenant's write requests in progress")
             .why("A single request that needs more is refused with 413. Regardless of this limit, a tenant leaves a \
                 part of the account `inflight` to other tenants")
             .or("none").within(1 << 20, u64::MAX).per_tenant();
-        CONCURRENT_QUERIES: Option<Count> = setting("concurrent_queries", "none",
+        CONCURRENT_QUERIES: Option<Count> = derived("concurrent_queries", "`query_concurrency`",
             "Limit on a tenant's queries that run at once")
             .why("Further queries wait. Regardless of this limit, tenants take turns")
             .or("none").within(1, 1024).per_tenant();
-        QUERY_MEMORY: Option<Bytes> = setting("query_memory", "none", "Limit on the memory of one query of a tenant")
+        QUERY_MEMORY: Option<Bytes> = derived("query_memory", "half of the account `query`, divided by `query_concurrency` + 1", "Limit on the memory of one query of a tenant")
             .why("Regardless of this limit, a query gets at most half of the account `query`, divided by \
                 `query_concurrency` + 1")
-            .or("none").within(64 << 10, u64::MAX).per_tenant();
-        QUERY_SAMPLES: Option<Count> = setting("query_samples", "none",
+            .or("none").within(QUERY_BYTES_MIN, u64::MAX).per_tenant();
+        QUERY_SAMPLES: Option<Count> = derived("query_samples", "the default of `query_memory`, divided by 16 bytes",
             "Limit on the samples that one query of a tenant holds in memory at once")
             .why("The query's memory also limits its samples, at 16 bytes each")
             .or("none").within(1, 1 << 40).per_tenant();

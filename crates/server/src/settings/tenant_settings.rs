@@ -1,6 +1,5 @@
 //! Settings that can differ between tenants.
 
-use super::disk::DiskDefault;
 use super::file::{per_tenant, quoted};
 use super::given::{Given, GivenClass, SettingsError};
 use super::label_name::LabelName;
@@ -9,7 +8,7 @@ use super::otlp;
 use super::reader::{EffectiveSetting, Reader};
 use super::self_monitoring::SelfMonitoring;
 use super::table;
-use super::tenant_limits::TenantLimits;
+use super::tenant_limits::{Defaults, TenantLimits};
 use crate::query_source::detail::Detail;
 use model::{TenantId, TenantPatterns};
 use protocol::influx::NameRule;
@@ -117,9 +116,9 @@ impl Tenants {
         self.classes.iter().find(|class| class.patterns.matches(tenant))
     }
 
-    pub(super) fn resolve(given: &Given, disk: &DiskDefault) -> Result<Self, SettingsError> {
+    pub(super) fn resolve(given: &Given, defaults: &Defaults) -> Result<Self, SettingsError> {
         let mut reader = Reader::new(&given.general, String::new());
-        let general = TenantSettings::general(&mut reader, disk)?;
+        let general = TenantSettings::general(&mut reader, defaults)?;
         let rows = reader.into_rows();
         let mut tenants = Self {
             general,
@@ -179,7 +178,7 @@ impl TenantSettings {
         Duration::from_millis(self.ha_failover_ms.unsigned_abs())
     }
 
-    fn general(reader: &mut Reader<'_>, disk: &DiskDefault) -> Result<Self, SettingsError> {
+    fn general(reader: &mut Reader<'_>, defaults: &Defaults) -> Result<Self, SettingsError> {
         let general = Self {
             retention_ms: reader.read(&table::RETENTION)?,
             graphite_retention: reader.read(&table::GRAPHITE_RETENTION)?,
@@ -187,7 +186,7 @@ impl TenantSettings {
             rollup_retention_ms: reader.read(&table::ROLLUP_RETENTION)?,
             stream_retention_ms: reader.read(&table::STREAM_RETENTION)?,
             query_resolution: reader.read(&table::QUERY_RESOLUTION)?,
-            limits: TenantLimits::general(reader, disk)?,
+            limits: TenantLimits::general(reader, defaults)?,
             share_weight: reader.read(&table::SHARE_WEIGHT)?,
             limit_status: reader.read(&table::LIMIT_STATUS)?,
             influx_names: reader.read(&table::INFLUX_NAMES)?,

@@ -179,18 +179,18 @@ fn defaults_of_a_machine() {
         requests_per_second = "none"
         samples_per_second = "none"
         bytes_per_second = "none"
-        new_series_per_second = "none"
+        new_series_per_second = 33488895  # the head (2043 MiB) has room for 33488895 series of 64 bytes; a tenant may fill it once a second
         rate_burst = "10s"
-        active_series = "none"
-        series_per_metric = "none"
+        active_series = 33488895  # the head (2043 MiB) has room for 33488895 series of 64 bytes
+        series_per_metric = 33488895  # the head (2043 MiB) has room for 33488895 series of 64 bytes, and all may have the same name
         disk_bytes = "90GiB"  # 90 % of the disk of the tables, which has 102400 MiB
         tenant_tables = 3
         events_bytes = "4MiB"
-        concurrent_writes = "none"
-        inflight_bytes = "none"
-        concurrent_queries = "none"
-        query_memory = "none"
-        query_samples = "none"
+        concurrent_writes = 2452  # the larger one of inflight_requests and creating_requests
+        inflight_bytes = "642986790"  # the account `inflight`
+        concurrent_queries = 8  # query_concurrency
+        query_memory = "35721488"  # half of the account `query`, divided by query_concurrency + 1
+        query_samples = 2232593  # 16 bytes each, in 34884 KiB
         share_weight = 1
         limit_status = 429
         ha_dedup = false
@@ -356,23 +356,17 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
             requests_per_second: None,
             samples_per_second: Some(5000),
             bytes_per_second: None,
-            new_series_per_second: None,
             rate_burst_ms: 10_000,
-            series_per_metric: None,
             disk_bytes: Some(90 << 30),
             disk_bytes_is_given: false,
             tenant_tables: 3,
             events_bytes: 4 << 20,
-            concurrent_writes: None,
-            inflight_bytes: None,
-            concurrent_queries: None,
-            query_memory_bytes: None,
-            query_samples: None,
-            active_series: None,
             streams: 1000,
             streams_is_given: false,
             ha_clusters: 100,
             ha_clusters_is_given: false,
+            // the limits that are derived from the node's capacity
+            ..settings.tenants.general.limits.clone()
         },
         share_weight: 1,
         limit_status: LimitStatus::TooManyRequests,
@@ -457,7 +451,8 @@ fn settings_of_a_tenant_are_found_among_those_of_many() {
         assert_eq!(explained(name, "active_series"), (i + 10).to_string());
         assert_eq!(explained(name, "samples_per_second"), "2", "from the class");
     }
-    assert_eq!(explained("c-300.retention", "active_series"), "\"none\"");
+    let derived = settings.tenants.general.limits.active_series.unwrap().to_string();
+    assert_eq!(explained("c-300.retention", "active_series"), derived);
     assert_eq!(explained("other", "samples_per_second"), "1");
 }
 

@@ -42,6 +42,8 @@ struct Tenant {
     streams: HashMap<StreamName, Vec<Known>>,
     /// Number of names in `streams`.
     count: usize,
+    /// The largest value of `count`.
+    peak: usize,
     /// True if `streams` has all streams that have tables.
     is_listed: bool,
     /// True if there was a request since idle tenants were forgotten last.
@@ -85,6 +87,11 @@ impl KnownStreams {
 
     pub(crate) fn streams_of(&self, tenant: &TenantId) -> Option<usize> {
         self.tenants.lock().get(tenant).map(|known| known.count)
+    }
+
+    /// The largest number of the tenant's streams since they were loaded.
+    pub(crate) fn peak_of(&self, tenant: &TenantId) -> Option<usize> {
+        self.tenants.lock().get(tenant).map(|known| known.peak)
     }
 
     /// Returns the tenant's part of the account of records, if all these streams are known.
@@ -230,7 +237,7 @@ impl Tenant {
         // the only tenant leaves something, too, because names are forgotten late
         own_names.share(SHARE, names.limit_bytes() - names.limit_bytes() / 8);
         let memory = own_names.reserve(0).expect("BUG: cannot reserve 0 bytes");
-        Self { part, memory, streams: HashMap::new(), count: 0, is_listed: false, is_used: true }
+        Self { part, memory, streams: HashMap::new(), count: 0, peak: 0, is_listed: false, is_used: true }
     }
 
     /// The stream with this name, or else one whose name differs only in case.
@@ -254,6 +261,7 @@ impl Tenant {
         let known = Known { name: name.clone(), is_stored };
         self.streams.entry(in_lower_case(name)).or_default().push(known);
         self.count += 1;
+        self.peak = self.peak.max(self.count);
         true
     }
 

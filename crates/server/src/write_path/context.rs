@@ -17,10 +17,11 @@ use crate::streams;
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use admission::NewTenants;
+use admission::retry::Wait;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
@@ -64,6 +65,18 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn tenant(&self, id: &TenantId) -> Arc<TenantState> {
         self.tenants.of(id, || self.is_known(id), self.clock.instant())
+    }
+
+    /// Returns how long the sender of a request that is refused now should wait. Must be called once for each refusal, because
+    /// refusals by a full gate are counted.
+    pub(crate) fn time_until(&self, wait: Wait) -> Duration {
+        let (known, creating) = self.gates.both();
+        match wait {
+            Wait::For(time) => time,
+            Wait::Requests => known.refused(self.clock.instant()),
+            Wait::CreatingRequests => creating.refused(self.clock.instant()),
+            Wait::Sealing(room) => self.lake.progress.rounds(room, self.clock.instant()).wait(),
+        }
     }
 
     /// Like [`crate::partition::Context::steady_s`].

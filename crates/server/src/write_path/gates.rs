@@ -72,7 +72,7 @@ impl Gates {
         let limit = self.known.limit();
         self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
             Full::Gate => WriteRefusal::InflightRequests { limit },
-            Full::Limit(limit) => WriteRefusal::ConcurrentWrites { tenant: tenant.clone(), limit },
+            Full::Limit(limit) => concurrent_writes(tenant, own, limit),
             Full::Share(Inside { requests: inside, .. }) => {
                 WriteRefusal::ShareOfRequests { tenant: tenant.clone(), inside, limit }
             }
@@ -96,7 +96,7 @@ impl Gates {
         let limit = self.creating.limit();
         self.creating.enter(entrant(tenant, own, bytes)).map_err(|full| match full {
             Full::Gate => WriteRefusal::CreatingRequests { limit },
-            Full::Limit(limit) => WriteRefusal::ConcurrentWrites { tenant: tenant.clone(), limit },
+            Full::Limit(limit) => concurrent_writes(tenant, own, limit),
             Full::Share(Inside { requests: inside, .. }) => {
                 WriteRefusal::ShareOfCreating { tenant: tenant.clone(), inside, limit }
             }
@@ -130,9 +130,19 @@ impl Gates {
     }
 
     #[cfg(test)]
+    pub(crate) fn stored(&self) -> (u64, u64) {
+        (self.known.stored(), self.creating.stored())
+    }
+
+    #[cfg(test)]
     pub(crate) fn inside(&self) -> (usize, usize) {
         (self.known.inside(), self.creating.inside())
     }
+}
+
+fn concurrent_writes(tenant: &TenantId, own: &TenantSettings, limit: usize) -> WriteRefusal {
+    let is_configured = own.limits.concurrent_writes_is_given;
+    WriteRefusal::ConcurrentWrites { tenant: tenant.clone(), limit, is_configured }
 }
 
 const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings, bytes: u64) -> Entrant<'a> {

@@ -107,14 +107,16 @@ pub(crate) struct Sent {
     submitted: Submitted,
     outcome: Outcome,
     began: Instant,
-    _place: Place,
+    place: Place,
 }
 
 impl Sent {
     /// Waits until all samples of known series are durable. The outcome does not count samples of new series.
-    pub(crate) async fn settle(self, context: &Arc<Context>) -> Result<Outcome, Unwritten> {
+    pub(crate) async fn settle(mut self, context: &Arc<Context>) -> Result<Outcome, Unwritten> {
         let _passing = context.traffic.enter();
-        settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await
+        let outcome = settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await?;
+        self.place.pass.is_stored = true;
+        Ok(outcome)
     }
 }
 
@@ -177,6 +179,7 @@ pub(crate) async fn send<D: Decoder>(
         None
     };
     let place = Place::new(gates.enter(&principal.tenant, own)?, permit);
+    tenant.peaks.writes.note(place.pass.number as u64);
     let is_counted = counted.samples;
     let points = Points { origin, is_counted, waiting: Some(Arc::clone(waiting)), rules };
     let begin = {
@@ -192,7 +195,7 @@ pub(crate) async fn send<D: Decoder>(
         let Split { prepared: Prepared { mut submissions, outcome, .. }, new } = Split::of(routed, memory)?;
         submissions.iter_mut().for_each(|(_, submission, _)| submission.stream = Some(id));
         let submitted = submit(context, submissions);
-        Ok((Sent { tenant, submitted, outcome, began, _place: place }, new))
+        Ok((Sent { tenant, submitted, outcome, began, place }, new))
     };
     match first_turn(context, &principal.tenant, thread, place, begin).await? {
         Step::Done(done) => sent(context, *done).map(|sent| Begun::Sent(Box::new(sent))),

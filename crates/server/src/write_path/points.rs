@@ -93,11 +93,16 @@ pub(super) fn refuse_incomplete(
     let (room, error) = match (room, own.limits.active_series) {
         (Err(error), _) => (0, error),
         (Ok(()), Some(limit)) => {
-            (state.room_for_active_series(own), SeriesRefusal::ActiveSeries { limit: limit as u64 })
+            let is_configured = own.limits.active_series_is_given;
+            let error = SeriesRefusal::ActiveSeries { limit: limit as u64, is_configured };
+            (state.room_for_active_series(own), error)
         }
         (Ok(()), None) => return Ok(()),
     };
     let Batch { bytes, floats, .. } = batch;
+    if floats.series.len() as u64 <= room {
+        return Ok(());
+    }
     IncrementalReservation::new(memory).reserve(floats.increments.len() * COUNTED_BYTES)?;
     let refuse = |series: &BatchSeries| {
         outcome.refuse(error.clone(), series.samples.len() as u64, || form.describe(bytes, &series.labels));

@@ -48,6 +48,8 @@ struct Sent {
     /// Timestamp of the newest sample that may be stored. `None` if there is none: all are duplicates, or have an impossible
     /// time.
     newest_ms: Option<i64>,
+    /// Timestamp of the oldest of these samples.
+    oldest_ms: Option<i64>,
 }
 
 /// What became of a request. Samples of different replicas in a request are not told apart, except that those with an
@@ -80,8 +82,10 @@ impl ElectedReplicas {
             return;
         }
         let mut replicas = self.state.replicas.lock();
-        for (cluster, sent) in self.of_clusters.iter().filter(|(_, sent)| sent.newest_ms.is_some()) {
-            replicas.waits(cluster, &sent.replica);
+        for (cluster, sent) in &self.of_clusters {
+            if let Some(oldest_ms) = sent.oldest_ms {
+                replicas.waits(cluster, &sent.replica, oldest_ms);
+            }
         }
     }
 
@@ -117,8 +121,8 @@ impl Drop for ElectedReplicas {
         let now = self.context.clock.instant();
         let mut replicas = self.state.replicas.lock();
         for (cluster, sent) in &self.of_clusters {
-            if self.has_waited && sent.newest_ms.is_some() {
-                replicas.waited(cluster, &sent.replica);
+            if let Some(oldest_ms) = sent.oldest_ms.filter(|_| self.has_waited) {
+                replicas.waited(cluster, &sent.replica, oldest_ms);
             }
             replicas.ended(cluster, &sent.replica, sent.end(self.fate), now);
         }
@@ -205,6 +209,7 @@ struct Run {
     decision: Result<Vote, SeriesRefusal>,
     has_samples: bool,
     newest_ms: Option<i64>,
+    oldest_ms: Option<i64>,
 }
 
 enum Decision {
@@ -212,6 +217,8 @@ enum Decision {
     /// Samples later than this are stored; the others are duplicates.
     After(i64),
     Duplicate,
+    /// Duplicates if all are older than this. Otherwise, all are refused.
+    OlderAreDuplicates(i64),
     Refused(SeriesRefusal),
 }
 
@@ -220,7 +227,7 @@ impl Decision {
         match self {
             Self::Untouched => true,
             Self::After(after_ms) => timestamp_ms > *after_ms,
-            Self::Duplicate | Self::Refused(_) => false,
+            Self::Duplicate | Self::OlderAreDuplicates(_) | Self::Refused(_) => false,
         }
     }
 }
@@ -238,14 +245,22 @@ impl Deduplicator<'_> {
         let window = self.window;
         for position in 0..batch.series.len() {
             let mut series = batch.series[position].clone();
-            let decision = self.decide(&mut series, reservation)?;
+            let mut decision = self.decide(&mut series, reservation)?;
+            if let Decision::OlderAreDuplicates(from_ms) = decision {
+                let times = &batch.timestamps[range(&series.samples)];
+                decision = match times.iter().all(|time_ms| *time_ms < from_ms) {
+                    true => Decision::Duplicate,
+                    false => Decision::Refused(SeriesRefusal::ElectedNotStored),
+                };
+            }
             let sent = series.samples.len();
             series.samples = keep_samples(batch, &series, &decision, &mut samples_kept);
             if let (Decision::After(_), Some(run)) = (&decision, &mut self.run) {
                 let times = &batch.timestamps[range(&series.samples)];
-                let newest_ms = times.iter().copied().filter(|time_ms| window.contains(*time_ms)).max();
+                let possible = || times.iter().copied().filter(|time_ms| window.contains(*time_ms));
                 run.has_samples |= !times.is_empty();
-                run.newest_ms = run.newest_ms.max(newest_ms);
+                run.newest_ms = run.newest_ms.max(possible().max());
+                run.oldest_ms = run.oldest_ms.into_iter().chain(possible()).min();
             }
             let lost_exemplars =
                 exemplars.keep(&mut batch.exemplars, position as u32, kept as u32, &decision);
@@ -302,6 +317,7 @@ impl Deduplicator<'_> {
             }
             Ok(Vote::Duplicate) => Decision::Duplicate,
             Ok(Vote::Undecided) => Decision::Refused(SeriesRefusal::ElectedNotStored),
+            Ok(Vote::UndecidedFrom(from_ms)) => Decision::OlderAreDuplicates(*from_ms),
             Err(error) => Decision::Refused(error.clone()),
         })
     }
@@ -319,7 +335,8 @@ impl Deduplicator<'_> {
             Some(sent) if sent.newest_ms.is_some() => Ok(Vote::Duplicate),
             _ => self.vote(&cluster, &replica, reservation)?,
         };
-        self.run = Some(Run { cluster, replica, decision, has_samples: false, newest_ms: None });
+        let (newest_ms, oldest_ms) = (None, None);
+        self.run = Some(Run { cluster, replica, decision, has_samples: false, newest_ms, oldest_ms });
         Ok(())
     }
 
@@ -355,19 +372,21 @@ impl Deduplicator<'_> {
                 }
                 self.elected.clusters_max += 1;
             }
-            let sent = Sent { replica: replica.into(), after_ms, has_samples: false, newest_ms: None };
+            let (has_samples, newest_ms, oldest_ms) = (false, None, None);
+            let sent = Sent { replica: replica.into(), after_ms, has_samples, newest_ms, oldest_ms };
             self.elected.of_clusters.insert(cluster.into(), sent);
         }
         Ok(decision)
     }
 
     fn end_run(&mut self) {
-        if let Some(Run { cluster, replica, has_samples, newest_ms, .. }) = self.run.take()
+        if let Some(Run { cluster, replica, has_samples, newest_ms, oldest_ms, .. }) = self.run.take()
             && let Some(sent) = self.elected.of_clusters.get_mut(cluster.as_str())
             && *sent.replica == *replica
         {
             sent.has_samples |= has_samples;
             sent.newest_ms = sent.newest_ms.max(newest_ms);
+            sent.oldest_ms = sent.oldest_ms.into_iter().chain(oldest_ms).min();
         }
     }
 
@@ -407,7 +426,7 @@ impl Deduplicator<'_> {
                 self.uncertain_samples += samples;
                 Postponed::Replica
             }
-            _ => Postponed::NewSeries,
+            _ => Postponed::SeriesState,
         });
     }
 }

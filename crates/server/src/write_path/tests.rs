@@ -302,7 +302,7 @@ async fn a_tenant_that_sends_too_fast_is_refused_until_it_has_paid() {
         sent.map(|outcome| outcome.samples).map_err(|unwritten| {
             let Refusal { kind, reason, message, retry_after, .. } = unwritten.refusal;
             assert_eq!(kind, ErrorKind::Limited);
-            (reason, message, retry_after.unwrap())
+            (reason, message, retry_after.unwrap().by_default())
         })
     };
     assert_eq!(send("samples", 150).await, Ok(150));

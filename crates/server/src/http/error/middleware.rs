@@ -51,7 +51,8 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
         }
     }
     if let Some(retry_after) = why.retry_after {
-        let seconds = app.metrics.jitter.spread(retry_after);
+        let wait = app.node.writes().time_until(retry_after);
+        let seconds = app.metrics.jitter.spread(wait);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response

@@ -252,7 +252,7 @@ pub(super) async fn details(
     Ok(respond(answer.await?, "application/json"))
 }
 
-fn iso_time(ms: i64) -> String {
+pub(in crate::http) fn iso_time(ms: i64) -> String {
     // `DateTime` is used because `Timestamp` ends 26 hours before the year 9999 does
     let time = DateTime::constant(1970, 1, 1, 0, 0, 0, 0).checked_add(SignedDuration::from_millis(ms));
     let time = time.expect("BUG: an event is after the year 9999");

@@ -156,7 +156,9 @@ async fn bounded(
             return Outcome::Done;
         }
         asked.run(of_query.running.age(&asked));
+        note_peaks(&of_query, &asked);
         let mut result = work(&of_query, &turn);
+        note_peaks(&of_query, &asked);
         if turn.is_over() && result.is_err() && !turn.is_canceled() {
             match shortage {
                 Some(refusal) => result = Err(refusal.into()),
@@ -189,6 +191,15 @@ async fn bounded(
             let message = format!("query timed out in {place} after {} s ({bound})", timeout.as_secs_f64());
             Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message))
         }
+    }
+}
+
+/// Notes how many queries each of the query's tenants runs, and how much memory the query took.
+fn note_peaks(app: &App, query: &RunningQuery) {
+    for tenant in query.description.tenants.iter() {
+        let Some(state) = app.node.writes().tenants.get(tenant) else { continue };
+        state.peaks.queries.note(app.queries.running_of(tenant) as u64);
+        state.peaks.query_bytes.note(query.usage.peak_memory_bytes());
     }
 }
 

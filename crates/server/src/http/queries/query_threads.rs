@@ -143,6 +143,12 @@ impl Queries {
         (state.queue.waiting(), state.running())
     }
 
+    /// Number of running queries, not counting a query on the small-query thread, and its peak.
+    pub(crate) fn running_and_peak(&self) -> (usize, usize) {
+        let state = self.inner.state.lock();
+        (state.queue.running(), state.queue.peak())
+    }
+
     /// Number of the tenant's running queries, not counting a query on the small-query thread.
     pub(crate) fn running_of(&self, tenant: &TenantId) -> usize {
         self.inner.state.lock().queue.running_of(tenant)

@@ -10,6 +10,7 @@
 
 use crate::http::json::Json;
 use crate::http::queries::description::Description;
+use model::TenantId;
 use parking_lot::Mutex;
 use query::{Interrupt, Usage};
 use std::collections::BTreeMap;
@@ -180,6 +181,13 @@ impl RunningQueries {
             query.write(json, self.age(query));
         }
         json.raw("]");
+    }
+
+    /// Memory of that query of the tenant which holds the most.
+    pub(crate) fn largest_bytes(&self, tenant: &TenantId) -> u64 {
+        let all = self.all.lock();
+        let own = all.values().filter(|query| query.description.tenants.iter().any(|one| one == tenant));
+        own.map(|query| query.usage.memory_bytes()).max().unwrap_or(0)
     }
 
     pub(crate) fn find(&self, id: QueryId) -> Option<Arc<RunningQuery>> {

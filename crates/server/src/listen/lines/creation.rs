@@ -178,7 +178,7 @@ impl Creation {
                     was_refused = true;
                     let may_pass = matches!(refusal.kind, ErrorKind::Unavailable | ErrorKind::Limited);
                     if may_pass && !FINAL.contains(&refusal.reason) {
-                        sleep(refusal.retry_after.unwrap_or(RETRY_WAIT)).await;
+                        sleep(refusal.pause().unwrap_or(RETRY_WAIT)).await;
                         continue;
                     }
                     self.metrics.created_points.add(samples);

@@ -329,7 +329,7 @@ fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {
-            Next::Retry(refusal.retry_after.unwrap_or(RETRY_WAIT))
+            Next::Retry(refusal.pause().unwrap_or(RETRY_WAIT))
         }
         ErrorKind::Invalid
         | ErrorKind::TooLarge

@@ -501,7 +501,7 @@ fn the_memory_of_sums_is_limited() {
     let outcome = answer.try_recv().unwrap().unwrap();
     assert!(outcome.samples > 20 && outcome.samples < 100, "{} stored", outcome.samples);
     assert_eq!(outcome.samples + outcome.refused_samples, 200);
-    assert_eq!(outcome.postponed, [Postponed::NewSeries], "the sender repeats it");
+    assert_eq!(outcome.postponed, [Postponed::SeriesState], "the sender repeats it");
     let gap =
         |n: u64| increments[..10].iter().map(|(i, ..)| (*i, n * 20, n * 20 + 10, 1.0)).collect::<Vec<_>>();
     assert_eq!(fixture.add(&gap(2)), (10, vec![]), "gaps have memory of their own");

@@ -4,6 +4,7 @@ use super::Sealer;
 use crate::partition::Owners;
 use crate::seal::flushed::Flushed;
 use crate::seal::state_machine::io::{Command, Report};
+use admission::Head;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -63,8 +64,16 @@ impl<O: Owners> Sealer<O> {
                 }
                 metrics.commit_seconds.observe(committing.as_secs_f64());
             }
+            Report::Began { least_bytes } => {
+                let head = self.context.heads.head();
+                lake.progress.left(Head { used_bytes: least_bytes, ..head });
+            }
             Report::Ended { flushed, duration, has_failed } => {
                 metrics.rounds.inc();
+                let heads = &self.context.heads;
+                if !has_failed {
+                    lake.progress.ended(duration, heads.head(), heads.late_bytes());
+                }
                 let seconds = duration.as_secs_f64();
                 metrics.round_seconds.observe(seconds);
                 let Flushed { tables, commits, files, rows, samples, bytes, .. } = flushed;

@@ -171,6 +171,8 @@ pub(crate) enum Report {
     Failed { error: SealError, failures: u32 },
     /// A round, or one of several passes over a blocked tenant's days, is committed.
     Committed,
+    /// A round begins. Between the last round, which has not failed, and this one, the heads took at least `least_bytes`.
+    Began { least_bytes: u64 },
     /// A round has ended. `has_failed` is true if the round had to be retried.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
     /// True if the latest round that had tenants to seal could seal at least one of them.

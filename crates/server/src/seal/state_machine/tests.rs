@@ -114,7 +114,9 @@ fn show(command: &Command) -> String {
         Command::Report(Report::Ended { .. }) => "ended".into(),
         Command::Report(Report::Relocated { partition, .. }) => format!("shortened {partition}"),
         Command::Report(Report::RelocationFailed { partition, .. }) => format!("not shortened {partition}"),
-        Command::Report(Report::Committed | Report::OthersAreSealed(_)) => String::new(),
+        Command::Report(Report::Began { .. } | Report::Committed | Report::OthersAreSealed(_)) => {
+            String::new()
+        }
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Usage {
     /// The largest value of `bytes` since the start.
     pub(crate) bytes_peak: u64,
     pub(crate) tables: usize,
+    /// The largest value of `tables` since the start.
+    pub(crate) tables_peak: usize,
 }
 
 /// Sizes of the tables of all tenants that have tables. If there are too many tenants, those with small tables are
@@ -30,6 +32,7 @@ pub(super) struct Usages {
 struct Sizes {
     of: [u64; TenantTable::ALL.len()],
     peak: u64,
+    tables_peak: usize,
 }
 
 impl Sizes {
@@ -57,10 +60,11 @@ impl Usages {
                 self.drop_smaller_half();
             }
         }
-        let empty = || Sizes { of: [ABSENT; _], peak: 0 };
+        let empty = || Sizes { of: [ABSENT; _], peak: 0, tables_peak: 0 };
         let sizes = self.all.entry(tenant.clone()).or_insert_with(empty);
         sizes.of[kind.position()] = bytes.map_or(ABSENT, |bytes| bytes.min(ABSENT - 1));
         sizes.peak = sizes.peak.max(sizes.bytes());
+        sizes.tables_peak = sizes.tables_peak.max(sizes.present().count());
         if sizes.present().next().is_none() {
             self.all.remove(tenant);
         }
@@ -86,6 +90,7 @@ impl Usages {
             bytes: sizes.bytes(),
             bytes_peak: sizes.peak,
             tables: sizes.present().count(),
+            tables_peak: sizes.tables_peak,
         })
     }
 }
@@ -106,7 +111,9 @@ mod tests {
         let mut usages = Usages::of_at_most(10);
         let (samples, hours) = (key("a", TenantTable::Samples), key("a", HOURS));
         let check = |usages: &Usages, bytes, bytes_peak, tables| {
-            assert_eq!(usages.of(&samples.0), Usage { bytes, bytes_peak, tables });
+            let tables_peak = usages.of(&samples.0).tables_peak;
+            assert_eq!(usages.of(&samples.0), Usage { bytes, bytes_peak, tables, tables_peak });
+            assert!(tables_peak >= tables);
         };
         usages.note(&hours, None);
         check(&usages, 0, 0, 0);

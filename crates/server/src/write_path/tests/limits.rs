@@ -1,4 +1,6 @@
 use super::*;
+use admission::gate::Entrant;
+use admission::retry::{Room, Wait};
 use admission::watermarks;
 use std::ops::Range;
 
@@ -32,7 +34,7 @@ async fn a_tenant_with_all_its_series_writes_those_and_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
     let mut limited = settings.tenants.general.clone();
-    limited.limits.active_series = Some(10);
+    (limited.limits.active_series, limited.limits.active_series_is_given) = (Some(10), true);
     settings.tenants.own.insert(TenantId::parse("ten").unwrap(), limited);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
     check(send(&node, "ten", "a", 0..6).await, 6, None);
@@ -58,7 +60,7 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     check(send(&node, "a", "m", 10..30).await, 20, None); // one slice of a request may exceed the limit
     let refused = Some((ErrorKind::Unavailable, "new_series_rate", "10 a second"));
     let answer = send(&node, "a", "m", 0..40).await;
-    assert_eq!(answer.1.as_ref().and_then(|refusal| refusal.retry_after), Some(Duration::from_secs(2)));
+    assert_eq!(answer.1.as_ref().and_then(|refusal| refusal.pause()), Some(Duration::from_secs(2)));
     check(answer, 30, refused);
     let waiting = || node.writes().tenant(&TenantId::parse("a").unwrap()).waiting(clock.instant());
     assert_eq!((waiting().series, waiting().longest), (10, Duration::ZERO));
@@ -70,6 +72,59 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     clock.advance(2000);
     check(send(&node, "a", "m", 0..40).await, 40, None);
     assert_eq!(waiting().series, 0);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn senders_wait_until_the_requests_in_progress_have_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let settings = Settings { inflight_requests_max: 10, ..small_settings(dir.path()) };
+    let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    let writes = Arc::clone(node.writes());
+    let (known, _) = writes.gates.both();
+    let tenants = [0; 10].map(|_| TenantId::parse("others").unwrap());
+    let enter = || {
+        let entrant = |tenant| Entrant { tenant, weight: 100, limit: None, bytes: 0 };
+        tenants.iter().map(|tenant| known.enter(entrant(tenant)).unwrap()).collect::<Vec<_>>()
+    };
+    let mut inside = enter();
+    let refused = async || {
+        let (stored, refusal) = send(&node, "a", "m", 0..1).await;
+        let refusal = refusal.expect("the gate is full");
+        assert_eq!(
+            (stored, refusal.reason, refusal.retry_after),
+            (0, "inflight_requests", Some(Wait::Requests))
+        );
+        writes.time_until(Wait::Requests).as_secs()
+    };
+    let refused_twice = async || {
+        clock.advance(400);
+        refused().await;
+        clock.advance(400);
+        refused().await
+    };
+    assert_eq!(refused().await, 3, "nothing is known yet");
+    assert_eq!(refused_twice().await, 30, "nobody has left");
+    for _ in 0..500 {
+        inside.clear();
+        inside = enter();
+    }
+    assert_eq!(refused_twice().await, 30, "those that left were refused, so they come back");
+    for _ in 0..50 {
+        inside.iter_mut().for_each(|pass| pass.is_stored = true);
+        inside.clear();
+        inside = enter();
+    }
+    assert_eq!(refused_twice().await, 15, "the mean of the last two measurements");
+    clock.advance(5000);
+    assert_eq!(refused().await, 3, "that was long ago");
+    // requests that are stored count, and those that create series do so in both gates
+    inside.clear();
+    for (name, expected) in [("m", (501, 1)), ("m", (502, 1)), ("n", (503, 2))] {
+        check(send(&node, "a", name, 0..1).await, 1, None);
+        assert_eq!(writes.gates.stored(), expected);
+    }
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
@@ -112,6 +167,7 @@ async fn a_flood_of_one_tenant_leaves_room_for_the_others() {
         }
     };
     assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "tenant_share"), "{refusal}");
+    assert_eq!(refusal.retry_after, Some(Wait::Sealing(Room::SeriesAboveShare)));
     let head = node.writes().heads.head();
     assert!(!head.is_filled_to(watermarks::NO_NEW_SERIES), "{head:?}");
     check(send(&node, "small", "n", 0..500).await, 500, None);

@@ -64,11 +64,15 @@ impl Ruled {
 
     /// Sends a sample of each of these series of a replica.
     async fn send_of_replica(&self, replica: &str, series: u32) -> Result<Outcome, Unwritten> {
+        self.send_of_replica_at(replica, series, SystemClock.now_ms()).await
+    }
+
+    async fn send_of_replica_at(&self, replica: &str, series: u32, at_ms: i64) -> Result<Outcome, Unwritten> {
         let mut encoder = V1Encoder::new();
         for number in 0..series {
             let number = number.to_string();
             let labels = [("__name__", "m"), ("__replica__", replica), ("cluster", "c"), ("n", &number)];
-            encoder.series(Labels::from_pairs(&labels).as_ref(), &[SystemClock.now_ms()], &[1.0]);
+            encoder.series(Labels::from_pairs(&labels).as_ref(), &[at_ms], &[1.0]);
         }
         let body = encoder.finish().to_vec();
         let memory = self.node.writes().inflight.reserve(body.len() as u64).unwrap();
@@ -276,6 +280,7 @@ async fn another_replica_keeps_its_samples_while_a_request_of_the_elected_one_wa
     };
     assert_eq!(send("a", 1).await.unwrap().samples, 1);
     assert_eq!(send("b", 1).await.unwrap().deduplicated_samples, 1);
+    let before_ms = SystemClock.now_ms() - 1000;
     clock.step_ms.store(50, Ordering::Relaxed);
     for is_given_up in [true, false] {
         let permits = AllPermits::take(&ruled, "b").await;
@@ -283,6 +288,15 @@ async fn another_replica_keeps_its_samples_while_a_request_of_the_elected_one_wa
         until(|| ruled.metric(WAITING_FOR_TURN) == 1.0).await;
         let refused = send("b", 1).await.unwrap_err();
         assert_eq!((refused.refusal.reason, refused.samples), ("ha_failover", 0));
+        // the request that waits has no sample as old as this one
+        let older =
+            ruled.send_of_replica_at("b", 1, before_ms).await.map(|outcome| outcome.deduplicated_samples);
+        match older {
+            Ok(duplicates) => assert_eq!((duplicates, is_given_up), (1, true)),
+            Err(refused) => {
+                assert_eq!((refused.refusal.reason, is_given_up), ("ha_failover", false), "a was not stored")
+            }
+        }
         if is_given_up {
             sending.abort();
             assert!(sending.await.unwrap_err().is_cancelled());

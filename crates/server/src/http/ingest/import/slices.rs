@@ -262,7 +262,7 @@ impl<'a> Retries<'a> {
     /// Waits until the next try. Returns the refusal if there is none.
     async fn wait(&self, mut refusal: Refusal) -> Result<(), Refusal> {
         let is_temporary = matches!(refusal.kind, ErrorKind::Unavailable | ErrorKind::Limited);
-        let pause = refusal.retry_after.unwrap_or(PAUSE_MAX).min(PAUSE_MAX);
+        let pause = refusal.pause().unwrap_or(PAUSE_MAX).min(PAUSE_MAX);
         if !is_temporary || refusal.reason == "stopping" || Instant::now() + pause > self.deadline {
             let settings = self.app.node.overrides().current();
             apply_limit_status(&mut refusal, settings.of(self.tenant).limit_status);

@@ -35,6 +35,8 @@ pub(super) struct Queue {
     threads: usize,
     /// Number of running queries, not counting a query on the small-query thread.
     running: usize,
+    /// The largest value of `running`.
+    peak: usize,
     next: u64,
     turn: u64,
     last: Option<TenantId>,
@@ -81,6 +83,7 @@ impl Queue {
             forgotten: 0,
             threads,
             running: 0,
+            peak: 0,
             next: 0,
             turn: 1,
             last: None,
@@ -132,6 +135,7 @@ impl Queue {
         own.served = self.turn;
         self.turn += 1;
         self.running += 1;
+        self.peak = self.peak.max(self.running);
         Some(Taken { tenant, number, waiting })
     }
 
@@ -198,6 +202,10 @@ impl Queue {
 
     pub(super) const fn running(&self) -> usize {
         self.running
+    }
+
+    pub(super) const fn peak(&self) -> usize {
+        self.peak
     }
 
     pub(super) fn running_of(&self, tenant: &TenantId) -> usize {

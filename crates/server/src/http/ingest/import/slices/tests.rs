@@ -18,7 +18,8 @@ fn zstd() -> HeaderMap {
 
 /// Starts a node with enough memory to decompress zstd.
 fn app(dir: &std::path::Path) -> App {
-    let settings = Settings { budget: Budget::of(128 << 20).unwrap(), ..small_settings(dir) };
+    let mut settings = Settings { budget: Budget::of(128 << 20).unwrap(), ..small_settings(dir) };
+    settings.tenants.general.limits.inflight_bytes = None; // it was derived from the smaller budget
     App::new(Node::start(settings, Arc::new(SystemClock)).unwrap())
 }
 

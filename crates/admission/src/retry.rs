@@ -1,0 +1,243 @@
+//! Estimates when a retry may succeed, from the work that must be done before.
+
+use crate::RETRY_AFTER;
+use std::time::{Duration, Instant};
+
+/// What the retry of a refused request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The time is known.
+    For(Duration),
+    /// The gate of write requests is full: some of them must end.
+    Requests,
+    /// The gate of requests that create series is full: some of them must end.
+    CreatingRequests,
+    /// Sealing must make room in the head.
+    Sealing(Room),
+}
+
+impl Wait {
+    /// The delay if nothing is known about the backlog.
+    pub const fn by_default(self) -> Duration {
+        match self {
+            Self::For(time) => time,
+            Self::Requests | Self::CreatingRequests | Self::Sealing(_) => RETRY_AFTER,
+        }
+    }
+}
+
+/// Which room in the head is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// For new series: the head is filled to [`crate::watermarks::NO_NEW_SERIES`] or more.
+    Series,
+    /// For new series of tenants above their share: the head is filled to [`crate::watermarks::FAIR`] or more.
+    SeriesAboveShare,
+    /// For any samples: the head is full.
+    Samples,
+    /// For any samples of tenants above their share: the head is filled to [`crate::watermarks::REFUSE_ABOVE_SHARE`] or more.
+    SamplesAboveShare,
+    /// For out-of-order samples.
+    Late,
+}
+
+impl Room {
+    pub const ALL: [Self; 5] =
+        [Self::Series, Self::SeriesAboveShare, Self::Samples, Self::SamplesAboveShare, Self::Late];
+}
+
+/// Bounds of all estimates. A retry each second costs little, and after half a minute any estimate is a guess.
+const LEAST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(30);
+
+// a shortage must not be over just because senders wait, with jitter
+const _: () = assert!(MOST.as_secs() * 3 / 2 < crate::postponed::CALM.as_secs());
+
+fn bounded(wait: Duration) -> Duration {
+    wait.clamp(LEAST, MOST)
+}
+
+/// What is known about rounds of sealing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rounds {
+    /// For how long the present round has been running; or, if there is none, the time until the next one may begin.
+    pub present: Result<Duration, Duration>,
+    /// How long a round usually takes. `None` before the first one has ended.
+    pub usual: Option<Duration>,
+    /// How many rounds in succession have ended without making room.
+    pub in_vain: u32,
+}
+
+impl Rounds {
+    /// Time until a round has made room. If the last rounds made none, as many more are expected to be necessary: so senders do
+    /// not return after each of many short rounds.
+    pub fn wait(self) -> Duration {
+        let usual = self.usual.unwrap_or(RETRY_AFTER);
+        let rest = match self.present {
+            Ok(running) if running < usual => usual - running,
+            // it takes longer than usual: assume that it is at two thirds
+            Ok(running) => running / 2,
+            Err(pause) => pause.saturating_add(usual),
+        };
+        bounded(rest.saturating_add(usual.saturating_mul(self.in_vain)))
+    }
+}
+
+/// How fast places become free, measured while requests are refused. Nothing is measured at other times, so that requests that
+/// are not refused cost nothing.
+#[derive(Debug, Default)]
+pub struct Drain {
+    window: Option<Window>,
+    refused_at: Option<Instant>,
+    wait: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    began: Instant,
+    /// How many requests had been stored when it began.
+    stored: u64,
+    /// Requests refused since it began.
+    refused: u64,
+}
+
+/// Least length of a window. A pause of this length discards the window: while nothing is refused, requests leave only as fast as
+/// they come.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// If nothing was refused for this time, what was measured before no longer counts.
+const FORGET_AFTER: Duration = Duration::from_secs(5);
+
+impl Drain {
+    /// Returns how long the sender of a request that the full gate refuses now should wait. `inside` is how many requests are inside,
+    /// `stored` how many have been stored since the start. Requests that were refused later do not count: they come back.
+    pub fn refused(&mut self, inside: usize, stored: u64, now: Instant) -> Duration {
+        let before = self.refused_at.replace(now);
+        let pause = before.map_or(FORGET_AFTER, |before| now.saturating_duration_since(before));
+        if pause >= FORGET_AFTER {
+            self.wait = None;
+        }
+        if pause >= WINDOW {
+            self.window = None;
+        }
+        let window = self.window.get_or_insert(Window { began: now, stored, refused: 0 });
+        window.refused += 1;
+        let passed = now.saturating_duration_since(window.began);
+        if passed >= WINDOW {
+            let drained = stored.saturating_sub(window.stored);
+            let estimate = time_to_drain(inside as u64, window.refused, drained, passed);
+            // senders that were told to wait long come back less often, so the next estimate is lower: the mean avoids swings
+            self.wait = Some(self.wait.map_or(estimate, |wait| (wait + estimate) / 2));
+            self.window = Some(Window { began: now, stored, refused: 0 });
+        }
+        bounded(self.wait.unwrap_or(RETRY_AFTER))
+    }
+}
+
+/// Time until the requests inside, and those refused in one second (they come back), are stored. In the time `passed`, `refused` were
+/// refused and `drained` were stored.
+fn time_to_drain(inside: u64, refused: u64, drained: u64, passed: Duration) -> Duration {
+    if drained == 0 {
+        // if nothing is inside, something else keeps requests out
+        return if inside == 0 { RETRY_AFTER } else { MOST };
+    }
+    let returning = refused as f64 / passed.as_secs_f64();
+    let seconds = (inside as f64 + returning) * passed.as_secs_f64() / drained as f64;
+    bounded(Duration::try_from_secs_f64(seconds).unwrap_or(MOST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::rng::Rng;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_sender_waits_for_the_rest_of_a_round() {
+        let check = |present, usual: Option<u64>, in_vain, expected| {
+            let wait = Rounds { present, usual: usual.map(s), in_vain }.wait();
+            assert_eq!(wait, s(expected), "{present:?} {usual:?} {in_vain}");
+        };
+        check(Ok(s(0)), Some(10), 0, 10);
+        check(Ok(s(4)), Some(10), 0, 6);
+        check(Ok(s(10)), Some(10), 0, 5); // a round that takes longer than usual
+        check(Ok(s(20)), Some(10), 0, 10);
+        check(Ok(s(999)), Some(10), 0, 30);
+        check(Err(s(0)), Some(10), 0, 10);
+        check(Err(s(7)), Some(10), 0, 17);
+        check(Err(s(30)), Some(10), 0, 30);
+        // short rounds
+        check(Ok(s(1)), Some(1), 0, 1);
+        check(Ok(s(0)), Some(0), 0, 1);
+        check(Ok(s(0)), Some(1), 4, 5);
+        check(Ok(s(0)), Some(1), u32::MAX, 30);
+        // the first round
+        check(Ok(s(0)), None, 0, 3);
+        check(Ok(s(12)), None, 0, 6);
+        check(Err(Duration::MAX), None, 1, 30);
+    }
+
+    #[test]
+    fn a_sender_waits_until_the_backlog_has_drained() {
+        let check = |inside, refused, drained, expected| {
+            assert_eq!(
+                time_to_drain(inside, refused, drained, s(2)),
+                s(expected),
+                "{inside} {refused} {drained}"
+            );
+        };
+        check(900, 2, 2000, 1); // 900 at 1000 a second
+        check(900, 200, 200, 10); // 900 and 100 at 100 a second
+        check(900, 2000, 200, 19);
+        check(900, 1, 60, 30);
+        check(900, 1, 0, 30);
+        check(0, 1, 0, 3);
+        check(0, 0, u64::MAX, 1);
+        check(u64::MAX, u64::MAX, 1, 30);
+    }
+
+    /// 1000 senders repeat their requests when they are told to, with the server's jitter. 100 requests a second can be served.
+    /// All are served before long, and are not refused many times.
+    #[test]
+    fn many_senders_are_spread() {
+        let (began, mut rng) = (Instant::now(), Rng::announced());
+        let (mut drain, mut left, mut refused) = (Drain::default(), 0, 0_u32);
+        let mut due = vec![began; 1000];
+        let mut ticks = 0;
+        while !due.is_empty() {
+            let now = began + Duration::from_millis(10 * ticks);
+            let mut has_place = true; // one place becomes free in 10 ms
+            due.retain_mut(|at| {
+                if *at > now {
+                    return true;
+                }
+                if std::mem::take(&mut has_place) {
+                    left += 1;
+                    return false;
+                }
+                refused += 1;
+                *at = now + drain.refused(10, left, now).mul_f64(1.0 + rng.below(500) as f64 / 1000.0);
+                true
+            });
+            ticks += 1;
+        }
+        // it takes 1000 ticks at best
+        assert!(ticks < 3000 && refused < 4000, "{ticks} ticks, {refused} refusals");
+    }
+
+    #[test]
+    fn old_measurements_are_forgotten() {
+        let (began, mut drain) = (Instant::now(), Drain::default());
+        let mut refused = |left, ms| drain.refused(94, left, began + Duration::from_millis(ms));
+        assert_eq!([refused(0, 0), refused(2, 250)], [RETRY_AFTER; 2], "nothing is known yet");
+        // 94 are inside, 6 a second are refused, 10 a second leave
+        assert_eq!([refused(5, 500), refused(5, 600)], [s(10); 2]);
+        assert_eq!([refused(9, 2000), refused(9, 2400)], [s(10); 2], "nothing is measured during a pause");
+        assert_eq!(refused(9, 2500), s(20), "nothing leaves");
+        assert_eq!(refused(9, 7500), RETRY_AFTER);
+        assert_eq!(refused(9, 0), RETRY_AFTER, "a clock that goes back");
+    }
+}
