@@ -248,18 +248,18 @@ retention = "never"
         requests_per_second                    none                            default
         samples_per_second                     none                            default
         bytes_per_second                       none                            default
-        new_series_per_second                  none                            default
+        new_series_per_second                  8323071                         derived: the head (507 MiB) has room for 8323071 series of 64 bytes; a tenant may fill it once a second
         rate_burst                             10s                             default
-        active_series                          none                            default
-        series_per_metric                      none                            default
+        active_series                          8323071                         derived: the head (507 MiB) has room for 8323071 series of 64 bytes
+        series_per_metric                      8323071                         derived: the head (507 MiB) has room for 8323071 series of 64 bytes, and all may have the same name
         disk_bytes                             90GiB                           flag: --disk-bytes
         tenant_tables                          3                               default
         events_bytes                           4MiB                            default
-        concurrent_writes                      none                            default
-        inflight_bytes                         none                            default
-        concurrent_queries                     none                            default
-        query_memory                           none                            default
-        query_samples                          none                            default
+        concurrent_writes                      609                             derived: the larger one of inflight_requests and creating_requests
+        inflight_bytes                         159802980                       derived: the account `inflight`
+        concurrent_queries                     4                               derived: query_concurrency
+        query_memory                           15980298                        derived: half of the account `query`, divided by query_concurrency + 1
+        query_samples                          998768                          derived: 16 bytes each, in 15605 KiB
         share_weight                           1                               default
         limit_status                           429                             default
         ha_dedup                               false                           default

@@ -108,7 +108,7 @@ fn a_slice_refuses_a_limited_number_of_series() {
         node.stop();
     };
     check(|limits| limits.active_series = Some(2));
-    check(|limits| limits.series_per_metric = Some(2));
+    check(|limits| (limits.series_per_metric, limits.series_per_metric_is_given) = (Some(2), true));
 }
 
 #[test]
