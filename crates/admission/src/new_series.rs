@@ -1,6 +1,6 @@
 //! Decides how many new series a tenant may create now. The checks are made in this order, and the first that
-//! fails decides: memory of the head and of the process, the tenant's share of the head, its number of
-//! series, and its rate of new series.
+//! fails decides: memory of the head, for tenants within their share; memory of the process; the tenant's share of the head; its
+//! number of series; and its rate of new series.
 
 use crate::rate::{Rate, TokenBucket};
 use crate::{Head, ProcessMemory, watermarks};
@@ -20,8 +20,10 @@ pub struct Memory {
 
 impl Memory {
     pub fn room(self) -> Result<(), SeriesRefusal> {
-        let is_spared = self.is_any_above_share && self.above_share.is_none();
-        self.head.room_for_series(watermarks::no_new_series_from(is_spared))?;
+        // a tenant above its share waits for the level of its own refusal, however full the head is
+        if self.above_share.is_none() {
+            self.head.room_for_series(watermarks::no_new_series_from(self.is_any_above_share))?;
+        }
         self.process.room()?;
         self.above_share.map_or(Ok(()), |(held_bytes, share_bytes)| {
             Err(SeriesRefusal::TenantShare { used_mib: held_bytes >> 20, share_mib: share_bytes >> 20 })
@@ -81,7 +83,7 @@ mod tests {
             memory(80, 80, Some((3 << 20, 2 << 20))),
             Err(SeriesRefusal::TenantShare { used_mib: 3, share_mib: 2 })
         ));
-        assert!(matches!(memory(90, 80, Some((3, 2))), Err(SeriesRefusal::NoRoom { .. })));
+        assert!(matches!(memory(90, 80, Some((3, 2))), Err(SeriesRefusal::TenantShare { .. })));
         assert!(matches!(memory(85, 80, None), Err(SeriesRefusal::NoRoom { .. })));
         assert!(memory_beside(91, 80, None, true).is_ok(), "another tenant fills the head");
         assert!(matches!(memory_beside(92, 80, None, true), Err(SeriesRefusal::NoRoom { .. })));

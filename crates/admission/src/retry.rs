@@ -29,7 +29,7 @@ impl Wait {
 /// Which room in the head is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// For new series: the head is filled to [`crate::watermarks::NO_NEW_SERIES`] or more.
+    /// For new series of tenants that are not in memory: the head is filled to [`crate::watermarks::NO_NEW_SERIES`] or more.
     Series,
     /// For new series of tenants above their share: the head is filled to [`crate::watermarks::FAIR`] or more.
     SeriesAboveShare,
@@ -39,11 +39,19 @@ pub enum Room {
     SamplesAboveShare,
     /// For out-of-order samples.
     Late,
+    /// For new series of tenants within their share: the head is filled to [`crate::watermarks::no_new_series_from`] or more.
+    SeriesWithinShare,
 }
 
 impl Room {
-    pub const ALL: [Self; 5] =
-        [Self::Series, Self::SeriesAboveShare, Self::Samples, Self::SamplesAboveShare, Self::Late];
+    pub const ALL: [Self; 6] = [
+        Self::Series,
+        Self::SeriesAboveShare,
+        Self::Samples,
+        Self::SamplesAboveShare,
+        Self::Late,
+        Self::SeriesWithinShare,
+    ];
 }
 
 /// Bounds of all estimates. A retry each second costs little, and after half a minute any estimate is a guess.

@@ -249,7 +249,7 @@ impl WriteRefusal {
             Self::Postponed { what, .. } => match what {
                 Postponed::Clock => Wait::For(RETRY_AFTER_REPAIR),
                 Postponed::NewSeriesRate(wait) => Wait::For(*wait),
-                Postponed::NewSeries => Wait::Sealing(Room::Series),
+                Postponed::NewSeries => Wait::Sealing(Room::SeriesWithinShare),
                 Postponed::TenantShare => Wait::Sealing(Room::SeriesAboveShare),
                 Postponed::LateSamples => Wait::Sealing(Room::Late),
                 _ => Wait::For(RETRY_AFTER),

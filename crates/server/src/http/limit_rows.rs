@@ -163,8 +163,8 @@ fn shares(app: &App, tenant: &TenantId) -> Vec<Row> {
             false => "What other tenants do not use is divided among those that want more",
         };
         let reason = format!(
-            "{whose}. A tenant above its share gets no new series when the head is {FAIR} % full, and no writes when it is \
-             {REFUSE_ABOVE_SHARE} % full. `none`: no other tenant has series"
+            "{whose}. A tenant above this share gets no writes when the head is {REFUSE_ABOVE_SHARE} % full. For new series, which stop \
+             at {FAIR} %, memory besides heads, such as sums and records, is subtracted before the division. `none`: no other tenant has series"
         );
         let share = Some(share_bytes).filter(|bytes| *bytes < u64::MAX);
         let (bytes, peak) = (state.bytes(), state.peaks.head_bytes.get());

@@ -504,7 +504,8 @@ impl TenantStates {
             weight: settings.of(&tenant.id).share_weight as u64,
             is_new: tenant.age(now) < new_below,
         };
-        let holdings: Vec<_> = self.all.read().values().map(holding).collect();
+        // not under the lock, for which requests of new tenants wait
+        let holdings: Vec<_> = self.all().iter().map(holding).collect();
         let shares = divide(&holdings);
         let (is_any_above, is_shared) = (shares.is_any_exceeded(&holdings), share::is_shared(&holdings));
         Division { at: now, shares, new_below, is_any_above, is_shared }

@@ -185,6 +185,8 @@ impl Assembly {
     pub(super) fn sealing(&self) -> seal::Context {
         seal::Context {
             settings: Arc::clone(&self.settings),
+            overrides: Arc::clone(&self.overrides),
+            tenants: Arc::clone(&self.tenants),
             seed: self.seed,
             clock: Arc::clone(&self.clock),
             lake: Arc::clone(&self.lake),

@@ -235,8 +235,8 @@ impl Owner {
         if done && let Some((sealed, _)) = self.sealing.releasing.take() {
             if let SealedSamples::All { .. } = sealed.what {
                 self.sealing.frozen = None;
+                self.note_tenants(); // they hold less now, and eviction goes by what they hold
             }
-            self.note_tenants(); // they hold less now, and eviction goes by what they hold
             self.truncate_to_mark();
             let _ = sealed.reply.send(()); // the receiver may be gone
         }

@@ -1,8 +1,9 @@
 use super::Lake;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::pacer::{Pacer, Traffic};
+use crate::limits::tenant_state::TenantStates;
 use crate::partition::shared::Partitions;
-use crate::settings::Settings;
+use crate::settings::{Overrides, Settings};
 use std::sync::Arc;
 use stdx::clock::Clock;
 
@@ -14,6 +15,8 @@ pub(crate) struct Context {
     pub(crate) heads: Arc<HeadMemory>,
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) overrides: Arc<Overrides>,
+    pub(crate) tenants: Arc<TenantStates>,
     pub(crate) traffic: Arc<Traffic>,
 }
 

@@ -56,9 +56,11 @@ impl Progress {
     }
 
     /// The next round begins, and `least` is the least memory since the last one ended, which has not failed. Room for series and
-    /// their samples is decided only now, because series leave the head some time after a round.
-    pub(super) fn left(&self, least: Head) {
+    /// their samples is decided only now, because series leave the head some time after a round. `is_any_above` tells that some
+    /// tenant has more than its share.
+    pub(super) fn left(&self, least: Head, is_any_above: bool) {
         self.count(Room::Series, least.is_filled_to(watermarks::NO_NEW_SERIES));
+        self.count(Room::SeriesWithinShare, least.is_filled_to(watermarks::no_new_series_from(is_any_above)));
         self.count(Room::SeriesAboveShare, least.is_filled_to(watermarks::FAIR));
         self.count(Room::Samples, least.is_full());
         self.count(Room::SamplesAboveShare, least.is_filled_to(watermarks::REFUSE_ABOVE_SHARE));
@@ -110,24 +112,24 @@ mod tests {
         let head = |used_bytes| Head { used_bytes, limit_bytes: 100 };
         let after_round = |seconds, least_bytes, late_bytes| {
             progress.ended(Duration::from_secs(seconds), head(99), late_bytes);
-            progress.left(head(least_bytes));
+            progress.left(head(least_bytes), true);
         };
         after_round(8, 10, 0);
         progress.publish(Schedule::Since(at(20)));
-        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [6; 5]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [6; 6]);
         // each level is that of its own refusals
         after_round(1, 80, 25);
-        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [5, 12, 5, 5, 12]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [5, 12, 5, 5, 12, 5]);
         after_round(9, 90, 25);
-        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [16, 25, 7, 7, 25]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [16, 25, 7, 7, 25, 7]);
         after_round(1, 92, 0);
-        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [21, 29, 5, 13, 5]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [21, 29, 5, 13, 5, 13]);
         after_round(9, 100, 0);
-        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [30, 30, 16, 25, 7]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [30, 30, 16, 25, 7, 25]);
         after_round(9, 70, 0);
-        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [7; 5]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 22)), [7; 6]);
         progress.publish(Schedule::Until(at(40)));
-        assert_eq!(Room::ALL.map(|room| wait(room, 39)), [10; 5]);
+        assert_eq!(Room::ALL.map(|room| wait(room, 39)), [10; 6]);
     }
 
     /// The head is full when a round ends, and has room a moment later, when series have left it.
@@ -137,10 +139,10 @@ mod tests {
         let head = |used_bytes| Head { used_bytes, limit_bytes: 100 };
         for _ in 0..20 {
             progress.ended(Duration::from_secs(2), head(100), 0);
-            progress.left(head(70));
+            progress.left(head(70), true);
         }
         let rounds = |room| progress.rounds(room, progress.start);
-        assert_eq!(Room::ALL.map(|room| rounds(room).in_vain), [0; 5]);
+        assert_eq!(Room::ALL.map(|room| rounds(room).in_vain), [0; 6]);
         assert_eq!(rounds(Room::SamplesAboveShare).wait(), Duration::from_secs(2));
     }
 }

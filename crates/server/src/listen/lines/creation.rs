@@ -185,6 +185,7 @@ impl Creation {
                     points = points.saturating_sub(samples);
                     let reason = match refusal.reason {
                         "stopping" => Reason::Stopping,
+                        "active_series" | "series_per_metric" => Reason::NewSeriesLimit,
                         _ if refusal.kind == ErrorKind::Limited => Reason::NewSeriesLimit,
                         _ => Reason::Refused,
                     };

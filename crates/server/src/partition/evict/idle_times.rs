@@ -81,7 +81,9 @@ impl IdleTimes {
         now: Instant,
     ) -> u32 {
         let limits = Limits::of(level_of(context), self.is_crowded, self.series_idle_s);
-        let above_share_s = limits.above_share_s.min(self.above_share_s);
+        // The shares are those of the level at the beginning. At a higher level, tenants that are above them may be within theirs, so
+        // only the last level counts; another eviction begins a second after this one.
+        let above_share_s = self.above_share_s.min(limits.within_share_s);
         if above_share_s == limits.within_share_s {
             return above_share_s;
         }

@@ -65,8 +65,10 @@ impl<O: Owners> Sealer<O> {
                 metrics.commit_seconds.observe(committing.as_secs_f64());
             }
             Report::Began { least_bytes } => {
-                let head = self.context.heads.head();
-                lake.progress.left(Head { used_bytes: least_bytes, ..head });
+                let context = &self.context;
+                let (settings, now) = (context.overrides.current(), context.clock.instant());
+                let is_any_above = context.heads.is_any_above_share(&context.tenants, &settings, now);
+                lake.progress.left(Head { used_bytes: least_bytes, ..context.heads.head() }, is_any_above);
             }
             Report::Ended { flushed, duration, has_failed } => {
                 metrics.rounds.inc();
