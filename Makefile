@@ -13,7 +13,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: toolchain ## run server and lab: load, kill -9, recovery, every sample verified (ARGS=--stay keeps the server running)
-	cargo build --profile quick --locked -p floodmark
+	cargo build --profile quick --locked -p floodmark --no-default-features
 	$(CARGO_TARGET_DIR)/quick/floodmark demo $(ARGS)
 
 build: toolchain ## build the release binary; its debug information is in a file beside it, which debuggers find

@@ -7,6 +7,7 @@
 //! | GET POST `/api/v1/query`, `/api/v1/query_range` | PromQL |
 //! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | labels, series, exemplars |
 //! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | label values, metadata, version |
+//! | GET POST `/api/v1/sql` | SQL |
 //! | GET `/api/v1/status/active_queries` | queries of the tenant that run or wait |
 //! | GET `/api/v1/status/tsdb`, GET POST `/api/v1/cardinality/…` | metrics and labels with the most series and values |
 //! | GET POST `/api/v1/export` | all samples of selected series |
@@ -40,6 +41,8 @@ mod principal;
 mod prometheus;
 mod queries;
 pub(crate) mod recent_refusals;
+#[cfg(feature = "sql")]
+mod sql;
 mod status;
 mod tenant_status;
 
@@ -224,7 +227,7 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
         }
     };
     let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
-    let reads = for_access(&app, Access::Read, reads());
+    let reads = for_access(&app, Access::Read, reads(&app));
     let graphite = for_access(&app, Access::Read, graphite::routes());
     let routes = node_routes(&app)
         .merge(pages::routes())
@@ -270,13 +273,28 @@ fn finished(app: App, guard: BrowserGuard, routes: Router<App>) -> Router {
         .with_state(app)
 }
 
-fn reads() -> Router<App> {
+fn reads(app: &App) -> Router<App> {
     prometheus::routes()
         .merge(queries::routes())
+        .merge(sql_routes(app))
         .route("/api/v1/refusals", get(recent_refusals::of_tenant))
         .route("/api/v1/user_limits", get(tenant_status::limits))
         .route("/api/v1/user_stats", get(tenant_status::stats))
         .route("/api/v1/ha_tracker", get(tenant_status::ha_tracker))
+}
+
+fn sql_routes(#[cfg_attr(not(feature = "sql"), expect(unused_variables))] app: &App) -> Router<App> {
+    #[cfg(feature = "sql")]
+    if app.node.settings().sql {
+        return sql::routes();
+    }
+    let message = if cfg!(feature = "sql") {
+        "SQL is switched off; start with --sql true"
+    } else {
+        "this program was built without SQL (Cargo's feature sql, which is on by default)"
+    };
+    let refuse = move || std::future::ready(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
+    Router::new().route("/api/v1/sql", any(refuse))
 }
 
 async fn not_found(State(app): State<App>, uri: Uri) -> ApiError {

@@ -18,7 +18,7 @@
 //! - `graphite_rules`: carbon's rule files; `ingest_rules`: rules on what is stored; `events`: events of dashboards
 //! - `heap`: statistics and profiles of the allocator
 //! - `self_monitoring`: stores the node's own metrics as series
-//! - `query_source`: heads and tables as one source for queries
+//! - `query_source`: heads and tables as one source for queries; `sql`: what a tenant has, as tables of SQL
 
 pub mod settings;
 #[doc(hidden)]
@@ -46,6 +46,8 @@ mod retention;
 mod seal;
 mod self_monitoring;
 mod serve;
+#[cfg(feature = "sql")]
+mod sql;
 mod streams;
 mod telemetry;
 mod threads;

@@ -45,6 +45,8 @@ use admission::WriteRefusal;
 use batch::{Stored, Submission};
 use buffer::Buffer;
 pub(crate) use home::Home;
+#[cfg(feature = "sql")]
+use journal::Offset;
 use known::KnownStreams;
 use mark::Mark;
 pub(crate) use owner::{Command, Owner};
@@ -118,6 +120,16 @@ impl Shared {
     }
 }
 
+#[cfg(feature = "sql")]
+impl Shared {
+    /// What tables call the batch at an offset, and the first offset after it that they call otherwise. `None` before the journal is
+    /// open, and for batches that it has deleted, which are in tables.
+    pub(crate) fn source_of(&self, offset: Offset) -> Option<(String, u64)> {
+        let source = self.journal.get()?.mark.lock().source_of(offset)?;
+        Some((source.name, source.end))
+    }
+}
+
 impl Streams {
     /// Waits for the end of replay, which needs the memory that requests would take.
     pub(crate) async fn wait_until_ready(&self) -> Result<(), Refusal> {
@@ -129,6 +141,13 @@ impl Streams {
             ));
         }
         Ok(())
+    }
+
+    /// Waits until all records that are durable are in the buffer or in tables. Fails if the journal cannot be replayed: without
+    /// its records, an answer would look complete, and a flush would be.
+    pub(crate) async fn wait_until_complete(&self) -> Result<(), Refusal> {
+        self.wait_until_ready().await?;
+        self.shared.failed.get().map_or(Ok(()), |refusal| Err(refusal.clone()))
     }
 
     /// Stores the batches of a request. Returns once all are durable, or were already. If it fails, none of them was stored by

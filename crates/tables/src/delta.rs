@@ -389,6 +389,14 @@ impl Table {
         self.files_at(&self.snapshot())
     }
 
+    /// Live files of the latest version seen, and the progress of some sources in the same version.
+    pub fn files_and_progress(&self, sources: &[String]) -> Result<(Arc<Files>, Vec<Floodmark>), TableError> {
+        let snapshot = self.snapshot();
+        let progress = sources.iter().map(|source| Ok(self.read_progress(&snapshot, source)?.floodmark));
+        let progress = progress.collect::<Result<Vec<_>, TableError>>()?;
+        Ok((self.files_at(&snapshot)?, progress))
+    }
+
     fn files_at(&self, snapshot: &SnapshotRef) -> Result<Arc<Files>, TableError> {
         if let Some(files) = lock(&self.files).as_ref().filter(|f| f.version == snapshot.version()) {
             return Ok(Arc::clone(files));

@@ -202,6 +202,7 @@ retention = "never"
         query_lookback                         5m                              default
         query_resolution                       raw                             default
         query_concurrency                      4                               flag: --query-concurrency
+        sql                                    false                           default
         slow_query                             10s                             default
         query_log                              none                            default
         query_log_size                         256MiB                          default

@@ -44,6 +44,8 @@ mod scripts;
 mod self_monitoring;
 mod senders;
 mod slow;
+#[cfg(feature = "sql")]
+mod sql;
 mod statsd;
 mod streams;
 mod tenants;
@@ -53,5 +55,7 @@ mod traffic;
 mod transfer;
 mod vmagent;
 mod whisper;
+#[cfg(not(feature = "sql"))]
+mod without_sql;
 mod write_api;
 mod wrong_credentials;

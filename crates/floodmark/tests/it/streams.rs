@@ -25,7 +25,7 @@ fn post(stream: &str, content_type: &str, body: impl Into<Vec<u8>>) -> Request {
     Request::post(format!("/api/v1/streams/{stream}"), body.into()).header("Content-Type", content_type)
 }
 
-fn json_lines(stream: &str, lines: &[Value]) -> Request {
+pub(crate) fn json_lines(stream: &str, lines: &[Value]) -> Request {
     let lines: Vec<_> = lines.iter().map(Value::to_string).collect();
     post(stream, "application/x-ndjson", lines.join("\n"))
 }
@@ -35,7 +35,7 @@ fn now_s() -> u64 {
 }
 
 #[track_caller]
-fn stored(reply: &Reply, records: u64, refused: u64) -> Value {
+pub(crate) fn stored(reply: &Reply, records: u64, refused: u64) -> Value {
     reply.expect(200, &[]);
     let answer = reply.json();
     assert_eq!((&answer["stored"], &answer["refused"]), (&records.into(), &refused.into()), "{answer}");
@@ -47,7 +47,7 @@ fn stored_records(server: &Server) -> i64 {
     server.metric("floodmark_records_total") as i64
 }
 
-fn wait_until_replayed(server: &Server) {
+pub(crate) fn wait_until_replayed(server: &Server) {
     wait_for("the end of replay", || (server.metric("floodmark_records_ready") == 1.0).then_some(()));
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn ask(engine: &str, server: &Server, tenant: &str, stream: &str, que
 
 /// Both engines must give this answer.
 #[track_caller]
-fn check(server: &Server, stream: &str, query: &str, expected: &Value) {
+pub(crate) fn check(server: &Server, stream: &str, query: &str, expected: &Value) {
     for engine in ["duckdb", "deltalake"] {
         match ask(engine, server, "anonymous", stream, query) {
             Some(found) => assert_eq!(&found, expected, "{engine}: {query}"),

@@ -78,6 +78,12 @@ impl Json {
         }
     }
 
+    /// True once memory was short. What is written after that is lost.
+    #[cfg(feature = "sql")]
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
     /// Adds warnings to the header of the answer. Only the first is written out.
     pub(crate) fn warn(&mut self, warnings: &[String]) {
         let Some(first) = warnings.first() else { return };

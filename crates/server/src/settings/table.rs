@@ -190,6 +190,9 @@ settings! {
         QUERY_CONCURRENCY: Count = derived("query_concurrency", "two per core", "Limit on queries that run at once")
             .why("A higher number means less memory for each query (`query_memory`)")
             .within(1, 1024);
+        SQL: bool = setting("sql", "false", "Whether streams can be queried with SQL")
+            .why("Experimental: not every use of memory by a query is proven to be bounded yet \
+                ([sql.md](../sql.md#floodmark))");
         SLOW_QUERY: Option<Millis> = setting("slow_query", "10s",
             "Duration from which a query is logged as slow, including waiting")
             .why("`never`: no query is logged as slow. Exports are never logged as slow")

@@ -133,6 +133,7 @@ fn defaults_of_a_machine() {
         query_lookback = "5m"
         query_resolution = "raw"
         query_concurrency = 8  # two per core
+        sql = false
         slow_query = "10s"
         query_log = "none"
         query_log_size = "256MiB"

@@ -117,6 +117,14 @@ impl Buffer {
         inner.streams.get(key).map_or_else(Vec::new, |waiting| waiting.batches.iter().cloned().collect())
     }
 
+    /// The streams of a tenant that have batches here.
+    #[cfg(feature = "sql")]
+    pub(crate) fn streams_of(&self, tenant: &TenantId) -> Vec<StreamName> {
+        let inner = self.inner.lock();
+        let streams = inner.streams.keys().filter(|(of, _)| of == tenant);
+        streams.map(|(_, stream)| stream.clone()).collect()
+    }
+
     /// Drops the batches of a stream below an offset, because they are in its table.
     pub(crate) fn release(&self, key: &Key, upto: Offset) {
         let mut inner = self.inner.lock();

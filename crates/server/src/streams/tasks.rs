@@ -90,11 +90,7 @@ impl Streams {
     }
 
     async fn ask(&self, goal: Goal) -> Result<Removed, Refusal> {
-        self.wait_until_ready().await?;
-        // records that were not replayed would be in tables later
-        if let Some(refusal) = self.shared.failed.get() {
-            return Err(refusal.clone());
-        }
+        self.wait_until_complete().await?;
         let (reply, answer) = oneshot::channel();
         match self.tasks.try_send(Task { goal, reply }) {
             Ok(()) => {}

@@ -103,7 +103,7 @@ impl Floodmark {
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     upto: Option<u64>,
-    floodmark: Floodmark,
+    pub(super) floodmark: Floodmark,
     /// Number of steps in the log. It includes void steps, which the floodmark has passed.
     noted: usize,
 }

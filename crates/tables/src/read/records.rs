@@ -57,6 +57,7 @@ pub struct RecordScan {
     select: Arc<RecordSelect>,
     schema: SchemaRef,
     open: Option<FileRows<StoredFile>>,
+    window_bytes: usize,
     unreadable: Vec<TableError>,
     stats: ReadStats,
     _files: Arc<Files>,
@@ -90,10 +91,17 @@ impl RecordScan {
             select: Arc::new(select),
             schema,
             open: None,
+            window_bytes: file::WINDOW_BYTES,
             unreadable: Vec::new(),
             stats: ReadStats::default(),
             _files: Arc::clone(files),
         })
+    }
+
+    /// Bytes of a file that the scan fetches at a time, and of a batch, as far as the file says how large its values are.
+    #[must_use]
+    pub fn with_window(self, window_bytes: usize) -> Self {
+        Self { window_bytes: window_bytes.min(file::WINDOW_BYTES), ..self }
     }
 
     /// Columns of all batches, in the order of the table.
@@ -135,7 +143,7 @@ impl RecordScan {
 
     fn open_file(&self, file: &LiveFile) -> Result<FileRows<StoredFile>, TableError> {
         let (schema, select) = (Arc::clone(&self.schema), Arc::clone(&self.select));
-        FileRows::open(self.table.file(file)?, file.date, schema, select, file::WINDOW_BYTES)
+        FileRows::open(self.table.file(file)?, file.date, schema, select, self.window_bytes)
     }
 
     fn close(&mut self) {
@@ -182,7 +190,7 @@ impl Iterator for RecordScan {
 }
 
 /// All columns of a table with these attributes: the day, the fixed columns, the attributes.
-pub(crate) fn schema(attributes: &AttributeColumns) -> SchemaRef {
+pub fn schema(attributes: &AttributeColumns) -> SchemaRef {
     let date = Arc::new(Field::new(DATE, DataType::Date32, false));
     let attribute = |c: &_| -> FieldRef { field(c) };
     let fixed = RECORDS.schema();

@@ -14,6 +14,7 @@ mod column;
 mod file;
 mod gather;
 mod rest;
+mod unloaded;
 
 use crate::date::Date;
 use crate::delta::{COMMIT_FILES_MAX, StagedFile, Table};
@@ -28,6 +29,7 @@ use gather::Gather;
 use model::{AttributeKind, AttributeValues, Records};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+pub use unloaded::{Unloaded, conform};
 
 const DAY_US: i64 = crate::date::DAY_MS * 1000;
 
@@ -178,6 +180,7 @@ impl RecordsStager {
         let attributes = Attributes::of(&batches);
         let records = batches.iter().map(|batch| batch.records.len() as u64).sum();
         let columns = self.table.choose_attributes(&attributes.seen, records);
+        let streams = streams.into_iter().map(Arc::from).collect();
         let mut gather = Gather::new(&batches, streams, &attributes, &columns);
         for (date, mut rows) in days {
             rows.sort_by_key(|row| (row.stream, row.time_us));
@@ -187,7 +190,7 @@ impl RecordsStager {
                 RecordsFile::new(date, upload, gather.columns(), Effort::Fast, self.limits.row_group_bytes)?;
             let mut rows = rows.as_slice();
             while !rows.is_empty() {
-                let (slice, rest) = rows.split_at(gather.slice_rows(rows));
+                let (slice, rest) = rows.split_at(gather.slice_rows(rows, SLICE_ROWS, 1, SLICE_BYTES));
                 file.write(&gather.batch(slice)?)?;
                 rows = rest;
             }

@@ -33,6 +33,9 @@ use stdx::clock::Clock;
 /// take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
 
+/// Planning SQL is recursive. Only what is used of a stack takes memory.
+pub(crate) const STACK_BYTES: usize = 8 << 20;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Whole,
@@ -113,7 +116,8 @@ impl Queries {
         let inner = Arc::new(Inner { clock, state: Mutex::new(state), work, busy });
         let spawn = |name: String, run: fn(&Inner)| {
             let inner = Arc::clone(&inner);
-            if let Err(error) = std::thread::Builder::new().name(name).spawn(move || run(&inner)) {
+            let thread = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
+            if let Err(error) = thread.spawn(move || run(&inner)) {
                 tracing::error!(%error, "cannot start a query thread: fewer queries run in parallel");
             }
         };

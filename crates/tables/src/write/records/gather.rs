@@ -9,13 +9,13 @@
 use super::column::Column;
 use super::file::schema;
 use super::rest::{Rest, RestColumn};
-use super::{Attributes, Row, SLICE_BYTES, SLICE_ROWS, text_bytes};
+use super::{Attributes, Row, text_bytes};
 use crate::error::TableError;
 use crate::kind::attributes::{AttributeColumn, AttributeColumns};
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::SchemaRef;
-use model::{Attribute, Records};
+use model::Records;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use std::sync::Arc;
 const RECORD_BYTES_MAX: u32 = 1 << 30;
 
 #[derive(Debug)]
-pub(super) struct Gather<'a> {
-    batches: Vec<Batch<'a>>,
+pub(super) struct Gather {
+    batches: Vec<Batch>,
     /// Sorted names.
-    streams: Vec<&'a str>,
+    streams: Vec<Arc<str>>,
     columns: Vec<AttributeColumn>,
     schema: SchemaRef,
     /// Bytes of text of each record of all batches.
@@ -36,20 +36,21 @@ pub(super) struct Gather<'a> {
 }
 
 #[derive(Debug)]
-struct Batch<'a> {
-    records: &'a Records,
+struct Batch {
+    records: Arc<Records>,
     arrival_us: i64,
-    id: Option<&'a [u8]>,
+    id: Option<Arc<[u8]>>,
     /// Attributes that have a column.
-    typed: Vec<Typed<'a>>,
+    typed: Vec<Typed>,
     rest: Option<Rest>,
     /// Position of the first record in [`Gather::row_bytes`].
     first: usize,
 }
 
 #[derive(Debug)]
-struct Typed<'a> {
-    attribute: &'a Attribute,
+struct Typed {
+    /// Position in the batch.
+    attribute: usize,
     column: usize,
     /// Value at which the next run probably begins, as most runs follow the one before.
     next: usize,
@@ -64,10 +65,10 @@ struct Run {
     len: u32,
 }
 
-impl<'a> Gather<'a> {
+impl Gather {
     pub(super) fn new(
-        batches: &'a [super::RecordBatch],
-        streams: Vec<&'a str>,
+        batches: &[super::RecordBatch],
+        streams: Vec<Arc<str>>,
         attributes: &Attributes<'_>,
         known: &AttributeColumns,
     ) -> Self {
@@ -83,26 +84,27 @@ impl<'a> Gather<'a> {
             wanted.iter().map(|column| known.list()[*column].clone()).collect();
         let mut used = vec![usize::MAX; columns.len()];
         let (mut row_bytes, mut numbers) = (Vec::new(), attributes.numbers.iter());
-        let batch = |(number, batch): (usize, &'a super::RecordBatch)| {
+        let batch = |(number, batch): (usize, &super::RecordBatch)| {
             let (mut typed, mut rest) = (Vec::with_capacity(batch.records.attributes.len()), Vec::new());
-            for (at, attribute) in (0..).zip(&batch.records.attributes) {
+            for (at, attribute) in batch.records.attributes.iter().enumerate() {
                 assert_eq!(attribute.rows.len(), attribute.values.len(), "BUG: an attribute lacks rows");
                 match numbers.next().and_then(|number| places[*number]) {
                     // should the batch have the attribute twice, there is room in a column for only one of them
                     Some(column) if used[column] != number => {
                         used[column] = number;
-                        typed.push(Typed { attribute, column, next: 0 });
+                        typed.push(Typed { attribute: at, column, next: 0 });
                     }
-                    _ => rest.push(at),
+                    _ => rest.push(at as u32),
                 }
             }
-            let (records, first) = (&*batch.records, row_bytes.len());
+            let (records, first) = (&batch.records, row_bytes.len());
             text_bytes(records, &mut row_bytes);
             let rest = Rest::of(records, rest);
             if let Some(rest) = &rest {
                 rest.add_bytes(records, &mut row_bytes[first..]);
             }
-            Batch { records, arrival_us: batch.arrival_us, id: batch.id.as_deref(), typed, rest, first }
+            let (records, id) = (Arc::clone(records), batch.id.clone());
+            Batch { records, arrival_us: batch.arrival_us, id, typed, rest, first }
         };
         let batches = batches.iter().enumerate().map(batch).collect();
         let text_bytes = vec![0; columns.len()];
@@ -111,7 +113,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Bytes of text of a record, with its rest in JSON.
-    fn bytes_of(&self, row: &Row) -> u32 {
+    pub(super) fn bytes_of(&self, row: &Row) -> u32 {
         self.row_bytes[self.batches[row.batch as usize].first + row.row as usize]
     }
 
@@ -129,15 +131,22 @@ impl<'a> Gather<'a> {
         &self.columns
     }
 
-    /// Number of leading rows to encode together, at least one.
-    pub(super) fn slice_rows(&self, rows: &[Row]) -> usize {
+    /// Number of leading rows to convert together, at least one and at most `rows_max`. Their texts and `row_bytes` for each of them
+    /// are at most `bytes_max`, unless it is one row.
+    pub(super) fn slice_rows(
+        &self,
+        rows: &[Row],
+        rows_max: usize,
+        row_bytes: usize,
+        bytes_max: usize,
+    ) -> usize {
         let mut bytes = 0;
         let fits = |row: &&Row| {
             let is_first = bytes == 0;
-            bytes += 1 + self.bytes_of(row) as usize;
-            is_first || bytes <= SLICE_BYTES
+            bytes += row_bytes + self.bytes_of(row) as usize;
+            is_first || bytes <= bytes_max
         };
-        rows.iter().take(SLICE_ROWS).take_while(fits).count()
+        rows.iter().take(rows_max).take_while(fits).count()
     }
 
     pub(super) fn batch(&mut self, rows: &[Row]) -> Result<RecordBatch, TableError> {
@@ -154,9 +163,11 @@ impl<'a> Gather<'a> {
         let mut builders: Vec<Column> = self.columns.iter().zip(&self.text_bytes).map(new).collect();
         let mut at = 0;
         for run in &runs {
-            for typed in &mut self.batches[run.batch as usize].typed {
-                let values = typed.range(run.row, run.len);
-                builders[typed.column].append(at, typed.attribute, values, run.row, run.len as usize);
+            let Batch { records, typed, .. } = &mut self.batches[run.batch as usize];
+            for typed in typed {
+                let attribute = &records.attributes[typed.attribute];
+                let values = typed.range(&attribute.rows, run.row, run.len);
+                builders[typed.column].append(at, attribute, values, run.row, run.len as usize);
             }
             at += run.len as usize;
         }
@@ -173,13 +184,13 @@ impl<'a> Gather<'a> {
         let mut rest = RestColumn::new(rows.len(), runs.iter().map(|run| self.rest_bytes(run)).sum());
         for run in runs {
             let batch = &self.batches[run.batch as usize];
-            let (stream, len) = (self.streams[run.stream as usize], run.len as usize);
+            let (stream, len) = (&self.streams[run.stream as usize], run.len as usize);
             arrivals.extend(std::iter::repeat_n(batch.arrival_us, len));
             for _ in 0..len {
                 streams.append_value(stream);
-                ids.append_option(batch.id);
+                ids.append_option(batch.id.as_deref());
             }
-            rest.append(batch.records, batch.rest.as_ref(), run.row as usize, len)?;
+            rest.append(&batch.records, batch.rest.as_ref(), run.row as usize, len)?;
         }
         let times = |times: Vec<i64>| -> ArrayRef {
             Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"))
@@ -205,10 +216,9 @@ fn runs(rows: &[Row]) -> Vec<Run> {
     runs
 }
 
-impl Typed<'_> {
-    /// Values of `len` rows from `row` on.
-    fn range(&mut self, row: u32, len: u32) -> Range<usize> {
-        let rows = self.attribute.rows.as_slice();
+impl Typed {
+    /// Values of `len` rows from `row` on. `rows` are those of the attribute.
+    fn range(&mut self, rows: &[u32], row: u32, len: u32) -> Range<usize> {
         let is_next =
             (self.next == 0 || rows[self.next - 1] < row) && rows.get(self.next).is_none_or(|r| *r >= row);
         let from = if is_next { self.next } else { rows.partition_point(|r| *r < row) };
@@ -224,6 +234,7 @@ impl Typed<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{SLICE_BYTES, SLICE_ROWS};
     use super::*;
     use arrow_array::Array;
     use arrow_array::cast::AsArray;
@@ -242,12 +253,12 @@ mod tests {
         let records = Arc::new(builder.finish());
         let batches = [super::super::RecordBatch { stream: "s".into(), arrival_us: 0, id: None, records }];
         let attributes = Attributes::of(&batches);
-        let mut gather = Gather::new(&batches, vec!["s"], &attributes, &AttributeColumns::default());
+        let mut gather = Gather::new(&batches, vec!["s".into()], &attributes, &AttributeColumns::default());
         let rows: Vec<_> =
             (0..3000).map(|row| Row { time_us: row.into(), stream: 0, batch: 0, row }).collect();
         let (mut rows, mut slices) = (rows.as_slice(), 0);
         while !rows.is_empty() {
-            let (slice, rest) = rows.split_at(gather.slice_rows(rows));
+            let (slice, rest) = rows.split_at(gather.slice_rows(rows, SLICE_ROWS, 1, SLICE_BYTES));
             let batch = gather.batch(slice).unwrap();
             let json = batch.column(4).as_string::<i32>();
             let (used, capacity) = (json.value_data().len(), json.values().capacity());
