@@ -204,8 +204,9 @@ async fn check_series_that_return(sums_percent: u64) {
         node.reads().partitions[0].head_bytes.fetch_add(more, Ordering::Relaxed);
     };
     let full = Some((ErrorKind::Unavailable, "no_room_for_series", "--memory"));
+    let above_share = Some((ErrorKind::Unavailable, "tenant_share", "share_weight"));
     fill_to(87);
-    check(send(&node, "flood", "returning", 0..500).await, 0, full);
+    check(send(&node, "flood", "returning", 0..500).await, 0, above_share);
     check(send(&node, "small", "returning", 0..500).await, 500, None);
     fill_to(93);
     check(send(&node, "small", "new", 0..500).await, 0, full);
