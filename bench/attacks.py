@@ -3,8 +3,9 @@
     FLOODMARK=path/to/floodmark python3 bench/attacks.py --script PATH [--memory 512] [--flags "--memory 256MiB"]
                                                          [--rate 10000] [--json FILE] [ATTACK ...]
 
-PATH is a Python file of attacks, which is not part of this repository. It has a class `Server` with the methods `ask`, `open` and `metric`, and a
-dictionary `ATTACKS`: for each name a function of a server and of options, which returns a verdict of what a canary has seen, and a text of what a pass is.
+PATH is a Python file of attacks, which is not part of this repository. It has a class `Server` of a URL and a process, with `host`, `port` and the
+method `ask`; a class `Canary` of a server, with `start`, `end`, and the MiB `before` and `peak`; and a dictionary `ATTACKS`: for each name a function
+of a server and of options, which returns a verdict of what a canary has seen, and a text of what a pass is.
 Without ATTACKs, all but `churn` and `restarted` are run. `churn` is followed by a SIGKILL, a start on the same directory, and `restarted`.
 
 Each attack gets a fresh server with `--auth-file` in a memory control group of --memory MiB, and the further flags of --flags. The attacker has a token
@@ -29,7 +30,6 @@ import socket
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 
 from control_group import ControlGroup
@@ -164,6 +164,7 @@ def measure(name, server, group):
             break
     attacker.join()
     found = [figures(reports) for reports in turns]
+    losses = [lost(reports) for reports in turns]
     slowest = [report and report["latency"]["max_s"] * 1e3 for reports in turns for report in reports.values()]
     return {
         "attack": name,
@@ -172,7 +173,7 @@ def measure(name, server, group):
         "p99_ms": worst([p99_ms(reports) for reports in turns]),
         "max_ms": worst(slowest),
         "refused": sum(count or 0 for figure in found for count in figure["refused"].values()),
-        "lost": None if None in [lost(reports) for reports in turns] else sum(lost(reports) for reports in turns),
+        "lost": None if None in losses else sum(losses),
         "seconds": time.monotonic() - began,
         "peak_mib": group.peak_mib() or server.rss_peak_bytes() >> 20,
         "alive": is_alive(server, group),

@@ -25,6 +25,7 @@ import urllib.request
 
 import floodmark_bench
 from floodmark_bench import Server, free_port
+from known_points import percentile
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--names", type=int, default=10_000_000)
@@ -149,7 +150,7 @@ def cancel(server, path, parameters, after_s):
 
 
 def p99(values):
-    return sorted(values)[int(0.99 * (len(values) - 1))]
+    return percentile(values, 0.99)
 
 
 server = Server("--graphite", "%s:%d" % GRAPHITE, "--memory", args.memory, "--carbon-metrics-interval", "never")

@@ -28,6 +28,7 @@ import time
 import urllib.parse
 import urllib.request
 
+import floodmark_bench
 from floodmark_bench import FLOODMARK, Server, free_port
 from protocol_addresses import Address, protocols
 
@@ -47,8 +48,7 @@ args = args.parse_args()
 
 
 def metric(server, name):
-    text = urllib.request.urlopen(server.url + "/metrics", timeout=10).read().decode()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
+    return floodmark_bench.metric(server.url, name)
 
 
 SERIES = 4 * 50 * 50

@@ -71,7 +71,11 @@ def wait(check):
 def change(server, path):
     """Replaces the file again and again. Returns the times until valid and until broken versions were seen, and what was wrong."""
     valid_s, broken_s, wrong, current = [], [], 0, 0
-    shows = lambda number: all(str(value) in in_effect(server) for value in values(number))
+
+    def shows(number):
+        text = in_effect(server)
+        return all(str(value) in text for value in values(number))
+
     for number in range(1, args.changes + 1):
         time.sleep(random.uniform(0, 1))
         if number % 3:

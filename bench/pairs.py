@@ -23,6 +23,7 @@ import time
 import urllib.parse
 import urllib.request
 
+import floodmark_bench
 from control_group import ControlGroup
 from floodmark_bench import FLOODMARK, free_port
 from known_tenants import lost, p99_ms, write_known
@@ -99,8 +100,7 @@ def stored_scrapes(server):
 
 
 def metric(server, name):
-    text = urllib.request.urlopen(server.base + "/metrics").read().decode()
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
+    return floodmark_bench.metric(server.base, name)
 
 
 def wait_for(condition):

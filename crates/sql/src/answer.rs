@@ -82,11 +82,6 @@ impl<'a> Answer<'a> {
         Self { out, format, schema: Arc::new(Schema::empty()), arrow: None, rows: 0, memory: None }
     }
 
-    /// Number of rows so far.
-    pub const fn rows(&self) -> u64 {
-        self.rows
-    }
-
     pub(crate) fn begin(&mut self, schema: &Schema, pool: &Arc<dyn MemoryPool>) -> Result<(), SqlError> {
         self.memory = Some(MemoryConsumer::new("a row of the answer").register(pool));
         let fields: Vec<_> = schema.fields().iter().map(written).collect();

@@ -7,6 +7,7 @@
 //! Functions that nobody has looked at are left out ([`PLAIN`]).
 
 use crate::memory::hold;
+use crate::prepare::lengths;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder, new_empty_array};
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
@@ -409,14 +410,10 @@ fn sizes(value: &ColumnarValue) -> Result<Numbers<usize>> {
         }
         ColumnarValue::Array(array) => array,
     };
-    let of = |lengths: &mut dyn Iterator<Item = usize>| Numbers::Each(lengths.collect());
-    Ok(match array.data_type() {
-        DataType::Utf8View => of(&mut array.as_string_view().lengths().map(|n| n as usize)),
-        DataType::BinaryView => of(&mut array.as_binary_view().lengths().map(|n| n as usize)),
-        DataType::Utf8 => of(&mut array.as_string::<i32>().offsets().lengths()),
-        DataType::LargeUtf8 => of(&mut array.as_string::<i64>().offsets().lengths()),
-        DataType::Binary => of(&mut array.as_binary::<i32>().offsets().lengths()),
-        data_type => Numbers::Same(data_type.primitive_width().unwrap_or(16)),
+    let lengths = lengths(array);
+    Ok(match lengths.is_empty() {
+        true => Numbers::Same(array.data_type().primitive_width().unwrap_or(16)),
+        false => Numbers::Each(lengths),
     })
 }
 

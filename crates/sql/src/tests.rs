@@ -332,7 +332,7 @@ fn a_statement_can_only_read() {
         ("", "no statement"),
         ("SELECT 1; SELECT 2", "more than one"),
         ("SELEC 1", "Line: 1, Column: 1"),
-        ("SELECT x FROM logs", "x"),
+        ("SELECT x FROM logs", "No field named x"),
         ("SELECT * FROM other", "other"),
         ("SELECT * FROM other.public.logs", "not found"),
         ("SELECT * FROM '/etc/passwd'", "/etc/passwd"),
@@ -452,7 +452,7 @@ fn a_long_or_deep_statement_is_refused_or_planned() {
     let deep = |open: &str, inner: &str, close: &str, n: usize| {
         format!("SELECT {}{inner}{}", open.repeat(n), close.repeat(n))
     };
-    for n in [10_000, 200_000] {
+    for n in [400, 10_000] {
         for text in [
             deep("(", "1", ")", n),
             deep("-", "1", "", n),
@@ -512,7 +512,8 @@ fn a_query_stays_within_its_memory() {
     let check = |text: &str| {
         let run = run_as(Format::Json, 4 << 20, &[("logs", &logs)], text);
         let error = run.done.expect_err(text);
-        assert!(matches!(error, SqlError::Memory(_) | SqlError::Execution(_)), "{text}: {error:?}");
+        let is_constant = matches!(&error, SqlError::Execution(message) if message.contains("is too large"));
+        assert!(matches!(error, SqlError::Memory(_)) || is_constant, "{text}: {error:?}");
         assert!(run.peak_bytes <= 8 << 20, "{text}: {}", run.peak_bytes);
     };
     check("SELECT n FROM logs ORDER BY level, time, date, n");

@@ -43,7 +43,7 @@ const WORDS_MAX: usize = 100;
 /// Parses the only statement of a text.
 pub(crate) fn parse(text: &str) -> Result<Statement, SqlError> {
     if text.len() > BYTES_MAX {
-        return Err(too_long(format!("{} bytes", text.len()), BYTES_MAX));
+        return Err(too_long(&format!("{} bytes; the limit is {BYTES_MAX}", text.len())));
     }
     let dialect = Counted::default();
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
@@ -69,8 +69,8 @@ pub(crate) fn parse(text: &str) -> Result<Statement, SqlError> {
     Ok(one)
 }
 
-fn too_long(count: String, most: usize) -> SqlError {
-    SqlError::Statement(format!("the statement is too long: {count}; the limit is {most}"))
+fn too_long(why: &str) -> SqlError {
+    SqlError::Statement(format!("the statement is too long: {why}"))
 }
 
 fn check<'a>(tokens: impl Iterator<Item = &'a Token>) -> Result<(), SqlError> {
@@ -130,7 +130,7 @@ fn check<'a>(tokens: impl Iterator<Item = &'a Token>) -> Result<(), SqlError> {
             (words, WORDS_MAX, "words in a row"),
         ] {
             if is > most {
-                return Err(too_long(format!("more than {most} {what}"), most));
+                return Err(too_long(&format!("more than {most} {what}")));
             }
         }
     }
@@ -179,10 +179,7 @@ impl Tables {
         let Some(sum) = self.counts.last_mut() else { return ControlFlow::Continue(()) };
         *sum = sum.saturating_add(count);
         match *sum > TABLES_MAX {
-            true => ControlFlow::Break(too_long(
-                format!("it reads more than {TABLES_MAX} tables"),
-                TABLES_MAX as usize,
-            )),
+            true => ControlFlow::Break(too_long(&format!("it reads more than {TABLES_MAX} tables"))),
             false => ControlFlow::Continue(()),
         }
     }

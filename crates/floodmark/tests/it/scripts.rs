@@ -149,8 +149,17 @@ fn changes_of_overrides() {
 fn graphite_floods() {
     let size = ["--memory", "0", "--names-memory", "0", "--duration", "2", "--names", "2000"];
     let args = [&size[..], &["--connections", "200"]].concat();
-    let expected =
-        ["datagrams ", "malformed lines ", "connections ", "pickle bombs ", "braces ", "a million metrics "];
+    let expected = [
+        "nothing",
+        "datagrams",
+        "malformed lines",
+        "connections",
+        "pickle bombs",
+        "braces",
+        "a million metrics",
+    ];
+    let expected = expected.map(|row| format!("\n{row} "));
+    let expected = expected.each_ref().map(String::as_str);
     check("graphite_floods.py", &args, &expected);
 }
 
@@ -191,7 +200,16 @@ ATTACKS = {"labels": (labels, ""), "config": (config, "")}
     std::fs::write(&script, SCRIPT).expect("write a script");
     let script = script.to_str().expect("a plain path");
     let args = ["--script", script, "--memory", "0", "--rate", "500", "--turn", "1"];
-    check("attacks.py", &args, &["labels: 200 budget: True", "config: b'HTTP/1.1 403'"]);
+    check(
+        "attacks.py",
+        &args,
+        &[
+            "labels: 200 budget: True",
+            "config: b'HTTP/1.1 403'",
+            "\nlabels                 True",
+            "\nconfig                False",
+        ],
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! POST `/api/v1/sql`: a statement of SQL over what the tenant has.
+//! GET and POST `/api/v1/sql`: a statement of SQL over the tenant's streams.
 
 use super::App;
 use super::error::ApiError;

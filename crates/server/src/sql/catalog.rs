@@ -7,7 +7,7 @@ use sql::{Catalog, Memory, Source, SourceError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// More streams are not listed. Those that are not can be queried nevertheless.
+/// At most so many streams are listed. The others can still be queried by name.
 const NAMES_MAX: usize = 10_000;
 
 /// The streams of one tenant.

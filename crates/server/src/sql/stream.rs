@@ -14,8 +14,8 @@
 use super::{TenantCatalog, unreadable};
 use crate::streams::Shared;
 use crate::streams::buffer::Durable;
+use crate::streams::loader::TIME_US_MAX;
 use journal::records;
-use model::caps::TIMESTAMP_MS_MAX;
 use model::{AttributeKind, Records, StreamName};
 use sql::{Batches, Memory, RecordBatch, SchemaRef, Select, Source, SourceError, Times};
 use std::collections::HashMap;
@@ -28,7 +28,6 @@ use tables::write::records::{RecordBatch as StreamBatch, Unloaded, conform};
 use tables::{DAY_MS, Date, RecordScan, RecordSelect, Stop, Table};
 
 const DAY_US: i64 = DAY_MS * 1000;
-const TIME_US_MAX: i64 = TIMESTAMP_MS_MAX * 1000 + 999;
 
 /// At most so many batches, spread evenly, are decoded to see which attributes a stream has that was never loaded. An attribute of other
 /// batches only is in `attributes`, as rare ones are.
@@ -102,7 +101,7 @@ impl StreamTable {
         if table.is_none() && batches.is_empty() {
             return Ok(None);
         }
-        // what tables call the batches, with the first offset that is called otherwise
+        // the names that tables have for parts of the journal, each with the offset at which its part ends
         let mut sources = Vec::<(String, u64)>::new();
         let mut named = Vec::with_capacity(batches.len());
         for durable in batches {

@@ -65,7 +65,7 @@ const BLOCK_BUFFERS: usize = 16;
 /// Loads have no end of their own.
 const END: Offset = Offset(u64::MAX);
 
-const TIME_US_MAX: i64 = TIMESTAMP_MS_MAX * 1000 + 999;
+pub(crate) const TIME_US_MAX: i64 = TIMESTAMP_MS_MAX * 1000 + 999;
 
 #[derive(Debug)]
 pub(crate) struct Loader {

@@ -176,7 +176,7 @@ fn info_says_how_a_metric_is_kept() {
     let reply = ask("protobuf");
     assert_eq!(reply.header("content-type"), Some("application/x-protobuf"));
     assert_eq!(reply.body, ask("msgpack").body);
-    let text: String = reply.expect(200, &[]).body.iter().map(|b| b.escape_ascii().to_string()).collect();
+    let text: String = reply.expect(200, &[]).body.escape_ascii().to_string();
     expect_test::expect![[
         r#"\n\x03a.b\x12\x07average\x18\xff\xff\xff\xff\x07%\x00\x00\x00?*\x07\x08<\x10\xa2\xc4\x88\x11"#
     ]]

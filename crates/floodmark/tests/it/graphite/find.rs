@@ -92,8 +92,7 @@ fn nodes_are_found_in_all_formats() {
         &Request::ask("/metrics/find/", &[("query", "servers.d*"), ("format", "protobuf")]).tenant("a"),
     );
     assert_eq!(protobuf.header("content-type"), Some("application/x-protobuf"));
-    let bytes: String =
-        protobuf.expect(200, &[]).body.iter().map(|byte| byte.escape_ascii().to_string()).collect();
+    let bytes: String = protobuf.expect(200, &[]).body.escape_ascii().to_string();
     expect![[r#"\n\nservers.d*\x12\x0c\n\nservers.db\x12\x0e\n\nservers.db\x10\x01"#]].assert_eq(&bytes);
     let json = ask(&server, "a", "/graphite/metrics/find/", &[("query", "servers.db"), ("format", "json")]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

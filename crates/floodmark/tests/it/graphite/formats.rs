@@ -27,8 +27,7 @@ fn series_are_written_in_all_formats() {
     let server = server();
     let check = |format: &[(&str, &str)], content_type: &str, expected: &Expect| {
         let reply = server.send(&ask(format));
-        let text: String =
-            reply.expect(200, &[]).body.iter().map(|byte| byte.escape_ascii().to_string()).collect();
+        let text: String = reply.expect(200, &[]).body.escape_ascii().to_string();
         expected.assert_eq(&text);
         assert_eq!(reply.header("content-type"), Some(content_type));
     };

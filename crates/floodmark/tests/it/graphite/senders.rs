@@ -1,4 +1,5 @@
-//! Programs that send to carbon: Python's pickles, `nc`, relays, collectd and statsd. Tests of programs are skipped without the program they need.
+//! Programs that send to carbon: Python's pickles, `nc`, relays, collectd and statsd. Tests are skipped without the program
+//! they need.
 
 use super::lines::{all_durable, connect_to, options, series};
 use crate::harness::programs::{Running, cache, find, free_port};

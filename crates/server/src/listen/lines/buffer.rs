@@ -33,7 +33,7 @@ pub(super) struct Body {
     /// When the body was complete, in milliseconds since the Unix epoch. It is the time of points without a time.
     pub(super) arrived_ms: i64,
     pub(super) _memory: Reservation,
-    /// Of bytes from datagrams, also the part of the memory that all datagrams together may take.
+    /// For bytes from datagrams, their reservation in the account that all datagrams share.
     pub(super) _of_datagrams: Option<Reservation>,
 }
 

@@ -120,14 +120,15 @@ impl Writer {
         }
         // while they grow, the vectors of lines take up to twice the bytes of the lines
         let mut memory = self.memory(2 * body.bytes.len()).await;
-        let Body { bytes, since, arrived_ms, .. } = body;
+        let Body { bytes, since, arrived_ms, _of_datagrams: mut of_datagrams, .. } = body;
         self.lanes.tidy();
         for (tenant, lines) in self.divide(&bytes) {
             let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
             let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
             let memory = memory.split(lines.len() as u64);
+            let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
             let body =
-                Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory, _of_datagrams: None };
+                Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory, _of_datagrams: part };
             if let Some(body) = self.lanes.push(&self.intake, &source, body) {
                 self.write_for(source, body).await;
             }
