@@ -306,7 +306,7 @@ settings! {
             "Whether other machines may send to the Graphite addresses")
             .why("The Graphite protocols have no credentials. If `true`, everyone who can connect can write to the tenant \
                 `graphite_tenant` and those of `graphite_tenants`, or to any tenant with `graphite_tenant_from_path`, \
-                also if there is an `auth_file`. \
+                even with an `auth_file`. \
                 Not needed for `graphite_tls` with `auth_file`. Without `auth_file`, `allow_unauthenticated` has the \
                 same effect");
     }

@@ -39,7 +39,7 @@ impl Metrics {
             ),
             rejected_connections: r.counter(
                 "floodmark_graphite_rejected_connections_total",
-                "Connections closed at once, because there were too many and none of them was idle.",
+                "Connections closed without being served: too many were open and none of them was idle, there was no memory, or over TLS the handshake failed or the sender may not write.",
             ),
             replaced_connections: r.counter(
                 "floodmark_graphite_replaced_connections_total",
