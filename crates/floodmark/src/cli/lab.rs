@@ -136,7 +136,7 @@ pub(crate) struct LabWrite {
     /// Series in one request [1 to 250000]
     #[arg(long, value_name = "N", default_value = "2000", value_parser = values::whole::<u32>(1..=250_000), help_heading = "Pace")]
     pub(crate) batch: u32,
-    /// With --rate: send all requests of an interval at its beginning, instead of evenly spread
+    /// With --rate: send all requests of an interval at once, a second after its beginning, instead of evenly spread
     #[arg(long, requires = "rate", help_heading = "Pace")]
     pub(crate) burst: bool,
     /// Connections of each writer [1 to 10000]

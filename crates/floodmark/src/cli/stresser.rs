@@ -46,7 +46,7 @@ pub(crate) struct LabStresser {
     /// Time between two reports, in whole seconds
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = notation::duration, help_heading = "Shape")]
     interval: Duration,
-    /// Spread each report over the interval, instead of sending all of it at the beginning
+    /// Spread each report over the interval, instead of sending all of it at once
     #[arg(long, help_heading = "Shape")]
     spread: bool,
     /// First part of the names
