@@ -1,4 +1,4 @@
-"""The stresser's ladder on Floodmark, go-carbon and carbon, with the account's disk figures beside ours.
+"""The stresser's ladder on Floodmark, go-carbon and carbon, with the disk figures of the published account beside ours.
 
     FLOODMARK=path/to/floodmark python3 bench/ladder.py [--preset stresser] [--duration 10m] [--set KEY=VALUE] [--json FOLDER] floodmark PROGRAM
     FLOODMARK=path/to/floodmark python3 bench/ladder.py [...] go-carbon PROGRAM CARBONAPI
@@ -8,8 +8,9 @@ FLOODMARK is the binary of the lab. ENVIRONMENT is a directory with a Python env
 minute for a day, and nothing is throttled. The lab reads everything back through /render: from go-carbon through carbonapi, and from carbon
 through carbonapi and a go-carbon that only reads carbon's files, which is why carbon gets time to write them.
 
-A row has the figures of a step: metrics a minute, the disk's busy time and its time for a request, the CPU and memory of the server, and the
-time until a socket has taken a report. After the rows follow the points that were owed, lost and wrong, the time that the read-back took, and the rules
+A row has the figures of a step: metrics a minute, the disk's busy time and its time for a request, each beside the account's figure for the
+preset's step, the CPU and memory of the server, and the time until a socket has taken a report. In the presets × 20 and × 100, the account's figures
+are still those of its single host. After the rows follow the points that were owed, lost and wrong, the time that the read-back took, and the rules
 that were broken. For Floodmark, also the series that it created and the points that it dropped: if it drops one, nothing that came on the same
 connection is owed, so prefer a longer `--duration`. `--set load.reconnect=1m` limits this to a minute, at the cost of the latency.
 """
@@ -74,16 +75,31 @@ def created_and_dropped(ports):
     return counts["floodmark_head_series_created_total"], dropped
 
 
+def published(report, step, what):
+    """The account's figure for a step, with its range if it has one. "-" if it has none."""
+    for figure in report["account"]:
+        if figure.get("step") == step and figure["what"] == what:
+            low, value = figure.get("low"), figure["value"]
+            return "%g" % value if low is None else "%g-%g" % (low, value)
+    return "-"
+
+
 def show(report):
-    columns = {"metrics/min": ("samples_per_s", 60), "busy %": ("disk_util", 100), "await ms": ("disk_await_s", 1000), "CPU cores": ("cpu_cores", 1),
-               "RSS MiB": ("memory_bytes", 2**-20), "p99 ms": ("p99_s", 1000)}
+    columns = {"metrics/min": ("samples_per_s", 60, None), "busy %": ("disk_util", 100, "busy"), "await ms": ("disk_await_s", 1000, "await"),
+               "CPU cores": ("cpu_cores", 1, None), "RSS MiB": ("memory_bytes", 2**-20, None), "p99 ms": ("p99_s", 1000, None)}
     print("%s, %s, %.0f s" % (args.system, args.preset, report["wall_s"]))
-    print("".join("%13s" % column for column in columns))
-    for step in report["steps"]:
-        figures = {**step, **(step.get("latency") or {})}
-        # a figure is missing if nothing was measured, such as the time of a request while the disk had none
-        shown = ["-" if figures.get(name) is None else "%.2f" % (figures[name] * factor) for name, factor in columns.values()]
-        print("".join("%13s" % figure for figure in shown))
+    heads = []
+    for column, (_, _, what) in columns.items():
+        heads += [column] if what is None else [column, "account's"]
+    print("".join("%13s" % head for head in heads))
+    for number, step in enumerate(report["steps"], 1):
+        figures, row = {**step, **(step.get("latency") or {})}, []
+        for name, factor, what in columns.values():
+            # a figure is missing if nothing was measured, such as the time of a request while the disk had none
+            row.append("-" if figures.get(name) is None else "%.2f" % (figures[name] * factor))
+            if what is not None:
+                row.append(published(report, number, what))
+        print("".join("%13s" % figure for figure in row))
     verify = report["verify"]
     if verify is None:
         print("not read back: " + "; ".join(report["warnings"]))
