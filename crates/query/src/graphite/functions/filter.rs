@@ -81,7 +81,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .mapping(),
     series(
         "removeEmptySeries",
-        "Series with values. The part of their points that has values must be at least `xFilesFactor`.",
+        "Series with values. The share of their points that have values must be at least `xFilesFactor`.",
         &[SERIES_LIST, Param::optional("xFilesFactor", Type::Float).or(Default::Float(0.0))],
         remove_empty_series,
     ),

@@ -43,7 +43,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     calculate(
         "stdev",
-        "The standard deviation of this many values up to each point, if the part of them that is present is at least \
+        "The standard deviation of this many values up to each point, if the share of them that is present is at least \
          `windowTolerance`.",
         &[
             SERIES_LIST,

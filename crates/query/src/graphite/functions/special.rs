@@ -30,14 +30,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "seriesByTag",
         Group::Special,
         "Series that have tags: `name=disk.used`, `dc!=east`, `host=~web.*` or `host!=~web.*`. Regular expressions must match \
-         the begin of a value.",
+         the beginning of a value.",
         &[Param::required("tagExpressions", Type::String).multiple()],
         series_by_tag,
     ),
     Function::new(
         "setXFilesFactor",
         Group::Special,
-        "The part of the values of an interval that must be present to combine them, from 0 to 1. Also for all that is \
+        "The share of the values of an interval that must be present to combine them, from 0 to 1. Also for all that is \
          evaluated after it.",
         &[SERIES_LIST, Param::required("xFilesFactor", Type::Float)],
         set_x_files_factor,

@@ -1,4 +1,4 @@
-//! Where Floodmark answers in another way than graphite-web, and why. `docs/graphite-functions.md` lists these choices.
+//! Where Floodmark answers differently from graphite-web, and why. `docs/graphite-functions.md` lists these choices.
 
 /// A difference that is meant to be there.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) const CHOICES: &[Choice] = &[
     ),
     choice(
         &["randomWalk", "randomWalkFunction"],
-        "The same request has the same answer. In graphite-web, each answer is another.",
+        "The same request has the same answer. In graphite-web, each answer is different.",
     ),
     choice(&["verticalLine"], "Without a label, the name is `verticalLine`. graphite-web has no name then."),
     choice(
@@ -71,7 +71,7 @@ pub(super) const CHOICES: &[Choice] = &[
     ),
     choice(
         &["hitcount", "integralByInterval", "smartSummarize", "summarize"],
-        "An interval of zero or below is refused. graphite-web fails, or answers without sense.",
+        "An interval of zero or below is refused. graphite-web fails, or gives a meaningless answer.",
     ),
     choice(
         &[
@@ -84,7 +84,7 @@ pub(super) const CHOICES: &[Choice] = &[
             "exponentialMovingAverage",
             "stdev",
         ],
-        "A negative window is refused. graphite-web answers without sense.",
+        "A negative window is refused. graphite-web gives a meaningless answer.",
     ),
     choice(
         &["randomWalk", "randomWalkFunction", "sin", "sinFunction", "time", "timeFunction"],
@@ -126,14 +126,14 @@ pub(super) const CHOICES: &[Choice] = &[
     ),
     choice(
         &["legendValue"],
-        "A whole number is written as `5.0` also if a function such as `changed` made it. graphite-web writes `5` then.",
+        "A whole number is written as `5.0` even if a function such as `changed` made it. graphite-web writes `5` then.",
     ),
 ];
 
 /// The second reference, in the version of `scripts/test-servers.sh`.
 pub(super) const CARBONAPI: &str = "carbonapi 0.18.2";
 
-/// Where carbonapi answers in another way than graphite-web. Floodmark answers as graphite-web. Names and tags of series,
+/// Where carbonapi answers differently from graphite-web. Floodmark answers as graphite-web. Names and tags of series,
 /// which carbonapi writes in another style, and combinations of series of different steps or lengths are
 /// not compared.
 pub(super) const OF_CARBONAPI: &[Choice] = &[
@@ -154,15 +154,15 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
         "Exist only if it was built with Cairo, a library for drawing.",
     ),
     choice(&["events"], "Does not exist."),
-    choice(&["randomWalk", "randomWalkFunction"], "Each answer is another."),
+    choice(&["randomWalk", "randomWalkFunction"], "Each answer is different."),
     choice(&["perSecond", "scaleToSeconds"], "Values are not rounded to six places."),
     choice(
         &["nonNegativeDerivative", "perSecond"],
-        "A `maxValue` of at most `minValue` is refused, and a decrease is wrapped in another way.",
+        "A `maxValue` of at most `minValue` is refused, and a decrease is wrapped differently.",
     ),
     choice(&["transformNull"], "The reference series do not count."),
     choice(&["sortByMinima"], "Series without positive values are kept."),
-    choice(&["minimumAbove", "minimumBelow"], "Series without values are selected in another way."),
+    choice(&["minimumAbove", "minimumBelow"], "Series without values are selected differently."),
     choice(&["exp", "log", "logit"], "Results may be infinite, where graphite-web has no value or fails."),
     choice(&["setXFilesFactor", "xFilesFactor"], "Functions that combine series do not take note of it."),
     choice(
@@ -171,23 +171,23 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
     ),
     choice(
         &["map", "mapSeries", "reduce", "reduceSeries"],
-        "Nodes are those of the metric inside of the name, also if functions are around it.",
+        "Nodes are those of the metric inside the name, even if functions are applied to it.",
     ),
     choice(&["derivative"], "After a gap, the value is the difference from the value before the gap."),
-    choice(&["keepLastValue"], "The begin of a gap is filled even if the gap is longer than `limit`."),
+    choice(&["keepLastValue"], "The beginning of a gap is filled even if the gap is longer than `limit`."),
     choice(&["delay"], "Values are kept if the number of steps is zero or below."),
     choice(
         &["nPercentile", "percentileOfSeries", "removeAbovePercentile", "removeBelowPercentile"],
-        "Percentiles are interpolated in another way.",
+        "Percentiles are interpolated differently.",
     ),
     choice(
         &["averageOutsidePercentile", "removeBetweenPercentile"],
-        "Percentiles are computed in another way. Some arguments make it fail.",
+        "Percentiles are computed differently. Some arguments make it fail.",
     ),
-    choice(&["stdev"], "The part of values that must be present is taken from the wrong side."),
+    choice(&["stdev"], "The share of values that must be present is taken from the wrong side."),
     choice(&["linearRegression"], "The times as arguments do not count. Values are less precise."),
     choice(&["movingMedian"], "The window includes the present point."),
-    choice(&["movingWindow"], "Some aggregations are missing, or treat gaps in another way."),
+    choice(&["movingWindow"], "Some aggregations are missing, or treat gaps differently."),
     choice(
         &["aliasQuery"],
         "A series without a value is shown with the name `NaN`. graphite-web refuses it.",
@@ -208,12 +208,12 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
             "lowestCurrent",
             "mostDeviant",
         ],
-        "A negative number of series makes it fail, or is taken as zero. If all series are wanted, or values are equal, their order is another.",
+        "A negative number of series makes it fail, or is taken as zero. If all series are wanted, or values are equal, their order is different.",
     ),
-    choice(&["sortBy"], "If values are equal, the order of the series is another."),
+    choice(&["sortBy"], "If values are equal, the order of the series is different."),
     choice(
         &["averageBelow", "currentBelow", "filterSeries"],
-        "Series without values, and some aggregations, are treated in another way.",
+        "Series without values, and some aggregations, are treated differently.",
     ),
     choice(
         &["summarize", "smartSummarize", "hitcount"],
@@ -224,12 +224,12 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
     choice(&["aggregateLine", "constantLine"], "The line has two points instead of three."),
     choice(&["cactiStyle"], "Does not know the system `binary`."),
     choice(&["substr"], "Nodes that do not exist make it fail."),
-    choice(&["fallbackSeries"], "The order of series is another."),
+    choice(&["fallbackSeries"], "The order of series is different."),
     choice(
         &["countSeries"],
         "A series is counted only where it has a value, also as a callback of other functions.",
     ),
-    choice(&["groupByTags"], "The order of series is another."),
+    choice(&["groupByTags"], "The order of series is different."),
     choice(
         &[
             "aggregateWithWildcards",
@@ -241,7 +241,7 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
     ),
     choice(
         &["asPercent", "pct"],
-        "Totals without a partner, and groups by nodes, are treated in another way.",
+        "Series without a total, totals without a series, and groups by nodes are treated differently.",
     ),
     choice(
         &["diffSeriesLists", "sumSeriesLists"],

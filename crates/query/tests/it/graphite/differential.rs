@@ -355,7 +355,7 @@ fn are_same_tags(theirs: &[(String, String)], ours: &[(String, String)]) -> bool
     theirs.len() == ours.len() && theirs.iter().zip(ours).all(is_same)
 }
 
-/// The begin of an answer.
+/// The beginning of an answer.
 pub(super) fn shown(lines: &[Line]) -> String {
     let each = lines.iter().take(3).map(|line| {
         let values = &line.values[..line.values.len().min(20)];

@@ -3,7 +3,7 @@
 use super::choices::{CARBONAPI, CHOICES, Choice, OF_CARBONAPI};
 use super::differential::{CANCELLATION, PRECISION, UNDERFLOW};
 use super::rules::RULES;
-use query::graphite::functions::{self, Function};
+use query::graphite::functions::{self, Function, Group};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -11,6 +11,10 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/graphite-fun
 
 /// The version in `scripts/test-servers.sh`.
 const REFERENCE: &str = "graphite-web 1.1.10";
+
+/// About the functions of the group `Graph`.
+const DRAWING: &str = "Most of these functions set options of pictures, which Floodmark does not draw. They are accepted, and what \
+                       they do to names and series is compared.\n\n";
 
 /// With `UPDATE_EXPECT=1`, writes the page.
 #[test]
@@ -34,8 +38,8 @@ fn page() -> String {
          test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`. Of {CARBONAPI}, times and values \
          are compared (`random_targets_are_answered_as_by_carbonapi`).\n\n\
          Two values are equal if they differ by at most {PRECISION:e} of the larger one. Sums may be added up in another order, \
-         and so be rounded differently. So a difference of {CANCELLATION:e} of the largest value of the series, which large numbers \
-         leave behind when they cancel each other out, does not count either, nor does one of {UNDERFLOW:e}.\n\n\
+         and so be rounded differently. So values are also equal if they differ by at most {CANCELLATION:e} of the series' largest \
+         value, which is what remains when large numbers cancel each other out, or by at most {UNDERFLOW:e}.\n\n\
          Templates (`template`, and `template[NAME]` in a request) and times in the style of `at` are compared in tests of \
          their own: `templates_are_filled_as_by_graphite_web` and `times_mean_what_they_mean_to_graphite_web`.\n\n\
          <!-- generated from crates/query/src/graphite/functions: UPDATE_EXPECT=1 cargo test -p query page_of_functions -->\n"
@@ -54,15 +58,16 @@ fn page() -> String {
                 true => function.description.to_owned(),
                 false => format!("Another name of `{}`.", function.name),
             };
-            let row = format!("| `{name}` | complete | {tested} | {} |\n", what.replace('|', "\\|"));
+            let row = format!("| `{name}` | {tested} | {} |\n", what.replace('|', "\\|"));
             groups.entry(function.group.name()).or_default().insert(name, row);
         }
     }
     for (group, rows) in groups {
         let rows: String = rows.into_values().collect();
+        let note = if group == Group::Graph.name() { DRAWING } else { "" };
         let _ = write!(
             page,
-            "\n## {group}\n\n| function | status | compared with | what it does |\n| --- | --- | --- | --- |\n{rows}"
+            "\n## {group}\n\n{note}| function | compared with | what it does |\n| --- | --- | --- |\n{rows}"
         );
     }
     page.push_str("\n## Differences\n\nFloodmark differs from graphite-web by choice in these cases.\n\n");
@@ -71,8 +76,9 @@ fn page() -> String {
         page,
         "\n## Where carbonapi differs\n\n{CARBONAPI} differs from {REFERENCE} in these cases, and Floodmark answers as \
          graphite-web. Where functions combine series of different steps or lengths, answers are not compared, because \
-         carbonapi gives the series of one pattern the longest step, and aligns them in another way. Nor are answers of \
-         functions that look at names, around other functions, because these name series in another style.\n\n"
+         carbonapi gives the series of one pattern the longest step, and aligns them differently. Nor are functions that \
+         read names compared when they are applied to other functions, because carbonapi names the results of these \
+         differently.\n\n"
     );
     table(&mut page, "what carbonapi does", OF_CARBONAPI);
     page
