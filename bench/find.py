@@ -3,12 +3,12 @@
     FLOODMARK=path/to/floodmark python3 bench/find.py [--names 10000000] [--memory 12GiB] [--runs 200]
 
 Sends one point of each metric as lines of text, waits until all series exist, and asks once, so that the index is built. Then asks for
-patterns, each with other numbers in each run. A row has the most nodes of an answer, and the median, the p99 and the slowest time of an
-answer. Meanwhile, a point of a known series is written ten times a second; a line has the p99 of these writes.
+patterns, each with other numbers in each run. A row has the largest number of nodes in an answer, and the median, the p99 and the slowest
+time of an answer. Meanwhile, a point of a known series is written ten times a second; a line has the p99 of these writes.
 
 Then follow patterns that visit about 10^4, 10^5 and 10^6 nodes (of ten million names), once with an answer of nearly all of them, and once with a
-hundredth. A row has the visited nodes, calculated from the names, and the time per visited node. At last, searches that visit every name are
-canceled while they run, at some time of their first half: the times until the request to cancel was answered, and until the search had ended.
+hundredth. A row has the visited nodes, calculated from the names, and the time per visited node. Finally, searches that visit every name are
+canceled while they run, at a random time in the first half of their duration: the times until the request to cancel was answered, and until the search had ended.
 """
 
 import argparse
@@ -51,7 +51,7 @@ PATTERNS = {
 }
 
 
-# patterns of racks, and the racks that they select
+# patterns of racks, and the racks that they select. With fewer than four million names, some of these racks do not exist, and rows visit fewer nodes.
 LARGE = {
     "10^4": ("rack7", range(RACKS)[7:8]),
     "10^5": ("rack1[0-9]", range(RACKS)[10:20]),
@@ -96,8 +96,8 @@ def write_known(server, over, times_s):
 
 
 def large(name, answer):
-    """A pattern, and the number of nodes that it visits. The fixed beginning of a component leads to the first node that has it, and all nodes that
-    have it are visited."""
+    """A pattern, and the number of nodes that it visits. A search seeks to the literal prefix of a component, and visits all nodes that begin with
+    it."""
     racks, selected = LARGE[name]
     hosts, hosts_selected = SOME_HOSTS
     beginning = racks.split("[")[0]

@@ -16,7 +16,7 @@ also shows the p99 of `floodmark_graphite_commit_seconds` during the phase: the 
 that were durable within the commit interval of 100 ms.
 
 With `--bursts N`, then come N bursts, each of as many new series as above. Meanwhile, and before, two senders each write a point of a known series
-as a line, ask with PromQL until it is there, and write the next (bench/known_points.py). Not for the carbons, which have no PromQL. VictoriaMetrics
+as a line, ask with PromQL until it is there, and write the next (bench/known_points.py). Not for go-carbon and carbon, which have no PromQL. VictoriaMetrics
 shows new points only after some seconds, also without other senders.
 """
 
@@ -48,7 +48,7 @@ parser.add_argument("systems", nargs="+", metavar="SYSTEM PROGRAM")
 parser.add_argument("--hosts", type=int, default=1)
 parser.add_argument("--timers", type=int, default=7824, help="timers of each host")
 parser.add_argument("--rounds", type=int, default=20, help="points of each metric")
-parser.add_argument("--carbon-rounds", type=int, default=6, help="the same for carbon, which is slower")
+parser.add_argument("--carbon-rounds", type=int, default=6, help="points of each metric for carbon, which is slower")
 parser.add_argument("--runs", type=int, default=1)
 parser.add_argument("--bursts", type=int, default=0, help="bursts of new series, with senders of known ones beside them")
 parser.add_argument("--protocol", default="plaintext")
@@ -59,7 +59,7 @@ if len(args.systems) % 2 or any(name not in SYSTEMS for name, _ in systems) or s
     parser.error("pairs of a system (%s) and its program are needed, and the protocols plaintext, pickle" % ", ".join(SYSTEMS))
 
 
-class Measured(Server):
+class MeasuredServer(Server):
     """A server that speaks Graphite's protocols on a fresh directory."""
 
     def __init__(self, system, program, data):
@@ -90,7 +90,6 @@ class Measured(Server):
             before = self.cpu_seconds()
             time.sleep(1)
             quiet = quiet + 1 if self.cpu_seconds() - before < 0.1 else 0
-
 
     def commits(self):
         """Cumulative counts of bodies by upper bound of the time until they were durable. Empty for others than Floodmark."""
@@ -189,7 +188,7 @@ def bursts(server, protocol):
     points, _, _ = known.stop()
     lost = sum(took_s is None for _, took_s in points)
     quiet = [took_s for start, took_s in points if took_s is not None and began <= start < quiet_until]
-    # whatever was under way for some time of a burst
+    # points that were under way during a part of a burst
     during = [took_s for start, took_s in points if took_s is not None and any(start < end and start + took_s > first for first, end in times)]
     found = {"known alone p50 ms": percentile(quiet, 0.5), "known alone p99 ms": percentile(quiet, 0.99)}
     found |= {"known p50 ms": percentile(during, 0.5), "known p99 ms": percentile(during, 0.99), "known max ms": max(during, default=None)}
@@ -204,7 +203,7 @@ def bursts(server, protocol):
 
 def measure(system, program, protocol, bodies):
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
-        server = Measured(system, program, data)
+        server = MeasuredServer(system, program, data)
         try:
             server.until_idle()
             found = phase(server, protocol, "new", [part[:1] for part in bodies])
