@@ -28,8 +28,8 @@ struct Frame {
     /// Length of the key of this level's branch, with its separator.
     prefix_len: usize,
     states: States,
-    /// Next place to look at.
-    seed: usize,
+    /// Index of the next prefix to seek to.
+    next: usize,
 }
 
 /// Calls `select` for each selected node, in the order of keys, until it returns false. `go_on` is asked now and then.
@@ -42,25 +42,25 @@ pub fn find(
 ) -> Result<usize, Stopped> {
     let (mut cursor, mut steps) = (runs.cursor(), Steps::new(&mut go_on));
     let (mut prefix, mut name, mut visited) = (Vec::new(), Vec::new(), 0);
-    let mut frames = vec![Frame { prefix_len: 0, states: pattern.start(), seed: 0 }];
+    let mut frames = vec![Frame { prefix_len: 0, states: pattern.start(), next: 0 }];
     while let Some(frame) = frames.last_mut() {
         steps.take(SEEK_STEPS)?;
         prefix.truncate(frame.prefix_len);
-        let Some(seed) = pattern.seeds(&frame.states).get(frame.seed) else {
+        let Some(sought) = pattern.prefixes(&frame.states).get(frame.next) else {
             frames.pop();
             leave(&mut prefix);
             cursor.seek(&prefix);
             continue;
         };
-        prefix.extend_from_slice(&seed.text);
+        prefix.extend_from_slice(&sought.text);
         cursor.seek(&prefix);
         let Some(key) = cursor.current() else { break };
         let found_len = key.strip_prefix(prefix.as_slice()).map(component_len);
-        let Some(more) = found_len.filter(|more| *more == 0 || !seed.is_exact) else {
-            frame.seed += 1;
+        let Some(more) = found_len.filter(|more| *more == 0 || !sought.is_exact) else {
+            frame.next += 1;
             continue;
         };
-        frame.seed += usize::from(seed.is_exact);
+        frame.next += usize::from(sought.is_exact);
         visited += 1;
         let (end, is_leaf) = (prefix.len() + more, key.len() == prefix.len() + more);
         prefix.extend_from_slice(&key[prefix.len()..end]);
@@ -80,7 +80,7 @@ pub fn find(
         }
         if is_branch && !next.is_empty() {
             let prefix_len = prefix.len();
-            frames.push(Frame { prefix_len, states: next, seed: 0 });
+            frames.push(Frame { prefix_len, states: next, next: 0 });
         } else if is_branch {
             leave(&mut prefix);
             cursor.seek(&prefix);

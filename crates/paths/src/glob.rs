@@ -36,21 +36,21 @@ impl Room {
 
 #[derive(Debug)]
 pub(crate) struct Glob {
-    seeds: Vec<Seed>,
+    prefixes: Vec<Prefix>,
     /// Alternatives without wildcards, sorted.
     texts: Vec<String>,
     wildcards: Vec<Wildcard>,
 }
 
-/// A place where matching nodes may be. The seeds of a glob are sorted, and no node is at two of them.
+/// Text with which matching nodes begin, to seek to. The prefixes of a glob are sorted, and no node belongs to two of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seed {
+pub(crate) struct Prefix {
     pub(crate) text: Vec<u8>,
     /// True if only the node with exactly this text matches. Otherwise, any node that begins with it may match.
     pub(crate) is_exact: bool,
 }
 
-impl Seed {
+impl Prefix {
     /// Every node may match.
     pub(crate) const ANYWHERE: &'static [Self] = &[Self { text: Vec::new(), is_exact: false }];
 }
@@ -60,33 +60,33 @@ impl Glob {
         let (mut all, mut texts, mut wildcards) = (Vec::new(), Vec::new(), Vec::new());
         for alternative in alternatives(text, room)? {
             let wildcard = Wildcard::parse(&alternative);
-            let seed = wildcard.seed();
-            match seed.is_exact {
+            let prefix = wildcard.prefix();
+            match prefix.is_exact {
                 true => texts.push(alternative),
                 false => wildcards.push(wildcard),
             }
-            all.push(seed);
+            all.push(prefix);
         }
         all.sort();
-        let mut seeds: Vec<Seed> = Vec::new();
-        for seed in all {
-            // sorted, so a seed that covers others comes before them
-            let is_covered = |by: &Seed| by == &seed || !by.is_exact && seed.text.starts_with(&by.text);
-            if !seeds.last().is_some_and(is_covered) {
-                seeds.push(seed);
+        let mut prefixes: Vec<Prefix> = Vec::new();
+        for prefix in all {
+            // sorted, so a prefix that covers others comes before them
+            let is_covered = |by: &Prefix| by == &prefix || !by.is_exact && prefix.text.starts_with(&by.text);
+            if !prefixes.last().is_some_and(is_covered) {
+                prefixes.push(prefix);
             }
         }
-        Ok(Self { seeds, texts, wildcards })
+        Ok(Self { prefixes, texts, wildcards })
     }
 
     /// Matches only this text.
     pub(crate) fn of_text(text: &str) -> Self {
-        let seed = Seed { text: text.into(), is_exact: true };
-        Self { seeds: vec![seed], texts: vec![text.to_owned()], wildcards: Vec::new() }
+        let prefix = Prefix { text: text.into(), is_exact: true };
+        Self { prefixes: vec![prefix], texts: vec![text.to_owned()], wildcards: Vec::new() }
     }
 
-    pub(crate) fn seeds(&self) -> &[Seed] {
-        &self.seeds
+    pub(crate) fn prefixes(&self) -> &[Prefix] {
+        &self.prefixes
     }
 
     pub(crate) fn matches(&self, text: &str, steps: &mut Steps<'_>) -> Result<bool, Stopped> {
@@ -188,15 +188,15 @@ impl Wildcard {
         Self(tokens)
     }
 
-    fn seed(&self) -> Seed {
+    fn prefix(&self) -> Prefix {
         let mut text = String::new();
         for token in &self.0 {
             match token {
                 Token::Char(c) => text.push(*c),
-                _ => return Seed { text: text.into(), is_exact: false },
+                _ => return Prefix { text: text.into(), is_exact: false },
             }
         }
-        Seed { text: text.into(), is_exact: true }
+        Prefix { text: text.into(), is_exact: true }
     }
 
     /// Compares from the left. After a mismatch, the last star takes one more character.
@@ -274,12 +274,15 @@ mod tests {
         let parsed = parse(glob).unwrap();
         let check = |text: &str, expected| {
             assert_eq!(matches(&parsed, text), expected, "{glob:?} and {text:?}");
-            let is_at = |seed: &Seed| match seed.is_exact {
-                true => seed.text == text.as_bytes(),
-                false => text.as_bytes().starts_with(&seed.text),
+            let is_at = |prefix: &Prefix| match prefix.is_exact {
+                true => prefix.text == text.as_bytes(),
+                false => text.as_bytes().starts_with(&prefix.text),
             };
-            let seeds = parsed.seeds().iter().filter(|seed| is_at(seed)).count();
-            assert!(seeds <= 1 && (seeds == 1 || !expected), "{glob:?} has {seeds} seeds for {text:?}");
+            let prefixes = parsed.prefixes().iter().filter(|prefix| is_at(prefix)).count();
+            assert!(
+                prefixes <= 1 && (prefixes == 1 || !expected),
+                "{glob:?} has {prefixes} prefixes for {text:?}"
+            );
         };
         matching.iter().for_each(|text| check(text, true));
         others.iter().for_each(|text| check(text, false));

@@ -1,7 +1,7 @@
-//! Patterns that select nodes: a glob for each level. The level `**` stands for any number of branches, also none; at
-//! the end of a pattern, it is followed by `*`.
+//! Patterns that select nodes: a glob for each component of their path. The component `**` stands for any number of branches,
+//! even none; at the end of a pattern, it is followed by `*`.
 
-use crate::glob::{Glob, Room, Seed};
+use crate::glob::{Glob, Prefix, Room};
 use crate::steps::{Steps, Stopped};
 
 /// Limit on the length of a pattern. It may list thousands of alternatives, as Grafana does for variables with many
@@ -10,15 +10,15 @@ const BYTES_MAX: usize = 64 << 10;
 
 const PARTS_MAX: usize = 1024;
 
-/// Limit on separate levels `**`. The time to match a name grows with their number.
+/// Limit on separate components `**`. The time to match a name grows with their number.
 const BRANCHES_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("it has {bytes} bytes, the limit is {max}")]
     Length { bytes: usize, max: usize },
-    #[error("it has {parts} nodes, the limit is {max}")]
-    Levels { parts: usize, max: usize },
+    #[error("it has {count} nodes, the limit is {max}")]
+    Nodes { count: usize, max: usize },
     #[error("it has {count} nodes `**`, the limit is {max}")]
     Branches { count: usize, max: usize },
     #[error("its braces stand for more than {max} alternatives, or for too long ones")]
@@ -37,7 +37,8 @@ enum Part {
     Node(Glob),
 }
 
-/// Parts of a pattern that the next level of a name must match: any one of them. Ascending.
+/// States of the pattern, as a nondeterministic automaton: numbers of the parts of which the next component of a name must match
+/// one. Ascending.
 pub(crate) type States = Vec<u16>;
 
 impl Pattern {
@@ -49,7 +50,7 @@ impl Pattern {
         let text = text.replace('\\', "");
         let count = text.split('.').count();
         if count > PARTS_MAX {
-            return Err(PatternError::Levels { parts: count, max: PARTS_MAX });
+            return Err(PatternError::Nodes { count, max: PARTS_MAX });
         }
         let mut room = Room::default();
         let mut part = |text| match text {
@@ -57,7 +58,7 @@ impl Pattern {
             text => Glob::parse(text, &mut room).map(Part::Node),
         };
         let mut parts = text.split('.').map(&mut part).collect::<Result<Vec<_>, _>>()?;
-        // several levels `**` in a row stand for the same as one
+        // several components `**` in a row stand for the same as one
         parts.dedup_by(|next, part| matches!((part, next), (Part::Branches, Part::Branches)));
         let count = parts.iter().filter(|part| matches!(part, Part::Branches)).count();
         if count > BRANCHES_MAX {
@@ -76,7 +77,7 @@ impl Pattern {
         }
         let count = name.split('.').count();
         if count > PARTS_MAX {
-            return Err(PatternError::Levels { parts: count, max: PARTS_MAX });
+            return Err(PatternError::Nodes { count, max: PARTS_MAX });
         }
         Ok(Self { parts: name.split('.').map(|text| Part::Node(Glob::of_text(text))).collect() })
     }
@@ -96,8 +97,8 @@ impl Pattern {
         }
     }
 
-    /// Matches one level of a name. Returns true if the node with this level is selected. `next` is what the level below
-    /// it must match.
+    /// Matches one component of a name. Returns true if the node that ends with it is selected. `next` becomes the states for the
+    /// component after it.
     pub(crate) fn step(
         &self,
         states: &[u16],
@@ -123,14 +124,14 @@ impl Pattern {
         Ok(is_selected)
     }
 
-    /// Where to look for nodes that match one of the states.
-    pub(crate) fn seeds(&self, states: &[u16]) -> &[Seed] {
+    /// The prefixes of nodes that match one of the states.
+    pub(crate) fn prefixes(&self, states: &[u16]) -> &[Prefix] {
         match states {
             [one] => match &self.parts[*one as usize] {
-                Part::Node(glob) => glob.seeds(),
-                Part::Branches => Seed::ANYWHERE,
+                Part::Node(glob) => glob.prefixes(),
+                Part::Branches => Prefix::ANYWHERE,
             },
-            _ => Seed::ANYWHERE,
+            _ => Prefix::ANYWHERE,
         }
     }
 
@@ -162,7 +163,7 @@ impl Pattern {
         let mut name = String::new();
         for (i, part) in self.parts.iter().enumerate() {
             let Part::Node(glob) = part else { return None };
-            let [Seed { text, is_exact: true }] = glob.seeds() else { return None };
+            let [Prefix { text, is_exact: true }] = glob.prefixes() else { return None };
             if i > 0 {
                 name.push('.');
             }
@@ -176,7 +177,7 @@ impl Pattern {
         let mut prefix = String::new();
         for (i, part) in self.parts.iter().enumerate() {
             let Part::Node(glob) = part else { return prefix };
-            let [Seed { text, is_exact }] = glob.seeds() else { return prefix };
+            let [Prefix { text, is_exact }] = glob.prefixes() else { return prefix };
             prefix.push_str(crate::key::text_of(text));
             if !is_exact || i + 1 == self.parts.len() {
                 return prefix;

@@ -1,4 +1,4 @@
-//! An immutable, sorted list of names.
+//! An immutable, sorted list of front-coded names.
 //!
 //! ```text
 //!   starts   ●──────────────────────────────┐ ●───── …   where each block begins
@@ -17,10 +17,10 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// A block that is this long ends early, so that long names do not make a block longer than a chunk.
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on the chunks of a run, because a place in them is a number of 32 bits.
+/// Limit on the chunks of a run, because a position in them is a number of 32 bits.
 const CHUNKS_MAX: usize = 1 << 12;
 
-/// The low bits of a place are the offset in its chunk, which is below [`CHUNK_BYTES`] wherever a block begins.
+/// The low bits of a position are the offset in its chunk, which is below [`CHUNK_BYTES`] wherever a block begins.
 const OFFSET_BITS: u32 = 20;
 
 const _: () = assert!(CHUNK_BYTES == 1 << OFFSET_BITS && CHUNKS_MAX << OFFSET_BITS == 1 << 32);
@@ -64,10 +64,10 @@ impl Run {
     }
 
     pub(crate) fn block(&self, block: usize) -> &[u8] {
-        let place = |start: u32| ((start >> OFFSET_BITS) as usize, start as usize % CHUNK_BYTES);
-        let (chunk, from) = place(self.starts[block]);
+        let position = |start: u32| ((start >> OFFSET_BITS) as usize, start as usize % CHUNK_BYTES);
+        let (chunk, from) = position(self.starts[block]);
         let chunk_bytes = &self.chunks[chunk];
-        match self.starts.get(block + 1).map(|next| place(*next)) {
+        match self.starts.get(block + 1).map(|next| position(*next)) {
             Some((same, to)) if same == chunk => &chunk_bytes[from..to],
             _ => &chunk_bytes[from..],
         }

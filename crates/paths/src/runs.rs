@@ -8,7 +8,7 @@ use crate::run::{Builder, Full, Run};
 use std::sync::Arc;
 use stdx::budget::Account;
 
-/// A run is merged with the one before it if that one is less than this many times longer.
+/// A run is merged with the run before it, unless that one has at least this many times as many names.
 const RATIO: usize = 4;
 
 /// Runs, the longest first. Clones share the runs, so a clone is a snapshot.
@@ -87,8 +87,8 @@ impl Merge {
     }
 }
 
-/// Names that are merged between two questions whether to go on. They take about a tenth of a millisecond.
-pub(crate) const GO_ON_NAMES: usize = 1024;
+/// Names that are merged between two checks for cancellation. They take about a tenth of a millisecond.
+pub(crate) const CHECK_NAMES: usize = 1024;
 
 fn merge(a: &Run, b: &Run, account: &Account, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Run>, Full> {
     let expected_bytes = (a.memory_bytes() + b.memory_bytes()) as usize;
@@ -98,7 +98,7 @@ fn merge(a: &Run, b: &Run, account: &Account, go_on: &mut dyn FnMut() -> bool) -
         builder.push(key)?;
         cursor.advance();
         count += 1;
-        if count.is_multiple_of(GO_ON_NAMES) && !go_on() {
+        if count.is_multiple_of(CHECK_NAMES) && !go_on() {
             return Ok(None);
         }
     }

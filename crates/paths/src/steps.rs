@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
-/// Steps between two questions whether to go on. They take less than a millisecond.
-const GO_ON_STEPS: usize = 1 << 16;
+/// Steps between two checks for cancellation. They take less than a millisecond.
+const CHECK_STEPS: usize = 1 << 16;
 
 /// Steps that a seek of a node counts for: it takes about as long as comparing so many characters.
 pub(crate) const SEEK_STEPS: usize = 256;
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Steps<'_> {
 
 impl<'g> Steps<'g> {
     pub fn new(go_on: &'g mut dyn FnMut() -> bool) -> Self {
-        Self { left: GO_ON_STEPS, go_on }
+        Self { left: CHECK_STEPS, go_on }
     }
 
     #[inline]
@@ -32,7 +32,7 @@ impl<'g> Steps<'g> {
         match self.left.checked_sub(count) {
             Some(left) => self.left = left,
             None => {
-                self.left = GO_ON_STEPS;
+                self.left = CHECK_STEPS;
                 if !(self.go_on)() {
                     return Err(Stopped);
                 }

@@ -50,7 +50,7 @@ pub enum TimeOfArrival {
     Is(i64),
 }
 
-/// Variant of a binary protocol.
+/// How a body of a binary protocol is framed, and how the time -1 is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Format {
     /// True if the body is a sequence of frames, each with its length before it. Otherwise, the whole body is one

@@ -17,13 +17,13 @@ pub struct Schema<'a> {
     /// At least one, the finest first.
     pub archives: &'a [Archive],
     pub method: Method,
-    /// Part of the values of a slot that must exist. Otherwise the slot at the coarser step has no value. It has the
-    /// precision of a Whisper file, 32 bits: one of ten values is less than a factor of 0.1.
+    /// Share of the values of a slot that must exist. Otherwise the slot at the coarser step has no value. Rounded to 32 bits,
+    /// as in a Whisper file: 0.1 becomes slightly more than a tenth, so one value of ten is not enough.
     pub x_files_factor: f64,
 }
 
 impl Schema<'_> {
-    /// How long values are kept at the coarsest step. None stands for ever.
+    /// How long values are kept at the coarsest step. `None` means forever.
     #[must_use]
     pub fn retention_s(&self) -> Option<u64> {
         self.archives.last().map(Archive::retention_s).filter(|retention_s| *retention_s < FOREVER_S)
@@ -39,13 +39,13 @@ impl Schema<'_> {
     }
 }
 
-/// The retention of an archive that keeps values for ever: more than 100 years.
+/// The retention of an archive that keeps values forever: more than 100 years.
 const FOREVER_S: u64 = u32::MAX as u64;
 
 /// What carbon does with names that match no section.
 const UNMATCHED: Archive = Archive { step_s: 60, points: 7 * 24 * 60 };
 
-/// What is done without a file of schemas: values at one-minute steps are kept for ever.
+/// What is done without a file of schemas: values at one-minute steps are kept forever.
 const WITHOUT_FILE: Archive = Archive { step_s: 60, points: u32::MAX };
 
 /// The rules of both files.
@@ -129,7 +129,7 @@ impl Schemas {
         self.archives().map(|archive| archive.step_s).max().unwrap_or(1)
     }
 
-    /// The longest retention of all rules. None stands for ever.
+    /// The longest retention of all rules. `None` means forever.
     #[must_use]
     pub fn longest_retention_s(&self) -> Option<u64> {
         let longest_s = self.archives().map(Archive::retention_s).max()?;

@@ -179,7 +179,7 @@ impl Fleet {
         self.naming.prefix(target, generation) + metric_name
     }
 
-    /// Bytes that identify a target by everything but the metric's name in its series' names and labels.
+    /// Bytes that identify a target: the prefix of its names, and its labels without the metric name.
     pub fn target_identity(&self, target: u64, generation: u64) -> Vec<u8> {
         let mut bytes = self.naming.prefix(target, generation).into_bytes();
         bytes.extend_from_slice(&target_bytes(&self.target_labels(target, generation)));

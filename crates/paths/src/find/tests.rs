@@ -1,6 +1,6 @@
 use super::*;
 use crate::batch::Batch;
-use crate::runs::GO_ON_NAMES;
+use crate::runs::CHECK_NAMES;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::budget::Account;
 use stdx::rng::Rng;
@@ -194,8 +194,8 @@ fn planned_merges_replace_their_runs() {
             assert!(!all_merged);
             let stopped = merge.run(&account, || false).unwrap();
             let merged = merge.run(&account, || true).unwrap().unwrap();
-            // a short merge ends before it asks whether to go on
-            assert_eq!(stopped.is_none(), merged.len() >= GO_ON_NAMES);
+            // a short merge ends before its first check
+            assert_eq!(stopped.is_none(), merged.len() >= CHECK_NAMES);
             if rng.chance(0.8) {
                 runs.replace(&merge, merged);
             }

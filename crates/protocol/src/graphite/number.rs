@@ -6,7 +6,7 @@ use crate::decimal::{digits, float};
 /// too many.
 #[inline]
 pub(super) fn short_seconds(text: &[u8]) -> Option<(i64, usize)> {
-    /// Milliseconds of such a number of seconds fit into 64 bits.
+    /// With more digits, the milliseconds might not fit into 64 bits.
     const SECONDS_DIGITS_MAX: usize = 15;
     let (seconds, end) = digits(text, 0, 0);
     (1..=SECONDS_DIGITS_MAX).contains(&end).then_some((seconds as i64, end))

@@ -103,7 +103,7 @@ impl Points<'_, '_> {
         Ok(())
     }
 
-    /// Adds a series that has the latest `samples` of the batch.
+    /// Adds a series with the last `samples` samples of the batch.
     pub(super) fn series(&mut self, labels: Range<u32>, samples: usize) -> Result<(), Fault> {
         let Batch { bytes, floats, .. } = &mut *self.batch;
         let SeriesBatch { series, timestamps, .. } = floats;

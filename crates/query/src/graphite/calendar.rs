@@ -68,7 +68,7 @@ impl Unit {
     }
 }
 
-/// The begin of a day, in seconds since 1970 without a time zone.
+/// The beginning of a day, in seconds since 1970 without a time zone.
 fn midnight_s(date: Date) -> i64 {
     date.to_zoned(TimeZone::UTC).map_or(0, |zoned| zoned.timestamp().as_second())
 }

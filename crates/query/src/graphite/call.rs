@@ -129,7 +129,7 @@ impl<'c> Call<'c> {
         self.each_ordered(param, self.context, Order::Any, &mut sink)
     }
 
-    /// Like [`Self::each`], in another context, for example with an earlier begin: see [`Context::within`].
+    /// Like [`Self::each`], in another context, for example with an earlier start: see [`Context::within`].
     pub(super) fn each_within(
         &self,
         context: &Context,

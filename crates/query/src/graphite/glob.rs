@@ -107,7 +107,7 @@ impl Glob {
         &self.segments
     }
 
-    /// True if only the path that is the text itself can match.
+    /// True if the glob stands for exactly one path: it has no wildcards, and its braces have no alternatives.
     pub fn is_literal(&self) -> bool {
         self.segments.iter().all(|segment| segment.literal().is_some())
     }
@@ -249,7 +249,7 @@ impl Wrong {
     }
 }
 
-/// The begin of a text, for a message.
+/// The beginning of a text, for a message.
 fn excerpt(text: &str) -> String {
     if text.len() <= 200 { text.into() } else { format!("{}…", &text[..text.floor_char_boundary(200)]) }
 }

@@ -107,7 +107,7 @@ impl Windows<'_> {
         Ok(())
     }
 
-    /// Splits the values into blocks as long as the window. A window is the end of one block and the begin of the next,
+    /// Splits the values into blocks as long as the window. A window is the end of one block and the beginning of the next,
     /// and both parts are extended by one value at a time. The values are multiplied by `scale` before.
     fn by_blocks<P: Part>(&mut self, scale: f64, result: impl Fn(P) -> f64) -> Result<(), QueryError> {
         let Self { values, window, check, .. } = *self;

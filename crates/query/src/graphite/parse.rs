@@ -261,7 +261,7 @@ impl<'t> Parser<'t, '_> {
     }
 }
 
-/// Length of the letters, digits and underscores at the begin, which is 0 if it begins with a digit.
+/// Length of the letters, digits and underscores at the beginning, which is 0 if it begins with a digit.
 fn word_len(text: &str) -> usize {
     match text.starts_with(|c: char| c.is_ascii_digit()) {
         true => 0,

@@ -106,7 +106,7 @@ struct Filling {
     /// Values of the archive before. In the finest archive, only the last sample.
     known: Vec<f64>,
     is_lone: bool,
-    /// False if the last slot that had a value was not lone.
+    /// True if the last slot that had a value was lone, or if there was none yet.
     was_lone: bool,
     /// The last slot, if it is lone and the one before it is not.
     waiting: Option<Waiting>,
@@ -217,9 +217,9 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Passes a value to an archive, or to the result after the last archive. `is_sample` tells whether it is a sample as
-    /// it was stored, exactly at the beginning of its slot in the archive before.
-    fn pass(&mut self, level: usize, time_s: i64, value: f64, is_sample: bool) {
+    /// Passes a value to an archive, or to the result after the last archive. `is_lone`: the value is a stored sample that
+    /// stands alone, exactly at the beginning of its slot in the archive before.
+    fn pass(&mut self, level: usize, time_s: i64, value: f64, is_lone: bool) {
         let Some(next) = self.filling.get_mut(level) else {
             let place = (time_s - self.layout.start_s) / self.layout.step_s;
             if let Some(slot) = self.values.get_mut(place as usize) {
@@ -234,7 +234,7 @@ impl<'a> Slots<'a> {
             self.close(level);
             let next = &mut self.filling[level];
             next.start_s = start_s;
-            next.is_lone = is_sample && time_s == start_s;
+            next.is_lone = is_lone && time_s == start_s;
         }
         self.filling[level].known.push(value);
     }

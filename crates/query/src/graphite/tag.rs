@@ -38,7 +38,7 @@ pub fn write_full_name<'a>(
     out.extend(texts);
 }
 
-/// Parses an expression. A regular expression must match the begin of a value, as in Graphite, not the whole value.
+/// Parses an expression. A regular expression must match the beginning of a value, as in Graphite, not the whole value.
 pub fn parse(expression: &str, allowance: &mut Allowance) -> Result<Matcher, String> {
     let wrong = || {
         format!(
@@ -59,7 +59,7 @@ pub fn parse(expression: &str, allowance: &mut Allowance) -> Result<Matcher, Str
     let pattern;
     let value = match op {
         MatchOp::Regex | MatchOp::NotRegex => {
-            pattern = at_begin(value);
+            pattern = anchored(value);
             &pattern
         }
         MatchOp::Equal | MatchOp::NotEqual => value,
@@ -84,8 +84,8 @@ pub fn parse_all<'a>(
     Ok(matchers)
 }
 
-/// A pattern that must match the whole value, made of one that must match its begin.
-fn at_begin(pattern: &str) -> String {
+/// A pattern that must match the whole value, made of one that must match its beginning.
+fn anchored(pattern: &str) -> String {
     let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
     match pattern.strip_suffix('$') {
         // an anchor that is escaped, or in an alternative, is part of the pattern

@@ -24,8 +24,8 @@ pub struct Buffer {
     complete_from_ms: i64,
     /// Since when points are known.
     began_ms: i64,
-    /// By how much the times of points were ahead of the clock at most, and at least the delay. Senders of such points may
-    /// have sent others for the time after `began_ms` before it.
+    /// The largest lead of a point's time over the clock so far, at least the delay. A sender whose clock is ahead may have
+    /// sent points for times up to `began_ms + lead_ms` before `began_ms`, when points were not known.
     lead_ms: i64,
     /// In the order of their times.
     intervals: Vec<Interval>,
@@ -333,7 +333,8 @@ impl Buffer {
 }
 
 impl Interval {
-    /// Further points of it will be unknown.
+    /// Marks the interval as incomplete, because further points of it will be unknown. Intervals with points that are stored
+    /// nowhere else stay as they are.
     const fn interrupt(&mut self) {
         self.is_incomplete |= !self.has_taken;
     }

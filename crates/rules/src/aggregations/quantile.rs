@@ -78,7 +78,7 @@ impl Samples {
             return Outcome::Of(Snapshot { quantile, full: self.full.clone(), open: self.open.clone() });
         }
         let place = Place::of(quantile, self.count());
-        // unlike a sort, this takes time in proportion to the values
+        // linear time, unlike a sort
         let (smaller, value, _) = self.open.select_nth_unstable_by(place.right as usize, f64::total_cmp);
         let before = || smaller.iter().copied().max_by(f64::total_cmp);
         Outcome::Is(place.between(before, *value))
@@ -120,7 +120,7 @@ impl Snapshot {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     rank: f64,
-    /// The first value that is not before it.
+    /// The rank, rounded up: index of the upper of the two values that are interpolated.
     right: u64,
 }
 

@@ -138,7 +138,7 @@ impl Budget {
     }
 
     /// Limit on the memory of connections of gRPC, if it is served: an eighth of `inflight_bytes`. It is an account of its own,
-    /// because idle connections hold their memory: requests that wait for it would wait for ever. The other two parts leave a
+    /// because idle connections hold their memory: requests that wait for it would wait forever. The other two parts leave a
     /// third of the rest free, so large bodies are still accepted.
     pub const fn grpc_bytes(&self) -> u64 {
         self.inflight_bytes / 8

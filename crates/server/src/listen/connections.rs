@@ -261,7 +261,7 @@ impl Link {
         closes
     }
 
-    /// No longer counts this connection.
+    /// Removes this connection from the shares of its tenant.
     fn leave(&self, state: &mut State) {
         if !std::mem::replace(&mut state.has_left, true) {
             self.shares.lock().remove(state.tenant.as_ref());

@@ -1,4 +1,5 @@
-//! Listeners of protocols without requests and answers: Graphite's lines over TCP and UDP.
+//! Graphite's socket protocols, which have no answers: lines over TCP, UDP and TLS, and pickles and protobuf payloads in
+//! frames.
 //!
 //! ```text
 //!   TCP ─▶ connection ─┐                     ┌─▶ points of known series ─▶ owners: durable
@@ -7,7 +8,9 @@
 //!                           └─ again, while known series cannot be stored
 //! ```
 //!
-//! - Points of known series are never dropped: while they cannot be stored, their sender's connection is not read.
+//! - Points of known series that cannot be stored for now are kept and written again, and their connection is not read
+//!   meanwhile. They are dropped only if they can never be stored, if the server's clock is in doubt, or, on a connection of
+//!   many tenants, if only their tenant cannot store them ([`intake`]).
 //! - Points of new series wait in a queue that is not durable ([`new_series_queue`]). When it is full, the newest are
 //!   dropped.
 //! - A connection is closed once everything that was read from it is durable.

@@ -18,7 +18,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
-/// This part of the account `decoders` is for keys.
+/// Keys may take 1/`ACCOUNT_PART` of the account `decoders`.
 const ACCOUNT_PART: u64 = 2;
 
 /// Number of locks, so that requests rarely wait for each other.

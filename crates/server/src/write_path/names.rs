@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
-/// Decisions are remembered in this part of the account `decoders`.
+/// Remembered decisions may take 1/`ACCOUNT_PART` of the account `decoders`.
 const ACCOUNT_PART: u64 = 8;
 
 /// Number of locks, so that requests rarely wait for each other.

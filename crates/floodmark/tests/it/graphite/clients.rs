@@ -164,7 +164,7 @@ fn info_says_how_a_metric_is_kept() {
     }
     ask(&[]).expect(400, &["target"]);
     ask(&[("target", "other.x"), ("format", "pickle")]).expect(400, &["format", "carbonapi_v2_pb"]);
-    // without rules, values are kept for ever, which is the largest number that the format has
+    // without rules, values are kept forever, which is the largest number that the format has
     let server = Server::new();
     let now_s = now_ms() / 1000;
     let text = format!("a.b 1 {now_s}\n{ODD_NAME} 1 {now_s}\n");

@@ -32,8 +32,8 @@ pub(crate) struct Seconds {
     /// Number of queries, and of successful queries, until the previous tick.
     reads: (u64, u64),
     phases: Vec<LoadPhase>,
-    /// True if what comes after the end of the load belongs to the last phase.
-    is_open: bool,
+    /// True if answers after the end of the load count in the last phase.
+    counts_tail: bool,
     /// What was counted during each phase of the load.
     steps: Vec<StepSums>,
     pub(crate) series_active_max: f64,
@@ -73,7 +73,7 @@ impl Seconds {
             Some(interval_s) => course.measured(interval_s),
             None => course.phases(),
         };
-        let is_open = phases.last().is_some_and(|last| last.to_s >= scenario.length_s() - 1e-3);
+        let counts_tail = phases.last().is_some_and(|last| last.to_s >= scenario.length_s() - 1e-3);
         Self {
             lanes: traffic.lanes.clone(),
             runs: traffic.runs.clone(),
@@ -88,7 +88,7 @@ impl Seconds {
             reads: (0, 0),
             steps: phases.iter().map(|_| StepSums::new()).collect(),
             phases,
-            is_open,
+            counts_tail,
             series_active_max: 0.0,
             still: Duration::ZERO,
         }
@@ -169,11 +169,11 @@ impl Seconds {
         // if the phase changes within a second, the second belongs to the phase that takes up most of it
         let middle = second.at_s - 0.5;
         let last = self.phases.len().saturating_sub(1);
-        let is_open = self.is_open;
+        let counts_tail = self.counts_tail;
         for (number, (phase, step)) in self.phases.iter().zip(&mut self.steps).enumerate() {
             if phase.from_s > middle {
                 step.begin = second.sums.clone();
-            } else if middle < phase.to_s || (number == last && is_open) {
+            } else if middle < phase.to_s || (number == last && counts_tail) {
                 step.latency.add(&second.latency).expect("BUG: the histograms have different bounds");
                 step.end = second.sums.clone();
             }
@@ -223,9 +223,9 @@ impl Seconds {
         let (rest, _) = take_recent(tallies(&self.lanes));
         let reached_s = (Instant::now() - self.begin).as_secs_f64();
         // what came after the last whole second belongs to the step in which the run has ended
-        let (last, is_open) = (self.phases.len().saturating_sub(1), self.is_open);
+        let (last, counts_tail) = (self.phases.len().saturating_sub(1), self.counts_tail);
         let reached = self.phases.iter().zip(&mut self.steps).enumerate().find(|(number, (phase, _))| {
-            phase.from_s < reached_s && (reached_s <= phase.to_s || (*number == last && is_open))
+            phase.from_s < reached_s && (reached_s <= phase.to_s || (*number == last && counts_tail))
         });
         if let Some((_, (_, step))) = reached {
             step.latency.add(&rest).expect("BUG: the histograms have different bounds");

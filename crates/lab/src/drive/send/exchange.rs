@@ -56,7 +56,7 @@ pub(crate) trait Account {
     /// Called when a socket without answers has taken the request.
     fn taken(&mut self, at: Instant);
 
-    /// Called while the connection of the taken requests is open, with the time until which the target has lived.
+    /// Called while the connection of the taken requests is open. At `at`, the target was known to be alive.
     fn alive_until(&mut self, at: Instant);
 
     /// Called when the connection of the taken requests has ended.

@@ -11,7 +11,7 @@ use stdx::budget::Exhausted;
 /// Limit on the objects on the stack. Python adds a thousand points at a time to a list.
 const STACK_MAX: usize = 1 << 17;
 
-/// Limit on the objects that can be repeated. A point has up to three of them.
+/// Limit on the memo: the objects that later opcodes may repeat. A point adds up to three.
 const MEMO_MAX: usize = 1 << 18;
 
 /// A pickle can repeat a long path with two bytes. All paths together may have this many times the bytes of the pickle.
@@ -67,7 +67,7 @@ pub(super) enum Halt {
     Memory(Exhausted),
 }
 
-/// Like [`Halt`], without the place.
+/// Like [`Halt`], without the offset, which only the loop knows.
 enum Stop {
     Fault(PickleFault),
     Memory(Exhausted),
@@ -337,7 +337,7 @@ impl Run<'_, '_, '_> {
         if number >= MEMO_MAX {
             return Err(PickleFault::TooMany { what: "repeated objects", limit: MEMO_MAX }.into());
         }
-        // picklers number these objects one after the other, but some begin with 1
+        // picklers number the memo without gaps, but some begin with 1; a gap is filled, up to the limit
         while memo.len() <= number {
             self.points.reservation.push(memo, Object::Mark)?;
         }
@@ -365,7 +365,7 @@ impl Run<'_, '_, '_> {
         self.push(tuple)
     }
 
-    /// `None` if one of them is not a number.
+    /// A time and a value as a sample. `None` if either is not a number.
     fn sample(&self, time: Object, value: Object) -> Option<Sample> {
         let timestamp_ms = match time {
             Object::Integer(seconds) => seconds.saturating_mul(1000),

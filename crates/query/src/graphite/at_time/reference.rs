@@ -40,7 +40,7 @@ fn seconds_of(time: DateTime, time_zone: &TimeZone) -> Result<i64, String> {
     zoned.map(Timestamp::as_second).map_err(|_| "the time is out of range".to_owned())
 }
 
-/// Splits the time of day from the begin of a reference. Returns hour, minute and the rest.
+/// Splits the time of day from the beginning of a reference. Returns hour, minute and the rest.
 fn time_of_day(text: &str) -> Result<(u32, u32, &str), String> {
     let number = |digits: &str| match is_digits(digits) {
         true => digits.parse::<u32>().map_err(|_| format!("{digits} is too large")),

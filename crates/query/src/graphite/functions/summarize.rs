@@ -101,7 +101,7 @@ fn values_of(
     summarized(series, intervals, aggregate, &|| call.meter().check())
 }
 
-/// The start of the request, moved back to the begin of a unit of time such as `hours` or `weeks1`.
+/// The start of the request, moved back to the beginning of a unit of time such as `hours` or `weeks1`.
 fn aligned_from_s(call: &Call<'_>, align_to: &str) -> Result<i64, QueryError> {
     // deprecated values that graphite-web ignores
     if matches!(align_to, "True" | "False") {

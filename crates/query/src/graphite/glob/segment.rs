@@ -184,7 +184,7 @@ impl Token {
         }
     }
 
-    /// Returns the text after what the token matches at the begin of `text`.
+    /// Returns the text after what the token matches at the beginning of `text`.
     fn take<'t>(&self, text: &'t str) -> Option<&'t str> {
         match self {
             Self::Text(expected) => text.strip_prefix(expected.as_str()),
@@ -204,7 +204,7 @@ impl Token {
 fn class(text: &str) -> Option<(Token, &str)> {
     let is_negated = text.starts_with('!');
     let inside = text.strip_prefix('!').unwrap_or(text);
-    // a `]` right at the begin is a member of the class
+    // a `]` right at the beginning is a member of the class
     let first = inside.chars().next()?.len_utf8();
     let end = first + inside.get(first..)?.find(']')?;
     let members: Vec<char> = inside[..end].chars().collect();

@@ -1,4 +1,4 @@
-//! A set of values that finds the value at a place in the order of size.
+//! A set of values that finds its k-th smallest value (order statistics).
 
 /// The values that a set may contain, sorted, and which of them it contains.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ impl Ranks {
     /// Memory for each value.
     pub(super) const VALUE_BYTES: usize = size_of::<f64>() + 2 * size_of::<u32>();
 
-    /// An empty set that may contain each of the values.
+    /// An empty set, with room for each distinct value of `values`.
     pub(super) fn of(values: &[f64]) -> Self {
         let mut sorted: Vec<_> = values.iter().copied().filter(|value| !value.is_nan()).collect();
         sorted.sort_unstable_by(f64::total_cmp);

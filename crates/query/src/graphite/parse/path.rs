@@ -33,7 +33,7 @@ impl Parser<'_, '_> {
     }
 }
 
-/// End of the path at the begin of a text. Commas belong to the path if they are in braces.
+/// Length in bytes of the path at the beginning of a text. Commas belong to the path if they are in braces.
 pub(super) fn end_of(text: &str) -> usize {
     let mut skipped = 0;
     let mut chars = text.char_indices();
@@ -60,7 +60,7 @@ pub(super) fn end_of(text: &str) -> usize {
     text.len()
 }
 
-/// Length of `{…}` at the begin of a text. `None` if the braces are not closed, or have other symbols in them.
+/// Length of `{…}` at the beginning of a text. `None` if the braces are not closed, or have other symbols in them.
 fn braces_len(text: &str) -> Option<usize> {
     let inside = &text[1..];
     let end = inside.find(['}', '{', '(', ')', '\'', '"', '|'])?;

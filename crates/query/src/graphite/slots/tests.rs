@@ -45,7 +45,7 @@ fn slots_are_consolidated_level_by_level() {
     check(&[1, 10, 60], Aggregate::Sum, &samples, &[NONE]);
 }
 
-/// The values of the coarsest slots as Whisper makes them, by their begin.
+/// The values of the coarsest slots as Whisper makes them, by their beginning.
 fn whisper(schema: &Schema, samples: &[(i64, f64)]) -> BTreeMap<i64, f64> {
     let mut finer_s = schema.archives[0].step_s;
     let begin = |at_s: i64, step_s: i64| at_s - at_s.rem_euclid(step_s);

@@ -49,7 +49,8 @@ pub(super) async fn delete_series(
         Size { bytes: path.len(), ..Size::default() }.check()?;
         let named = Named::parse(path)?;
         if names.insert(named.canonical()) {
-            // before the matchers are made, and before the labels are looked up, because both cost something for each
+            // before the matchers are made, and before the labels are looked up, because the cost of both grows with the
+            // number of paths
             size.add_all(matchers_of(&named))?;
             selectors.push(matchers_of(&named).map(|(name, value)| Matcher::equal(name, value)).collect());
         }
@@ -118,7 +119,7 @@ fn text(name: &[u8]) -> &str {
     std::str::from_utf8(name).expect("BUG: a label name is not UTF-8")
 }
 
-/// The labels of all series that pass a selector. Empty if there are no such series. Fails if the selectors, of `size`,
+/// The labels of all series that match a selector. Empty if there are no such series. Fails if the selectors, of `size`,
 /// would become too large with these labels.
 async fn labels(
     ask: Ask,

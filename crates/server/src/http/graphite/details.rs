@@ -70,7 +70,7 @@ pub(super) async fn details(
 }
 
 impl Format {
-    /// As in go-carbon, a header that asks for the newest format comes first.
+    /// As in go-carbon, the header `Accept` takes precedence over `format`.
     fn of(headers: &HeaderMap, params: &Params) -> Result<Self, ApiError> {
         if headers.get_all(header::ACCEPT).iter().any(|accept| accept == PROTOBUF_V3) {
             return Ok(Self::ProtobufV3);

@@ -92,7 +92,7 @@ fn when_of(event: &Map<String, Value>, now_ms: i64) -> Result<i64, String> {
     }
 }
 
-/// The tags, each followed by one space but the last.
+/// The tags, separated by single spaces.
 fn tags_of(event: &Map<String, Value>) -> Result<String, String> {
     let (mut tags, mut count) = (String::new(), 0);
     let mut add = |text: &str| {

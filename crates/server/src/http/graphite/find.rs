@@ -289,7 +289,8 @@ fn tree_node(json: &mut Json, text: &str, base: &str, name: &str, is_leaf: bool)
     json.raw(&format!(r#","allowChildren":{is_branch},"expandable":{is_branch},"leaf":{is_leaf}}}"#));
 }
 
-/// Decodes `%2E` and `+`, with which senders may write characters that Graphite gives a meaning.
+/// Percent-decodes a name for display, with `+` as a space. Senders escape characters that have a meaning in Graphite, such as
+/// the dot (`%2E`).
 fn unquoted(name: &str) -> Cow<'_, str> {
     if !name.contains(['%', '+']) {
         return Cow::Borrowed(name);

@@ -23,7 +23,7 @@ pub(super) async fn list(
     let params = params?;
     let is_grouped = params.get("grouped").is_some_and(|text| ["1", "true"].contains(&&*text.to_lowercase()));
     let group = params.get("group");
-    // charts of parts have functions of their own, which are only for drawing
+    // functions of pie charts are only for drawing, and do not exist here
     let is_pie = params.get("type") == Some("pie");
     let mut groups: BTreeMap<&str, BTreeMap<&str, &Function>> = BTreeMap::new();
     for function in functions::all().filter(|_| !is_pie) {

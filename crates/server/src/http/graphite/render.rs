@@ -36,7 +36,7 @@ pub(super) async fn render(
     wait_for_series_of(&app, &tenant).await?;
     let description = request.description(&tenant, peer);
     let duration_s = request.until_s - request.from_s;
-    // without the begin, so that each refresh of a dashboard has the same fingerprint
+    // without the start, so that each refresh of a dashboard has the same fingerprint
     let fingerprint = app.queries.fingerprint(&(&tenant, &request.targets, duration_s));
     let content_type = request.content_type();
     let answer = within(&app, description, None, Some(fingerprint), move |app, turn| {

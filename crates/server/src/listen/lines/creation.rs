@@ -95,8 +95,8 @@ impl Creation {
         }
     }
 
-    /// Series to be created and points of those that exist take turns, so that neither waits for all of the others.
-    /// Returns when a series may be created, if none may be created now.
+    /// Takes the next chunk: by turns, series to be created, and points of series that exist by now, so that neither starves.
+    /// If the tenant may not create a series yet and nothing else waits, fails with the time until it may.
     fn next_chunk(
         &self,
         tenant: &TenantId,
@@ -130,7 +130,7 @@ impl Creation {
         self.queue.known_are_stored(tenant, Instant::now() + CATCH_UP_WAIT).await;
     }
 
-    /// Answers the write path, which must not let points overtake those that wait.
+    /// The queue, by which the write path knows which series have waiting points that later ones must not overtake.
     pub(super) fn waiting(&self) -> Arc<dyn WaitingSeries> {
         Arc::clone(&self.queue) as _
     }

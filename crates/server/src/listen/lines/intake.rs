@@ -102,8 +102,9 @@ pub(super) struct Source {
     pub(super) origin: Origin,
 }
 
-/// Reasons of refusals that say nothing about other tenants.
-const OF_ONE_TENANT: [&str; 12] = [
+/// Reasons of refusals that concern one tenant only. On a connection of many tenants, the points are then dropped, because
+/// waiting would stop the other tenants.
+const TENANT_REASONS: [&str; 12] = [
     "bytes_rate",
     "concurrent_writes",
     "disk_bytes",
@@ -325,7 +326,7 @@ impl Intake {
 fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
     match refusal.kind {
         // one tenant must not stop the others
-        _ if has_many_tenants && OF_ONE_TENANT.contains(&refusal.reason) => Next::GiveUp,
+        _ if has_many_tenants && TENANT_REASONS.contains(&refusal.reason) => Next::GiveUp,
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {

@@ -24,7 +24,7 @@ const SET_MEMBERS_MAX: usize = 64 << 10;
 
 const QUANTILES: [(&str, f64); 3] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)];
 
-/// This part of the account is for totals.
+/// Totals may take 1/`ACCOUNT_PART` of the account.
 const ACCOUNT_PART: u64 = 4;
 
 /// Memory that a series takes besides its labels: its entry in a table that is at least 7/16 full, and its place in the order.
@@ -66,8 +66,8 @@ pub(super) struct Part {
 
 #[derive(Debug)]
 pub(super) struct Totals {
-    /// By a hash of the text of the name, the tags and the kind.
-    places: HashMap<SeriesKey, usize>,
+    /// Positions in `series`, by the hash of the name, the tags and the kind.
+    positions: HashMap<SeriesKey, usize>,
     series: Vec<Series>,
     account: Account,
     memory: Reservation,
@@ -112,7 +112,7 @@ struct Timer {
 impl Totals {
     pub(super) fn new(account: Account, seed: u64) -> Self {
         Self {
-            places: HashMap::new(),
+            positions: HashMap::new(),
             series: Vec::new(),
             memory: account.reserve(0).expect("BUG: cannot reserve 0 bytes"),
             account,
@@ -141,7 +141,7 @@ impl Totals {
         self.text.push(b'\n');
         self.text.extend_from_slice(line.tags);
         let key = SeriesKey::of(&self.text, self.seed);
-        if let Some(place) = self.places.get(&key) {
+        if let Some(place) = self.positions.get(&key) {
             return Ok(*place);
         }
         let labels = line.labels(&mut self.builder).map_err(|_| Dropped::Invalid)?;
@@ -169,7 +169,7 @@ impl Totals {
             bytes,
             interval_bytes: 0,
         });
-        self.places.insert(key, place);
+        self.positions.insert(key, place);
         Ok(place)
     }
 
@@ -277,10 +277,10 @@ impl Totals {
                 continue;
             }
             self.used_bytes -= series.bytes + series.interval_bytes;
-            self.places.remove(&series.key);
+            self.positions.remove(&series.key);
             self.series.swap_remove(place);
             if let Some(moved) = self.series.get(place) {
-                self.places.insert(moved.key, place);
+                self.positions.insert(moved.key, place);
             }
         }
         let used_bytes = self.used_bytes;
@@ -313,7 +313,7 @@ impl Series {
 }
 
 impl State {
-    /// Whether the totals are still finite with this value. What is infinite never becomes a number again.
+    /// Whether the totals are still finite with this value. An infinite total stays infinite, or becomes NaN.
     fn stays_finite(&self, value: Value<'_>, weight: f64) -> bool {
         match (self, value) {
             (Self::Counter(total), Value::Number(number)) => (total + number * weight).is_finite(),

@@ -282,7 +282,7 @@ mod tests {
         assert!((1_000_000..2_000_000).all(|n| !is_unmatched(&memo, key(n))));
     }
 
-    /// Waiting would be for ever here.
+    /// Waiting would never end here.
     #[test]
     fn nobody_waits_while_the_table_grows() {
         let account = Account::new("aggregator", 4 << 20);

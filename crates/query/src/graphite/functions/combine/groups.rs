@@ -158,7 +158,7 @@ fn by_tags(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     })
 }
 
-/// What makes one series of a group.
+/// The aggregation or function that makes one series of a group.
 enum Callback {
     Fold { label: String, method: Aggregate },
     Function(&'static Function),

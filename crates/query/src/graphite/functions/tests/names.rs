@@ -1,4 +1,4 @@
-//! What functions make of names that are as long as a request can have them.
+//! Functions refuse to build names beyond the limit.
 
 use super::arguments;
 use crate::QueryError;
