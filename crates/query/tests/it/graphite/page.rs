@@ -33,7 +33,8 @@ fn page_of_functions_is_current() {
 fn page() -> String {
     let mut page = format!(
         "# Graphite's functions\n\n\
-         This page lists the functions of Graphite's targets that Floodmark has. Random targets of each function, over \
+         This page lists the functions of Graphite's targets that Floodmark has. None of graphite-web's is missing. Random \
+         targets of each function, over \
          random data, are compared with the answers of {REFERENCE}: names, tags, times, and values to nine digits. The \
          test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`. Of {CARBONAPI}, times and values \
          are compared (`random_targets_are_answered_as_by_carbonapi`).\n\n\
@@ -58,7 +59,12 @@ fn page() -> String {
                 true => function.description.to_owned(),
                 false => format!("Another name of `{}`.", function.name),
             };
-            let row = format!("| `{name}` | {tested} | {} |\n", what.replace('|', "\\|"));
+            let status = match CHOICES.iter().any(|choice| choice.functions.contains(&name)) {
+                true => "complete, with [differences](#differences)",
+                false if function.group == Group::Graph => "complete, without drawing",
+                false => "complete",
+            };
+            let row = format!("| `{name}` | {status} | {tested} | {} |\n", what.replace('|', "\\|"));
             groups.entry(function.group.name()).or_default().insert(name, row);
         }
     }
@@ -67,7 +73,7 @@ fn page() -> String {
         let note = if group == Group::Graph.name() { DRAWING } else { "" };
         let _ = write!(
             page,
-            "\n## {group}\n\n{note}| function | compared with | what it does |\n| --- | --- | --- |\n{rows}"
+            "\n## {group}\n\n{note}| function | status | compared with | what it does |\n| --- | --- | --- | --- |\n{rows}"
         );
     }
     page.push_str("\n## Differences\n\nFloodmark differs from graphite-web by choice in these cases.\n\n");
