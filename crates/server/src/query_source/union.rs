@@ -180,12 +180,19 @@ pub(crate) fn tables_select(
         names.dedup();
         names
     });
+    let name_prefix = name_prefix_of(matchers).to_owned();
     let test = |m: &Matcher| {
         let matcher = m.clone();
         tables::Matcher::new(&m.name, move |value| matcher.matches(value))
     };
     let matchers = matchers.iter().map(test).collect();
-    tables::Select { names, series: None, matchers, range, samples, stop: stop(canceled) }
+    tables::Select { names, name_prefix, series: None, matchers, range, samples, stop: stop(canceled) }
+}
+
+/// What the metric names that the matchers accept begin with. Empty if unknown.
+fn name_prefix_of(matchers: &[Matcher]) -> &str {
+    let of_names = matchers.iter().filter(|m| m.name == METRIC_NAME && !m.is_negative());
+    of_names.map(Matcher::prefix).find(|prefix| !prefix.is_empty()).unwrap_or_default()
 }
 
 /// The metric names that the matchers list. `None` if they do not restrict the name to a list.

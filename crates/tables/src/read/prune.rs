@@ -149,7 +149,7 @@ impl Columns {
             }
             _ => true,
         };
-        if select.names.is_some()
+        if select.restricts_names()
             && let Some(ranges) = pages(self.name, &name)
         {
             kept = intersect(&kept, ranges);
@@ -209,5 +209,24 @@ mod tests {
         assert!(!check(&["a", "d"], "b", "c"));
         assert!(check(&["a", "c", "d"], "b", "c"));
         assert!(!check(&[], "b", "c"));
+    }
+
+    #[test]
+    fn prefixes_of_names() {
+        let check = |prefix: &str, min: &str, max: &str| {
+            let select = Select { name_prefix: prefix.into(), ..Select::ALL };
+            select.names_may_match(Some(min.as_bytes()), Some(max.as_bytes()))
+        };
+        for (min, max) in [("a", "c"), ("b.", "c"), ("b.x", "b.y"), ("a", "b."), ("b.9", "b.9"), ("", "b.a")]
+        {
+            assert!(check("b.", min, max), "{min:?} to {max:?}");
+        }
+        for (min, max) in [("a", "b"), ("b/", "c"), ("c", "d"), ("", "a")] {
+            assert!(!check("b.", min, max), "{min:?} to {max:?}");
+        }
+        assert!(check("", "a", "c"));
+        let unknown = Select { name_prefix: "b".into(), ..Select::ALL };
+        assert!(unknown.names_may_match(None, None) && unknown.names_may_match(Some(b"a"), None));
+        assert!(!unknown.names_may_match(None, Some(b"a")));
     }
 }

@@ -30,6 +30,9 @@ impl std::fmt::Debug for Matcher {
 pub struct Select {
     /// Names of the wanted metrics, sorted; `None` for all.
     pub names: Option<Vec<String>>,
+    /// What the names of all wanted metrics begin with, by which files, row groups and pages are excluded. Rows of other
+    /// metrics may still be returned, so a matcher must test the names, too. Empty if nothing is known.
+    pub name_prefix: String,
     /// Keys of the wanted series; `None` for all.
     pub series: Option<Arc<HashSet<SeriesKey>>>,
     /// A series must pass all of these matchers.
@@ -43,6 +46,7 @@ pub struct Select {
 impl Select {
     pub const ALL: Self = Self {
         names: None,
+        name_prefix: String::new(),
         series: None,
         matchers: Vec::new(),
         range: TimeRange::ALL,
@@ -51,14 +55,29 @@ impl Select {
     };
 
     pub(crate) const fn takes_all_series(&self) -> bool {
-        self.names.is_none() && self.series.is_none() && self.matchers.is_empty()
+        !self.restricts_names() && self.series.is_none() && self.matchers.is_empty()
+    }
+
+    /// True if [`Self::names_may_match`] may return false.
+    pub(crate) const fn restricts_names(&self) -> bool {
+        self.names.is_some() || !self.name_prefix.is_empty()
     }
 
     /// True if a name between `min` and `max` may be wanted.
     pub(crate) fn names_may_match(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
+        self.a_name_is_between(min, max) && self.prefix_is_between(min, max)
+    }
+
+    fn a_name_is_between(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
         self.names.as_ref().is_none_or(|names| {
             let first = names.partition_point(|n| min.is_some_and(|min| n.as_bytes() < min));
             names.get(first).is_some_and(|n| max.is_none_or(|max| n.as_bytes() <= max))
         })
+    }
+
+    /// True if a name that begins with the prefix may be between `min` and `max`.
+    fn prefix_is_between(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
+        let prefix = self.name_prefix.as_bytes();
+        min.is_none_or(|min| min <= prefix || min.starts_with(prefix)) && max.is_none_or(|max| max >= prefix)
     }
 }

@@ -143,6 +143,17 @@ fn reads_only_what_may_match() {
     assert_eq!((rows.len(), stats.rows, samples(&rows)), (1, 1, 2));
     assert_eq!(rows[0].samples.timestamps, [DAY + 15_000, DAY + 30_000]);
 
+    let is_wanted = |name: &str| name.starts_with("metric_001");
+    let matchers = vec![Matcher::new("__name__", is_wanted)];
+    let ten = Select { name_prefix: "metric_001".into(), matchers: matchers.clone(), ..Select::ALL };
+    let (rows, stats) = read(&file, &ten).unwrap();
+    let (same, of_all) = read(&file, &Select { matchers, ..Select::ALL }).unwrap();
+    assert_eq!((rows.len(), row_bits(&rows)), (1000, row_bits(&same)));
+    assert!(
+        stats.row_groups < all.row_groups && of_all.row_groups == all.row_groups,
+        "{stats:?} of {of_all:?}"
+    );
+
     let keys = [&series[5], &series[3999]].map(Series::key).into_iter().collect();
     let keys = Select { series: Some(Arc::new(keys)), ..Select::ALL };
     assert_eq!(row_bits(&read(&file, &keys).unwrap().0), [series[5].bits(), series[3999].bits()].concat());
@@ -151,6 +162,7 @@ fn reads_only_what_may_match() {
         Select { range: TimeRange::new(0, DAY - 1), ..Select::ALL },
         Select { names: Some(vec!["metric_0017x".into()]), ..Select::ALL },
         Select { names: Some(Vec::new()), ..Select::ALL },
+        Select { name_prefix: "metric_1".into(), ..Select::ALL },
     ] {
         let (rows, stats) = read(&file, &nothing).unwrap();
         assert_eq!((rows.len(), stats.rows), (0, 0));

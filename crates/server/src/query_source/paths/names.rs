@@ -46,6 +46,7 @@ pub(in crate::query_source) fn in_tables<E: From<Canceled> + From<Refusal>>(
 ) -> Result<Vec<String>, E> {
     let mut select = tables_select(&[], TimeRange::ALL, false, interrupt);
     if !prefix.is_empty() {
+        select.name_prefix = prefix.to_owned();
         let prefix = prefix.to_owned();
         let is_wanted = move |name: &str| name.starts_with(&prefix);
         select.matchers.push(tables::Matcher::new(METRIC_NAME, is_wanted));

@@ -117,8 +117,8 @@ fn leaves_out(
     let range =
         TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
     let matchers = vec![rollup::left_out_matcher()];
-    let select =
-        tables::Select { names, series: None, matchers, range, samples: false, stop: stop(&source.canceled) };
+    let stop = stop(&source.canceled);
+    let select = tables::Select { names, matchers, range, samples: false, stop, ..tables::Select::ALL };
     let mut scan = open(&select, source.samples_max as usize * 8)?;
     let is_there = scan.next_series().map_err(unreadable)?;
     Ok(is_there || scan.warnings().next().is_some())
