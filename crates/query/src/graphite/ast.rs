@@ -1,5 +1,7 @@
 //! The syntax tree of a target, before its functions are looked up.
 
+use std::sync::Arc;
+
 /// A part of a target, and the place of its first byte.
 #[derive(Debug)]
 pub(super) struct Ast {
@@ -33,8 +35,9 @@ pub(super) struct Call {
 pub(super) enum Literal {
     Integer(i64),
     Float(f64),
-    /// A text between quotes, as it is written: escapes are not replaced.
-    Text(String),
+    /// A text between quotes, as it is written: escapes are not replaced. It is shared by all arguments that have it through
+    /// a variable.
+    Text(Arc<str>),
     Boolean(bool),
     None,
 }

@@ -88,6 +88,16 @@ pub(super) enum Value {
     Boolean(bool),
 }
 
+impl Value {
+    /// The value as graphite-web writes it into names. A text is shared, not copied.
+    pub(super) fn to_text(&self) -> Arc<str> {
+        match self {
+            Self::Text(text) => Arc::clone(text),
+            other => other.to_string().into(),
+        }
+    }
+}
+
 /// As graphite-web writes the value into names.
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -183,7 +193,7 @@ impl Binder<'_> {
         let mut expressions = Vec::new();
         for argument in &call.positional {
             match &argument.kind {
-                Kind::Literal(Literal::Text(text)) => expressions.push(text.as_str()),
+                Kind::Literal(Literal::Text(text)) => expressions.push(&**text),
                 _ => return Err((argument.at, "expected a tag expression in quotes".into())),
             }
         }

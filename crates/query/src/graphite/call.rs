@@ -12,6 +12,7 @@ use super::{Aggregate, Options, Series};
 use crate::QueryError;
 use crate::meter::Meter;
 use std::cell::Cell;
+use std::sync::Arc;
 
 /// Takes the series of a function one after the other.
 pub(super) type Sink<'s> = dyn FnMut(Series) -> Result<(), QueryError> + 's;
@@ -45,7 +46,7 @@ impl Drop for Nested<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NodeOrTag {
     Node(i64),
-    Tag(String),
+    Tag(Arc<str>),
 }
 
 /// A number of points, or a duration.
@@ -237,6 +238,11 @@ impl<'c> Call<'c> {
         })
     }
 
+    /// The values of a parameter as texts, which are shared with the arguments.
+    pub(super) fn texts(&self, param: &str) -> Vec<Arc<str>> {
+        self.values(param).map(Value::to_text).collect()
+    }
+
     /// The argument, or the default.
     fn value(&self, param: &str) -> Option<Value> {
         let default = || {
@@ -278,11 +284,11 @@ impl<'c> Call<'c> {
         self.optional_integer(param).unwrap_or_else(|| self.missing(param))
     }
 
-    pub(super) fn optional_text(&self, param: &str) -> Option<String> {
-        self.value(param).map(|value| value.to_string())
+    pub(super) fn optional_text(&self, param: &str) -> Option<Arc<str>> {
+        self.value(param).map(|value| value.to_text())
     }
 
-    pub(super) fn text(&self, param: &str) -> String {
+    pub(super) fn text(&self, param: &str) -> Arc<str> {
         self.optional_text(param).unwrap_or_else(|| self.missing(param))
     }
 
@@ -317,7 +323,7 @@ impl<'c> Call<'c> {
     pub(super) fn nodes(&self, param: &str) -> Vec<NodeOrTag> {
         let node = |value: &Value| match value {
             Value::Integer(place) => NodeOrTag::Node(*place),
-            value => NodeOrTag::Tag(value.to_string()),
+            value => NodeOrTag::Tag(value.to_text()),
         };
         self.values(param).map(node).collect()
     }

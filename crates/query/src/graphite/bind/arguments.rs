@@ -3,9 +3,11 @@
 use super::{Argument, ArgumentKind, Binder, Fault, Node, Value};
 use crate::graphite::ast::{Ast, Kind, Literal};
 use crate::graphite::at_time;
-use crate::graphite::bind::variables::Values;
+use crate::graphite::bind::variables::{NUMBER_BYTES_MAX, Values};
 use crate::graphite::consolidate::Aggregate;
 use crate::graphite::functions::{self, Function, Type};
+use std::str::FromStr;
+use std::sync::Arc;
 
 impl Binder<'_> {
     /// Adds an argument to `arguments`. `None` adds nothing.
@@ -20,7 +22,7 @@ impl Binder<'_> {
         let param = &function.params[parameter];
         let given = match &ast.kind {
             Kind::Literal(literal) => Some(literal.clone()),
-            Kind::Path(path) => values.value_of(path),
+            Kind::Path(path) => values.value_of(path, self.allowance).map_err(|message| (ast.at, message))?,
             Kind::Call(_) | Kind::Template { .. } => None,
         };
         let is_series = matches!(param.kind, Type::SeriesList | Type::SeriesLists);
@@ -37,7 +39,7 @@ impl Binder<'_> {
             Some(Literal::None) if !param.is_required => return Ok(()),
             Some(literal) if !is_series => {
                 let value = convert(param.kind, literal).ok_or_else(|| wrong(""))?;
-                if !param.options.is_empty() && !param.options.contains(&value.to_string().as_str()) {
+                if !param.options.is_empty() && !param.options.contains(&&*value.to_text()) {
                     let message = format!(
                         "argument {:?} of function {:?} must be one of {}",
                         param.name,
@@ -82,10 +84,7 @@ fn convert(kind: Type, literal: Literal) -> Option<Value> {
             (None, f64::INFINITY) => Value::Float(f64::INFINITY),
             _ => return None,
         },
-        Type::Interval => {
-            let text = text(&literal).filter(|text| at_time::parse_offset(text).is_ok())?;
-            Value::Text(text.into())
-        }
+        Type::Interval => Value::Text(text(&literal).filter(|text| at_time::parse_offset(text).is_ok())?),
         Type::IntOrInterval => match literal {
             Literal::Integer(integer) => Value::Integer(integer),
             Literal::Float(number) if number.is_finite() => Value::Float(number),
@@ -93,22 +92,19 @@ fn convert(kind: Type, literal: Literal) -> Option<Value> {
         },
         Type::NodeOrTag => match literal {
             Literal::Integer(integer) => Value::Integer(integer),
-            literal => Value::Text(text(&literal)?.into()),
+            literal => Value::Text(text(&literal)?),
         },
-        Type::AggFunc => {
-            let text = text(&literal).filter(|text| Aggregate::of_function(text).is_some())?;
-            Value::Text(text.into())
-        }
+        Type::AggFunc => Value::Text(text(&literal).filter(|text| Aggregate::of_function(text).is_some())?),
         Type::AggOrSeriesFunc => {
-            let is_known = |name: &&str| {
+            let is_known = |name: &Arc<str>| {
                 Aggregate::of_function(name).is_some()
                     || functions::find(name).is_some_and(|f| f.is_aggregator)
             };
-            Value::Text(text(&literal).filter(is_known)?.into())
+            Value::Text(text(&literal).filter(is_known)?)
         }
         Type::String | Type::Date | Type::Tag => match literal {
-            Literal::Text(text) => Value::Text(text.into()),
-            literal => Value::Text(any(literal)?.to_string().into()),
+            Literal::Text(text) => Value::Text(text),
+            literal => Value::Text(any(literal)?.to_text()),
         },
         Type::Any => any(literal)?,
         Type::SeriesList | Type::SeriesLists => return None,
@@ -119,17 +115,22 @@ fn any(literal: Literal) -> Option<Value> {
     Some(match literal {
         Literal::Integer(integer) => Value::Integer(integer),
         Literal::Float(number) => Value::Float(number),
-        Literal::Text(text) => Value::Text(text.into()),
+        Literal::Text(text) => Value::Text(text),
         Literal::Boolean(boolean) => Value::Boolean(boolean),
         Literal::None => return None,
     })
 }
 
-fn text(literal: &Literal) -> Option<&str> {
+fn text(literal: &Literal) -> Option<Arc<str>> {
     match literal {
-        Literal::Text(text) => Some(text),
+        Literal::Text(text) => Some(Arc::clone(text)),
         _ => None,
     }
+}
+
+/// The number that a text is. `None` also for a long text, because thousands of arguments may have it.
+fn number_of<T: FromStr>(text: &str) -> Option<T> {
+    if text.len() <= NUMBER_BYTES_MAX { text.trim().parse().ok() } else { None }
 }
 
 fn boolean(literal: &Literal) -> Option<bool> {
@@ -150,7 +151,7 @@ fn float(literal: &Literal) -> Option<f64> {
         Literal::Integer(integer) => Some(*integer as f64),
         Literal::Float(number) => Some(*number),
         Literal::Boolean(boolean) => Some(f64::from(u8::from(*boolean))),
-        Literal::Text(text) => text.trim().parse().ok(),
+        Literal::Text(text) => number_of(text),
         Literal::None => None,
     }
 }
@@ -159,7 +160,7 @@ fn integer(literal: &Literal) -> Option<i64> {
     match literal {
         Literal::Integer(integer) => Some(*integer),
         Literal::Boolean(boolean) => Some(i64::from(*boolean)),
-        Literal::Text(text) => text.trim().parse().ok(),
+        Literal::Text(text) => number_of(text),
         Literal::Float(_) | Literal::None => None,
     }
 }

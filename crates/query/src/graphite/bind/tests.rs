@@ -1,6 +1,10 @@
+use super::{ArgumentKind, Invocation, Node, Value};
 use crate::allowance::Allowance;
-use crate::graphite::parse;
 use crate::graphite::test_store::Store;
+use crate::graphite::{TARGET_BYTES_MAX, parse};
+use crate::{Interrupt, QueryError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[track_caller]
 fn refused(target: &str, part: &str) {
@@ -66,6 +70,66 @@ fn variables_of_nested_templates_are_charged() {
     };
     assert_eq!(parse(5), Ok(()));
     assert!(parse(50).unwrap_err().to_string().contains("of memory"));
+}
+
+/// A text may be long, and used thousands of times.
+#[test]
+fn uses_of_a_variable_share_its_text() {
+    let (text, uses) = ("x".repeat(100_000), vec!["$a"; 1000].join(","));
+    let given = [("a".to_owned(), text.clone())];
+    for (target, variables) in [
+        (format!("template(legendValue(b,{uses}),a='')"), &given[..]),
+        (format!("template(aliasByTags(b,{uses}),a='{text}')"), &[]),
+        (format!("template(groupByTags(b,'sum',{uses}),a='{text}')"), &[]),
+    ] {
+        let target = parse(&target, variables, &mut Allowance::new(16 << 20)).unwrap();
+        let Node::Call(Invocation { arguments, .. }) = &target.root else { panic!("no call") };
+        let texts = arguments.iter().filter_map(|argument| match &argument.kind {
+            ArgumentKind::Value(Value::Text(shown)) if **shown == text => Some(shown),
+            _ => None,
+        });
+        let texts: Vec<_> = texts.collect();
+        assert_eq!(texts.len(), 1000);
+        assert!(texts.iter().all(|text| Arc::ptr_eq(text, texts[0])));
+    }
+}
+
+#[test]
+fn long_variables_are_refused() {
+    let refused = |target: &str, bytes: usize, part: &str| {
+        let variables = [("a".to_owned(), "7".repeat(bytes))];
+        let error = parse(target, &variables, &mut Allowance::new(64 << 20)).unwrap_err().to_string();
+        assert!(error.contains(part), "{target}: {error}");
+    };
+    let part = "the variable \"a\" has 262145 bytes, the limit is 262144, at character 1";
+    refused("template(alias(b,$a))", TARGET_BYTES_MAX + 1, part);
+    // a number is read once for each use
+    refused("template(scale(b,$a))", 401, "must be a number");
+    refused("template(lower(b,$a))", 401, "must be an integer");
+    let variables = [("a".to_owned(), "7".repeat(TARGET_BYTES_MAX))];
+    parse("template(alias(b,$a))", &variables, &mut Allowance::new(1 << 20)).unwrap();
+}
+
+#[derive(Debug)]
+struct Canceled {
+    asked: AtomicUsize,
+    at: usize,
+}
+
+impl Interrupt for Canceled {
+    fn is_set(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) >= self.at
+    }
+}
+
+#[test]
+fn variables_are_not_used_once_the_request_is_canceled() {
+    let target = format!("template(events({}),a='b')", vec!["$a"; 1000].join(","));
+    let canceled = Arc::new(Canceled { asked: AtomicUsize::new(0), at: 500 });
+    let mut allowance = Allowance::new(1 << 20).until(Arc::clone(&canceled) as _);
+    assert_eq!(parse(&target, &[], &mut allowance).map(drop), Err(QueryError::Canceled));
+    let asked = canceled.asked.load(Ordering::Relaxed);
+    assert!(asked < 510, "{asked}");
 }
 
 #[test]

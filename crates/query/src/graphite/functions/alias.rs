@@ -7,6 +7,7 @@ use super::key::key;
 use super::table::{Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
 use crate::graphite::Aggregate;
+use crate::graphite::bind::Value;
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::pattern::{Pattern, Replacement};
 use std::collections::HashSet;
@@ -96,7 +97,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 fn alias(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let name = call.text("newName");
     map(call, sink, |series| {
-        series.name.clone_from(&name);
+        series.name = String::from(&*name);
         Ok(())
     })
 }
@@ -172,8 +173,8 @@ fn query(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
 }
 
 fn in_case(call: &Call<'_>, change: impl Fn(char) -> String, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    let places: Vec<_> =
-        call.values("pos").map(ToString::to_string).filter_map(|text| text.parse::<i64>().ok()).collect();
+    let place = |value: &Value| if let Value::Integer(place) = value { Some(*place) } else { None };
+    let places: Vec<_> = call.values("pos").filter_map(place).collect();
     map(call, sink, |series| {
         let mut name = call.new_name();
         if places.is_empty() {

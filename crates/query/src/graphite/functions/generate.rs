@@ -103,7 +103,7 @@ fn constant_line(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError>
 fn threshold(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let mut series = line(call, call.number("value"));
     if let Some(label) = call.optional_text("label").filter(|label| !label.is_empty()) {
-        series.name = label;
+        series.name = String::from(&*label);
     }
     sink(series)
 }
@@ -167,7 +167,8 @@ fn computed(
     charge.add_bytes(count.saturating_mul(size_of::<f64>()))?;
     let value = |number: usize| of(context.from_s + number as i64 * step_s);
     let values = call.meter().collect(count, VALUES_PER_CHECK, value)?;
-    let series = Series::computed(call.text("name"), context.from_s, context.until_s, step_s, values);
+    let series =
+        Series::computed(String::from(&*call.text("name")), context.from_s, context.until_s, step_s, values);
     sink(Series { x_files_factor: context.x_files_factor(), ..series })
 }
 
@@ -178,14 +179,22 @@ fn vertical_line(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError>
         return Err(call.refuse(format!("{time_s} is not between {from_s} and {until_s}")));
     }
     let name = call.optional_text("label").unwrap_or_else(|| "verticalLine".into());
-    let series = Series::computed(name, time_s, time_s, 1, vec![1.0; 2]);
+    let series = Series::computed(String::from(&*name), time_s, time_s, 1, vec![1.0; 2]);
     sink(Series { x_files_factor: context.x_files_factor(), ..series })
 }
 
 fn events(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    let tags: Vec<String> = call.values("tags").map(ToString::to_string).collect();
-    let name = format!("events(\"{}\")", tags.join("\", \""));
-    let wanted: Vec<&str> = tags.iter().map(String::as_str).collect();
+    let tags = call.texts("tags");
+    let mut name = call.new_name();
+    name.push("events(")?;
+    for (number, tag) in tags.iter().enumerate() {
+        [if number > 0 { ", \"" } else { "\"" }, tag, "\""]
+            .into_iter()
+            .try_for_each(|part| name.push(part))?;
+    }
+    name.push(")")?;
+    let name = name.finish();
+    let wanted: Vec<&str> = tags.iter().map(|tag| &**tag).collect();
     let wanted = if wanted == ["*"] { &[] } else { &wanted[..] };
     let context = call.context();
     let count = usize::try_from(context.until_s - context.from_s).unwrap_or(0);

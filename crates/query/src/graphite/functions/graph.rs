@@ -115,7 +115,7 @@ fn stacked(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let mut totals = call.stack(&stack)?;
     held.drain(|mut series| {
         totals.add(&mut series.values)?;
-        if stack == DEFAULT_STACK {
+        if *stack == *DEFAULT_STACK {
             super::rates::named(&mut series, "stacked", DEFAULT_STACK, "");
         } else {
             let name = series.name.clone();

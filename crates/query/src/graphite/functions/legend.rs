@@ -6,6 +6,7 @@ use crate::QueryError;
 use crate::graphite::Aggregate;
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::text::{fixed, shortest};
+use std::sync::Arc;
 
 const SYSTEMS: &[&str] = &["si", "binary"];
 
@@ -41,8 +42,8 @@ pub(super) fn shown(value: f64) -> String {
 }
 
 fn legend_value(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    let mut types: Vec<String> = call.values("valuesTypes").map(ToString::to_string).collect();
-    let system = types.pop_if(|last| SYSTEMS.contains(&last.as_str()));
+    let mut types = call.texts("valuesTypes");
+    let system = types.pop_if(|last| SYSTEMS.contains(&&**last));
     map(call, sink, |series| {
         let mut name = call.new_name();
         // only a name without values yet can be shorter than its column
@@ -79,7 +80,7 @@ fn legend_value(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
 }
 
 fn cacti_style(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-    let not_empty = |text: &String| !text.is_empty();
+    let not_empty = |text: &Arc<str>| !text.is_empty();
     let (system, units) = (call.optional_text("system"), call.optional_text("units"));
     let (system, units) = (system.filter(not_empty), units.filter(not_empty));
     let format = Format { system: system.as_deref(), units: units.as_deref().unwrap_or_default() };

@@ -51,7 +51,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 /// An interval with its sign. Without a sign, it is negative.
 fn shift(call: &Call<'_>, param: &str) -> Result<(String, i64), QueryError> {
-    let mut shown = call.text(param);
+    let mut shown = String::from(&*call.text(param));
     if shown.starts_with(|c: char| c.is_ascii_digit()) {
         shown.insert(0, '-');
     }

@@ -6,6 +6,7 @@ use crate::graphite::calendar::Unit;
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::intervals::{Intervals, hit_intervals, hits, summarized};
 use crate::graphite::{Aggregate, Series};
+use std::sync::Arc;
 
 const INTERVAL: Param = Param::required("intervalString", Type::Interval).suggest(&["10min", "1h", "1d"]);
 
@@ -42,7 +43,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// The interval as text and in seconds, which are positive.
-fn interval(call: &Call<'_>) -> Result<(String, i64), QueryError> {
+fn interval(call: &Call<'_>) -> Result<(Arc<str>, i64), QueryError> {
     let length_s = call.interval("intervalString")?;
     match length_s {
         1.. => Ok((call.text("intervalString"), length_s)),
@@ -65,8 +66,8 @@ fn summarize(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         if is_aligned_to_from {
             end_s = intervals.aligned_end_s();
         }
-        series.tags.set("summarize", shown.as_str());
-        series.tags.set("summarizeFunction", function.as_str());
+        series.tags.set("summarize", &*shown);
+        series.tags.set("summarizeFunction", &*function);
         series.rename(format!("summarize({}, \"{shown}\", \"{function}\"{aligned})", series.name));
         sink(Series { start_s, end_s, step_s: length_s, values, ..series })
     })
@@ -83,8 +84,8 @@ fn smart_summarize(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErro
     call.each_within(&context.within(from_s, context.until_s), "seriesList", |mut series| {
         let intervals = Intervals { start_s: series.start_s, end_s: series.end_s, length_s };
         let values = values_of(call, &series, intervals, aggregate)?;
-        series.tags.set("smartSummarize", shown.as_str());
-        series.tags.set("smartSummarizeFunction", function.as_str());
+        series.tags.set("smartSummarize", &*shown);
+        series.tags.set("smartSummarizeFunction", &*function);
         series.rename(format!("smartSummarize({}, \"{shown}\", \"{function}\")", series.name));
         sink(Series { end_s: intervals.aligned_end_s(), step_s: length_s, values, ..series })
     })
@@ -130,7 +131,7 @@ fn hitcount(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let mut charge = call.meter().charge();
         charge.add_bytes(hit_intervals(&series, length_s).0.saturating_mul(size_of::<f64>()))?;
         let (start_s, values) = hits(&series, length_s, &|| call.meter().check())?;
-        series.tags.set("hitcount", shown.as_str());
+        series.tags.set("hitcount", &*shown);
         series.rename(format!("hitcount({}, \"{shown}\"{aligned})", series.name));
         sink(Series { start_s, step_s: length_s, values, ..series })
     })

@@ -118,10 +118,14 @@ fn by_nodes(call: &Call<'_>, nodes: &[NodeOrTag], sink: &mut Sink<'_>) -> Result
 fn by_tags(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let callback_name = call.text("callback");
     let callback = Callback::of(call, &callback_name)?;
-    let mut tags: Vec<_> = call.values("tags").map(ToString::to_string).collect();
+    let mut tags = call.texts("tags");
+    // all of them are in the name of each group; longer ones would also take long to sort
+    let mut names = call.new_name();
+    tags.iter().try_for_each(|tag| names.push(tag))?;
+    drop(names);
     tags.sort_unstable();
-    let is_by_name = tags.iter().any(|tag| tag == "name");
-    tags.retain(|tag| tag != "name");
+    let is_by_name = tags.iter().any(|tag| &**tag == "name");
+    tags.retain(|tag| &**tag != "name");
     // without the tag `name`, the groups get the name that all series have, which is known only at the end
     let mut common_name = None;
     let key_of = |series: &Series| {
@@ -146,7 +150,7 @@ fn by_tags(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         series.rename(key);
         results.push(series)
     })?;
-    let name = common_name.flatten().unwrap_or(callback_name);
+    let name = common_name.flatten().unwrap_or_else(|| String::from(&*callback_name));
     results.drain(|mut series| {
         if !is_by_name {
             series.rename(format!("{name}{}", series.name));

@@ -62,7 +62,7 @@ fn reduce(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let name = call.text("reduceFunction");
     let function = find(&name).ok_or_else(|| call.refuse(format!("there is no function {name:?}")))?;
     let place = call.integer("reduceNode");
-    let matchers: Vec<_> = call.values("reduceMatchers").map(ToString::to_string).collect();
+    let matchers = call.texts("reduceMatchers");
     check_arguments(call, function, matchers.len())?;
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut groups: Vec<(String, Vec<Option<Series>>)> = Vec::new();
@@ -70,7 +70,7 @@ fn reduce(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     call.each("seriesLists", |series| {
         let node = node_at(&series.name, place)
             .ok_or_else(|| call.refuse(format!("{:?} has no node {place}", series.name)))?;
-        let Some(argument) = matchers.iter().position(|matcher| matcher == node) else { return Ok(()) };
+        let Some(argument) = matchers.iter().position(|matcher| **matcher == *node) else { return Ok(()) };
         let group_name = format!("{}.reduce.{name}", slice(&series.name, 0, place));
         let group = *places.entry(group_name.clone()).or_insert(groups.len());
         if group == groups.len() {

@@ -237,9 +237,18 @@ fn weighted_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErr
     else {
         return Ok(());
     };
-    let shown: Vec<_> = call.values("nodes").map(ToString::to_string).collect();
     let (of_averages, of_weights) = (paths(call, &averages)?, paths(call, &weights)?);
-    let name = format!("weightedAverage({of_averages}, {of_weights}, {})", shown.join(","));
+    let mut name = call.new_name();
+    ["weightedAverage(", &of_averages, ", ", &of_weights, ", "]
+        .into_iter()
+        .try_for_each(|part| name.push(part))?;
+    for (number, node) in call.values("nodes").enumerate() {
+        [if number > 0 { "," } else { "" }, &node.to_text()]
+            .into_iter()
+            .try_for_each(|part| name.push(part))?;
+    }
+    name.push(")")?;
+    let name = name.finish();
     let values = divided(products.values, &total.values, 1.0);
     sink(call.computed(name, (products.start_s, products.end_s, products.step_s), values))
 }

@@ -40,6 +40,14 @@ fn names_cannot_be_multiplied_by_arguments() {
         format!("groupByTags(summarize(constantLine(1),'{interval}'),'sum',{})", times("'summarize'")),
         format!("cactiStyle(constantLine(1),'si','{}')", "u".repeat(LONG)),
         format!("legendValue(constantLine(1e300),{},'si')", times("'sum'")),
+        format!("template(events({}),a='{}')", times("$a"), "a".repeat(LONG)),
+        format!("template(legendValue(constantLine(1),{}),a='{}')", times("$a"), "a".repeat(LONG)),
+        format!("template(groupByTags({long},'sum',{}),a='{}')", times("$a"), "a".repeat(LONG)),
+        format!(
+            "template(weightedAverage(constantLine(1),constantLine(1),{}),a='{}')",
+            times("$a"),
+            "a".repeat(LONG)
+        ),
     ] {
         match store().try_render(&target) {
             Err(error) => {
