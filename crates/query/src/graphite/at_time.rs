@@ -27,10 +27,8 @@ pub struct TimeError {
 
 /// Parses a time. Returns seconds since 1970. `now_s` is the reference of relative times.
 pub fn parse(text: &str, now_s: i64, time_zone: &TimeZone) -> Result<i64, TimeError> {
-    let wrong = |why: String| TimeError { text: text.chars().take(TEXT_BYTES_MAX).collect(), why };
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(wrong(format!("it has more than {TEXT_BYTES_MAX} bytes")));
-    }
+    check_length(text)?;
+    let wrong = |why: String| TimeError { text: text.into(), why };
     let plain: String = text.trim().chars().filter(|c| !matches!(c, '_' | ',' | ' ')).collect();
     let plain = plain.to_ascii_lowercase();
     if is_digits(&plain) && !is_date(&plain) {
@@ -44,7 +42,17 @@ pub fn parse(text: &str, now_s: i64, time_zone: &TimeZone) -> Result<i64, TimeEr
 
 /// Parses an offset such as `1h`, `-2d` or `+1day6hours`. Returns seconds, which are negative after `-`.
 pub fn parse_offset(text: &str) -> Result<i64, TimeError> {
-    offset_s(text).map_err(|why| TimeError { text: text.chars().take(TEXT_BYTES_MAX).collect(), why })
+    check_length(text)?;
+    offset_s(text).map_err(|why| TimeError { text: text.into(), why })
+}
+
+/// Units may have any ending, so a text of any length could be an offset.
+fn check_length(text: &str) -> Result<(), TimeError> {
+    if text.len() <= TEXT_BYTES_MAX {
+        return Ok(());
+    }
+    let text = text.chars().take(TEXT_BYTES_MAX).collect();
+    Err(TimeError { text, why: format!("it has more than {TEXT_BYTES_MAX} bytes") })
 }
 
 fn offset_s(text: &str) -> Result<i64, String> {

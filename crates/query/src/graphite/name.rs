@@ -7,7 +7,7 @@ use super::{Series, TARGET_BYTES_MAX};
 use crate::QueryError;
 use crate::meter::{Charge, Meter};
 
-/// Longest name, and longest path expression, of a series that a function returns. There is room for the quotient of two
+/// Longest name, longest path expression, and longest value of a tag, of a series that a function returns. There is room for the quotient of two
 /// large aggregations, whose path expressions are cut long before.
 pub(super) const NAME_BYTES_MAX: usize = TARGET_BYTES_MAX;
 
@@ -78,9 +78,12 @@ impl<'m> Name<'m> {
 
 /// Refuses a series whose texts are too long, before another function copies them.
 pub(super) fn check(function: &'static str, series: &Series) -> Result<(), QueryError> {
-    for (what, len) in
-        [(NAME, series.name.len()), ("path expression of a series", series.path_expression.len())]
-    {
+    let tag_bytes = series.tags.iter().map(|(_, value)| value.len()).max().unwrap_or(0);
+    for (what, len) in [
+        (NAME, series.name.len()),
+        ("path expression of a series", series.path_expression.len()),
+        ("tag of a series", tag_bytes),
+    ] {
         if len > NAME_BYTES_MAX {
             return Err(too_long(function, what, len));
         }
@@ -113,6 +116,19 @@ mod tests {
         assert!(name.text.capacity() <= 16_000, "{}", name.text.capacity());
         assert_eq!(name.finish(), "a".repeat(8000) + " " + &part);
         assert_eq!(meter.left(), 2000);
+    }
+
+    #[test]
+    fn texts_of_a_series_have_limits() {
+        let mut series = Series::computed("a".repeat(NAME_BYTES_MAX), 0, 60, 60, vec![1.0]);
+        assert_eq!(check("alias", &series), Ok(()));
+        series.tags.set("timeShift", "s".repeat(NAME_BYTES_MAX + 1));
+        let error = check("timeStack", &series).unwrap_err().to_string();
+        assert!(error.contains("function \"timeStack\": the tag of a series would have 262145"), "{error}");
+        series.tags.set("timeShift", "1");
+        series.rename("a".repeat(NAME_BYTES_MAX + 1));
+        let error = check("timeStack", &series).unwrap_err().to_string();
+        assert!(error.contains("the name of a series would have 262145"), "{error}");
     }
 
     #[test]

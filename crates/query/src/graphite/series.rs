@@ -132,7 +132,7 @@ impl Tags {
         self.0.binary_search_by(|(name, _)| name.as_str().cmp(tag))
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let texts: usize = self.0.iter().map(|(tag, value)| tag.capacity() + value.capacity()).sum();
         texts + self.0.capacity() * size_of::<(String, String)>()
     }

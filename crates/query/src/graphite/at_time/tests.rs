@@ -84,4 +84,7 @@ fn offsets_have_signs() {
     assert_eq!(parse_offset("-1d6h"), Ok(-108_000));
     assert_eq!(parse_offset(""), Ok(0));
     assert!(parse_offset("h").is_err());
+    let unit = |bytes: usize| parse_offset(&format!("1s{}", "a".repeat(bytes - 2)));
+    assert_eq!(unit(256), Ok(1));
+    assert!(unit(257).unwrap_err().to_string().contains("more than 256 bytes"));
 }

@@ -26,6 +26,7 @@ fn arguments_are_checked_against_parameters() {
     refused("aliasByNode(a,1.5)", "must be an integer, or a tag in quotes");
     refused("aggregate(a,'best')", "must be the name of an aggregation");
     refused("movingAverage(a,'5 parsecs')", "must be an integer, or an interval in quotes");
+    refused(&format!("timeShift(a,'1s{}')", "x".repeat(255)), "must be an interval in quotes");
     refused("consolidateBy(a,'median')", "must be one of sum, average");
     refused("lower(a,1.5)", "must be an integer");
     refused("seriesByTag('a=b',c)", "expected a tag expression in quotes");

@@ -129,7 +129,10 @@ impl<'m> Fold<'m> {
         self.end_s = self.end_s.max(series.end_s);
         match &mut self.tags {
             Some(tags) => tags.keep_common(&series.tags),
-            None => self.tags = Some(std::mem::take(&mut series.tags)),
+            None => {
+                self.charge.add_bytes(series.tags.bytes())?;
+                self.tags = Some(std::mem::take(&mut series.tags));
+            }
         }
         self.charge.add_bytes(self.paths.add(&series.path_expression))?;
         series.coarsen((step_s / series.step_s) as usize);

@@ -229,6 +229,16 @@ enum Rank {
     Arrival(usize),
 }
 
+impl Rank {
+    /// Memory on the heap.
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Name(name) => name.len(),
+            Self::Arrival(_) => 0,
+        }
+    }
+}
+
 fn folded(
     call: &Call<'_>,
     label: &str,
@@ -262,6 +272,7 @@ fn folded(
                     return Ok(());
                 };
                 if rank < group.rank {
+                    charge.add_bytes(rank.bytes().saturating_sub(group.rank.bytes()))?;
                     group.rank = rank;
                 }
                 if group.is_open { group.fold.add(series) } else { Ok(()) }

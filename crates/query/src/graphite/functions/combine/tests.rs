@@ -234,3 +234,16 @@ fn memory_of_aggregations_does_not_grow_with_their_series() {
     store.check_error("groupByNode(many.*.x,1,'max')", "too many samples");
     store.check_error("asPercent(many.*.x)", "too many samples");
 }
+
+/// A group holds the tags of its first series, which may be longer than its name.
+#[test]
+fn tags_of_groups_are_charged() {
+    let mut store = Store::new().between(999_940, 1_000_000);
+    let (long, groups) = ("x".repeat(100_000), "'sum','timeShift'");
+    let target =
+        format!("countSeries(groupByNodes(alias(timeStack(randomWalk('{long}'),'1s',0,50),'a'),{groups}))");
+    store.samples_max = 100_000;
+    store.check_error(&target, "too many samples");
+    store.samples_max = 1_000_000;
+    assert_eq!(store.render(&target)[0].values, [50.0]);
+}
