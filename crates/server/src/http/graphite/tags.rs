@@ -5,7 +5,7 @@ use super::answer::{limit, respond};
 use super::ask::Ask;
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
-use crate::http::json::Json;
+use crate::http::json::{AnswerSize, Json};
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
 use crate::http::queries::admission::check_canceled;
@@ -17,11 +17,15 @@ use axum::response::Response;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, TimeRange};
 use query::graphite::tag::{NAME_TAG, label_of, parse, parse_all, tag_of, write_full_name};
-use query::{Allowance, Matcher};
+use query::{Allowance, Interrupt, Matcher, QueryError};
 use std::collections::{BTreeMap, BTreeSet};
+use stdx::budget::{Account, IncrementalReservation, Reservation};
 
 /// Number of suggestions if the request names no limit, as in graphite-web.
 const SUGGESTIONS: usize = 100;
+
+/// Number of texts between two checks for cancellation.
+const CHECK_TEXTS: usize = 1_000;
 
 /// A request, whose expressions are not parsed yet.
 #[derive(Debug)]
@@ -88,11 +92,15 @@ pub(super) async fn list(
     let params = params?;
     let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
     let request = Request::of("/tags", peer, tenant, &params)?;
-    let answer = request.answer(&app, move |queries, matchers, json, _, allowance| {
-        let tags = tags(queries, matchers, json)?;
-        let is_wanted = filter_of(filter.as_deref(), allowance)?;
+    let answer = request.answer(&app, move |queries, matchers, json, turn, allowance| {
+        let filter = Filter::parse(filter.as_deref(), allowance)?;
+        let found = tags(queries, matchers, json)?;
+        let mut memory = nothing_of(&turn.limits.answers);
+        let tags = sorted_tags(&found, turn, &mut memory)?;
+        let mut wanted = tags.into_iter();
         json.raw("[");
-        for (i, tag) in tags.iter().filter(|tag| is_wanted(tag)).take(most).enumerate() {
+        for i in 0..most {
+            let Some(tag) = filter.next(&mut wanted, |tag| *tag, turn)? else { break };
             json.comma(i);
             json.raw(r#"{"tag":"#);
             json.string(tag);
@@ -115,31 +123,32 @@ pub(super) async fn details(
     let params = params?;
     let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
     let request = Request::of("/tags/<tag>", peer, tenant, &params)?;
-    let answer = request.answer(&app, move |queries, _, json, _, allowance| {
+    let answer = request.answer(&app, move |queries, _, json, turn, allowance| {
         let has_tag = parse(&format!("{tag}!="), allowance).map_err(ApiError::bad_data)?;
-        let is_wanted = filter_of(filter.as_deref(), allowance)?;
+        let filter = Filter::parse(filter.as_deref(), allowance)?;
         let range = TimeRange::ALL;
         let found =
             queries.series(&LabelRequest { selectors: &[vec![has_tag]], range, limit: usize::MAX })?;
         json.warn(&found.left_out);
-        let mut counts = BTreeMap::new();
-        for labels in found.all.iter().map(LabelsRef::from_canonical).filter(|labels| is_tagged(*labels)) {
-            *counts.entry(labels.get(label_of(&tag)).unwrap_or_default()).or_insert(0) += 1;
-        }
-        if counts.is_empty() {
+        let mut memory = nothing_of(&turn.limits.answers);
+        let tagged = found.all.iter().map(LabelsRef::from_canonical).filter(|labels| is_tagged(*labels));
+        let values = tagged.map(|labels| labels.get(label_of(&tag)).unwrap_or_default());
+        let values = sorted(values, turn, &mut memory)?;
+        if values.is_empty() {
             json.raw("null");
             return Ok(());
         }
         json.raw(r#"{"tag":"#);
         json.string(&tag);
         json.raw(r#","values":["#);
-        for (i, (value, count)) in counts.iter().filter(|(value, _)| is_wanted(value)).take(most).enumerate()
-        {
+        let mut runs = values.chunk_by(PartialEq::eq);
+        for i in 0..most {
+            let Some(run) = filter.next(&mut runs, |run| run[0], turn)? else { break };
             json.comma(i);
             json.raw(r#"{"value":"#);
-            json.string(value);
+            json.string(run[0]);
             json.raw(r#","count":"#);
-            json.integer(*count);
+            json.integer(run.len() as i64);
             json.raw("}");
         }
         json.raw("]}");
@@ -176,12 +185,14 @@ pub(super) async fn complete_tags(
     let params = params?;
     let (prefix, most) = (params.get("tagPrefix").unwrap_or("").to_owned(), suggestions(&params)?);
     let request = Request::of("/tags/autoComplete/tags", peer, tenant, &params)?;
-    let answer = request.answer(&app, move |queries, matchers, json, _, _| {
+    let answer = request.answer(&app, move |queries, matchers, json, turn, _| {
         let searched: BTreeSet<_> = matchers.iter().map(|matcher| tag_of(&matcher.name).to_owned()).collect();
-        let tags = tags(queries, matchers, json)?;
-        let is_wanted = |tag: &&String| tag.starts_with(&prefix) && !searched.contains(*tag);
-        let wanted: Vec<_> = tags.iter().filter(is_wanted).take(most).collect();
-        json.strings(&wanted);
+        let found = tags(queries, matchers, json)?;
+        let mut memory = nothing_of(&turn.limits.answers);
+        let mut tags = sorted_tags(&found, turn, &mut memory)?;
+        tags.retain(|tag| tag.starts_with(&prefix) && !searched.contains(*tag));
+        tags.truncate(most);
+        json.strings(&tags);
         Ok(())
     });
     answer.await
@@ -243,19 +254,47 @@ pub(super) async fn tag_multi_series(
     Ok(respond(json.finish()?, "application/json"))
 }
 
-/// The tags of the tagged series that pass all matchers, sorted.
-fn tags(
-    queries: &LabelQueries<'_>,
-    matchers: Vec<Matcher>,
-    json: &mut Json,
-) -> Result<BTreeSet<String>, ApiError> {
+/// The labels of the tagged series that pass all matchers.
+fn tags(queries: &LabelQueries<'_>, matchers: Vec<Matcher>, json: &mut Json) -> Result<Limited, ApiError> {
     let selectors: &[_] = if matchers.is_empty() { &[] } else { &[matchers] };
     let found = queries.label_names(&LabelRequest { selectors, range: TimeRange::ALL, limit: usize::MAX })?;
     json.warn(&found.left_out);
-    let name = |text| tag_of(std::str::from_utf8(text).expect("BUG: a label name is not UTF-8")).to_owned();
-    let all: BTreeSet<_> = found.all.iter().map(name).collect();
+    Ok(found)
+}
+
+/// The tags of these labels, sorted.
+fn sorted_tags<'f>(
+    found: &'f Limited,
+    turn: &Turn,
+    memory: &mut Reservation,
+) -> Result<Vec<&'f str>, ApiError> {
+    let tag = |text| tag_of(std::str::from_utf8(text).expect("BUG: a label name is not UTF-8"));
+    let mut tags = sorted(found.all.iter().map(tag), turn, memory)?;
+    tags.dedup();
     // a metric name alone is no tag
-    Ok(if all.len() == 1 && all.contains(NAME_TAG) { BTreeSet::new() } else { all })
+    Ok(if tags == [NAME_TAG] { Vec::new() } else { tags })
+}
+
+fn nothing_of(account: &Account) -> Reservation {
+    account.reserve(0).expect("BUG: cannot reserve 0 bytes")
+}
+
+/// Sorts texts. The texts themselves are held by whoever found them; the memory of the list is reserved.
+fn sorted<'t>(
+    texts: impl Iterator<Item = &'t str>,
+    turn: &Turn,
+    memory: &mut Reservation,
+) -> Result<Vec<&'t str>, ApiError> {
+    let (mut all, mut memory) = (Vec::new(), IncrementalReservation::new(memory));
+    for (i, text) in texts.enumerate() {
+        if i.is_multiple_of(CHECK_TEXTS) {
+            check_canceled(turn)?;
+        }
+        memory.room(&mut all, 1).map_err(|full| AnswerSize(full.into()))?;
+        all.push(text);
+    }
+    all.sort_unstable();
+    Ok(all)
 }
 
 fn texts(
@@ -267,7 +306,7 @@ fn texts(
     json.warn(&found.left_out);
     json.raw("[");
     for (i, text) in texts.enumerate() {
-        if i % 1_000 == 0 {
+        if i.is_multiple_of(CHECK_TEXTS) {
             check_canceled(turn)?;
         }
         json.comma(i);
@@ -281,15 +320,34 @@ fn suggestions(params: &Params) -> Result<usize, ApiError> {
     Ok(if params.get("limit").is_some() { limit(params)? } else { SUGGESTIONS })
 }
 
-/// Returns a predicate: true for text whose beginning matches the regular expression.
-fn filter_of(
-    filter: Option<&str>,
-    allowance: &mut Allowance,
-) -> Result<impl Fn(&str) -> bool + use<>, ApiError> {
-    let matcher = filter.map(|filter| parse(&format!("filter=~{filter}"), allowance));
-    let matcher =
-        matcher.transpose().map_err(|error| ApiError::bad_data(format!("Invalid filter: {error}")))?;
-    Ok(move |text: &str| matcher.as_ref().is_none_or(|matcher| matcher.matches(text)))
+/// A regular expression that the beginning of a text must match, if there is one.
+#[derive(Debug)]
+struct Filter(Option<Matcher>);
+
+impl Filter {
+    fn parse(filter: Option<&str>, allowance: &mut Allowance) -> Result<Self, ApiError> {
+        let matcher = filter.map(|filter| parse(&format!("filter=~{filter}"), allowance)).transpose();
+        matcher.map(Self).map_err(|error| ApiError::bad_data(format!("Invalid filter: {error}")))
+    }
+
+    /// The next item whose text passes. One test of a long text may take a tenth of a second, so this asks before each one
+    /// whether the query is canceled.
+    fn next<T>(
+        &self,
+        items: &mut impl Iterator<Item = T>,
+        text_of: impl Fn(&T) -> &str,
+        canceled: &dyn Interrupt,
+    ) -> Result<Option<T>, ApiError> {
+        for item in items {
+            if canceled.is_set() {
+                return Err(QueryError::Canceled.into());
+            }
+            if self.0.as_ref().is_none_or(|matcher| matcher.matches(text_of(&item))) {
+                return Ok(Some(item));
+            }
+        }
+        Ok(None)
+    }
 }
 
 fn escaped(text: &str) -> String {
@@ -345,6 +403,37 @@ impl<'a> Named<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Is set from the question `last` on.
+    #[derive(Debug)]
+    struct Questions {
+        asked: AtomicUsize,
+        last: usize,
+    }
+
+    impl Interrupt for Questions {
+        fn is_set(&self) -> bool {
+            self.asked.fetch_add(1, Ordering::Relaxed) + 1 >= self.last
+        }
+    }
+
+    #[test]
+    fn a_filter_tests_no_text_of_a_canceled_query() {
+        let filter = Filter::parse(Some("[ab]*c"), &mut Allowance::new(16 << 20)).unwrap();
+        let canceled = Questions { asked: AtomicUsize::new(0), last: 8 };
+        let texts = ["ab", "abc", "b", "c", "a", "b", "a", "b", "c"];
+        let mut rest = texts.iter();
+        let mut next = || filter.next(&mut rest, |text| text, &canceled);
+        assert_eq!(next().unwrap(), Some(&"abc"));
+        assert_eq!(next().unwrap(), Some(&"c"));
+        assert!(next().is_err());
+        assert_eq!((canceled.asked.into_inner(), rest.len()), (8, 1));
+        let all = Filter::parse(None, &mut Allowance::new(1 << 20)).unwrap();
+        let canceled = Questions { asked: AtomicUsize::new(0), last: usize::MAX };
+        assert_eq!(all.next(&mut texts.iter(), |text| text, &canceled).unwrap(), Some(&"ab"));
+        assert_eq!(all.next(&mut [""; 0].iter(), |text| text, &canceled).unwrap(), None);
+    }
 
     #[test]
     fn paths_are_brought_into_order() {
