@@ -58,8 +58,9 @@ impl<'m> Pattern<'m> {
         Ok(Ok(Self { program, charge }))
     }
 
-    pub(super) fn is_match(&self, name: &str) -> bool {
-        self.program.is_match(name)
+    /// Fails if it would take too long, because names may be long.
+    pub(super) fn is_match(&self, name: &str) -> Result<bool, QueryError> {
+        self.program.is_match_of_any_length(name).map_err(QueryError::Invalid)
     }
 
     /// Reads the replacement that is the argument of a parameter: `\1` and `\g<name>` are what groups matched.
@@ -209,6 +210,18 @@ mod tests {
                 (result, _) => panic!("{pattern} {replacement}: {result:?}, expected {replaced:?}"),
             }
         }
+    }
+
+    #[test]
+    fn patterns_that_are_slow_to_match_are_refused_for_long_names() {
+        let canceled = AtomicBool::new(false);
+        let meter = Meter::new(1 << 20, &canceled, None);
+        let pattern = Pattern::compile("[ab]*a[ab]{2000}c", &meter).unwrap().unwrap();
+        assert_eq!(pattern.is_match(&format!("a{}c", "b".repeat(2000))), Ok(true));
+        let error = pattern.is_match(&"ab".repeat(125_000)).unwrap_err().to_string();
+        assert!(error.contains("matching a value of 250000 bytes takes"), "{error}");
+        let pattern = Pattern::compile("web-[0-9]+\\.cpu", &meter).unwrap().unwrap();
+        assert_eq!(pattern.is_match(&"ab".repeat(125_000)), Ok(false));
     }
 
     #[test]

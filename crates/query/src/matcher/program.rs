@@ -24,9 +24,9 @@ const CLASS_BYTES: usize = 32 << 10;
 /// offsets of capture groups are not included.
 const STATE_BYTES: usize = 2 * 8 + 2 * 48;
 
-/// Maximum number of steps to find the capture groups of one value: half a second. The query cannot be
-/// canceled during this time.
-const GROUP_STEPS_MAX: usize = 128 << 20;
+/// Maximum number of steps to find the capture groups of one value, or to search a name of any length: half a second. The
+/// query cannot be canceled during this time.
+const STEPS_MAX: usize = 128 << 20;
 
 /// Number of group offsets that can be copied in the time of one step.
 const SLOTS_PER_STEP: usize = 8;
@@ -94,11 +94,17 @@ impl Program {
         self.regex.is_match(value)
     }
 
+    /// Like [`Self::is_match`], of a value that may be longer than a label's. Fails above [`STEPS_MAX`].
+    pub(crate) fn is_match_of_any_length(&self, value: &str) -> Result<bool, String> {
+        self.check_steps("matching", value.len(), value.len())?;
+        Ok(self.is_match(value))
+    }
+
     pub(crate) fn groups(&self) -> Captures {
         self.regex.create_captures()
     }
 
-    /// Finds the capture groups. Returns true if the value matches. Fails above [`GROUP_STEPS_MAX`].
+    /// Finds the capture groups. Returns true if the value matches. Fails above [`STEPS_MAX`].
     pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> Result<bool, String> {
         self.find_groups_from(value, 0, groups)
     }
@@ -110,16 +116,21 @@ impl Program {
         start: usize,
         groups: &mut Captures,
     ) -> Result<bool, String> {
-        let steps = (value.len() - start).saturating_mul(self.steps_per_byte);
-        if steps > GROUP_STEPS_MAX {
-            return Err(format!(
-                "finding the groups in a value of {} bytes takes {steps} steps, the limit is {GROUP_STEPS_MAX}; use \
-                 fewer groups and repetitions in the regular expression",
-                value.len()
-            ));
-        }
+        self.check_steps("finding the groups in", value.len() - start, value.len())?;
         self.regex.captures(Input::new(value).range(start..), groups);
         Ok(groups.is_match())
+    }
+
+    /// Fails if it takes too long to search `searched` bytes of a value of `bytes`.
+    fn check_steps(&self, what: &str, searched: usize, bytes: usize) -> Result<(), String> {
+        let steps = searched.saturating_mul(self.steps_per_byte);
+        match steps > STEPS_MAX {
+            true => Err(format!(
+                "{what} a value of {bytes} bytes takes {steps} steps, the limit is {STEPS_MAX}; use fewer groups and \
+                 repetitions in the regular expression"
+            )),
+            false => Ok(()),
+        }
     }
 }
 

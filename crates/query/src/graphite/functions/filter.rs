@@ -184,7 +184,12 @@ fn exclude(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
 
 fn matching(call: &Call<'_>, sink: &mut Sink<'_>, is_wanted: bool) -> Result<(), QueryError> {
     let pattern = Pattern::of(call, "pattern")?;
-    filter(call, sink, |series| pattern.is_match(&series.name) == is_wanted)
+    call.each(
+        "seriesList",
+        |series| {
+            if pattern.is_match(&series.name)? == is_wanted { sink(series) } else { Ok(()) }
+        },
+    )
 }
 
 fn fallback_series(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
