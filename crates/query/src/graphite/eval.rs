@@ -151,7 +151,10 @@ impl<'a> Evaluator<'a> {
         if let Pick::Paths(glob) = pick
             && !glob.is_literal()
         {
-            listed.add_bytes(Matcher::glob_list_bytes(glob))?;
+            listed.add_bytes(match Matcher::glob_list_bytes(glob) {
+                0 => self.options.listed_bytes as usize,
+                bytes => bytes,
+            })?;
         }
         let Context { from_s, until_s, now_s, .. } = *context;
         let mut selection = self.source.select(&Select { pick, from_s, until_s, now_s, order })?;

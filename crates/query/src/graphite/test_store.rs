@@ -21,6 +21,7 @@ pub(super) struct Store {
     pub(super) until_s: i64,
     pub(super) now_s: i64,
     pub(super) samples_max: u64,
+    pub(super) listed_bytes: u64,
     /// Memory for parsing a target.
     pub(super) targets_bytes: u64,
 }
@@ -40,6 +41,7 @@ impl Store {
             until_s,
             now_s: 1_000_000,
             samples_max: 100_000,
+            listed_bytes: 0,
             targets_bytes: 1 << 20,
         }
     }
@@ -85,6 +87,7 @@ impl Store {
             max_data_points: None,
             variables: &[],
             samples_max: self.samples_max,
+            listed_bytes: self.listed_bytes,
             built: &Allowance::new(self.targets_bytes),
             canceled,
             usage: None,

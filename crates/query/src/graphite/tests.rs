@@ -28,4 +28,11 @@ fn names_that_a_glob_lists_are_charged() {
     store.samples_max = 1000;
     store.check_error(&glob, "too many samples");
     store.check("a.{7,8}", &[("a.7", &[1.0])]);
+    // a glob with wildcards becomes a list of any names
+    store.check("a.?", &[("a.7", &[1.0])]);
+    store.listed_bytes = 17_000;
+    store.check_error("a.?", "too many samples");
+    store.check("a.7", &[("a.7", &[1.0])]);
+    store.listed_bytes = 8_000;
+    store.check("sumSeries(a.?,a.*)", &[("sumSeries(a.?,a.*)", &[2.0])]);
 }

@@ -96,6 +96,7 @@ impl Floodmark {
             max_data_points: None,
             variables,
             samples_max: SAMPLES_MAX,
+            listed_bytes: 0,
             built: &Allowance::new(1 << 20),
             canceled: &canceled,
             usage: None,

@@ -44,6 +44,7 @@ pub(super) async fn render(
         let parse = |target: &String| parse(target, &request.variables, &mut parsed);
         let targets = request.targets.iter().map(parse).collect::<Result<Vec<_>, _>>().map_err(refused)?;
         let memory_bytes = left_bytes(turn, &parsed);
+        let samples_max = (memory_bytes / 16).min(turn.limits.samples);
         let options = Options {
             from_s: request.from_s,
             until_s: request.until_s,
@@ -52,7 +53,8 @@ pub(super) async fn render(
             x_files_factor: request.x_files_factor,
             max_data_points: request.max_data_points,
             variables: &request.variables,
-            samples_max: (memory_bytes / 16).min(turn.limits.samples),
+            samples_max,
+            listed_bytes: GlobSource::listed_bytes(16 * samples_max),
             built: &Allowance::new(memory_bytes / BUILT_TARGETS).until(Arc::clone(turn) as _),
             canceled: &**turn,
             usage: Some(turn.usage()),
@@ -80,7 +82,7 @@ fn series_of(
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
         let stored =
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
-        let source = GlobSource::new(&stored, reads, tenant, canceled);
+        let source = GlobSource::new(&stored, reads, tenant, options.listed_bytes, canceled);
         let rules = app.node.rules().current();
         let source = EventSource {
             series: LabelSource::new(&source, &rules.schemas),

@@ -13,6 +13,15 @@ const NAMES_MAX: usize = 10_000;
 
 const NAMES_BYTES_MAX: usize = 1 << 20;
 
+/// A list is copied when it becomes a matcher: its text, its values, and the copies that the tables make.
+const COPIES: usize = 4;
+
+/// Part of a query's memory that a list and its copies may take. Several globs can be read at the same time.
+const MEMORY_PART: u64 = 16;
+
+/// Memory of a short name on the heap.
+const ALLOCATION_BYTES_MIN: usize = 16;
+
 /// A source in which a glob of metric names becomes the list of the names that it matches, so that the heads and tables
 /// need not test every name that they have.
 #[derive(Debug)]
@@ -20,21 +29,30 @@ pub(crate) struct GlobSource<'a> {
     source: &'a Source<'a>,
     context: &'a Context,
     tenant: &'a TenantId,
+    /// Limit on the memory of a list, with its copies.
+    listed_bytes: u64,
     interrupt: Arc<dyn Interrupt>,
 }
 
 impl<'a> GlobSource<'a> {
+    /// The evaluator charges [`Self::listed_bytes`] for each glob.
     pub(crate) const fn new(
         source: &'a Source<'a>,
         context: &'a Context,
         tenant: &'a TenantId,
+        listed_bytes: u64,
         interrupt: Arc<dyn Interrupt>,
     ) -> Self {
-        Self { source, context, tenant, interrupt }
+        Self { source, context, tenant, listed_bytes, interrupt }
+    }
+
+    /// What a list may take of a query's memory, with its copies.
+    pub(crate) fn listed_bytes(memory_bytes: u64) -> u64 {
+        (memory_bytes / MEMORY_PART).min((COPIES * NAMES_BYTES_MAX) as u64)
     }
 
     /// The paths that the glob matches. `None` if there are too many, or if there is no index.
-    fn paths(&self, glob: &Glob) -> Result<Option<Vec<String>>, Canceled> {
+    pub(super) fn paths(&self, glob: &Glob) -> Result<Option<Vec<String>>, Canceled> {
         // the two kinds of patterns differ in what a backslash means
         let Some(pattern) = Pattern::parse(glob.text()).ok().filter(|_| !glob.text().contains('\\')) else {
             return Ok(None);
@@ -48,8 +66,8 @@ impl<'a> GlobSource<'a> {
         let (mut found, mut bytes, mut is_full) = (Vec::new(), 0, false);
         let select = |node: ::paths::Node<'_>| {
             if node.is_leaf && glob.matches(node.path) {
-                bytes += size_of::<String>() + node.path.len();
-                is_full = found.len() == NAMES_MAX || bytes > NAMES_BYTES_MAX;
+                bytes += size_of::<String>() + node.path.len().max(ALLOCATION_BYTES_MIN);
+                is_full = found.len() == NAMES_MAX || (COPIES * bytes) as u64 > self.listed_bytes;
                 if !is_full {
                     found.push(node.path.to_owned());
                 }

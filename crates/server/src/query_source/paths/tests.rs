@@ -36,10 +36,10 @@ fn found(node: &crate::Node, tenant: &TenantId, pattern: &str) -> BTreeSet<Strin
 }
 
 /// The paths that a target's glob selects, by way of the index and without it.
-fn selected(node: &crate::Node, tenant: &TenantId, glob: &str) -> [BTreeSet<String>; 2] {
+fn selected(node: &crate::Node, tenant: &TenantId, listed_bytes: u64, glob: &str) -> [BTreeSet<String>; 2] {
     let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
     let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
-    let globs = GlobSource::new(&source, node.reads(), tenant, canceled);
+    let globs = GlobSource::new(&source, node.reads(), tenant, listed_bytes, canceled);
     let glob = query::graphite::Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
     let matchers = [query::Matcher::glob("__name__", &glob)];
     [&globs as &dyn SeriesSource, &source].map(|source| {
@@ -71,15 +71,43 @@ fn targets_select_the_same_series_with_and_without_an_index() {
             ("servers.*.*", 12_000),
             ("servers.we\\b-*.metric-7", 0),
         ] {
-            let [listed, tested] = selected(&node, &tenant, glob);
-            assert_eq!(listed, tested, "{glob}");
-            assert!(listed.len() == count || glob.contains('\\'), "{glob}: {}", listed.len());
+            // a list that does not fit into the memory is not made
+            for listed_bytes in [4 << 20, 4_000] {
+                let [listed, tested] = selected(&node, &tenant, listed_bytes, glob);
+                assert_eq!(listed, tested, "{glob}");
+                assert!(listed.len() == count || glob.contains('\\'), "{glob}: {}", listed.len());
+            }
         }
         if !has_index {
             keeper.visit_all();
         }
     }
     assert!(node.reads().paths.builds.get() > 0);
+    node.stop();
+}
+
+#[test]
+fn lists_of_names_take_a_part_of_the_memory_of_a_query() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = runtime.block_on(node_with(dir.path(), |_| ()));
+    let keeper = Keeper::new(Arc::clone(node.reads()), Arc::new(AtomicBool::new(false)));
+    let tenant = TenantId::anonymous();
+    create(&node, &tenant, (0..1_000).map(|i| format!("servers.web-{i:03}")));
+    let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
+    let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
+    let glob = query::graphite::Glob::parse("servers.*", &mut query::Allowance::new(1 << 20)).unwrap();
+    let listed = |bytes: u64| {
+        let globs = GlobSource::new(&source, node.reads(), &tenant, bytes, Arc::clone(&canceled));
+        globs.paths(&glob).unwrap().map(|paths| paths.len())
+    };
+    assert_eq!(listed(1 << 20), None, "there is no index yet");
+    keeper.visit_all();
+    // 1,000 names of 24 + 16 bytes, in 4 copies
+    assert_eq!(listed(160_000), Some(1_000));
+    assert_eq!(listed(159_999), None);
+    assert_eq!(GlobSource::listed_bytes(1 << 20), 64 << 10);
+    assert_eq!(GlobSource::listed_bytes(1 << 30), 4 << 20);
     node.stop();
 }
 
