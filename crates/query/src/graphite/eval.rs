@@ -94,7 +94,11 @@ impl<'a> Evaluator<'a> {
         match node {
             Node::Leaf(leaf) => self.read(leaf, context, order, sink),
             Node::Call(invocation) => self.call(invocation, context, order, sink),
-            Node::Given(all) => all.iter().try_for_each(|series| sink(series.clone())),
+            Node::Given(all) => all.iter().try_for_each(|series| {
+                let mut copied = self.meter.charge();
+                copied.add_bytes(series.bytes())?;
+                sink(series.clone())
+            }),
         }
     }
 
@@ -170,7 +174,7 @@ impl<'a> Evaluator<'a> {
             }
             self.meter.count_samples(stored.samples as usize);
             charge.set(stored.samples + stored.values.len() as u64 / 2 + 1)?;
-            let series = self.series(leaf, &stored, context);
+            let series = self.series(leaf, &mut stored, context);
             if must_sort { held.push(series)? } else { sink(series)? }
         }
         // an interrupted match of a glob leaves out what it would have found
@@ -181,7 +185,8 @@ impl<'a> Evaluator<'a> {
         held.drain(sink)
     }
 
-    fn series(&self, leaf: &Leaf, stored: &Stored, context: &Context) -> Series {
+    /// Takes the values out of `stored`, because only one copy of them is charged.
+    fn series(&self, leaf: &Leaf, stored: &mut Stored, context: &Context) -> Series {
         Series {
             tags: Tags::of_name(&stored.name),
             path_expression: std::sync::Arc::clone(&leaf.text),
@@ -191,7 +196,7 @@ impl<'a> Evaluator<'a> {
                 stored.start_s,
                 stored.end_s,
                 stored.step_s,
-                stored.values.clone(),
+                std::mem::take(&mut stored.values),
             )
         }
     }

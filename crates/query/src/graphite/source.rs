@@ -69,7 +69,7 @@ pub trait Selection {
     }
 }
 
-/// A series as it is stored. The evaluator reuses its memory.
+/// A series as it is stored. The evaluator reuses the memory of its name, and takes its values.
 #[derive(Debug, Default)]
 pub struct Stored {
     /// The path, or the full tagged name: `name;k=v;k2=v2`, with its tags in order.

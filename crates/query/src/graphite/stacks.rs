@@ -52,14 +52,11 @@ impl Stacks {
         let again = layers.iter().position(|layer| is_same(layer) && layer.call.node == call.node);
         let mut charge = meter.charge();
         let before = match again {
-            Some(place) => layers[place].before.clone(),
-            None => layers
-                .iter()
-                .rfind(|layer| is_same(layer))
-                .map(|layer| layer.after.clone())
-                .unwrap_or_default(),
+            Some(place) => &layers[place].before[..],
+            None => layers.iter().rfind(|layer| is_same(layer)).map_or(&[][..], |layer| &layer.after[..]),
         };
-        charge.add_bytes(2 * size_of_val(before.as_slice()) + stack.len() + size_of::<Layer>())?;
+        charge.add_bytes(2 * size_of_val(before) + stack.len() + size_of::<Layer>())?;
+        let before = before.to_vec();
         if let Some(place) = again {
             let mut number = 0..;
             layers.retain(|layer| number.next().is_some_and(|number| number < place) || !is_same(layer));

@@ -105,10 +105,13 @@ fn multiply(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     // a single series is passed on as it is only if it comes from a single argument
     let is_single_list = call.nodes_of("seriesLists").count() == 1;
     let (mut first, mut fold) = (None, Fold::new(call.meter(), Aggregate::Multiply));
+    let mut copied = call.meter().charge();
     fold.add_all(call, "seriesLists", |series| {
         if is_single_list && first.is_none() {
+            copied.add_bytes(series.bytes())?;
             first = Some(series.clone());
         }
+        Ok(())
     })?;
     match first {
         Some(only) if fold.series_count() == 1 => sink(only),
@@ -118,7 +121,7 @@ fn multiply(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
 
 fn count(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let mut fold = Fold::new(call.meter(), Aggregate::Count);
-    fold.add_all(call, "seriesLists", |_| ())?;
+    fold.add_all(call, "seriesLists", |_| Ok(()))?;
     if !call.has_series("seriesLists") {
         let context = call.context();
         let (from_s, until_s) = (context.from_s, context.until_s);

@@ -24,7 +24,7 @@ pub(super) fn aggregate(
     x_files_factor: Option<f64>,
 ) -> Result<Option<Series>, QueryError> {
     let mut fold = Fold::new(call.meter(), method);
-    fold.add_all(call, param, |_| ())?;
+    fold.add_all(call, param, |_| Ok(()))?;
     let x_files_factor = x_files_factor.unwrap_or(call.context().x_files_factor());
     fold.finish(label, x_files_factor)
 }
@@ -79,14 +79,14 @@ impl<'m> Fold<'m> {
         &mut self,
         call: &Call<'_>,
         param: &str,
-        mut observe: impl FnMut(&Series),
+        mut observe: impl FnMut(&Series) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
         let setting = call.context().x_files_factor_setting();
         loop {
             for node in call.nodes_of(param) {
                 let order = order_for(self.method, node);
                 call.each_of(node, order, &mut |series| {
-                    observe(&series);
+                    observe(&series)?;
                     self.add(series)
                 })?;
                 self.end_argument(order);
@@ -103,7 +103,11 @@ impl<'m> Fold<'m> {
     /// Adds series that are in memory, each as often as needed.
     pub(super) fn add_held(&mut self, all: &[&Series]) -> Result<(), QueryError> {
         loop {
-            all.iter().try_for_each(|series| self.add((*series).clone()))?;
+            for series in all {
+                let mut copied = self.charge.meter.charge();
+                copied.add_bytes(series.bytes())?;
+                self.add((*series).clone())?;
+            }
             if !self.must_restart() {
                 return Ok(());
             }
@@ -259,6 +263,9 @@ impl Columns {
         x_files_factor: f64,
         meter: &Meter<'_>,
     ) -> Result<Vec<f64>, QueryError> {
+        // of the result, which exists beside the columns
+        let mut charge = meter.charge();
+        charge.add_bytes(self.counts.len() * size_of::<f64>())?;
         let mut row = Vec::new();
         let point = |i: usize| {
             let present = &self.counts[i];

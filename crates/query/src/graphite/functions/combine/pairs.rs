@@ -164,10 +164,12 @@ pub(super) fn quotient(
     call.meter().check()?;
     let step_s = common_multiple(dividend.step_s, divisor.step_s)?;
     dividend.coarsen((step_s / dividend.step_s) as usize);
+    let mut charge = call.meter().charge();
     let coarser;
     let divisor = if step_s == divisor.step_s {
         divisor
     } else {
+        charge.add_bytes(divisor.bytes())?;
         let mut copy = divisor.clone();
         copy.coarsen((step_s / copy.step_s) as usize);
         coarser = copy;
@@ -176,6 +178,7 @@ pub(super) fn quotient(
     let start_s = dividend.start_s.min(divisor.start_s);
     let end_s = dividend.end_s.max(divisor.end_s);
     let end_s = end_s - (end_s - start_s) % step_s;
+    charge.add_bytes(divisor.values.len().saturating_sub(dividend.values.len()) * size_of::<f64>())?;
     let values = divided(dividend.values, &divisor.values, scale);
     let name = format!("{function}({},{})", dividend.name, divisor.name);
     Ok(call.computed(name, (start_s, end_s, step_s), values))
@@ -222,6 +225,8 @@ fn weighted_average(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErr
     loop {
         for key in &order {
             let (average, weight) = pairs[key];
+            let mut copied = call.meter().charge();
+            copied.add_bytes(average.bytes() + size_of_val(weight.values.as_slice()))?;
             products.add(product(average, weight))?;
         }
         if !products.must_restart() {

@@ -50,6 +50,8 @@ fn as_percent(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
 
 fn of_number(call: &Call<'_>, all: Held<'_>, number: f64, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let all = to_common_step(call, all, 1)?;
+    let mut charge = call.meter().charge();
+    charge.add_bytes(all[0].values.len() * size_of::<f64>())?;
     let total = vec![number; all[0].values.len()];
     let shown = call.shown("total");
     all.drain(|series| sink(percentage(call, series, &shown, &total)))
@@ -135,31 +137,38 @@ fn by_group(
         groups[place].totals.push(total);
     }
     for group in &groups {
+        let mut copied = call.meter().charge();
         let totals = if totals.is_none() { &group.series } else { &group.totals };
         let total = match totals[..] {
             [] => None,
-            [only] => Some(only.clone()),
+            [only] => {
+                copied.add_bytes(only.bytes())?;
+                Some(only.clone())
+            }
             _ => Some(sum_of(call, totals)?),
         };
         match &total {
-            Some(total) if group.series.is_empty() => sink(missing(call, ("MISSING", &total.name), total))?,
-            Some(total) => group
-                .series
-                .iter()
-                .try_for_each(|series| sink(quotient(call, NAME, (*series).clone(), total, 100.0)?))?,
+            Some(total) if group.series.is_empty() => sink(missing(call, ("MISSING", &total.name), total)?)?,
+            Some(total) => group.series.iter().try_for_each(|series| {
+                let mut copied = call.meter().charge();
+                copied.add_bytes(series.bytes())?;
+                sink(quotient(call, NAME, (*series).clone(), total, 100.0)?)
+            })?,
             None => group
                 .series
                 .iter()
-                .try_for_each(|series| sink(missing(call, (&series.name, "MISSING"), series)))?,
+                .try_for_each(|series| sink(missing(call, (&series.name, "MISSING"), series)?))?,
         }
     }
     Ok(())
 }
 
 /// The result where a series or its total is missing: as many missing values as the other has.
-fn missing(call: &Call<'_>, (name, total): (&str, &str), other: &Series) -> Series {
+fn missing(call: &Call<'_>, (name, total): (&str, &str), other: &Series) -> Result<Series, QueryError> {
     let times = (other.start_s, other.end_s, other.step_s);
-    call.computed(format!("{NAME}({name},{total})"), times, vec![f64::NAN; other.values.len()])
+    let mut charge = call.meter().charge();
+    charge.add_bytes(size_of_val(other.values.as_slice()))?;
+    Ok(call.computed(format!("{NAME}({name},{total})"), times, vec![f64::NAN; other.values.len()]))
 }
 
 /// The sum of several series, or of one.

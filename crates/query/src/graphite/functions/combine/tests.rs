@@ -247,3 +247,20 @@ fn tags_of_groups_are_charged() {
     store.samples_max = 1_000_000;
     assert_eq!(store.render(&target)[0].values, [50.0]);
 }
+
+/// A series may be as long as the memory allows, so a copy of it is charged while it exists.
+#[test]
+fn copies_of_series_are_charged() {
+    // a series takes 50,000 values of 16 bytes, and a sum of it 75,000
+    const SERIES: &str = "randomWalk('x',1)";
+    let mut store = Store::new().between(900_000, 1_000_000);
+    for (target, too_few, enough) in
+        [("multiplySeries({S})", 150_000, 200_000), ("sumSeriesLists({S},{S})", 200_000, 250_000)]
+    {
+        let target = target.replace("{S}", SERIES);
+        store.samples_max = too_few;
+        store.check_error(&target, "too many samples");
+        store.samples_max = enough;
+        assert_eq!(store.render(&target).len(), 1, "{target}");
+    }
+}
