@@ -23,6 +23,13 @@ use stdx::budget::Reservation;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+/// Limit on the tenants whose lines are divided at a time. Many bodies name one or a few; one that names more is divided
+/// in several steps.
+const TENANTS_AT_ONCE: usize = 256;
+
+/// Memory of a tenant's lines besides their text and its name, which may be much shorter.
+const TENANT_BYTES: usize = 160;
+
 /// Limit on the bodies of a sender that are not durable yet.
 const BODIES_MAX: usize = 4;
 
@@ -119,19 +126,29 @@ impl Writer {
             return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
         // while they grow, the vectors of lines take up to twice the bytes of the lines
-        let mut memory = self.memory(2 * body.bytes.len()).await;
+        let tenants = TENANTS_AT_ONCE.min(body.bytes.len());
+        let mut memory = self.memory(2 * body.bytes.len() + tenants * TENANT_BYTES).await;
         let Body { bytes, since, arrived_ms, _of_datagrams: mut of_datagrams, .. } = body;
         self.lanes.tidy();
-        for (tenant, lines) in self.divide(&bytes) {
-            let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
-            let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
-            let memory = memory.split(lines.len() as u64);
-            let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
-            let body =
-                Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory, _of_datagrams: part };
-            if let Some(body) = self.lanes.push(&self.intake, &source, body) {
-                self.write_for(source, body).await;
+        let (mut rest, mut wrong) = (&bytes[..], 0);
+        while !rest.is_empty() {
+            for (tenant, lines) in divide(&mut rest, &mut wrong) {
+                let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
+                let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
+                let memory = memory.split(lines.len() as u64);
+                let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
+                let body =
+                    Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory, _of_datagrams: part };
+                if let Some(body) = self.lanes.push(&self.intake, &source, body) {
+                    self.write_for(source, body).await;
+                }
             }
+        }
+        if wrong > 0 {
+            let Source { principal: Principal { tenant, .. }, sender, .. } = &self.source;
+            let message = "the path does not begin with the name of a tenant and a dot (setting graphite_tenant_from_path)";
+            let (reason, sender) = (Reason::Malformed, *sender);
+            self.intake.drops.add(&Drop { reason, tenant, points: wrong, message, series: "", sender });
         }
     }
 
@@ -210,32 +227,29 @@ impl Writer {
             }
         }
     }
+}
 
-    /// Divides lines by tenants.
-    fn divide(&self, bytes: &[u8]) -> Vec<(TenantId, Lines)> {
-        let (mut by_name, mut wrong): (BTreeMap<&[u8], Lines>, u64) = (BTreeMap::new(), 0);
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            match split_tenant(line) {
-                Some((name, rest)) => by_name.entry(name).or_default().extend_from_slice(rest),
-                None => wrong += u64::from(!line.trim_ascii().is_empty()),
-            }
+/// Divides lines by tenants, up to a line of one tenant too many. Adds the number of lines without a tenant to `wrong`.
+fn divide(rest: &mut &[u8], wrong: &mut u64) -> Vec<(TenantId, Lines)> {
+    let mut by_name: BTreeMap<&[u8], (TenantId, Lines)> = BTreeMap::new();
+    let bytes = *rest;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        match split_tenant(line) {
+            Some((name, text)) => match by_name.get_mut(name) {
+                Some((_, lines)) => lines.extend_from_slice(text),
+                None => match std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok()) {
+                    Some(_) if by_name.len() == TENANTS_AT_ONCE => break,
+                    Some(tenant) => drop(by_name.insert(name, (tenant, text.to_vec()))),
+                    None => *wrong += u64::from(line.ends_with(b"\n")),
+                },
+            },
+            None => *wrong += u64::from(!line.trim_ascii().is_empty()),
         }
-        let mut divided = Vec::new();
-        for (name, mut lines) in by_name {
-            lines.shrink_to_fit(); // only their length is reserved from now on
-            match std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok()) {
-                Some(tenant) => divided.push((tenant, lines)),
-                None => wrong += lines.iter().filter(|byte| **byte == b'\n').count() as u64,
-            }
-        }
-        if wrong > 0 {
-            let Source { principal: Principal { tenant, .. }, sender, .. } = &self.source;
-            let message = "the path does not begin with the name of a tenant and a dot (setting graphite_tenant_from_path)";
-            let (reason, sender) = (Reason::Malformed, *sender);
-            self.intake.drops.add(&Drop { reason, tenant, points: wrong, message, series: "", sender });
-        }
-        divided
+        *rest = &rest[line.len()..];
     }
+    let mut divided: Vec<_> = by_name.into_values().collect();
+    divided.iter_mut().for_each(|(_, lines)| lines.shrink_to_fit()); // only their length is reserved from now on
+    divided
 }
 
 /// Splits the name of the tenant off a line.
@@ -249,6 +263,32 @@ fn split_tenant(line: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A tenant takes more memory than a short line of it.
+    #[test]
+    fn lines_of_many_tenants_are_divided_in_steps() {
+        let name = |i: usize| i * 7 % 1000;
+        let text: String = (0..3000).map(|i| format!("t{}.{i} 1 2\n?.x 1 2\nnone 1 2\n", name(i))).collect();
+        let (mut rest, mut wrong, mut steps) = (text.as_bytes(), 0, 0);
+        let mut of_tenants: BTreeMap<TenantId, String> = BTreeMap::new();
+        while !rest.is_empty() {
+            let divided = divide(&mut rest, &mut wrong);
+            assert!((1..=TENANTS_AT_ONCE).contains(&divided.len()), "{}", divided.len());
+            for (tenant, lines) in divided {
+                assert_eq!(lines.len(), lines.capacity());
+                of_tenants.entry(tenant).or_default().push_str(std::str::from_utf8(&lines).unwrap());
+            }
+            steps += 1;
+        }
+        assert_eq!((of_tenants.len(), wrong, steps), (1000, 6000, 12));
+        for i in 0..1000 {
+            let lines: String = (0..3000).filter(|j| name(*j) == i).map(|j| format!("{j} 1 2\n")).collect();
+            assert_eq!(of_tenants[&TenantId::parse(&format!("t{i}")).unwrap()], lines);
+        }
+        let (mut rest, mut wrong) = (&b"a.b 1 2\n\n?.x"[..], 0);
+        assert_eq!(divide(&mut rest, &mut wrong).len(), 1);
+        assert_eq!((rest.len(), wrong), (0, 0));
+    }
 
     #[test]
     fn the_first_part_of_a_path_is_a_tenant() {
