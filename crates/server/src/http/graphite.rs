@@ -102,3 +102,55 @@ fn with_slashes<const N: usize>(routes: [(&str, MethodRouter<App>); N]) -> Route
 pub(super) fn admin_routes() -> Router<App> {
     DELETES.into_iter().fold(Router::new(), |router, path| router.route(path, post(delete::delete_series)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::params::Params;
+    use crate::http::principal::ReadTenant;
+    use crate::http::queries::admission::tests::{occupy, until_idle};
+    use crate::listen::Peer;
+    use crate::seal::tests::node_with;
+    use axum::body::Body;
+    use axum::extract::FromRequest;
+    use axum::http::Request;
+    use axum::http::header::CONTENT_TYPE;
+    use model::TenantId;
+
+    /// Hundreds of requests may wait at the same time, each with a megabyte of texts.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn parameters_stay_reserved_while_a_request_waits() {
+        const BYTES: usize = 20_000;
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let app = App::new(node.clone());
+        let answers = node.reads().answers.clone();
+        for name in ["target", "expr"] {
+            let (held, before) = (occupy(&app).await, answers.used_bytes());
+            let form = Body::from(format!("format=json&{name}=a={}", "x".repeat(BYTES)));
+            let request = Request::post("/").header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+            let params = Params::from_request(request.body(form).unwrap(), &app).await;
+            let (state, peer) = (State(app.clone()), Peer::unknown());
+            let answer = tokio::spawn(async move {
+                let tenant = Ok(ReadTenant(TenantId::without_data()));
+                match name {
+                    "target" => render::render(state, peer, tenant, params).await,
+                    _ => tags::find_series(state, peer, tenant, params).await,
+                }
+            });
+            while app.queries.waiting_and_running().0 == 0 {
+                assert!(!answer.is_finished(), "{:?}", answer.await);
+                tokio::task::yield_now().await;
+            }
+            let reserved = answers.used_bytes() - before;
+            assert!(reserved >= 3 * BYTES as u64, "{name}: {reserved} bytes are reserved");
+            drop(held);
+            drop(answer.await.unwrap());
+            until_idle(&app).await;
+            while answers.used_bytes() > before {
+                tokio::task::yield_now().await;
+            }
+        }
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+}

@@ -32,6 +32,8 @@ const CHECK_TEXTS: usize = 1_000;
 struct Request {
     ask: Ask,
     expressions: Vec<String>,
+    /// Keeps the memory of the parameters reserved while the request waits and runs.
+    params: Params,
 }
 
 impl Request {
@@ -39,11 +41,12 @@ impl Request {
         path: &'static str,
         peer: Peer,
         tenant: Result<ReadTenant, ApiError>,
-        params: &Params,
+        params: Params,
     ) -> Result<Self, ApiError> {
         let ReadTenant(tenant) = tenant?;
-        let expressions = repeated(params, "expr");
-        Ok(Self { ask: Ask { tenant, path, text: expressions.join(", ").into(), peer }, expressions })
+        let expressions = repeated(&params, "expr");
+        let ask = Ask { tenant, path, text: expressions.join(", ").into(), peer };
+        Ok(Self { ask, expressions, params })
     }
 
     /// Runs `work` on a query thread, with the parsed expressions.
@@ -54,8 +57,9 @@ impl Request {
         + Send
         + 'static,
     ) -> Result<Response, TextError> {
-        let Self { ask, expressions } = self;
+        let Self { ask, expressions, params } = self;
         let answer = ask.answer(app, "application/json", move |asked, json| {
+            let _reserved = &params;
             let mut parsed = asked.allowance();
             let matchers = match expressions.is_empty() {
                 true => Vec::new(),
@@ -91,7 +95,7 @@ pub(super) async fn list(
 ) -> Result<Response, TextError> {
     let params = params?;
     let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
-    let request = Request::of("/tags", peer, tenant, &params)?;
+    let request = Request::of("/tags", peer, tenant, params)?;
     let answer = request.answer(&app, move |queries, matchers, json, turn, allowance| {
         let filter = Filter::parse(filter.as_deref(), allowance)?;
         let found = tags(queries, matchers, json)?;
@@ -122,7 +126,7 @@ pub(super) async fn details(
 ) -> Result<Response, TextError> {
     let params = params?;
     let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
-    let request = Request::of("/tags/<tag>", peer, tenant, &params)?;
+    let request = Request::of("/tags/<tag>", peer, tenant, params)?;
     let answer = request.answer(&app, move |queries, _, json, turn, allowance| {
         let has_tag = parse(&format!("{tag}!="), allowance).map_err(ApiError::bad_data)?;
         let filter = Filter::parse(filter.as_deref(), allowance)?;
@@ -164,7 +168,7 @@ pub(super) async fn find_series(
     tenant: Result<ReadTenant, ApiError>,
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
-    let request = Request::of("/tags/findSeries", peer, tenant, &params?)?;
+    let request = Request::of("/tags/findSeries", peer, tenant, params?)?;
     if request.expressions.is_empty() {
         return Err(ApiError::bad_data("no tag expressions specified").into());
     }
@@ -184,7 +188,7 @@ pub(super) async fn complete_tags(
 ) -> Result<Response, TextError> {
     let params = params?;
     let (prefix, most) = (params.get("tagPrefix").unwrap_or("").to_owned(), suggestions(&params)?);
-    let request = Request::of("/tags/autoComplete/tags", peer, tenant, &params)?;
+    let request = Request::of("/tags/autoComplete/tags", peer, tenant, params)?;
     let answer = request.answer(&app, move |queries, matchers, json, turn, _| {
         let searched: BTreeSet<_> = matchers.iter().map(|matcher| tag_of(&matcher.name).to_owned()).collect();
         let found = tags(queries, matchers, json)?;
@@ -208,7 +212,7 @@ pub(super) async fn complete_values(
     let params = params?;
     let tag = params.get("tag").ok_or_else(|| ApiError::bad_data("no tag specified"))?.to_owned();
     let (prefix, most) = (params.get("valuePrefix").unwrap_or("").to_owned(), suggestions(&params)?);
-    let request = Request::of("/tags/autoComplete/values", peer, tenant, &params)?;
+    let request = Request::of("/tags/autoComplete/values", peer, tenant, params)?;
     let answer = request.answer(&app, move |queries, mut matchers, json, turn, allowance| {
         let wanted = match prefix.is_empty() {
             true => format!("{tag}!="),
@@ -244,7 +248,8 @@ pub(super) async fn tag_multi_series(
     State(app): State<App>,
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
-    let paths = paths_of(&params?);
+    let params = params?;
+    let paths = paths_of(&params);
     if paths.is_empty() {
         return Err(ApiError::bad_data("no paths specified").into());
     }

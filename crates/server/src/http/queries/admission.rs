@@ -280,7 +280,7 @@ fn canceled(query: &RunningQuery) -> ApiError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::http::queries::running_queries::QueryId;
     use crate::limits::headroom::tests::FixedResident;
@@ -291,7 +291,8 @@ mod tests {
     use query::Interrupt;
     use stdx::clock::{Clock, SystemClock};
 
-    async fn occupy(
+    /// Occupies all query threads until what it returns is dropped.
+    pub(crate) async fn occupy(
         app: &App,
     ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::queries::query_threads::Place)> {
         let mut held = Vec::new();
@@ -313,7 +314,7 @@ mod tests {
         held
     }
 
-    async fn until_idle(app: &App) {
+    pub(crate) async fn until_idle(app: &App) {
         while app.queries.waiting_and_running() != (0, 0) {
             tokio::task::yield_now().await;
         }

@@ -8,7 +8,7 @@ use crate::http::queries::description::{Description, Times};
 use crate::listen::Peer;
 use jiff::tz::TimeZone;
 use model::TenantId;
-use query::graphite::at_time;
+use query::graphite::{TARGET_BYTES_MAX, at_time};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -27,11 +27,14 @@ pub(super) struct RenderRequest {
     pub(super) x_files_factor: Option<f64>,
     /// Values for the variables of `template`, from `template[name]=value`.
     pub(super) variables: Vec<(String, String)>,
+    /// Keeps the memory of the texts reserved while the request waits and runs.
+    _params: Params,
 }
 
 impl RenderRequest {
     /// Reads the parameters. `clock_ms` is the present time, unless the request gives another.
-    pub(super) fn of(params: &Params, clock_ms: i64) -> Result<Self, ApiError> {
+    pub(super) fn of(given: Params, clock_ms: i64) -> Result<Self, ApiError> {
+        let params = &given;
         let time_zone = time_zone_of(params)?;
         let clock_s = clock_ms.div_euclid(1000);
         let time = |name: &str, text: &str, now_s: i64| {
@@ -44,23 +47,34 @@ impl RenderRequest {
             return Err(ApiError::bad_data("invalid time range: from and until are the same time"));
         }
         let targets = params.all("target").chain(params.all("target[]"));
-        let targets = targets.filter(|target| !target.trim().is_empty()).map(str::to_owned).collect();
+        let targets = targets.filter(|target| !target.trim().is_empty()).map(|target| {
+            // before it waits
+            match target.len() > TARGET_BYTES_MAX {
+                true => Err(ApiError::bad_data(format!(
+                    "target has {} bytes, the limit is {TARGET_BYTES_MAX}",
+                    target.len()
+                ))),
+                false => Ok(target.to_owned()),
+            }
+        });
         let variable = |(name, value): (&str, &str)| {
             let name = name.strip_prefix("template[")?.strip_suffix(']')?;
             Some((name.to_owned(), value.to_owned()))
         };
+        let no_null_points = params.all("noNullPoints").next().is_some();
         Ok(Self {
-            targets,
+            targets: targets.collect::<Result<_, _>>()?,
             from_s: from_s.min(until_s),
             until_s: from_s.max(until_s),
             now_s,
             format: Format::of(params)?,
             callback: Callback::of(params)?,
             max_data_points: max_data_points_of(params)?,
-            no_null_points: params.all("noNullPoints").next().is_some(),
+            no_null_points,
             x_files_factor: x_files_factor_of(params)?,
             variables: params.iter().filter_map(variable).collect(),
             time_zone,
+            _params: given,
         })
     }
 
