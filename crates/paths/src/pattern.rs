@@ -42,11 +42,17 @@ enum Part {
 pub(crate) type States = Vec<u16>;
 
 impl Pattern {
+    /// Fails if a text is too long for a pattern.
+    pub const fn check_length(text: &str) -> Result<(), PatternError> {
+        match text.len() > BYTES_MAX {
+            true => Err(PatternError::Length { bytes: text.len(), max: BYTES_MAX }),
+            false => Ok(()),
+        }
+    }
+
     /// Parses a pattern. Backslashes are ignored, as in graphite-web.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
-        if text.len() > BYTES_MAX {
-            return Err(PatternError::Length { bytes: text.len(), max: BYTES_MAX });
-        }
+        Self::check_length(text)?;
         let text = text.replace('\\', "");
         let count = text.split('.').count();
         if count > PARTS_MAX {

@@ -17,7 +17,7 @@ use crate::listen::Peer;
 use crate::query_source::label_queries::{FoundNode, NodeOrder, Nodes};
 use axum::extract::State;
 use axum::response::Response;
-use paths::Pattern;
+use paths::{Pattern, PatternError};
 use query::Interrupt as _;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -74,17 +74,22 @@ pub(super) async fn find(
 }
 
 pub(super) fn parse(query: &str) -> Result<Pattern, ApiError> {
-    Pattern::parse(query)
-        .map_err(|error| ApiError::bad_data(format!("Invalid value for param query: {error}")))
+    Pattern::parse(query).map_err(invalid)
+}
+
+fn invalid(error: PatternError) -> ApiError {
+    ApiError::bad_data(format!("Invalid value for param query: {error}"))
 }
 
 impl Request {
     fn of(params: &Params, now_s: i64) -> Result<Self, TextError> {
-        let query = match (params.get("query"), params.all("query").next()) {
+        let query: Arc<str> = match (params.get("query"), params.all("query").next()) {
             (Some(query), _) => query.into(),
             (None, Some(_)) => return Err(ApiError::bad_data("Required parameter 'query' is empty").into()),
             (None, None) => return Err(ApiError::bad_data("Missing required parameter 'query'").into()),
         };
+        // before it is copied, level by level, and before it waits
+        Pattern::check_length(&query).map_err(invalid)?;
         let format = match params.get("format").unwrap_or("treejson") {
             "treejson" => Format::TreeJson,
             "nodelist" => Format::NodeList,
@@ -105,11 +110,7 @@ impl Request {
             until_s: now_s,
         };
         if format == Format::Completer && flag(params, "automatic_variants")? {
-            let part = |part: &str| match part.contains(',') && !part.contains('{') {
-                true => format!("{{{part}}}"),
-                false => part.to_owned(),
-            };
-            request.query = request.query.split('.').map(part).collect::<Vec<_>>().join(".").into();
+            request.query = with_variants(&request.query).into();
         }
         Ok(request)
     }
@@ -268,6 +269,19 @@ impl Request {
     }
 }
 
+/// Writes braces around the levels that list names.
+fn with_variants(query: &str) -> String {
+    let mut out = String::with_capacity(query.len());
+    for (number, part) in query.split('.').enumerate() {
+        out.push_str(if number > 0 { "." } else { "" });
+        match part.contains(',') && !part.contains('{') {
+            true => out.extend(["{", part, "}"]),
+            false => out.push_str(part),
+        }
+    }
+    out
+}
+
 /// Sorts names, and removes repetitions.
 fn tidy(names: &mut Vec<&str>) {
     names.sort_unstable();
@@ -310,6 +324,15 @@ fn unquoted(name: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use stdx::budget::Account;
+
+    #[test]
+    fn lists_of_names_become_variants() {
+        for (query, expected) in
+            [("a,b.c", "{a,b}.c"), ("{a,b}.c,d.", "{a,b}.{c,d}."), (".a{b,c},d", ".a{b,c},d"), ("", "")]
+        {
+            assert_eq!(with_variants(query), expected);
+        }
+    }
 
     #[test]
     fn a_canceled_query_writes_no_further_nodes() {

@@ -14,6 +14,7 @@ use crate::listen::Peer;
 use crate::query_source::label_queries::{LabelQueries, LabelRequest, Limited, is_tagged};
 use axum::extract::{Path, State};
 use axum::response::Response;
+use model::caps::{SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, TimeRange};
 use query::graphite::tag::{NAME_TAG, label_of, parse, parse_all, tag_of, write_full_name};
@@ -379,9 +380,16 @@ pub(super) struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// A repeated tag is an error.
+    /// A repeated tag is an error, and so is a path that no series can have: it would take much more memory than its text.
     pub(super) fn parse(path: &'a str) -> Result<Self, ApiError> {
-        let invalid = |why: &str| ApiError::bad_data(format!("Invalid path {path:?}: {why}"));
+        let shown = &path[..path.floor_char_boundary(1_000)];
+        let invalid = |why: &str| ApiError::bad_data(format!("Invalid path {shown:?}: {why}"));
+        if path.len() > SERIES_LABEL_BYTES_MAX {
+            return Err(invalid(&format!(
+                "it has {} bytes, the limit is {SERIES_LABEL_BYTES_MAX}",
+                path.len()
+            )));
+        }
         let mut parts = path.split(';');
         let name = parts.next().filter(|name| !name.is_empty()).ok_or_else(|| invalid("it has no name"))?;
         let mut tags = BTreeMap::new();
@@ -389,6 +397,9 @@ impl<'a> Named<'a> {
             let (tag, value) = part.split_once('=').ok_or_else(|| invalid("a tag has no value"))?;
             if tag.is_empty() || value.is_empty() {
                 return Err(invalid("a tag or its value is empty"));
+            }
+            if tags.len() + 1 == SERIES_LABELS_MAX {
+                return Err(invalid(&format!("it has more than {} tags", SERIES_LABELS_MAX - 1)));
             }
             if tag == NAME_TAG || tag == METRIC_NAME || tags.insert(tag, value).is_some() {
                 return Err(invalid("a tag is given twice"));
@@ -455,5 +466,13 @@ mod tests {
         check("a;=b", None);
         check("a;b=1;b=2", None);
         check("a;name=b", None);
+        // more than a series can have
+        let tags = |count: usize| (100..100 + count).map(|i| format!(";t{i}=v")).collect::<String>();
+        check(&format!("a{}", tags(127)), Some(&format!("a{}", tags(127))));
+        check(&format!("a{}", tags(128)), None);
+        let long = "a".repeat(SERIES_LABEL_BYTES_MAX);
+        check(&long, Some(&long));
+        let error = format!("{:?}", canonical(&format!("{long}a")).unwrap_err());
+        assert!(error.contains("it has 65537 bytes, the limit is 65536") && error.len() < 2_000, "{error}");
     }
 }
