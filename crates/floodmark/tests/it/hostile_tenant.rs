@@ -2,6 +2,7 @@
 //! must get correct answers, and the process must stay within `--memory` and never restart.
 
 mod connections;
+mod graphite;
 mod imports;
 mod otlp;
 mod queries;
@@ -168,6 +169,12 @@ fn check_form(name: &str, request: &Request, reply: &Reply) {
     if request.path_is("/loki/api/v1/push") || request.path_is("/api/v1/streams/own") {
         return assert!(!text.trim().is_empty(), "{name}: {text}");
     }
+    if ["/render", "/metrics/find", "/tags", "/tags/t", "/tags/tagSeries"]
+        .iter()
+        .any(|path| request.path_is(path))
+    {
+        return assert!(!text.trim().is_empty() && !text.starts_with('{'), "{name}: {} {text}", reply.status);
+    }
     let json: Value =
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {} {e}: {text}", reply.status));
     if request.path_is("/_bulk") {
@@ -294,6 +301,14 @@ fn otlp_of_a_hostile_tenant() {
 #[test]
 fn records_of_a_hostile_tenant() {
     check(|server| records::attacks(now_ms()).into_iter().for_each(|attack| run(server, attack)));
+}
+
+#[test]
+fn graphite_of_a_hostile_tenant() {
+    check(|server| {
+        graphite::fill(server, now_ms());
+        graphite::attacks().into_iter().for_each(|attack| run(server, attack));
+    });
 }
 
 #[test]
