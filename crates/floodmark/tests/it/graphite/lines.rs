@@ -196,6 +196,35 @@ fn a_connection_waits_while_its_points_cannot_be_stored() {
     assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
 }
 
+/// The server does not read a connection while it tries to write what it has read. This time is not the sender's, whose line is
+/// unfinished only because the rest was not read.
+#[test]
+fn a_pause_of_the_server_ends_no_unfinished_line() {
+    const CONNECTIONS: i64 = 40;
+    let rate = "samples_per_second = 1000\nrate_burst = '1s'\nbody_timeout = '1s'";
+    let server = Server::start(options().config(rate));
+    let now_s = now_ms() / 1000;
+    // the tenant is above its rate for four seconds
+    let points = (0..5000).map(|i| format!("late.n{} 0 {}\n", i % CONNECTIONS, now_s - 6000 + i));
+    let flood = Request::post("/api/v1/graphite", points.collect::<String>().into());
+    server.send(&flood).expect(204, &[]);
+    let open: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    for (i, mut stream) in open.iter().enumerate() {
+        stream.write_all(format!("late.n{i} 1 {now_s}\nlate.n{i} 2 ").as_bytes()).unwrap();
+    }
+    wait_for("the pause", || {
+        (server.metric("floodmark_graphite_paused_bodies") == CONNECTIONS as f64).then_some(())
+    });
+    for mut stream in &open {
+        stream.write_all(format!("{}\n", now_s + 1).as_bytes()).unwrap();
+    }
+    for (i, stream) in open.iter().enumerate() {
+        assert!(all_durable(stream), "connection {i} was reset");
+    }
+    assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
+    assert_eq!(server.value(r#"sum({__name__=~"late.+"})"#, now_ms() + 2000), Some(2.0 * CONNECTIONS as f64));
+}
+
 #[test]
 fn idle_connections_make_room_for_others() {
     let server = Server::start(options().config("graphite_connections = 50"));

@@ -2,6 +2,7 @@
 
 use super::framing::{Found, Framing, FramingFault};
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::time::Instant;
 
@@ -47,8 +48,10 @@ pub(super) struct Buffer {
     is_proven: bool,
     /// Arrival of the first byte that was read since the last [`Self::take`].
     since: Option<Instant>,
-    /// Arrival of the first byte of an unfinished message.
+    /// Arrival of the first byte of an unfinished message, without the time in which the server wrote instead of reading.
     unfinished_since: Option<Instant>,
+    /// How long since then the server lacked the memory to read the rest.
+    lacked_memory: Duration,
     /// Capacity of the next buffer.
     next_bytes: usize,
     body_bytes: usize,
@@ -73,6 +76,7 @@ impl Buffer {
             is_proven: false,
             since: None,
             unfinished_since: None,
+            lacked_memory: Duration::ZERO,
             next_bytes: ROOM_BYTES_MIN,
             body_bytes: BODY_BYTES,
             bytes_max: BODY_BYTES,
@@ -145,6 +149,23 @@ impl Buffer {
         self.unfinished_since
     }
 
+    /// When the unfinished message has been waiting for its rest for `timeout`, although the server would have read it.
+    pub(super) fn unfinished_until(&self, timeout: Duration) -> Option<Instant> {
+        self.unfinished_since.map(|since| since + self.lacked_memory + timeout)
+    }
+
+    /// Must be called after time in which the server read nothing because it wrote.
+    pub(super) fn was_not_read(&mut self, time: Duration) {
+        self.unfinished_since = self.unfinished_since.map(|since| since + time);
+    }
+
+    /// Must be called after time in which the server read nothing because there was no memory.
+    pub(super) fn lacked_memory(&mut self, time: Duration) {
+        if self.unfinished_since.is_some() {
+            self.lacked_memory += time;
+        }
+    }
+
     /// Removes all complete messages. `now_ms` is the time of arrival.
     pub(super) fn take(&mut self, now_ms: i64) -> Taken {
         let Some(since) = self.since.take() else { return Taken::default() };
@@ -160,6 +181,7 @@ impl Buffer {
             _ => None,
         };
         self.unfinished_since = self.unfinished_since.filter(|_| !rest.is_empty()).map(|_| since);
+        self.lacked_memory = Duration::ZERO;
         self.is_proven |= end > skip;
         let mut bytes = std::mem::replace(&mut self.bytes, rest);
         let memory = std::mem::replace(&mut self.memory, rest_memory);
@@ -174,5 +196,45 @@ impl Buffer {
             _of_datagrams: None,
         });
         Taken { body, fault }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the time counts in which the sender could have sent the rest.
+    #[test]
+    fn an_unfinished_message_waits_for_its_sender_and_not_for_the_server() {
+        const TIMEOUT: Duration = Duration::from_secs(30);
+        let mut buffer = Buffer::new(Account::new("unwritten", 1 << 20), Framing::lines());
+        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        let arrives = |buffer: &mut Buffer, bytes: &[u8], after: Duration| {
+            buffer.room().unwrap().extend_from_slice(bytes);
+            buffer.was_read(began + after);
+        };
+        assert_eq!(buffer.unfinished_until(TIMEOUT), None);
+        buffer.lacked_memory(second);
+        arrives(&mut buffer, b"a 1 1\na 2", Duration::ZERO);
+        assert!(buffer.take(0).body.is_some());
+        assert_eq!(buffer.unfinished_until(TIMEOUT), Some(began + TIMEOUT));
+        // the body is written
+        buffer.was_not_read(second * 100);
+        assert_eq!(buffer.unfinished_until(TIMEOUT), Some(began + second * 100 + TIMEOUT));
+        assert_eq!(buffer.unfinished_since(), Some(began + second * 100));
+        // a connection that lacks memory may be closed to make room, but not for its sender's delay
+        buffer.lacked_memory(second * 50);
+        assert_eq!(buffer.unfinished_until(TIMEOUT), Some(began + second * 150 + TIMEOUT));
+        assert_eq!(buffer.unfinished_since(), Some(began + second * 100));
+        // more of the same message gives it no more time
+        arrives(&mut buffer, b".5", second * 160);
+        assert!(buffer.take(0).body.is_none());
+        assert_eq!(buffer.unfinished_until(TIMEOUT), Some(began + second * 150 + TIMEOUT));
+        arrives(&mut buffer, b" 2\na 3", second * 170);
+        assert!(buffer.take(0).body.is_some());
+        assert_eq!(buffer.unfinished_until(TIMEOUT), Some(began + second * 170 + TIMEOUT));
+        arrives(&mut buffer, b" 3\n", second * 171);
+        assert!(buffer.take(0).body.is_some());
+        assert_eq!(buffer.unfinished_until(TIMEOUT), None);
     }
 }

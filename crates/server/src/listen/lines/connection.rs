@@ -116,12 +116,15 @@ impl Connection {
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    if !self.due().await {
+                    busy.get_or_insert_with(|| link.begin(false));
+                    if !self.due(&mut stream).await {
                         break;
                     }
                 }
                 settled = self.writer.oldest_settled(), if self.writer.has_bodies() => {
+                    let began = Instant::now();
                     self.writer.finish(settled).await;
+                    self.buffer.was_not_read(began.elapsed());
                 }
                 () = sleep(QUEUED_POLL), if busy.is_some() && !self.writer.has_bodies() && self.buffer.since().is_none() => {}
                 () = stopped(&mut stopping) => break,
@@ -142,9 +145,9 @@ impl Connection {
 
     /// Returns when something has to be done even if no bytes arrive.
     fn deadline(&self) -> Option<Instant> {
-        match (self.buffer.since(), self.buffer.unfinished_since()) {
-            (Some(since), _) => Some(since + self.shared.gather),
-            (None, unfinished) => unfinished.map(|since| since + self.shared.message_timeout),
+        match self.buffer.since() {
+            Some(since) => Some(since + self.shared.gather),
+            None => self.buffer.unfinished_until(self.shared.message_timeout),
         }
     }
 
@@ -159,8 +162,10 @@ impl Connection {
             Read::NoMemory(refused) => {
                 let goes_on = self.pass_on().await;
                 let Shared { intake, principal, .. } = &self.shared;
-                intake.unfinished.make_room(&principal.tenant, &refused, Instant::now());
+                let began = Instant::now();
+                intake.unfinished.make_room(&principal.tenant, &refused, began);
                 sleep(MEMORY_WAIT).await;
+                self.buffer.lacked_memory(began.elapsed());
                 return goes_on;
             }
             Read::Ended => {
@@ -197,9 +202,13 @@ impl Connection {
     }
 
     /// Called at [`Self::deadline`]. Returns false if the connection must be closed.
-    async fn due(&mut self) -> bool {
-        // if no complete message is waiting, this is the timeout of the unfinished one
-        self.buffer.since().is_some() && self.pass_on().await
+    async fn due(&mut self, stream: &mut Stream) -> bool {
+        if self.buffer.since().is_some() {
+            return self.pass_on().await;
+        }
+        // This is the timeout of an unfinished message. If the machine stood still, its rest may have arrived in time.
+        let before = self.deadline();
+        self.read(stream).await && self.pass_on().await && self.deadline() != before
     }
 
     /// Passes on all complete messages. Waits while too many bodies are in flight, or while points of known series
@@ -234,7 +243,9 @@ impl Connection {
         };
         if let Some(body) = body {
             self.unfinished.prove();
+            let began = Instant::now();
             self.writer.write(body).await;
+            self.buffer.was_not_read(began.elapsed());
         }
         goes_on
     }
