@@ -17,7 +17,7 @@ use crate::settings::is_reachable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 #[derive(Debug)]
 pub struct Sockets {
@@ -109,7 +109,14 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     let serve = async {
         // a task of its own, because to end an interval takes longer than a new connection should wait
         let statsd = tokio::spawn(statsd.serve(is_stopping()));
-        let (main, lines) = (main.serve(is_stopping()), lines.serve(is_stopping()));
+        let (main, (draining, drained)) = (main.serve(is_stopping()), oneshot::channel::<()>());
+        let main = async {
+            main.await;
+            drop(draining);
+        };
+        let lines = lines.serve(is_stopping(), async {
+            let _ = drained.await; // nothing is sent: this resolves when the sender is dropped
+        });
         let (.., ended, ()) = tokio::join!(main, admin, grpc, lines, statsd, stop);
         ended.expect("BUG: statsd's task has panicked");
     };

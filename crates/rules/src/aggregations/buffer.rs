@@ -272,6 +272,12 @@ impl Buffer {
         }
     }
 
+    /// Number of intervals of which [`Self::compute_taken`] would compute a value.
+    #[must_use]
+    pub fn taken_left(&self) -> usize {
+        self.intervals.iter().filter(|interval| interval.has_taken && interval.is_changed).count()
+    }
+
     /// Forgets the intervals that have not ended at least `delay_ms` ago, because nothing more will be added to them. Those that
     /// have taken points are left to [`Self::compute_taken`].
     pub fn forget_open(&mut self, now_ms: i64, delay_ms: i64) {

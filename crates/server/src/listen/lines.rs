@@ -20,6 +20,7 @@ mod buffer;
 mod connection;
 mod creation;
 mod datagrams;
+mod drain;
 mod drops;
 mod encryption;
 mod framing;
@@ -42,7 +43,8 @@ use crate::write_path;
 use aggregates::Aggregates;
 use connection::{Connection, Shared, stopped};
 use creation::Creation;
-use drops::{Drop, Drops, Reason};
+use drain::{Drain, Times};
+use drops::Drops;
 use encryption::Encryption;
 use intake::{Intake, Protocol};
 use model::{Principal, Rights, TenantId};
@@ -56,10 +58,7 @@ use stream::Stream;
 use telemetry::Metrics;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout_at};
-
-/// When the server stops, this is the time for all that was read to become durable, and for queued series to be created.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+use tokio::time::Instant;
 
 /// Upper bound on the memory of an idle connection: its task. A buffer for bytes is reserved when bytes arrive.
 const CONNECTION_BYTES: u64 = 4 << 10;
@@ -157,8 +156,13 @@ impl Lines {
         }
     }
 
-    /// Serves until `stop` resolves, then waits until what was read is durable.
-    pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
+    /// Serves until `stop` resolves, then waits until what was read is durable. `requests_ended` resolves when nothing more
+    /// comes by HTTP, of which points count in computed series, too.
+    pub(crate) async fn serve(
+        self,
+        stop: impl Future<Output = ()> + Send,
+        requests_ended: impl Future<Output = ()> + Send,
+    ) {
         let Self { sockets, connections, encrypted_connections, shared, encryption, .. } = self;
         let (creation, aggregates, drops, of_datagrams) =
             (self.creation, self.aggregates, self.drops, self.datagrams);
@@ -222,21 +226,10 @@ impl Lines {
         let stopped_ms = aggregates.now_ms();
         stopping.send_replace(true);
         drop(open);
-        let deadline = Instant::now() + DRAIN_TIMEOUT;
-        if timeout_at(deadline, ended.recv()).await.is_err() {
-            tracing::warn!(
-                seconds = DRAIN_TIMEOUT.as_secs(),
-                "stopping before all points of known series are durable"
-            );
-        }
-        if timeout_at(deadline, aggregates.finish(stopped_ms)).await.is_err() {
-            tracing::warn!("stopping before all computed points are durable");
-        }
-        for (tenant, points) in creation.drain(deadline).await {
-            let message = "the server stopped before the series of these points were created";
-            let reason = Reason::Stopping;
-            drops.add(&Drop { reason, tenant: &tenant, points, message, series: "", sender: None });
-        }
+        let senders = async {
+            tokio::join!(ended.recv(), requests_ended);
+        };
+        Drain { aggregates, creation, drops, stopped_ms }.run(senders, Times::DEFAULT).await;
     }
 }
 

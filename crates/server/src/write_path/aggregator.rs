@@ -432,6 +432,12 @@ impl Aggregator {
         self.tenants.lock().keys().cloned().collect()
     }
 
+    /// Number of points that were not computed yet, of intervals whose points are stored nowhere else.
+    pub(crate) fn left(&self, tenant: &TenantId) -> u64 {
+        let outputs = self.tenants.lock().get(tenant).map(Arc::clone);
+        outputs.map_or(0, |outputs| outputs.lock().left())
+    }
+
     /// Computes the next output that is due and has something to compute, and moves `position` behind it. A round begins
     /// with 0, and ends when this returns `None`. With `at_once`, values that have changed do not wait for the next interval,
     /// and points that are stored nowhere else not for the end of theirs.

@@ -6,6 +6,7 @@
 
 use super::buffer::Body;
 use super::connection::stopped;
+use super::drops::{Drop, Drops, Reason};
 use super::intake::{Intake, Protocol, Source};
 use super::ticket::Tickets;
 use super::writer::{MEMORY_WAIT, Writer};
@@ -19,7 +20,7 @@ use std::time::Duration;
 use stdx::budget::Reservation;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
 /// Interval between checks for outputs that are due.
 const POLL: Duration = Duration::from_millis(500);
@@ -76,10 +77,22 @@ impl Aggregates {
         self.context.clock.now_ms()
     }
 
-    /// Writes what had ended when the server began to stop. Later points were not read, so later intervals lack some.
-    pub(super) async fn finish(self: Arc<Self>, stopped_ms: i64) {
+    /// Writes what had ended when the server began to stop, of all tenants side by side, because the points of some may have to
+    /// wait. Later points were not read, so later intervals lack some. Counts what is not durable at `deadline` as dropped.
+    pub(super) async fn finish(self: Arc<Self>, stopped_ms: i64, deadline: Instant) {
+        let mut rounds = JoinSet::new();
         for tenant in self.context.aggregator.tenants() {
-            Arc::clone(&self).round(tenant, stopped_ms, true).await;
+            rounds.spawn(Arc::clone(&self).round(tenant, stopped_ms, true));
+        }
+        let all = async { while rounds.join_next().await.is_some() {} };
+        if timeout_at(deadline, all).await.is_ok() {
+            return;
+        }
+        tracing::warn!(tenants = rounds.len(), "stopping before all computed points are durable");
+        rounds.shutdown().await;
+        for tenant in self.context.aggregator.tenants() {
+            let points = self.context.aggregator.left(&tenant);
+            dropped(&self.intake.drops, &tenant, points);
         }
     }
 
@@ -97,6 +110,8 @@ impl Aggregates {
             origin: Origin::Aggregator,
         };
         let mut writer = Writer::new(&self.intake, source);
+        let drops = Arc::clone(&self.intake.drops);
+        let mut unwritten = Unwritten { drops, tenant: tenant.clone(), points: 0 };
         let round = Round { tenant: tenant.clone(), now_ms, at_once, position: 0, next: None };
         let Some((_, mut round)) = self.compute(round, Round::compute_next).await else { return };
         while let Some(first) = &round.next {
@@ -105,7 +120,7 @@ impl Aggregates {
                 round.gather(|round| round.compute_next(context), bytes_max)
             });
             let gathered = gathered.await;
-            let Some((encoded, rest)) = gathered else { break };
+            let Some(((encoded, points), rest)) = gathered else { break };
             round = rest;
             if encoded.is_empty() {
                 continue;
@@ -115,9 +130,14 @@ impl Aggregates {
             let (since, arrived_ms) = (Instant::now(), self.intake.now_ms());
             let body =
                 Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory, _of_datagrams: None };
+            unwritten.points += points;
             writer.write(body).await;
+            if writer.is_idle() {
+                unwritten.points = 0;
+            }
         }
         writer.settled_all().await;
+        unwritten.points = 0;
     }
 
     /// Waits for the memory of a body, and returns it with the length that the body may have. The memory is of the
@@ -167,8 +187,9 @@ impl Round {
             context.aggregator.next_ended(&self.tenant, &mut self.position, self.now_ms, self.at_once);
     }
 
-    /// Computes the points of a body, and encodes them. The body has at least one point, even if it is longer than `bytes_max`.
-    fn gather(&mut self, compute_next: impl Fn(&mut Self), bytes_max: usize) -> Vec<u8> {
+    /// Computes the points of a body, and encodes them. Also returns their number. The body has at least one point, even if it is
+    /// longer than `bytes_max`.
+    fn gather(&mut self, compute_next: impl Fn(&mut Self), bytes_max: usize) -> (Vec<u8>, u64) {
         let (mut gathered, mut bytes) = (Vec::new(), 2 * POINT_BYTES);
         while let Some(mut ended) = self.next.take() {
             let point_bytes = ended.name.len() + POINT_BYTES;
@@ -184,7 +205,31 @@ impl Round {
             gathered.push(ended);
             compute_next(self);
         }
-        encode(&gathered, bytes)
+        let points = gathered.iter().map(|ended| ended.points.len() as u64).sum();
+        (encode(&gathered, bytes), points)
+    }
+}
+
+/// Computed points of a round that may not be durable yet. When the round ends before they are, because the server stops, they
+/// are counted as dropped.
+struct Unwritten {
+    drops: Arc<Drops>,
+    tenant: TenantId,
+    points: u64,
+}
+
+impl std::ops::Drop for Unwritten {
+    fn drop(&mut self) {
+        dropped(&self.drops, &self.tenant, self.points);
+    }
+}
+
+/// Counts computed points that are lost because the server stops.
+fn dropped(drops: &Drops, tenant: &TenantId, points: u64) {
+    if points > 0 {
+        let (reason, message) =
+            (Reason::Stopping, "the server stopped before these computed points were durable");
+        drops.add(&Drop { reason, tenant, points, message, series: "", sender: None });
     }
 }
 
@@ -233,8 +278,8 @@ mod tests {
             Round { tenant: TenantId::anonymous(), now_ms: 0, at_once: true, position: 0, next: None };
         let least = least_bytes(&long);
         round.next = Some(long);
-        let encoded = round.gather(|_| panic!("the first output has points left"), least);
-        assert!(!encoded.is_empty() && encoded.capacity() <= least);
+        let (encoded, points) = round.gather(|_| panic!("the first output has points left"), least);
+        assert!(!encoded.is_empty() && encoded.capacity() <= least && points == 1);
         assert_eq!(round.next.map(|rest| rest.points.len()), Some(8));
     }
 }

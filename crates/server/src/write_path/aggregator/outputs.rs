@@ -107,6 +107,11 @@ impl Outputs {
         self.outputs[position].buffer.values()
     }
 
+    /// Number of intervals that were not computed yet, and whose points are stored nowhere else.
+    pub(super) fn left(&self) -> u64 {
+        self.outputs.iter().map(|output| output.buffer.taken_left() as u64).sum()
+    }
+
     pub(super) fn labels(&self, position: usize) -> LabelsRef<'_> {
         self.outputs[position].labels.as_ref()
     }

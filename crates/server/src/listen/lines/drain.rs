@@ -1,0 +1,63 @@
+//! What is left to do when the server stops.
+//!
+//! ```text
+//!   what was read is durable ─▶ what was computed from it is durable ─▶ queued series are created
+//! ```
+//!
+//! Each step leaves time to the next ones. So a tenant whose points cannot be stored takes nothing from the others.
+
+use super::aggregates::Aggregates;
+use super::creation::Creation;
+use super::drops::{Drop, Drops, Reason};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+pub(super) struct Drain {
+    pub(super) aggregates: Arc<Aggregates>,
+    pub(super) creation: Arc<Creation>,
+    pub(super) drops: Arc<Drops>,
+    /// When the server began to stop, in milliseconds since the Unix epoch.
+    pub(super) stopped_ms: i64,
+}
+
+/// Ends of the steps, since the server began to stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// Points are computed without those that are not durable by then.
+    pub(super) senders: Duration,
+    pub(super) computed: Duration,
+    pub(super) all: Duration,
+}
+
+impl Times {
+    pub(super) const DEFAULT: Self = Self {
+        senders: Duration::from_secs(5),
+        computed: Duration::from_secs(9),
+        all: Duration::from_secs(10),
+    };
+}
+
+impl Drain {
+    /// Returns once everything is durable, or at the end of the time. `senders` resolves when all that was read is durable.
+    pub(super) async fn run(self, senders: impl Future<Output = ()> + Send, times: Times) {
+        let Self { aggregates, creation, drops, stopped_ms } = self;
+        let (began, mut senders) = (Instant::now(), pin!(senders));
+        let have_ended = timeout_at(began + times.senders, &mut senders).await.is_ok();
+        aggregates.finish(stopped_ms, began + times.computed).await;
+        let deadline = began + times.all;
+        if !have_ended && timeout_at(deadline, senders).await.is_err() {
+            let seconds = times.all.as_secs();
+            tracing::warn!(seconds, "stopping before all points of known series are durable");
+        }
+        for (tenant, points) in creation.drain(deadline).await {
+            let message = "the server stopped before the series of these points were created";
+            let reason = Reason::Stopping;
+            drops.add(&Drop { reason, tenant: &tenant, points, message, series: "", sender: None });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

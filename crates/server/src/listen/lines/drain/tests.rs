@@ -1,0 +1,91 @@
+use super::super::{GraphiteSockets, Lines};
+use super::*;
+use crate::http::App;
+use crate::node::Node;
+use crate::seal::tests::stop;
+use crate::write_path::tests::small_settings;
+use crate::write_path::{Decoders, Encoded, write};
+use model::{Labels, Principal, SeriesKey, TenantId, ValueKind};
+use protocol::{Encoding, graphite};
+use std::path::Path;
+use stdx::clock::{Clock, ManualClock, SystemClock};
+
+/// A node with a rule of which the output replaces its inputs, in an interval that can be complete.
+fn node_with_rule(dir: &Path) -> Node {
+    let file = dir.join("aggregation-rules.conf");
+    std::fs::write(&file, "m (60) = sum m\n").unwrap();
+    let mut settings = small_settings(&dir.join("data"));
+    settings.graphite_rules.aggregator = Some(file);
+    let limits = &mut settings.tenants.general.limits;
+    (limits.samples_per_second, limits.rate_burst_ms) = (Some(1000), 1000);
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    clock.advance(120_000);
+    node
+}
+
+fn tenants(name: &str) -> impl Iterator<Item = TenantId> {
+    (0..5).map(move |number| TenantId::parse(&format!("{name}-{number}")).unwrap())
+}
+
+/// Sends a point that the output takes.
+async fn send(node: &Node, tenant: TenantId) {
+    let context = node.writes();
+    let decoders: Arc<Decoders<graphite::Decoder>> =
+        Arc::new(Decoders::new(context.seed, context.decoders.clone()));
+    let bytes = format!("m 1 {}\n", context.clock.now_ms() / 1000).into_bytes();
+    let request = Encoded {
+        principal: Principal::of(tenant),
+        format: graphite::TimeOfArrival::Refused,
+        encoding: Encoding::Identity,
+        memory: context.inflight.reserve(bytes.len() as u64).unwrap(),
+        bytes: bytes.into(),
+    };
+    let outcome = write(context, &decoders, request).await.unwrap();
+    assert_eq!((outcome.samples, outcome.refused_samples), (0, 0), "the output has taken the point");
+}
+
+/// Whether the series of the output exists.
+fn is_stored(node: &Node, tenant: &TenantId) -> bool {
+    let context = node.writes();
+    let key = SeriesKey::of(Labels::from_pairs(&[("__name__", "m")]).as_bytes(), context.seed);
+    let head = context.partitions[key.partition(context.partitions.len())].head.read();
+    head.tenant(tenant).is_some_and(|tenant| tenant.resolve(key.of_kind(ValueKind::Float)).is_some())
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited for too long: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Neither the connections of a tenant that cannot be stored, nor its computed points take the time of other tenants.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_cannot_be_stored_costs_others_no_computed_points() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_rule(dir.path());
+    for tenant in tenants("free").chain(tenants("stuck")) {
+        send(&node, tenant).await;
+    }
+    let context = node.writes();
+    for tenant in tenants("stuck") {
+        let settings = context.overrides.current();
+        context.tenant(&tenant).take_samples(settings.of(&tenant), 1_000_000, context.clock.instant());
+    }
+    let lines = Lines::new(&App::new(node.clone()), GraphiteSockets::default(), None);
+    let Lines { creation, aggregates, drops, .. } = lines;
+    let drain = Drain { aggregates, creation, drops, stopped_ms: context.clock.now_ms() };
+    let long = Duration::from_secs(3600);
+    let times = Times { senders: Duration::ZERO, computed: long, all: long };
+    let running = tokio::spawn(drain.run(std::future::pending(), times));
+    until("the points of the other tenants", || tenants("free").all(|tenant| is_stored(&node, &tenant)))
+        .await;
+    assert!(!running.is_finished() && !tenants("stuck").any(|tenant| is_stored(&node, &tenant)));
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    let dropped = "floodmark_graphite_dropped_points_total{reason=\"stopping\"} 5";
+    until("the points that are dropped", || node.registry().render().contains(dropped)).await;
+    stop(node).await;
+}
