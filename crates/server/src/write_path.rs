@@ -38,6 +38,7 @@ use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
 use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
+use aggregator::GivenBack;
 use gates::Place;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::{Decoder, EncodedLabels};
@@ -73,7 +74,8 @@ pub(crate) async fn write<D: Decoder>(
 ) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
     admit(context, &request.principal, request.bytes.len()).await?;
-    let (gates, tenant) = (&context.gates, request.principal.tenant.clone());
+    let (gates, principal) = (&context.gates, request.principal.clone());
+    let tenant = principal.tenant.clone();
     let rules = context.ingest.list_of(&tenant);
     let is_large = request.is_large().map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
@@ -88,30 +90,65 @@ pub(crate) async fn write<D: Decoder>(
     let place = Place::new(known, None);
     let (resolved, known) = resolve(context, decoders, request, rules, thread, place, began).await?;
     let mut outcome = store_within(context, &tenant, known, resolved).await?;
-    count(context, &tenant, &mut outcome).await;
+    let counted = count(context, &principal, &mut outcome).await;
+    // The retry ends: the points are too old for their output soon, or it has none of their interval any more. Then they are stored
+    // with the others.
+    let samples = outcome.samples;
+    counted.map_err(|Lost { refusal, .. }| Unwritten { refusal, samples, exemplars: outcome.exemplars })?;
     Ok(outcome)
 }
 
-/// Counts the points of a body that is durable in the series that are computed from them.
-pub(crate) async fn count(context: &Arc<Context>, tenant: &TenantId, outcome: &mut Outcome) {
-    let Some(contributions) = outcome.contributions.take() else { return };
+/// Points of a durable body that are stored nowhere: a computed series took them from the body, but could not have them in the
+/// end, and then they were refused.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) points: u64,
+    pub(crate) refusal: Refusal,
+}
+
+/// Counts the points of a body that is durable in the series that are computed from them. Points that such a series took from the
+/// body, but cannot have any more, are stored as they are.
+pub(crate) async fn count(
+    context: &Arc<Context>,
+    principal: &Principal,
+    outcome: &mut Outcome,
+) -> Result<(), Lost> {
+    let Some(contributions) = outcome.contributions.take() else { return Ok(()) };
     let now_ms = context.clock.now_ms();
-    if contributions.count() <= aggregator::INLINE_MAX {
-        return context.aggregator.add(tenant, &contributions, now_ms);
-    }
-    let (context, tenant) = (Arc::clone(context), tenant.clone());
-    // this goes on if the sender does not wait for the answer
-    let counted = tokio::spawn(async move {
-        let thread = context.gates.decoding_permit(&tenant).await;
-        let counting = tokio::task::spawn_blocking(move || {
-            context.aggregator.add(&tenant, &contributions, now_ms);
-            drop(thread);
+    let given_back = if contributions.count() <= aggregator::INLINE_MAX {
+        context.aggregator.add(&principal.tenant, contributions, now_ms)
+    } else {
+        let (context, tenant) = (Arc::clone(context), principal.tenant.clone());
+        // this goes on if the sender does not wait for the answer
+        let counted = tokio::spawn(async move {
+            let thread = context.gates.decoding_permit(&tenant).await;
+            let counting = tokio::task::spawn_blocking(move || {
+                let given_back = context.aggregator.add(&tenant, contributions, now_ms);
+                drop(thread);
+                given_back
+            });
+            counting.await
         });
-        counting.await
-    });
-    if let Err(error) = counted.await.flatten() {
-        tracing::error!("counting points in computed series failed: {error}");
+        counted.await.flatten().unwrap_or_else(|error| {
+            tracing::error!("counting points in computed series failed: {error}");
+            None
+        })
+    };
+    let Some(GivenBack { mut batch, memory, lost }) = given_back else { return Ok(()) };
+    let points = batch.floats.values.len() as u64;
+    let stored = store_batch(context, principal, &mut batch, memory, Source::Output, Instant::now());
+    match stored.await {
+        Ok(stored) => outcome.add(stored),
+        Err(Unwritten { refusal, samples, .. }) => {
+            outcome.samples += samples;
+            return Err(Lost { points: points + lost - samples, refusal });
+        }
     }
+    if lost > 0 {
+        let message = format!("no memory to store {lost} points that computed series cannot have");
+        return Err(Lost { points: lost, refusal: Refusal::busy("memory", message) });
+    }
+    Ok(())
 }
 
 /// Where the samples of a batch come from if no decoder has made it.
@@ -122,6 +159,9 @@ enum Source {
     Sender,
     /// They waited for the creation of their series, which have their final labels, and count against no rate limit again.
     Queue,
+    /// They are of a body that is durable. A computed series took them from it, but could not have them. They have counted against
+    /// the rate limit.
+    Output,
 }
 
 /// Writes a batch of the node's own metrics. `memory` is the reservation for the batch.
@@ -167,8 +207,8 @@ async fn store_batch(
 ) -> Result<Outcome, Unwritten> {
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
-    let (at_ms, is_counted, is_final) =
-        (context.clock.now_ms(), source == Source::Queue, source != Source::Sender);
+    let (at_ms, is_counted) = (context.clock.now_ms(), matches!(source, Source::Queue | Source::Output));
+    let is_final = matches!(source, Source::Node | Source::Queue);
     let rules = if is_final { None } else { context.ingest.list_of(tenant) };
     let (is_aggregated, carbon_rules, waiting, has_rules) = (false, None, None, rules.is_some());
     let arrival = Arrival { at_ms, is_counted, is_final, is_aggregated, carbon_rules, rules, waiting };

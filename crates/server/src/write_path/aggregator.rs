@@ -17,11 +17,12 @@ mod contributions;
 mod memo;
 mod outputs;
 
-pub(crate) use contributions::Contributions;
+pub(crate) use contributions::{Contributions, GivenBack};
 
 use super::names::{labels_of_name, listed};
 use crate::graphite_rules::Rules;
-use memo::{MATCHED_PART, Matched, Memo, RefusedOutput};
+use contributions::Role;
+use memo::{MATCHED_PART, Matched, Memo, RefusedOutput, Replaced};
 use model::{Batch, Labels, LabelsBuilder, SeriesKey, TenantId};
 use outputs::{NewOutput, Outputs};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -31,7 +32,7 @@ use rules::aggregations::{Aggregation, Buffer, Due, Missed};
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
@@ -60,6 +61,8 @@ pub(crate) struct Aggregator {
     /// open outputs need what is left.
     refused: Memo,
     tenants: Mutex<HashMap<TenantId, Arc<Mutex<Outputs>>>>,
+    /// True once outputs are computed for the last time, because the server stops. Then they take no more points.
+    has_finished: AtomicBool,
     metrics: Arc<Metrics>,
 }
 
@@ -153,7 +156,7 @@ impl From<Missed> for Reason {
 #[derive(Default)]
 struct Decision {
     /// The output that is the name itself.
-    replaced: Option<SeriesKey>,
+    replaced: Option<Replaced>,
     /// Number of outputs whose names are not valid.
     invalid: u64,
 }
@@ -198,7 +201,13 @@ impl Aggregator {
         let refused = Memo::new(decoders, REFUSED_PART);
         let in_force = RwLock::new(Arc::new(InForce::new(rules, None, now_ms)));
         let metrics = Arc::new(Metrics::new(registry));
-        Self { account, seed, kept, in_force, memo, refused, tenants: Mutex::default(), metrics }
+        let (tenants, has_finished) = (Mutex::default(), AtomicBool::new(false));
+        Self { account, seed, kept, in_force, memo, refused, tenants, has_finished, metrics }
+    }
+
+    /// From now on, no output takes points, because outputs are about to be computed for the last time.
+    pub(crate) fn take_no_more(&self) {
+        self.has_finished.store(true, Ordering::SeqCst);
     }
 
     /// Puts rules in force that were read again. Rules that have not changed go on with their open intervals. The others
@@ -286,8 +295,10 @@ impl Aggregator {
                 continue;
             }
             let mut stored = timestamps.len();
-            if let Some(replaced) = matched.replaced {
-                stored = leave_out_replaced(outputs, replaced, timestamps, values, now_ms);
+            if let Some(replaced) = &matched.replaced
+                && !self.has_finished.load(Ordering::SeqCst)
+            {
+                stored = leave_out_replaced(outputs, replaced.output, timestamps, values, now_ms);
                 series.samples.end = series.samples.start + stored as u32;
             }
             let points = |part: Range<usize>| {
@@ -347,7 +358,7 @@ impl Aggregator {
             self.memo.put_unmatched(key);
             return Ok(Opened::Outputs(None));
         }
-        let replaced = replaced.filter(|replaced| open.contains(replaced));
+        let replaced = replaced.filter(|replaced| open.contains(&replaced.output));
         let matched = Arc::new(Matched { outputs: open.into(), replaced, refused: refused.into(), invalid });
         // in case it is not remembered
         reservation.reserve(matched.bytes())?;
@@ -372,6 +383,9 @@ impl Aggregator {
         if taken.peek().is_none() {
             return true;
         }
+        if self.has_finished.load(Ordering::SeqCst) {
+            return false;
+        }
         let Some(outputs) = self.tenants.lock().get(tenant).map(Arc::clone) else { return false };
         while taken.peek().is_some() {
             let outputs = outputs.lock();
@@ -383,20 +397,40 @@ impl Aggregator {
         true
     }
 
-    /// Counts points that are durable now.
-    pub(super) fn add(&self, tenant: &TenantId, contributions: &Contributions, now_ms: i64) {
+    /// Counts points that are durable now. Returns those that outputs have taken from the body and cannot have any more, if any.
+    pub(super) fn add(
+        &self,
+        tenant: &TenantId,
+        mut contributions: Box<Contributions>,
+        now_ms: i64,
+    ) -> Option<GivenBack> {
+        let mut given_back = GivenBack::from(&mut contributions);
+        let some = |given_back: GivenBack| (!given_back.is_empty()).then_some(given_back);
         let Some(outputs) = self.tenants.lock().get(tenant).map(Arc::clone) else {
-            return self.metrics.missed(Reason::Late, contributions.count());
+            self.metrics.missed(Reason::Late, contributions.count());
+            for (_, role, at_ms, value) in contributions.iter() {
+                given_back.missed(role, at_ms, value, self.seed);
+            }
+            return some(given_back);
         };
         let (mut counted, mut missed) = (0, [0; 5]);
         let mut points = contributions.iter().peekable();
         let mut outputs = outputs.lock();
         while points.peek().is_some() {
             let before_values = outputs.values();
+            // asked with the lock, so that what is added is computed afterwards
+            let has_finished = self.has_finished.load(Ordering::SeqCst);
             for (output, role, at_ms, value) in points.by_ref().take(SLICE) {
-                match outputs.add(output, role, at_ms, value, now_ms) {
+                let added = match role {
+                    Role::Taken(_) if has_finished => Err(Missed::Late),
+                    _ => outputs.add(output, role, at_ms, value, now_ms),
+                };
+                match added {
                     Ok(()) => counted += 1,
-                    Err(reason) => missed[Reason::from(reason) as usize] += 1,
+                    Err(reason) => {
+                        missed[Reason::from(reason) as usize] += 1;
+                        given_back.missed(role, at_ms, value, self.seed);
+                    }
                 }
             }
             self.metrics.values.fetch_add(outputs.values() - before_values, Ordering::Relaxed);
@@ -407,6 +441,7 @@ impl Aggregator {
         for (counter, points) in self.metrics.missed.iter().zip(missed) {
             counter.add(points);
         }
+        some(given_back)
     }
 
     /// Forgets the values of a tenant, because its samples are deleted.
@@ -570,7 +605,7 @@ impl InForce {
             };
             let key = output_key(&labels, rule, seed);
             if is_own_name {
-                decision.replaced = Some(key);
+                decision.replaced = Some(Replaced { output: key, labels: labels.clone() });
             }
             let (interval_s, function) = (rule.interval_s, rule.function);
             let output = NewOutput { key, labels, interval_s, function, rule: id, since_ms };

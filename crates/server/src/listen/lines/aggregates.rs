@@ -80,6 +80,7 @@ impl Aggregates {
     /// Writes what had ended when the server began to stop, of all tenants side by side, because the points of some may have to
     /// wait. Later points were not read, so later intervals lack some. Counts what is not durable at `deadline` as dropped.
     pub(super) async fn finish(self: Arc<Self>, stopped_ms: i64, deadline: Instant) {
+        self.context.aggregator.take_no_more();
         let mut rounds = JoinSet::new();
         for tenant in self.context.aggregator.tenants() {
             rounds.spawn(Arc::clone(&self).round(tenant, stopped_ms, true));

@@ -251,7 +251,7 @@ impl Intake {
                     tokio::time::sleep(wait).await;
                 }
                 Next::GiveUp => {
-                    self.refused(source, body, &refusal);
+                    self.refused(source, messages(source.protocol, &body.bytes), &refusal);
                     return tried;
                 }
             }
@@ -283,8 +283,10 @@ impl Intake {
     /// Counts the points of a body that is durable.
     pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
+        if let Err(lost) = write_path::count(&self.context, &source.principal, &mut outcome).await {
+            self.refused(source, lost.points, &lost.refusal);
+        }
         self.metrics.points.add(outcome.samples);
-        write_path::count(&self.context, &source.principal.tenant, &mut outcome).await;
         self.left_out(source, &outcome);
     }
 
@@ -312,10 +314,9 @@ impl Intake {
         }
     }
 
-    fn refused(&self, source: &Source, body: &Body, refusal: &Refusal) {
+    fn refused(&self, source: &Source, points: u64, refusal: &Refusal) {
         source.ticket.lost();
         let reason = if refusal.reason == "stopping" { Reason::Stopping } else { Reason::Refused };
-        let points = messages(source.protocol, &body.bytes);
         let Source { principal: Principal { tenant, .. }, sender, .. } = source;
         let series = refusal.series.as_deref().unwrap_or_default();
         self.drops.add(&Drop { reason, tenant, points, message: &refusal.message, series, sender: *sender });

@@ -4,7 +4,7 @@
 //! there are rules. It begins small and grows with the names, because every name reads one line of the processor's cache, and
 //! a small table stays there. If it may not grow, others take the places of names, and the rules decide again.
 
-use model::SeriesKey;
+use model::{Labels, SeriesKey};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,11 +34,19 @@ const ENTRY_BYTES: usize = size_of::<(SeriesKey, Arc<Matched>)>() * 16 / 7;
 pub(super) struct Matched {
     pub(super) outputs: Box<[SeriesKey]>,
     /// The one of the outputs that is the name itself. As in carbon, it replaces the points, which are not stored.
-    pub(super) replaced: Option<SeriesKey>,
+    pub(super) replaced: Option<Replaced>,
     /// Further outputs for which there was no memory.
     pub(super) refused: Box<[RefusedOutput]>,
     /// Number of further outputs whose names are not valid.
     pub(super) invalid: u64,
+}
+
+/// The output of a name that is the output itself.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub(super) output: SeriesKey,
+    /// Labels of the series in which its points are stored if the output cannot have them.
+    pub(super) labels: Labels,
 }
 
 /// An output for which there was no memory, with what is needed to know whether there is by now.
@@ -57,7 +65,12 @@ fn entry_bytes(matched: &Matched) -> u64 {
 
 impl Matched {
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(self) + size_of_val(&*self.outputs) + size_of_val(&*self.refused) + 6 * size_of::<usize>()
+        let labels_bytes = self.replaced.as_ref().map_or(0, |replaced| replaced.labels.as_bytes().len());
+        size_of_val(self)
+            + size_of_val(&*self.outputs)
+            + size_of_val(&*self.refused)
+            + labels_bytes
+            + 6 * size_of::<usize>()
     }
 }
 

@@ -264,7 +264,7 @@ impl Outputs {
     pub(super) fn add(
         &mut self,
         key: SeriesKey,
-        role: Role,
+        role: Role<'_>,
         at_ms: i64,
         value: f64,
         now_ms: i64,
@@ -275,7 +275,7 @@ impl Outputs {
         let reserve = |bytes: usize| memory.resize(memory.bytes() + bytes as u64);
         match role {
             Role::Input => output.buffer.add(at_ms, value, now_ms, reserve)?,
-            Role::Taken => output.buffer.take(at_ms, value, now_ms, reserve)?,
+            Role::Taken(_) => output.buffer.take(at_ms, value, now_ms, reserve)?,
             Role::Stored if output.buffer.counts(at_ms, now_ms) => {
                 return Err(if at_ms > now_ms { Missed::Early } else { Missed::Late });
             }

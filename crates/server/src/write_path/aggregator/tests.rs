@@ -71,11 +71,33 @@ impl Fixture {
 
     /// Adds points of a tenant. Returns the names of those that are stored.
     fn add_as(&self, tenant: &str, points: &[(&str, i64, f64)]) -> Vec<String> {
-        let (contributions, stored) = self.contributions(self.in_force(), tenant, points);
+        let (contributions, mut stored) = self.contributions(self.in_force(), tenant, points);
         if let Some(contributions) = contributions {
-            self.aggregator.add(&TenantId::parse(tenant).unwrap(), &contributions, self.now_ms);
+            stored.extend(self.count(tenant, contributions).into_iter().map(|(name, ..)| name));
         }
         stored
+    }
+
+    /// Counts the points of a durable body. Returns those that outputs have taken and cannot have, with times in seconds.
+    fn count(&self, tenant: &str, contributions: Box<Contributions>) -> Vec<(String, i64, f64)> {
+        let tenant = TenantId::parse(tenant).unwrap();
+        let Some(GivenBack { batch, memory, lost }) =
+            self.aggregator.add(&tenant, contributions, self.now_ms)
+        else {
+            return Vec::new();
+        };
+        assert_eq!((memory.bytes(), lost), (batch.memory_bytes() as u64, 0));
+        let (mut found, mut builder) = (Vec::new(), LabelsBuilder::new());
+        for BatchSeries { key, labels, samples } in &batch.floats.series {
+            let bytes = &batch.bytes[labels.start as usize..labels.end as usize];
+            assert_eq!(*key, SeriesKey::of(bytes, SEED));
+            let labels = labels_of(bytes, &mut builder).unwrap();
+            let name = labels.as_ref().get(METRIC_NAME).unwrap();
+            for i in samples.start as usize..samples.end as usize {
+                found.push((name.to_owned(), batch.floats.timestamps[i] / 1000, batch.floats.values[i]));
+            }
+        }
+        found
     }
 
     fn add(&self, points: &[(&str, i64, f64)]) -> Vec<String> {
@@ -266,7 +288,7 @@ fn a_body_that_is_decoded_while_rules_change_counts_in_rules_that_do_not() {
     let (contributions, _) =
         fixture.contributions(before, "anonymous", &[("x", 1010, 2.0), ("y", 1010, 4.0)]);
     let tenant = TenantId::parse("anonymous").unwrap();
-    fixture.aggregator.add(&tenant, &contributions.unwrap(), fixture.now_ms);
+    fixture.aggregator.add(&tenant, contributions.unwrap(), fixture.now_ms);
     assert_eq!(fixture.at(1021), computed(&[("new", 1010, 6.0), ("same", 1010, 7.0)]));
     // nothing of the rules before is remembered
     fixture.add(&[("x", 1021, 1.0), ("y", 1021, 1.0)]);
@@ -319,7 +341,7 @@ fn a_point_is_stored_if_the_output_that_would_replace_it_cannot_have_it() {
     fixture.now_ms = 1_011_000;
     fixture.add(&[("a", 1010, 1.0)]);
     let all = fixture.account.reserve(MIB - fixture.account.used_bytes()).unwrap();
-    fixture.add(&[("a", 1010, 1.0); 4]);
+    assert_eq!(fixture.add(&[("a", 1010, 1.0); 4]), ["a"]);
     assert_eq!(fixture.missed("memory"), 1.0);
     assert_eq!(fixture.add(&[("a", 1011, 1.0)]), ["a"]);
     drop(all);
@@ -378,9 +400,45 @@ fn points_that_an_output_has_taken_are_not_lost() {
     assert_eq!(stored, [""; 0]);
     assert_eq!(fixture.add(&[("a", 1024, 1.0), ("a", 1005, 8.0)]), ["a"]);
     let tenant = TenantId::parse("anonymous").unwrap();
-    fixture.aggregator.add(&tenant, &contributions.unwrap(), fixture.now_ms);
+    fixture.aggregator.add(&tenant, contributions.unwrap(), fixture.now_ms);
     assert_eq!(fixture.add(&[("a", 1006, 4.0)]), [""; 0]);
     assert_eq!(fixture.at(1031), computed(&[("a", 1000, 7.0), ("a", 1020, 1.0)]));
+}
+
+/// It takes long until a body is durable. Meanwhile, its points may have become too old, their rule may have ended, and the server
+/// may have begun to stop.
+#[test]
+fn points_that_an_output_has_taken_and_cannot_have_are_given_back() {
+    let both = "<m> (10) = sum <<m>>\nall (10) = sum a\n";
+    let all = |value| ("all".to_owned(), 1010, value);
+    let begin = || {
+        let mut fixture = Fixture::new(rules(both, "", ""), MIB);
+        fixture.now_ms = 1_011_000;
+        let points = [("a", 1010, 1.0), ("a", 1011, 2.0), ("b", 1011, 4.0)];
+        let (contributions, stored) = fixture.contributions(fixture.in_force(), "anonymous", &points);
+        assert_eq!(stored, [""; 0]);
+        (fixture, contributions.unwrap(), computed(&points))
+    };
+    let (mut late, contributions, points) = begin();
+    late.now_ms = 1_041_000;
+    assert_eq!(late.count("anonymous", contributions), points);
+    assert_eq!(late.at(1051), []);
+    let (ended, contributions, points) = begin();
+    ended.aggregator.adopt(&rules("", "", ""), 1_012_000);
+    assert_eq!(ended.count("anonymous", contributions), points);
+    // the tenant's outputs are forgotten
+    let (mut forgotten, contributions, points) = begin();
+    while !forgotten.aggregator.tenants().is_empty() {
+        let now_s = forgotten.now_ms / 1000;
+        assert_eq!(forgotten.at(now_s + 10), []);
+    }
+    assert_eq!(forgotten.count("anonymous", contributions), points);
+    // others count nevertheless, and what is given back counts in other outputs
+    let (mut stopping, contributions, points) = begin();
+    stopping.aggregator.take_no_more();
+    assert_eq!(stopping.count("anonymous", contributions), points);
+    assert_eq!(stopping.add(&[("a", 1012, 8.0)]), ["a"]);
+    assert_eq!(stopping.at(1021), [all(11.0)]);
 }
 
 #[test]
@@ -393,7 +451,7 @@ fn an_output_is_not_closed_before_points_that_are_being_stored() {
     let (contributions, _) = fixture.contributions(fixture.in_force(), "anonymous", &[("x", 1042, 1.0)]);
     assert_eq!(fixture.at(1043), []);
     let tenant = TenantId::parse("anonymous").unwrap();
-    fixture.aggregator.add(&tenant, &contributions.unwrap(), fixture.now_ms);
+    fixture.aggregator.add(&tenant, contributions.unwrap(), fixture.now_ms);
     fixture.add(&[("x", 1043, 1.0)]);
     assert_eq!(fixture.at(1051), computed(&[("all", 1040, 2.0)]));
 }
@@ -408,7 +466,7 @@ fn a_body_of_many_points_counts_in_slices() {
     let contributions = contributions.unwrap();
     assert!(contributions.count() > INLINE_MAX);
     let tenant = TenantId::parse("anonymous").unwrap();
-    fixture.aggregator.add(&tenant, &contributions, fixture.now_ms);
+    fixture.aggregator.add(&tenant, contributions, fixture.now_ms);
     let (sum, median) = (points.iter().map(|(_, _, value)| value).sum(), (points.len() / 2) as f64);
     assert_eq!(fixture.at(1021), computed(&[("all", 1010, sum), ("median", 1010, median)]));
 }

@@ -600,6 +600,41 @@ async fn points_that_an_output_takes_are_stored_if_it_cannot_have_them_after_the
     }
 }
 
+/// The body was durable, so its sender does not send them again.
+#[tokio::test(flavor = "multi_thread")]
+async fn points_that_an_output_cannot_have_when_the_body_is_durable_are_stored() {
+    let (clock, dir) = (slow_clock(), tempfile::tempdir().unwrap());
+    let file = dir.path().join("aggregation-rules.conf");
+    std::fs::write(&file, "t.<n> (10) = sum t.<<n>>\n").unwrap();
+    let rename = "- {source_labels: [__name__], regex: 't.4', target_label: __name__, replacement: 'u.4'}\n";
+    let ruled = Ruled::new(rename, Arc::clone(&clock) as _, |settings| {
+        settings.graphite_rules.aggregator = Some(file);
+    });
+    clock.ahead_ms.store(100_000, Ordering::Relaxed); // so that the present interval is complete
+    let writes = ruled.node.writes();
+    let now_s = writes.clock.now_ms() / 1000;
+    let lines: String = (0..5).map(|i| format!("t.{i} {i} {now_s}\n")).collect();
+    let Begun::Sent(sent) = ruled.begin_body(lines, &mut Counted::default(), None).await else {
+        panic!("the rules take long")
+    };
+    let (sent, new) = *sent;
+    let mut outcome = sent.settle(writes).await.unwrap();
+    assert_eq!((new.points(), outcome.samples), (0, 0), "the outputs have taken all points");
+    clock.ahead_ms.fetch_add(120_000, Ordering::Relaxed);
+    count(writes, &Principal::of(TenantId::parse("a").unwrap()), &mut outcome).await.unwrap();
+    assert_eq!((outcome.samples, outcome.refused_samples, outcome.has_created), (5, 0, true));
+    for name in ["t.0", "t.3", "u.4"] {
+        let mut encoder = V1Encoder::new();
+        encoder.series(Labels::from_pairs(&[("__name__", name)]).as_ref(), &[now_s * 1000 + 1], &[1.0]);
+        let body = encoder.finish().to_vec();
+        let memory = writes.inflight.reserve(body.len() as u64).unwrap();
+        let again = write(&ruled.node, TenantId::parse("a").unwrap(), Version::V1, body, memory).await;
+        assert!(!again.unwrap().has_created, "{name} exists");
+    }
+    drop(new);
+    stop(ruled.node).await;
+}
+
 /// Metadata is stored under the names that rules give, however long the rules take.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_for_names_of_metadata_are_applied_in_turns() {
