@@ -157,10 +157,11 @@ enum Source {
     /// The node itself. Rules on what is stored do not apply.
     Node,
     Sender,
-    /// They waited for the creation of their series, which have their final labels, and count against no rate limit again.
+    /// They waited for the creation of their series, which have their final labels. They count against no rate limit again, and
+    /// their age was judged when they arrived.
     Queue,
-    /// They are of a body that is durable. A computed series took them from it, but could not have them. They have counted against
-    /// the rate limit.
+    /// They are of a body that is durable. A computed series took them from it, but could not have them. Like those of
+    /// the queue, they were counted and judged before.
     Output,
 }
 
@@ -207,11 +208,14 @@ async fn store_batch(
 ) -> Result<Outcome, Unwritten> {
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
-    let (at_ms, is_counted) = (context.clock.now_ms(), matches!(source, Source::Queue | Source::Output));
+    let (now_ms, is_counted) = (context.clock.now_ms(), matches!(source, Source::Queue | Source::Output));
+    // an attempt that is refused must not remove samples that a later one would not count
+    let arrived_ms = (!is_counted).then_some(now_ms);
     let is_final = matches!(source, Source::Node | Source::Queue);
     let rules = if is_final { None } else { context.ingest.list_of(tenant) };
     let (is_aggregated, carbon_rules, waiting, has_rules) = (false, None, None, rules.is_some());
-    let arrival = Arrival { at_ms, is_counted, is_final, is_aggregated, carbon_rules, rules, waiting };
+    let arrival =
+        Arrival { now_ms, arrived_ms, is_counted, is_final, is_aggregated, carbon_rules, rules, waiting };
     let (routed, memory, known) = if has_rules {
         let begin = {
             let (context, principal, batch) = (Arc::clone(context), principal.clone(), std::mem::take(batch));

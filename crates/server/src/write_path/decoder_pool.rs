@@ -38,6 +38,8 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(super) struct Points {
     pub(super) origin: Origin,
+    /// When they arrived first, in milliseconds since the Unix epoch. `None` if it is now.
+    pub(super) arrived_ms: Option<i64>,
     /// Whether they have counted against the tenant's rate limit.
     pub(super) is_counted: bool,
     /// Series that count as new.
@@ -143,7 +145,8 @@ impl<D: Decoder> Decoders<D> {
     ) -> Result<Box<Decoded<D>>, Refusal> {
         let Encoded { principal, format, encoding, bytes, memory } = request;
         let body = Body { encoding, bytes: &bytes };
-        let points = Points { origin: Origin::Sender, is_counted: false, waiting: None, rules };
+        let (origin, arrived_ms) = (Origin::Sender, None);
+        let points = Points { origin, arrived_ms, is_counted: false, waiting: None, rules };
         self.begin(context, principal, (format, body), points, memory)
     }
 
@@ -156,12 +159,14 @@ impl<D: Decoder> Decoders<D> {
         points: Points,
         mut memory: Reservation,
     ) -> Result<Box<Decoded<D>>, Refusal> {
-        let Points { origin, is_counted, waiting, rules } = points;
+        let Points { origin, arrived_ms, is_counted, waiting, rules } = points;
+        let now_ms = context.clock.now_ms();
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let has_carbon_rules = D::HAS_GRAPHITE_NAMES && origin == Origin::Sender;
         let arrival = Arrival {
-            at_ms: context.clock.now_ms(),
+            now_ms,
+            arrived_ms: Some(arrived_ms.unwrap_or(now_ms)),
             is_counted,
             is_final: false,
             is_aggregated: has_carbon_rules,

@@ -32,6 +32,9 @@ pub(crate) struct BodyStream<'a> {
     /// The same for all bodies of the sender.
     pub(crate) id: StreamId,
     pub(crate) origin: Origin,
+    /// When the body was complete, in milliseconds since the Unix epoch. However often it is written again, the age of its
+    /// points is judged by this time.
+    pub(crate) arrived_ms: i64,
     /// Allows to write the body. It is held until the samples are durable, but not while rules take long.
     pub(crate) permit: Option<Permit<TenantId>>,
     pub(crate) counted: &'a mut Counted,
@@ -159,7 +162,7 @@ pub(crate) async fn send<D: Decoder>(
     waiting: &Arc<dyn WaitingSeries>,
     stream: BodyStream<'_>,
 ) -> Result<Begun, Refusal> {
-    let (began, BodyStream { id, origin, permit, counted }) = (Instant::now(), stream);
+    let (began, BodyStream { id, origin, arrived_ms, permit, counted }) = (Instant::now(), stream);
     if counted.request {
         admit_again(context, principal).await?;
     } else {
@@ -181,7 +184,8 @@ pub(crate) async fn send<D: Decoder>(
     let place = Place::new(gates.enter(&principal.tenant, own)?, permit);
     tenant.peaks.writes.note(place.pass.number as u64);
     let is_counted = counted.samples;
-    let points = Points { origin, is_counted, waiting: Some(Arc::clone(waiting)), rules };
+    let (arrived_ms, waiting) = (Some(arrived_ms), Some(Arc::clone(waiting)));
+    let points = Points { origin, arrived_ms, is_counted, waiting, rules };
     let begin = {
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let (principal, bytes) = (principal.clone(), Arc::clone(bytes));

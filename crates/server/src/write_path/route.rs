@@ -97,7 +97,9 @@ impl Routed {
 /// What routing must know of a batch, besides its content.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) at_ms: i64,
+    pub(super) now_ms: i64,
+    /// By which time the age of the samples is judged: when they arrived first. `None` if it was judged before.
+    pub(super) arrived_ms: Option<i64>,
     /// False if the samples count against the tenant's rate limit now.
     pub(super) is_counted: bool,
     /// Whether the series have the labels that the rules on what is stored gave them.
@@ -174,7 +176,7 @@ impl Route {
         load: &mut Load<'_>,
     ) -> Result<Self, Refusal> {
         let Load { form, batch, labels, memory } = load;
-        let (mut form, arrived_ms) = (*form, arrival.at_ms);
+        let (mut form, now_ms) = (*form, arrival.now_ms);
         let tenant = &principal.tenant;
         let (settings, state) = (context.overrides.current(), context.tenant(tenant));
         let own = settings.of(tenant);
@@ -185,17 +187,19 @@ impl Route {
                 encode_labels(context.seed, form, batch, labels, &mut outcome, memory, ENCODED_BYTES_MAX)?;
                 form = &EncodedLabels;
             }
-            deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?
+            deduplicate(context, &state, own, now_ms, batch, &mut outcome, memory)?
         } else {
             0
         };
         let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
         let sent_samples = samples as u64 + outcome.refused_samples - uncertain_samples;
-        leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
+        if let Some(arrived_ms) = arrival.arrived_ms {
+            leave_out_impossible_times(context, arrived_ms, batch, form, &mut outcome);
+        }
         if arrival.is_aggregated {
             let weight = own.share_weight as u64;
             outcome.contributions =
-                context.aggregator.contributions(tenant, weight, batch, labels, memory, arrived_ms)?;
+                context.aggregator.contributions(tenant, weight, batch, labels, memory, now_ms)?;
         }
         let has_increments = !batch.floats.increments.is_empty();
         // with rules, it is not known yet which series there will be

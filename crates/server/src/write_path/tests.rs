@@ -16,6 +16,7 @@ use stdx::budget::Reservation;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
 pub(crate) mod histograms;
+mod known;
 mod limits;
 mod replicas;
 mod rules;

@@ -210,7 +210,7 @@ impl Intake {
         let (arrival, waiting) = (TimeOfArrival::Is(body.arrived_ms), &self.creation.waiting());
         let format = Format { has_frames: true, arrival };
         let (id, origin, counted) = (source.ticket.stream(), source.origin, &mut attempts.counted);
-        let stream = BodyStream { id, origin, permit, counted };
+        let stream = BodyStream { id, origin, arrived_ms: body.arrived_ms, permit, counted };
         let begun = match source.protocol {
             Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, stream).await?,
             Protocol::Pickles => {

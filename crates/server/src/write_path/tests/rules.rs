@@ -476,7 +476,8 @@ impl Ruled {
             Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
         let (principal, body) = (Principal::of(TenantId::parse("a").unwrap()), Arc::new(lines.into_bytes()));
         let waiting: Arc<dyn WaitingSeries> = Arc::new(SoonAllWait::default());
-        let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, permit, counted };
+        let arrived_ms = writes.clock.now_ms();
+        let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, arrived_ms, permit, counted };
         let format = graphite::TimeOfArrival::Refused;
         send_body(writes, &decoders, &principal, format, &body, &waiting, stream).await.unwrap()
     }
