@@ -17,10 +17,11 @@ use super::turns::{Done, Step, first_turn, later_turns};
 use super::{Context, Decoders, Submitted, Unwritten, admit, admit_again, settle, submit};
 use crate::limits::fair_permits::Permit;
 use crate::limits::tenant_state::TenantState;
-use crate::partition::submission::{NewPart, Outcome, StreamId};
+use crate::partition::submission::{NewPart, NewSeries, Outcome, StreamId};
 use crate::refusal::Refusal;
 use model::{BatchSeries, Principal, SeriesKey, TenantId};
 use protocol::{Body, Decoder, Encoding};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -80,26 +81,67 @@ impl NewSamples {
         self.parts.is_empty()
     }
 
-    /// The reservation, for a caller that keeps less of the series than there was.
-    pub(crate) fn into_memory(self) -> Arc<Reservation> {
-        self.memory
+    /// What is to be remembered of the samples: their times. This takes less memory than the samples.
+    pub(crate) fn into_times(self) -> Times {
+        let Self { parts, memory } = self;
+        let times = parts.into_iter().map(|NewPart { series, mut timestamps, .. }| {
+            let mut of_series: Vec<(SeriesKey, Range<u32>)> = Vec::with_capacity(series.len());
+            for NewSeries { key, samples, .. } in series {
+                timestamps[samples.start as usize..samples.end as usize].sort_unstable();
+                of_series.push((key, samples));
+            }
+            of_series.sort_unstable_by_key(|(key, _)| *key);
+            (of_series, timestamps)
+        });
+        Times { parts: times.collect(), _memory: memory }
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = SeriesKey> {
-        self.parts.iter().flat_map(|part| &part.series).map(|series| series.key)
-    }
-
-    /// Leaves out the series whose key is selected.
-    pub(crate) fn leave_out(&mut self, is_selected: impl Fn(SeriesKey) -> bool) {
-        for part in &mut self.parts {
-            part.series.retain(|series| !is_selected(series.key));
+    /// Leaves out the samples whose key and time are selected.
+    pub(crate) fn leave_out(&mut self, is_selected: impl Fn(SeriesKey, i64) -> bool) {
+        for NewPart { series, timestamps, values } in &mut self.parts {
+            for NewSeries { key, samples, .. } in series.iter_mut() {
+                let (start, mut end) = (samples.start, samples.start);
+                for sample in samples.clone() {
+                    if !is_selected(*key, timestamps[sample as usize]) {
+                        timestamps[end as usize] = timestamps[sample as usize];
+                        values.keep(sample as usize, end as usize);
+                        end += 1;
+                    }
+                }
+                *samples = start..end;
+            }
+            series.retain(|series| !series.samples.is_empty());
         }
         self.parts.retain(|part| !part.series.is_empty());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> impl Iterator<Item = SeriesKey> {
+        self.parts.iter().flat_map(|part| &part.series).map(|series| series.key)
     }
 
     pub(crate) fn points(&self) -> u64 {
         let series = self.parts.iter().flat_map(|part| &part.series);
         series.map(|series| u64::from(series.samples.end - series.samples.start)).sum()
+    }
+}
+
+/// The times of samples, by series.
+#[derive(Debug)]
+pub(crate) struct Times {
+    /// The series of each part with their keys in order, and the times of all of them. Those of a series are in order.
+    parts: Vec<(Vec<(SeriesKey, Range<u32>)>, Vec<i64>)>,
+    _memory: Arc<Reservation>,
+}
+
+impl Times {
+    pub(crate) fn contain(&self, key: SeriesKey, time_ms: i64) -> bool {
+        self.parts.iter().any(|(series, timestamps)| {
+            let first = series.partition_point(|(other, _)| *other < key);
+            let same = series[first..].iter().take_while(|(other, _)| *other == key);
+            same.map(|(_, samples)| &timestamps[samples.start as usize..samples.end as usize])
+                .any(|times| times.binary_search(&time_ms).is_ok())
+        })
     }
 }
 

@@ -17,15 +17,14 @@ use super::unfinished::Unfinished;
 use crate::limits::fair_permits::FairPermits;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
-use crate::write_path::known::{Begun, BodyStream, Counted, Later, NewSamples, Sent, send};
+use crate::write_path::known::{Begun, BodyStream, Counted, Later, NewSamples, Sent, Times, send};
 use crate::write_path::{self, Decoders, Origin};
-use model::{ErrorKind, Principal, SeriesKey, TenantId};
+use model::{ErrorKind, Principal, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::budget::{Account, Reservation};
+use stdx::budget::Account;
 
 /// Pause after a refusal without `retry_after`.
 const RETRY_WAIT: Duration = Duration::from_secs(3);
@@ -70,7 +69,8 @@ pub(super) fn messages(protocol: Protocol, bytes: &[u8]) -> u64 {
 /// What earlier attempts to write a body have done.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    queued: Queued,
+    /// Points of new series that each attempt has queued, or dropped because there was no room.
+    queued: Vec<Times>,
     counted: Counted,
 }
 
@@ -80,14 +80,6 @@ pub(super) enum First {
     Sent(Box<Sent>),
     /// Its rules take long.
     Later(Later),
-}
-
-/// New series of a body whose points were queued, or dropped because there was no room.
-#[derive(Debug, Default)]
-struct Queued {
-    keys: HashSet<SeriesKey>,
-    /// What was reserved for the series with their labels, which took more than their keys.
-    memory: Vec<Arc<Reservation>>,
 }
 
 /// Where points come from.
@@ -123,6 +115,14 @@ const TENANT_REASONS: [&str; 12] = [
 enum Next {
     Retry(Duration),
     GiveUp,
+}
+
+impl Attempts {
+    fn leave_out_queued(&self, new: &mut NewSamples) {
+        if !self.queued.is_empty() {
+            new.leave_out(|key, time_ms| self.queued.iter().any(|queued| queued.contain(key, time_ms)));
+        }
+    }
 }
 
 impl Intake {
@@ -190,16 +190,15 @@ impl Intake {
         Ok(self.queue(source, attempts, sent, new))
     }
 
-    /// Queues points of new series, except those of series that an earlier attempt queued: they are there, in order.
+    /// Queues points of new series, except those that an earlier attempt queued: they are there, in order. A series may have
+    /// others now: points that a computed series would have taken before.
     fn queue(&self, source: &Source, attempts: &mut Attempts, sent: Sent, mut new: NewSamples) -> Sent {
         attempts.counted.samples = true;
-        let queued = &mut attempts.queued;
-        new.leave_out(|key| queued.keys.contains(&key));
+        attempts.leave_out_queued(&mut new);
         if !new.is_empty() {
             self.metrics.points.add(new.points());
-            queued.keys.extend(new.keys());
             self.creation.queue(source, &new);
-            queued.memory.push(new.into_memory());
+            attempts.queued.push(new.into_times());
         }
         sent
     }
@@ -338,5 +337,61 @@ fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
         | ErrorKind::Unauthenticated
         | ErrorKind::Forbidden
         | ErrorKind::Unsupported => Next::GiveUp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::partition::submission::{NewPart, NewSeries};
+    use model::{Labels, SeriesKey, Values};
+
+    fn new_samples(samples: &[(u64, &[i64])]) -> NewSamples {
+        let mut part = NewPart { series: vec![], timestamps: vec![], values: Values::Floats(vec![]) };
+        for (key, times) in samples {
+            let start = part.timestamps.len() as u32;
+            part.timestamps.extend_from_slice(times);
+            let samples = start..part.timestamps.len() as u32;
+            let key = SeriesKey((*key).into());
+            part.series.push(NewSeries { key, labels: Labels::empty(), samples, exemplars: vec![] });
+        }
+        part.values = Values::Floats(part.timestamps.iter().map(|time_ms| *time_ms as f64).collect());
+        NewSamples::of(part, Account::new("inflight", 0).reserve(0).unwrap())
+    }
+
+    /// The times of what is left, in order.
+    fn left(new: &NewSamples) -> Vec<(u128, Vec<i64>)> {
+        let of_part = |part: &NewPart| {
+            let Values::Floats(values) = &part.values else { panic!("no floats") };
+            let of_series = part.series.iter().map(|series| {
+                let samples = series.samples.start as usize..series.samples.end as usize;
+                let times = part.timestamps[samples.clone()].to_vec();
+                assert!(values[samples].iter().zip(&times).all(|(value, time)| *value == *time as f64));
+                (series.key.0, times)
+            });
+            of_series.collect::<Vec<_>>()
+        };
+        new.parts.iter().flat_map(of_part).collect()
+    }
+
+    #[test]
+    fn a_later_attempt_queues_points_that_no_earlier_one_has_queued() {
+        let mut attempts = Attempts::default();
+        let mut attempt = |samples: &[(u64, &[i64])]| {
+            let mut new = new_samples(samples);
+            attempts.leave_out_queued(&mut new);
+            let left = left(&new);
+            attempts.queued.push(new.into_times());
+            left
+        };
+        let all: [(u64, &[i64]); 4] = [(7, &[5, 3]), (2, &[9]), (7, &[1]), (5, &[1, 2, 3])];
+        let expected: Vec<_> = all.iter().map(|(key, times)| (u128::from(*key), times.to_vec())).collect();
+        assert_eq!(attempt(&all), expected);
+        assert_eq!(attempt(&all), []);
+        assert_eq!(
+            attempt(&[(2, &[8, 9]), (7, &[1, 2, 3, 4, 5]), (5, &[3]), (3, &[6])]),
+            [(2, vec![8]), (7, vec![2, 4]), (3, vec![6])]
+        );
+        assert_eq!(attempt(&[(7, &[4, 2, 6]), (3, &[6])]), [(7, vec![6])]);
     }
 }
