@@ -9,9 +9,10 @@ use protocol::whisper::{Archive, Header};
 use query::graphite::label_source::write_name;
 use query::graphite::{Schemas, Slots};
 use server::GraphiteSchemas;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use stdx::clock::{Clock, SystemClock};
 
 /// Samples of a series are held in memory, at 16 bytes each.
@@ -28,12 +29,20 @@ pub(super) struct Written {
 
 struct Export<'a> {
     schemas: GraphiteSchemas,
-    dir: &'a Path,
+    files: Files<'a>,
     now_s: i64,
     labels: Labels,
     samples: Samples,
     name: String,
     written: Written,
+}
+
+/// Files below a directory. A file has its name only once all of it is durable, so that it is not taken for a whole one after a
+/// crash.
+struct Files<'a> {
+    dir: &'a Path,
+    /// Directories with files whose names may not be durable yet.
+    changed: BTreeSet<PathBuf>,
 }
 
 /// Writes the files below `dir`. Existing files are not overwritten. Values are those that Graphite queries show at the
@@ -48,9 +57,11 @@ pub(super) fn write(ask: &mut Ask, place: &Place, dir: &Path) -> anyhow::Result<
     let now_s = ask.range.end_ms.min(SystemClock.now_ms()).div_euclid(1000);
     let range = TimeRange::new(ask.range.start_ms, ask.range.end_ms);
     let (labels, samples, name) = (Labels::empty(), Samples::default(), String::new());
-    let mut export = Export { schemas, dir, now_s, labels, samples, name, written: Written::default() };
+    let files = Files { dir, changed: BTreeSet::new() };
+    let mut export = Export { schemas, files, now_s, labels, samples, name, written: Written::default() };
     ask.each(range, super::LINE_SAMPLES, |scan, samples| export.take(scan.labels(), samples))?;
     export.end_series()?;
+    export.files.finish().with_context(|| format!("cannot make the names in {} durable", dir.display()))?;
     Ok(export.written)
 }
 
@@ -82,8 +93,8 @@ impl Export<'_> {
             Some(path) => {
                 self.written.hashed += u64::from(matches!(path, WhisperPath::Hashed(_)));
                 let (WhisperPath::Named(path) | WhisperPath::Hashed(path)) = path;
-                let path = self.dir.join(path);
-                self.write_file(&path).with_context(|| format!("cannot write {}", path.display()))?;
+                let shown = self.files.dir.join(&path);
+                self.write_file(&path).with_context(|| format!("cannot write {}", shown.display()))?;
                 self.written.files += 1;
             }
         }
@@ -91,7 +102,7 @@ impl Export<'_> {
         Ok(())
     }
 
-    fn write_file(&self, path: &Path) -> anyhow::Result<()> {
+    fn write_file(&mut self, path: &Path) -> anyhow::Result<()> {
         let (rules, schema) = (self.schemas.rules().of(&self.name), self.schemas.schema_of(&self.name));
         let archives = rules.archives.iter().map(|a| Archive { step_s: a.step_s, points: a.points });
         let header = Header {
@@ -100,25 +111,106 @@ impl Export<'_> {
             archives: archives.collect(),
         };
         let encoded = header.encode()?;
+        let Self { files, samples, now_s, .. } = self;
+        files.write(path, |file| {
+            file.write_all(&encoded)?;
+            let mut values = Vec::new();
+            for (number, archive) in header.archives.iter().enumerate() {
+                let from_s = *now_s - archive.retention_s();
+                let Some(layout) = schema.layout(from_s, *now_s, *now_s) else { continue };
+                let mut slots = Slots::new(schema, layout, &mut values);
+                for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
+                    slots.push(*timestamp_ms, *value);
+                }
+                slots.finish();
+                file.seek(SeekFrom::Start(header.offset(number)))?;
+                file.write_all(&archive.encode(layout.start_s, &values))?;
+            }
+            // what was not written is a hole without values
+            file.set_len(header.file_bytes())
+        })?;
+        Ok(())
+    }
+}
+
+impl Files<'_> {
+    /// Writes a file whose path is relative to the directory. Fails if it exists.
+    fn write(&mut self, path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+        let path = self.dir.join(path);
+        if path.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        for parent in path.ancestors().skip(1) {
+            let is_known = !self.changed.insert(parent.into());
+            if is_known || parent == self.dir {
+                break;
+            }
+        }
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        let mut file = File::create_new(path)?;
-        file.write_all(&encoded)?;
-        let mut values = Vec::new();
-        for (number, archive) in header.archives.iter().enumerate() {
-            let from_s = self.now_s - archive.retention_s();
-            let Some(layout) = schema.layout(from_s, self.now_s, self.now_s) else { continue };
-            let mut slots = Slots::new(schema, layout, &mut values);
-            for (timestamp_ms, value) in self.samples.timestamps.iter().zip(&self.samples.values) {
-                slots.push(*timestamp_ms, *value);
-            }
-            slots.finish();
-            file.seek(SeekFrom::Start(header.offset(number)))?;
-            file.write_all(&archive.encode(layout.start_s, &values))?;
+        let unfinished = self.dir.join(format!("unfinished-{}.tmp", std::process::id()));
+        let mut file = File::create(&unfinished)?;
+        let written = content(&mut file).and_then(|()| file.sync_all());
+        drop(file);
+        let written = written.and_then(|()| fs::rename(&unfinished, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished); // the error of writing says more
         }
-        // what was not written is a hole without values
-        file.set_len(header.file_bytes())?;
+        written
+    }
+
+    /// Makes the names of all files durable.
+    fn finish(self) -> io::Result<()> {
+        // the directory itself may be new
+        let above =
+            self.dir.parent().map(|above| if above == Path::new("") { Path::new(".") } else { above });
+        for dir in self.changed.iter().map(PathBuf::as_path).chain(above).filter(|dir| dir.is_dir()) {
+            match File::open(dir).and_then(|dir| dir.sync_all()) {
+                // it existed before, and only others may read it
+                Err(error) if Some(dir) == above && error.kind() == io::ErrorKind::PermissionDenied => {}
+                synced => synced?,
+            }
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_name_once_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("new");
+        let mut files = Files { dir: &root, changed: BTreeSet::new() };
+        let path = Path::new("a/b/c.wsp");
+        let names = || {
+            let mut names: Vec<_> =
+                fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let failed = files.write(path, |file| {
+            file.write_all(b"half")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(!root.join(path).exists());
+        files
+            .write(path, |file| {
+                assert_eq!(names().len(), 2, "the file has another name while it is written");
+                assert!(!root.join(path).exists());
+                file.write_all(b"whole")
+            })
+            .unwrap();
+        let again = files.write(path, |_| panic!("the file exists"));
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(root.join(path)).unwrap(), b"whole");
+        assert_eq!(names(), ["a"]);
+        let changed: Vec<_> = files.changed.iter().cloned().collect();
+        assert_eq!(changed, [root.clone(), root.join("a"), root.join("a/b")]);
+        files.finish().unwrap();
     }
 }
