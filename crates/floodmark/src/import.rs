@@ -5,9 +5,10 @@
 //!                                                           (scratch)                       source import/<id>
 //! ```
 //!
-//! Each imported file or block is a source, and is identified by its content. A single commit makes the
-//! samples of a source visible and marks the source as complete. An import can therefore be killed and
-//! repeated without duplicates, even while a server is running.
+//! Each imported file or block is a source, and is identified by its content. Commits make the samples of a source visible, mostly
+//! a single one, and the last marks the source as complete. An import that is killed and repeated goes on with the first commit that
+//! is missing, because the same content gives the same commits. It can therefore be repeated without duplicates, even while a server
+//! is running.
 
 mod intake;
 mod jsonl;

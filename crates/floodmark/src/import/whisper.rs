@@ -29,6 +29,8 @@ pub(super) struct Tree {
     /// Counts what is not imported.
     left_out: Tally,
     names: TaggedNames,
+    /// Later points are left out.
+    now_s: i64,
 }
 
 impl Tree {
@@ -39,7 +41,8 @@ impl Tree {
             TaggedNames::read(list).with_context(|| format!("cannot read --tagged-names {}", list.display()))
         });
         let names = names.transpose()?.unwrap_or_default();
-        let mut tree = Self { files: Vec::new(), bytes: 0, left_out: Tally::default(), names };
+        let now_s = SystemClock.now_ms() / 1000;
+        let mut tree = Self { files: Vec::new(), bytes: 0, left_out: Tally::default(), names, now_s };
         if path.is_dir() {
             tree.walk(path, &mut Vec::new())?;
         } else {
@@ -96,12 +99,16 @@ impl Tree {
         Ok(())
     }
 
-    /// Computes a hash of the names and contents of all files.
+    /// Computes a hash of the names and contents of all files, and of which points are left out because they are after the present.
+    /// When some of them have become present, the files are another source: what an interrupted import has committed of the one
+    /// before is not a part of it.
     pub(super) fn hash(&self, progress: &mut Progress) -> anyhow::Result<String> {
         let (mut hasher, mut buffer, mut read) = (Xxh3Default::new(), vec![0; 1 << 20], 0);
+        let mut content = Vec::new();
         for (labels, path) in &self.files {
             hasher.update(labels.as_bytes());
             let mut file = fs::File::open(path)?;
+            content.clear();
             loop {
                 let bytes = file.read(&mut buffer)?;
                 if bytes == 0 {
@@ -109,6 +116,14 @@ impl Tree {
                 }
                 hasher.update(&buffer[..bytes]);
                 read += bytes as u64;
+                if content.len() as u64 <= FILE_BYTES_MAX {
+                    content.extend_from_slice(&buffer[..bytes]);
+                }
+            }
+            // a file that is damaged or too large is an error later, or left out
+            let after = File::parse(&content).map_or(0, |file| file.points_after(self.now_s));
+            if after > 0 {
+                hasher.update(&after.to_le_bytes()); // the number says which ones, because they are the latest
             }
             progress.at(0.2 * part(read, self.bytes), 0);
         }
@@ -123,7 +138,7 @@ impl Tree {
         progress: &mut Progress,
     ) -> anyhow::Result<()> {
         self.left_out.skipped.iter().for_each(|(why, count)| intake.tally.skip(why, *count));
-        let (now_s, mut bytes, mut done) = (SystemClock.now_ms() / 1000, Vec::new(), 0);
+        let (now_s, mut bytes, mut done) = (self.now_s, Vec::new(), 0);
         for (labels, path) in &self.files {
             bytes.clear();
             let read = read_file(path, &mut bytes)
@@ -162,4 +177,31 @@ fn read_file(path: &Path, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
     fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(bytes)?;
     ensure!(bytes.len() as u64 <= FILE_BYTES_MAX, "the file has more than {} MiB", FILE_BYTES_MAX >> 20);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::whisper::{Archive, Header};
+
+    #[test]
+    fn files_are_another_source_when_points_have_become_present() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Archive { step_s: 60, points: 10 };
+        let header = Header { method: 1, x_files_factor: 0.5, archives: vec![archive] };
+        let mut file = header.encode().unwrap();
+        file.extend(archive.encode(6000, &[1.0, 2.0, f64::NAN, 4.0]));
+        file.resize(header.file_bytes() as usize, 0);
+        fs::write(dir.path().join("a.wsp"), &file).unwrap();
+        fs::write(dir.path().join("damaged.wsp"), b"not whisper").unwrap();
+        let mut tree = Tree::find(dir.path(), None).unwrap();
+        let mut id_at = |now_s| {
+            tree.now_s = now_s;
+            tree.hash(&mut Progress::new(String::new(), true)).unwrap()
+        };
+        let ids = [5999, 6000, 6059, 6060, 6179, 6180, 1 << 40].map(&mut id_at);
+        let mut distinct = ids.to_vec();
+        distinct.dedup();
+        assert_eq!(distinct, [&ids[0], &ids[1], &ids[3], &ids[5]].map(String::clone));
+    }
 }
