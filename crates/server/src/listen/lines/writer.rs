@@ -90,21 +90,29 @@ impl Writer {
             Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
             Err(refusal) => {
                 if self.intake.retry(&source, &body, &mut attempts, refusal).await {
-                    self.write_all_again().await;
+                    self.write_all_again(&source.principal.tenant).await;
                 }
             }
         }
     }
 
-    /// Writes the bodies in flight again, because points of a body before them may have been stored only now.
-    async fn write_all_again(&mut self) {
-        while let Some(Sending { source, body, mut attempts, settled }) = self.bodies.pop_front() {
+    /// Writes the bodies of a tenant that are in flight again, because points of a body before them may have been stored only now.
+    /// Those of other tenants have other series. They may be stored already, and must not be refused now.
+    async fn write_all_again(&mut self, tenant: &TenantId) {
+        let mut others = VecDeque::new();
+        while let Some(sending) = self.bodies.pop_front() {
+            if sending.source.principal.tenant != *tenant {
+                others.push_back(sending);
+                continue;
+            }
+            let Sending { source, body, mut attempts, settled } = sending;
             let _ = settled.await; // otherwise, the first attempt could end after the second one
             match self.intake.write_again(&source, &body, &mut attempts).await {
                 Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
                 Err(refusal) => _ = self.intake.retry(&source, &body, &mut attempts, refusal).await,
             }
         }
+        self.bodies = others;
     }
 
     pub(super) async fn settled_all(&mut self) {
@@ -262,7 +270,64 @@ fn split_tenant(line: &[u8]) -> Option<(&[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{GraphiteSockets, Lines};
     use super::*;
+    use crate::http::App;
+    use crate::listen::lines::intake::Protocol;
+    use crate::listen::lines::ticket::Tickets;
+    use crate::node::Node;
+    use crate::seal::tests::stop;
+    use crate::write_path::Origin;
+    use crate::write_path::tests::small_settings;
+    use stdx::clock::{Clock, ManualClock, SystemClock};
+
+    /// They are stored already, so refusing them would only count them as dropped.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bodies_of_other_tenants_are_not_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = small_settings(dir.path());
+        settings.tenants.general.limits.samples_per_second = Some(1);
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(SystemClock.now_ms()));
+        let node = Node::start(settings, clock).unwrap();
+        let context = node.writes();
+        let intake = Lines::new(&App::new(node.clone()), GraphiteSockets::default(), None).shared.intake;
+        let tickets = Tickets::new();
+        let source = |name: &str| Source {
+            protocol: Protocol::Lines,
+            principal: Principal::of(TenantId::parse(name).unwrap()),
+            has_many_tenants: true,
+            sender: None,
+            ticket: tickets.ticket().clone(),
+            origin: Origin::Sender,
+        };
+        let mut writer = Writer::new(&intake, source("all"));
+        for name in ["above", "same", "above"] {
+            let bytes = format!("m 1 {}\n", context.clock.now_ms() / 1000).into_bytes();
+            writer.bodies.push_back(Sending {
+                source: source(name),
+                body: Body {
+                    _memory: intake.unwritten.reserve(bytes.len() as u64).unwrap(),
+                    bytes: Arc::new(bytes),
+                    since: Instant::now(),
+                    arrived_ms: intake.now_ms(),
+                    _of_datagrams: None,
+                },
+                attempts: Attempts::default(),
+                settled: tokio::spawn(async { Ok(Outcome::default()) }),
+            });
+        }
+        let above = TenantId::parse("above").unwrap();
+        let own = context.overrides.current();
+        context.tenant(&above).take_samples(own.of(&above), 1000, context.clock.instant());
+        writer.write_all_again(&TenantId::parse("same").unwrap()).await;
+        assert!(writer.bodies.iter().all(|sending| sending.source.principal.tenant == above));
+        assert_eq!(writer.bodies.len(), 2);
+        writer.settled_all().await;
+        let text = node.registry().render();
+        assert!(text.contains("floodmark_graphite_dropped_points_total{reason=\"refused\"} 0"), "{text}");
+        drop(writer);
+        stop(node).await;
+    }
 
     /// A tenant takes more memory than a short line of it.
     #[test]
