@@ -160,17 +160,15 @@ impl Creation {
                 Ok(outcome) => {
                     self.metrics.created_points.add(outcome.samples);
                     if outcome.refused_samples > 0 {
+                        // limits that follow from the memory are no reason to wait for longer than some minutes
+                        let reason = match outcome.postponed[..] {
+                            [] => Reason::Invalid,
+                            _ => Reason::NewSeriesLimit,
+                        };
                         let example = outcome.errors.first();
                         let (message, series) =
                             example.map(|(e, s)| (e.to_string(), s.clone())).unwrap_or_default();
-                        self.lost(
-                            principal,
-                            chunk,
-                            Reason::Invalid,
-                            outcome.refused_samples,
-                            &message,
-                            &series,
-                        );
+                        self.lost(principal, chunk, reason, outcome.refused_samples, &message, &series);
                     }
                     return was_refused;
                 }
