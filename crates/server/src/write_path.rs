@@ -90,65 +90,76 @@ pub(crate) async fn write<D: Decoder>(
     let place = Place::new(known, None);
     let (resolved, known) = resolve(context, decoders, request, rules, thread, place, began).await?;
     let mut outcome = store_within(context, &tenant, known, resolved).await?;
-    let counted = count(context, &principal, &mut outcome).await;
-    // The retry ends: the points are too old for their output soon, or it has none of their interval any more. Then they are stored
-    // with the others.
-    let samples = outcome.samples;
-    counted.map_err(|Lost { refusal, .. }| Unwritten { refusal, samples, exemplars: outcome.exemplars })?;
+    if let Some(given_back) = count(context, &principal, &mut outcome).await {
+        // If they are refused, the sender sends all points again. Then, these are too old for the output, or it has nothing of their
+        // interval, so they are stored with the others.
+        let stored = match given_back.lost {
+            0 => given_back.store(context, &principal).await,
+            _ => Err(given_back.refusal().into()),
+        };
+        let (samples, exemplars) = (outcome.samples, outcome.exemplars);
+        outcome.add(stored.map_err(|Unwritten { refusal, samples: more, .. }| Unwritten {
+            refusal,
+            samples: samples + more,
+            exemplars,
+        })?);
+    }
     Ok(outcome)
 }
 
-/// Points of a durable body that are stored nowhere: a computed series took them from the body, but could not have them in the
-/// end, and then they were refused.
-#[derive(Debug)]
-pub(crate) struct Lost {
-    pub(crate) points: u64,
-    pub(crate) refusal: Refusal,
-}
-
-/// Counts the points of a body that is durable in the series that are computed from them. Points that such a series took from the
-/// body, but cannot have any more, are stored as they are.
+/// Counts the points of a body that is durable in the series that are computed from them. Returns those that such a series took
+/// from the body, but cannot have any more. They must be stored as they are.
 pub(crate) async fn count(
     context: &Arc<Context>,
     principal: &Principal,
     outcome: &mut Outcome,
-) -> Result<(), Lost> {
-    let Some(contributions) = outcome.contributions.take() else { return Ok(()) };
+) -> Option<GivenBack> {
+    let contributions = outcome.contributions.take()?;
     let now_ms = context.clock.now_ms();
-    let given_back = if contributions.count() <= aggregator::INLINE_MAX {
-        context.aggregator.add(&principal.tenant, contributions, now_ms)
-    } else {
-        let (context, tenant) = (Arc::clone(context), principal.tenant.clone());
-        // this goes on if the sender does not wait for the answer
-        let counted = tokio::spawn(async move {
-            let thread = context.gates.decoding_permit(&tenant).await;
-            let counting = tokio::task::spawn_blocking(move || {
-                let given_back = context.aggregator.add(&tenant, contributions, now_ms);
-                drop(thread);
-                given_back
-            });
-            counting.await
+    if contributions.count() <= aggregator::INLINE_MAX {
+        return context.aggregator.add(&principal.tenant, contributions, now_ms);
+    }
+    let (context, tenant) = (Arc::clone(context), principal.tenant.clone());
+    // this goes on if the sender does not wait for the answer
+    let counted = tokio::spawn(async move {
+        let thread = context.gates.decoding_permit(&tenant).await;
+        let counting = tokio::task::spawn_blocking(move || {
+            let given_back = context.aggregator.add(&tenant, contributions, now_ms);
+            drop(thread);
+            given_back
         });
-        counted.await.flatten().unwrap_or_else(|error| {
-            tracing::error!("counting points in computed series failed: {error}");
-            None
-        })
-    };
-    let Some(GivenBack { mut batch, memory, lost }) = given_back else { return Ok(()) };
-    let points = batch.floats.values.len() as u64;
-    let stored = store_batch(context, principal, &mut batch, memory, Source::Output, Instant::now());
-    match stored.await {
-        Ok(stored) => outcome.add(stored),
-        Err(Unwritten { refusal, samples, .. }) => {
-            outcome.samples += samples;
-            return Err(Lost { points: points + lost - samples, refusal });
-        }
+        counting.await
+    });
+    counted.await.flatten().unwrap_or_else(|error| {
+        tracing::error!("counting points in computed series failed: {error}");
+        None
+    })
+}
+
+impl GivenBack {
+    /// Number of points in the batch.
+    pub(crate) const fn points(&self) -> u64 {
+        self.batch.floats.values.len() as u64
     }
-    if lost > 0 {
-        let message = format!("no memory to store {lost} points that computed series cannot have");
-        return Err(Lost { points: lost, refusal: Refusal::busy("memory", message) });
+
+    /// Why points are lost.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let message = format!("no memory to store {} points that computed series cannot have", self.lost);
+        Refusal::busy("memory", message)
     }
-    Ok(())
+
+    /// Stores the points of the batch.
+    pub(crate) async fn store(
+        &self,
+        context: &Arc<Context>,
+        principal: &Principal,
+    ) -> Result<Outcome, Unwritten> {
+        let (settings, tenant) = (context.overrides.current(), context.tenant(&principal.tenant));
+        let account = tenant.inflight(settings.of(&principal.tenant));
+        let memory = account.reserve(self.batch.memory_bytes() as u64)?;
+        let mut batch = self.copy();
+        store_batch(context, principal, &mut batch, memory, Source::Output, Instant::now()).await
+    }
 }
 
 /// Where the samples of a batch come from if no decoder has made it.

@@ -24,7 +24,8 @@ const CAUTIOUS_SERIES_MAX: usize = 64;
 
 /// Reasons of refusals after which the points of new series are dropped. They might be stored later, but nobody knows
 /// when.
-const FINAL: [&str; 5] = ["active_series", "clock", "ha_clusters", "series_per_metric", "stopping"];
+pub(super) const FINAL: [&str; 5] =
+    ["active_series", "clock", "ha_clusters", "series_per_metric", "stopping"];
 
 /// A chunk takes at most 1/`CHUNK_PART` of the memory of the tenant's requests, because it takes several times as much
 /// while it is written.

@@ -9,7 +9,7 @@
 //! ```
 
 use super::buffer::{BODY_BYTES, Body};
-use super::creation::Creation;
+use super::creation::{Creation, FINAL};
 use super::drops::{Drop, Drops, Reason};
 use super::telemetry::Metrics;
 use super::ticket::Ticket;
@@ -17,8 +17,9 @@ use super::unfinished::Unfinished;
 use crate::limits::fair_permits::FairPermits;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
+use crate::write_path::aggregator::GivenBack;
 use crate::write_path::known::{Begun, BodyStream, Counted, Later, NewSamples, Sent, Times, send};
-use crate::write_path::{self, Decoders, Origin};
+use crate::write_path::{self, Decoders, Origin, Unwritten};
 use model::{ErrorKind, Principal, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
 use std::net::IpAddr;
@@ -257,7 +258,7 @@ impl Intake {
             tried = true;
             match self.write_again(source, body, attempts).await {
                 Ok(outcome) => {
-                    self.stored(source, body, outcome).await;
+                    self.stored(source, body, outcome).await; // what follows is written again in any case
                     return tried;
                 }
                 Err(other) => refusal = other,
@@ -279,22 +280,54 @@ impl Intake {
         self.settle(sent).await
     }
 
-    /// Counts the points of a body that is durable.
-    pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) {
+    /// Counts the points of a body that is durable. Returns true if some of them have been stored only now.
+    pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) -> bool {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
-        if let Err(lost) = write_path::count(&self.context, &source.principal, &mut outcome).await {
-            self.refused(source, lost.points, &lost.refusal);
-        }
         self.metrics.points.add(outcome.samples);
+        let given_back = write_path::count(&self.context, &source.principal, &mut outcome).await;
         self.left_out(source, &outcome);
+        if let Some(given_back) = &given_back {
+            self.store_given_back(source, given_back).await;
+        }
+        given_back.is_some()
+    }
+
+    /// Stores points that a computed series took from a body and cannot have any more. They are few and rare, so the sender waits,
+    /// also for the creation of their series.
+    async fn store_given_back(&self, source: &Source, given_back: &GivenBack) {
+        if given_back.lost > 0 {
+            self.refused(source, given_back.lost, &given_back.refusal());
+        }
+        let refusal = loop {
+            match given_back.store(&self.context, &source.principal).await {
+                Ok(outcome) => {
+                    self.metrics.points.add(outcome.samples);
+                    if outcome.refused_samples > 0 {
+                        source.ticket.lost();
+                        self.left_out(source, &outcome);
+                    }
+                    return;
+                }
+                Err(Unwritten { refusal, .. }) => match next(&refusal, source.has_many_tenants) {
+                    // some of the series may be new
+                    _ if FINAL.contains(&refusal.reason) => break refusal,
+                    Next::Retry(wait) => {
+                        let _paused = self.metrics.pause(&refusal);
+                        tokio::time::sleep(wait).await;
+                    }
+                    Next::GiveUp => break refusal,
+                },
+            }
+        };
+        self.refused(source, given_back.points(), &refusal);
     }
 
     /// Counts points that cannot be stored because of what they are.
     fn left_out(&self, source: &Source, outcome: &Outcome) {
         let Source { principal: Principal { tenant, .. }, sender, .. } = source;
-        let invalid = outcome.refused_samples - outcome.unreadable_samples;
-        for (reason, points) in [(Reason::Malformed, outcome.unreadable_samples), (Reason::Invalid, invalid)]
-        {
+        let other = outcome.refused_samples - outcome.unreadable_samples;
+        let reason = if outcome.postponed.is_empty() { Reason::Invalid } else { Reason::NewSeriesLimit };
+        for (reason, points) in [(Reason::Malformed, outcome.unreadable_samples), (reason, other)] {
             if points == 0 {
                 continue;
             }

@@ -87,7 +87,11 @@ impl Writer {
     pub(super) async fn finish(&mut self, settled: Settled) {
         let Some(Sending { source, body, mut attempts, .. }) = self.bodies.pop_front() else { return };
         match settled {
-            Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
+            Ok(outcome) => {
+                if self.intake.stored(&source, &body, outcome).await {
+                    self.write_all_again(&source.principal.tenant).await;
+                }
+            }
             Err(refusal) => {
                 if self.intake.retry(&source, &body, &mut attempts, refusal).await {
                     self.write_all_again(&source.principal.tenant).await;
@@ -108,11 +112,16 @@ impl Writer {
             let Sending { source, body, mut attempts, settled } = sending;
             let _ = settled.await; // otherwise, the first attempt could end after the second one
             match self.intake.write_again(&source, &body, &mut attempts).await {
-                Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
+                Ok(outcome) => _ = self.intake.stored(&source, &body, outcome).await,
                 Err(refusal) => _ = self.intake.retry(&source, &body, &mut attempts, refusal).await,
             }
         }
         self.bodies = others;
+    }
+
+    /// Number of bodies that may not be durable yet, besides those in lanes.
+    pub(super) fn in_flight(&self) -> usize {
+        self.bodies.len()
     }
 
     pub(super) async fn settled_all(&mut self) {

@@ -1,5 +1,5 @@
 use super::memo::Matched;
-use model::{Batch, BatchSeries, Labels, SeriesKey};
+use model::{Batch, BatchSeries, Labels, SeriesBatch, SeriesKey};
 use std::sync::Arc;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
@@ -95,7 +95,7 @@ impl Contributions {
 pub(crate) struct GivenBack {
     pub(crate) batch: Batch,
     /// For the batch.
-    pub(crate) memory: Reservation,
+    pub(super) memory: Reservation,
     /// Number of further points, for which there was no memory.
     pub(crate) lost: u64,
 }
@@ -105,6 +105,14 @@ impl GivenBack {
     pub(super) fn from(contributions: &mut Contributions) -> Self {
         let memory = contributions.memory.as_mut().expect("BUG: contributions without a reservation");
         Self { batch: Batch::default(), memory: memory.split(0), lost: 0 }
+    }
+
+    /// Storing a batch may use it up.
+    pub(crate) fn copy(&self) -> Batch {
+        let Batch { bytes, floats: SeriesBatch { series, timestamps, values, .. }, .. } = &self.batch;
+        let (series, timestamps, values) = (series.clone(), timestamps.clone(), values.clone());
+        let floats = SeriesBatch { series, timestamps, values, ..SeriesBatch::default() };
+        Batch { bytes: bytes.clone(), floats, ..Batch::default() }
     }
 
     pub(super) const fn is_empty(&self) -> bool {

@@ -622,8 +622,14 @@ async fn points_that_an_output_cannot_have_when_the_body_is_durable_are_stored()
     let mut outcome = sent.settle(writes).await.unwrap();
     assert_eq!((new.points(), outcome.samples), (0, 0), "the outputs have taken all points");
     clock.ahead_ms.fetch_add(120_000, Ordering::Relaxed);
-    count(writes, &Principal::of(TenantId::parse("a").unwrap()), &mut outcome).await.unwrap();
-    assert_eq!((outcome.samples, outcome.refused_samples, outcome.has_created), (5, 0, true));
+    let principal = Principal::of(TenantId::parse("a").unwrap());
+    let given_back = count(writes, &principal, &mut outcome).await.unwrap();
+    assert_eq!((given_back.points(), given_back.lost), (5, 0));
+    for has_created in [true, false] {
+        let stored = given_back.store(writes, &principal).await.unwrap();
+        assert_eq!((stored.samples, stored.refused_samples, stored.has_created), (5, 0, has_created));
+    }
+    drop(given_back);
     for name in ["t.0", "t.3", "u.4"] {
         let mut encoder = V1Encoder::new();
         encoder.series(Labels::from_pairs(&[("__name__", name)]).as_ref(), &[now_s * 1000 + 1], &[1.0]);
