@@ -58,7 +58,10 @@ use stream::Stream;
 use telemetry::Metrics;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+/// When the server stops, points of requests by HTTP that are not durable after this time do not count in computed series.
+const REQUESTS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Upper bound on the memory of an idle connection: its task. A buffer for bytes is reserved when bytes arrive.
 const CONNECTION_BYTES: u64 = 4 << 10;
@@ -227,7 +230,7 @@ impl Lines {
         stopping.send_replace(true);
         drop(open);
         let senders = async {
-            tokio::join!(ended.recv(), requests_ended);
+            let _ = tokio::join!(ended.recv(), timeout(REQUESTS_TIMEOUT, requests_ended));
         };
         Drain { aggregates, creation, drops, stopped_ms }.run(senders, Times::DEFAULT).await;
     }

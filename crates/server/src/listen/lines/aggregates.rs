@@ -13,12 +13,13 @@ use super::writer::{MEMORY_WAIT, Writer};
 use crate::write_path::aggregator::Ended;
 use crate::write_path::{self, Origin};
 use model::{Principal, Rights, TenantId};
+use parking_lot::Mutex;
 use protocol::encode::graphite::PickleEncoder;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
@@ -38,35 +39,68 @@ const MEMORY_FACTOR: usize = 3;
 pub(super) struct Aggregates {
     context: Arc<write_path::Context>,
     intake: Arc<Intake>,
+    /// Tenants whose outputs are being computed and written.
+    running: Mutex<HashSet<TenantId>>,
+    /// Notified when a round has ended.
+    ended: Notify,
+}
+
+/// A round of a tenant. There is only one at a time: of two values for the same interval, the one that was computed later must win.
+pub(super) struct Running {
+    aggregates: Arc<Aggregates>,
+    tenant: TenantId,
+}
+
+impl std::ops::Drop for Running {
+    fn drop(&mut self) {
+        self.aggregates.running.lock().remove(&self.tenant);
+        self.aggregates.ended.notify_waiters();
+    }
 }
 
 impl Aggregates {
-    pub(super) const fn new(context: Arc<write_path::Context>, intake: Arc<Intake>) -> Self {
-        Self { context, intake }
+    pub(super) fn new(context: Arc<write_path::Context>, intake: Arc<Intake>) -> Self {
+        let (running, ended) = (Mutex::default(), Notify::new());
+        Self { context, intake, running, ended }
+    }
+
+    /// `None` if a round of the tenant is running.
+    pub(super) fn begin(self: &Arc<Self>, tenant: &TenantId) -> Option<Running> {
+        let is_first = self.running.lock().insert(tenant.clone());
+        is_first.then(|| Running { aggregates: Arc::clone(self), tenant: tenant.clone() })
+    }
+
+    /// Waits until no other round of the tenant is running.
+    async fn begin_after(self: &Arc<Self>, tenant: &TenantId) -> Running {
+        loop {
+            let ended = self.ended.notified(); // before looking, so that no notification is missed
+            if let Some(running) = self.begin(tenant) {
+                return running;
+            }
+            ended.await;
+        }
     }
 
     /// Writes computed points until the server stops, then waits until points in flight are durable.
     pub(super) async fn serve(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut rounds = JoinSet::new();
-        let mut busy = HashMap::new();
         let mut ticks = interval(POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
-                Some(ended) = rounds.join_next_with_id(), if !rounds.is_empty() => {
-                    busy.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
-                    continue;
-                }
+                Some(_) = rounds.join_next(), if !rounds.is_empty() => continue,
                 () = stopped(&mut stopping) => break,
             }
             let now_ms = self.now_ms();
             self.context.aggregator.adopt(&self.context.rules.current(), now_ms);
-            let running: HashSet<TenantId> = busy.values().cloned().collect();
             for tenant in self.context.aggregator.due(now_ms) {
-                if !running.contains(&tenant) {
-                    let round = Arc::clone(&self).round(tenant.clone(), now_ms, false);
-                    busy.insert(rounds.spawn(round).id(), tenant);
+                if let Some(running) = self.begin(&tenant) {
+                    let (this, round) = (Arc::clone(&self), self.new_round(tenant, now_ms, false));
+                    rounds.spawn(async move {
+                        this.write(round).await;
+                        drop(running);
+                    });
                 }
             }
         }
@@ -83,24 +117,30 @@ impl Aggregates {
         self.context.aggregator.take_no_more();
         let mut rounds = JoinSet::new();
         for tenant in self.context.aggregator.tenants() {
-            rounds.spawn(Arc::clone(&self).round(tenant, stopped_ms, true));
+            let (this, round) = (Arc::clone(&self), self.new_round(tenant, stopped_ms, true));
+            rounds.spawn(async move {
+                let running = this.begin_after(&round.tenant).await;
+                this.write(round).await;
+                drop(running);
+            });
         }
         let all = async { while rounds.join_next().await.is_some() {} };
-        if timeout_at(deadline, all).await.is_ok() {
-            return;
+        if timeout_at(deadline, all).await.is_err() {
+            tracing::warn!(tenants = rounds.len(), "stopping before all computed points are durable");
+            rounds.shutdown().await;
         }
-        tracing::warn!(tenants = rounds.len(), "stopping before all computed points are durable");
-        rounds.shutdown().await;
-        for tenant in self.context.aggregator.tenants() {
-            let points = self.context.aggregator.left(&tenant);
-            dropped(&self.intake.drops, &tenant, points);
-        }
+    }
+
+    fn new_round(&self, tenant: TenantId, now_ms: i64, at_once: bool) -> Round {
+        let mut round = Round::new(tenant, now_ms, at_once);
+        round.lost = Some((Arc::clone(&self.context), Arc::clone(&self.intake.drops)));
+        round
     }
 
     /// Computes the outputs of a tenant that are due, and writes their points. Returns once they are durable, or wait for the
     /// creation of their series.
-    async fn round(self: Arc<Self>, tenant: TenantId, now_ms: i64, at_once: bool) {
-        let tickets = Tickets::new();
+    async fn write(&self, round: Round) {
+        let (tickets, tenant) = (Tickets::new(), round.tenant.clone());
         let rights = Rights { read: false, write: true };
         let source = Source {
             protocol: Protocol::Pickles,
@@ -111,9 +151,6 @@ impl Aggregates {
             origin: Origin::Aggregator,
         };
         let mut writer = Writer::new(&self.intake, source);
-        let drops = Arc::clone(&self.intake.drops);
-        let mut unwritten = Unwritten { drops, tenant: tenant.clone(), points: 0 };
-        let round = Round { tenant: tenant.clone(), now_ms, at_once, position: 0, next: None };
         let Some((_, mut round)) = self.compute(round, Round::compute_next).await else { return };
         while let Some(first) = &round.next {
             let (mut gathering, bytes_max) = self.memory(&tenant, least_bytes(first)).await;
@@ -121,7 +158,7 @@ impl Aggregates {
                 round.gather(|round| round.compute_next(context), bytes_max)
             });
             let gathered = gathered.await;
-            let Some(((encoded, points), rest)) = gathered else { break };
+            let Some((encoded, rest)) = gathered else { return };
             round = rest;
             if encoded.is_empty() {
                 continue;
@@ -131,14 +168,12 @@ impl Aggregates {
             let (since, arrived_ms) = (Instant::now(), self.intake.now_ms());
             let body =
                 Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory, _of_datagrams: None };
-            unwritten.points += points;
+            round.passed_on();
             writer.write(body).await;
-            if writer.is_idle() {
-                unwritten.points = 0;
-            }
+            round.are_in_flight(writer.in_flight());
         }
         writer.settled_all().await;
-        unwritten.points = 0;
+        round.are_in_flight(0);
     }
 
     /// Waits for the memory of a body, and returns it with the length that the body may have. The memory is of the
@@ -180,17 +215,45 @@ struct Round {
     position: usize,
     /// Computed points that are in no body yet. `None` if nothing more is due.
     next: Option<Ended>,
+    /// Number of points in the body that was gathered last, until it is passed on.
+    gathered: u64,
+    /// Numbers of points in the bodies that may not be durable yet.
+    in_flight: VecDeque<u64>,
+    /// What is lost is counted here when the round ends early.
+    lost: Option<(Arc<write_path::Context>, Arc<Drops>)>,
 }
 
 impl Round {
+    const fn new(tenant: TenantId, now_ms: i64, at_once: bool) -> Self {
+        Self {
+            tenant,
+            now_ms,
+            at_once,
+            position: 0,
+            next: None,
+            gathered: 0,
+            in_flight: VecDeque::new(),
+            lost: None,
+        }
+    }
+
+    /// The body that was gathered last belongs to the writer from now on.
+    fn passed_on(&mut self) {
+        self.in_flight.push_back(std::mem::take(&mut self.gathered));
+    }
+
+    /// Only the last `bodies` of those passed on may not be durable yet.
+    fn are_in_flight(&mut self, bodies: usize) {
+        self.in_flight.drain(..self.in_flight.len().saturating_sub(bodies));
+    }
+
     fn compute_next(&mut self, context: &write_path::Context) {
         self.next =
             context.aggregator.next_ended(&self.tenant, &mut self.position, self.now_ms, self.at_once);
     }
 
-    /// Computes the points of a body, and encodes them. Also returns their number. The body has at least one point, even if it is
-    /// longer than `bytes_max`.
-    fn gather(&mut self, compute_next: impl Fn(&mut Self), bytes_max: usize) -> (Vec<u8>, u64) {
+    /// Computes the points of a body, and encodes them. The body has at least one point, even if it is longer than `bytes_max`.
+    fn gather(&mut self, compute_next: impl Fn(&mut Self), bytes_max: usize) -> Vec<u8> {
         let (mut gathered, mut bytes) = (Vec::new(), 2 * POINT_BYTES);
         while let Some(mut ended) = self.next.take() {
             let point_bytes = ended.name.len() + POINT_BYTES;
@@ -206,31 +269,24 @@ impl Round {
             gathered.push(ended);
             compute_next(self);
         }
-        let points = gathered.iter().map(|ended| ended.points.len() as u64).sum();
-        (encode(&gathered, bytes), points)
+        self.gathered = gathered.iter().map(|ended| ended.points.len() as u64).sum();
+        encode(&gathered, bytes)
     }
 }
 
-/// Computed points of a round that may not be durable yet. When the round ends before they are, because the server stops, they
-/// are counted as dropped.
-struct Unwritten {
-    drops: Arc<Drops>,
-    tenant: TenantId,
-    points: u64,
-}
-
-impl std::ops::Drop for Unwritten {
+/// A round ends early because the server stops. Then its points are lost, and if it is the last one of the tenant, also those that it
+/// has not computed.
+impl std::ops::Drop for Round {
     fn drop(&mut self) {
-        dropped(&self.drops, &self.tenant, self.points);
-    }
-}
-
-/// Counts computed points that are lost because the server stops.
-fn dropped(drops: &Drops, tenant: &TenantId, points: u64) {
-    if points > 0 {
-        let (reason, message) =
-            (Reason::Stopping, "the server stopped before these computed points were durable");
-        drops.add(&Drop { reason, tenant, points, message, series: "", sender: None });
+        let Some((context, drops)) = &self.lost else { return };
+        let next = self.next.as_ref().map_or(0, |next| next.points.len() as u64);
+        let left = if self.at_once { context.aggregator.left(&self.tenant) } else { 0 };
+        let points = next + self.gathered + self.in_flight.iter().sum::<u64>() + left;
+        if points > 0 && !std::thread::panicking() {
+            let (reason, tenant) = (Reason::Stopping, &self.tenant);
+            let message = "the server stopped before these computed points were durable";
+            drops.add(&Drop { reason, tenant, points, message, series: "", sender: None });
+        }
     }
 }
 
@@ -275,12 +331,11 @@ mod tests {
         assert!(encode(&[ended("a", 0)], 64).is_empty());
         // whatever memory there is, a body has at least one point
         let long = ended(&"x".repeat(60_000), 9);
-        let mut round =
-            Round { tenant: TenantId::anonymous(), now_ms: 0, at_once: true, position: 0, next: None };
+        let mut round = Round::new(TenantId::anonymous(), 0, true);
         let least = least_bytes(&long);
         round.next = Some(long);
-        let (encoded, points) = round.gather(|_| panic!("the first output has points left"), least);
-        assert!(!encoded.is_empty() && encoded.capacity() <= least && points == 1);
-        assert_eq!(round.next.map(|rest| rest.points.len()), Some(8));
+        let encoded = round.gather(|_| panic!("the first output has points left"), least);
+        assert!(!encoded.is_empty() && encoded.capacity() <= least && round.gathered == 1);
+        assert_eq!(round.next.as_ref().map(|rest| rest.points.len()), Some(8));
     }
 }

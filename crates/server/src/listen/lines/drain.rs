@@ -4,7 +4,8 @@
 //!   what was read is durable ─▶ what was computed from it is durable ─▶ queued series are created
 //! ```
 //!
-//! Each step leaves time to the next ones. So a tenant whose points cannot be stored takes nothing from the others.
+//! Points of one tenant may not be storable at all, so a step ends at its time, and points are computed without those that are
+//! not durable by then. Whatever is late goes on beside the next steps, until the end of the time.
 
 use super::aggregates::Aggregates;
 use super::creation::Creation;

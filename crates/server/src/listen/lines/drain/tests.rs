@@ -54,6 +54,29 @@ fn is_stored(node: &Node, tenant: &TenantId) -> bool {
     head.tenant(tenant).is_some_and(|tenant| tenant.resolve(key.of_kind(ValueKind::Float)).is_some())
 }
 
+fn drain_of(node: &Node) -> Drain {
+    let lines = Lines::new(&App::new(node.clone()), GraphiteSockets::default(), None);
+    let Lines { creation, aggregates, drops, .. } = lines;
+    Drain { aggregates, creation, drops, stopped_ms: node.writes().clock.now_ms() }
+}
+
+/// Brings these tenants above their rate.
+fn hold_up(node: &Node, tenants: impl Iterator<Item = TenantId>) {
+    let context = node.writes();
+    for tenant in tenants {
+        let settings = context.overrides.current();
+        context.tenant(&tenant).take_samples(settings.of(&tenant), 1_000_000, context.clock.instant());
+    }
+}
+
+fn dropped(node: &Node) -> Option<u64> {
+    let text = node.registry().render();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("floodmark_graphite_dropped_points_total{reason=\"stopping\"} "));
+    value.map(|value| value.parse().unwrap())
+}
+
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
@@ -70,14 +93,8 @@ async fn a_tenant_that_cannot_be_stored_costs_others_no_computed_points() {
     for tenant in tenants("free").chain(tenants("stuck")) {
         assert_eq!(send(&node, tenant).await, 0, "the output takes the point");
     }
-    let context = node.writes();
-    for tenant in tenants("stuck") {
-        let settings = context.overrides.current();
-        context.tenant(&tenant).take_samples(settings.of(&tenant), 1_000_000, context.clock.instant());
-    }
-    let lines = Lines::new(&App::new(node.clone()), GraphiteSockets::default(), None);
-    let Lines { creation, aggregates, drops, .. } = lines;
-    let drain = Drain { aggregates, creation, drops, stopped_ms: context.clock.now_ms() };
+    hold_up(&node, tenants("stuck"));
+    let drain = drain_of(&node);
     let long = Duration::from_secs(3600);
     let times = Times { senders: Duration::ZERO, computed: long, all: long };
     let running = tokio::spawn(drain.run(std::future::pending(), times));
@@ -88,7 +105,46 @@ async fn a_tenant_that_cannot_be_stored_costs_others_no_computed_points() {
     assert!(!running.is_finished() && !tenants("stuck").any(|tenant| is_stored(&node, &tenant)));
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
-    let dropped = "floodmark_graphite_dropped_points_total{reason=\"stopping\"} 5";
-    until("the points that are dropped", || node.registry().render().contains(dropped)).await;
+    until("the points that are dropped", || dropped(&node) == Some(5)).await;
+    stop(node).await;
+}
+
+/// Whether they were computed already or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn computed_points_for_which_there_is_no_time_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_rule(dir.path());
+    for tenant in tenants("a") {
+        send(&node, tenant).await;
+    }
+    hold_up(&node, tenants("a"));
+    let times = Times { senders: Duration::ZERO, computed: Duration::ZERO, all: Duration::ZERO };
+    drain_of(&node).run(std::future::pending(), times).await;
+    until("the points that are dropped", || dropped(&node) == Some(5)).await;
+    assert!(!tenants("a").any(|tenant| is_stored(&node, &tenant)));
+    stop(node).await;
+}
+
+/// Otherwise, the value that was computed first might be stored last.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_round_of_a_tenant_waits_for_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_rule(dir.path());
+    let [first, second] = ["a", "b"].map(|name| TenantId::parse(name).unwrap());
+    for tenant in [&first, &second] {
+        send(&node, tenant.clone()).await;
+    }
+    let drain = drain_of(&node);
+    let running = drain.aggregates.begin(&first).unwrap();
+    assert!(drain.aggregates.begin(&first).is_none());
+    let long = Duration::from_secs(3600);
+    let times = Times { senders: long, computed: long, all: long };
+    let draining = tokio::spawn(drain.run(std::future::ready(()), times));
+    until("the other tenant", || is_stored(&node, &second)).await;
+    assert!(!is_stored(&node, &first));
+    drop(running);
+    until("the tenant", || is_stored(&node, &first)).await;
+    draining.await.unwrap();
+    assert_eq!(dropped(&node), Some(0));
     stop(node).await;
 }
