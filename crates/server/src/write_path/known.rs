@@ -91,7 +91,7 @@ impl NewSamples {
                 of_series.push((key, samples));
             }
             of_series.sort_unstable_by_key(|(key, _)| *key);
-            (of_series, timestamps)
+            PartTimes { series: of_series, timestamps }
         });
         Times { parts: times.collect(), _memory: memory }
     }
@@ -129,14 +129,21 @@ impl NewSamples {
 /// The times of samples, by series.
 #[derive(Debug)]
 pub(crate) struct Times {
-    /// The series of each part with their keys in order, and the times of all of them. Those of a series are in order.
-    parts: Vec<(Vec<(SeriesKey, Range<u32>)>, Vec<i64>)>,
+    parts: Vec<PartTimes>,
     _memory: Arc<Reservation>,
+}
+
+#[derive(Debug)]
+struct PartTimes {
+    /// In the order of their keys.
+    series: Vec<(SeriesKey, Range<u32>)>,
+    /// Those of a series are in order.
+    timestamps: Vec<i64>,
 }
 
 impl Times {
     pub(crate) fn contain(&self, key: SeriesKey, time_ms: i64) -> bool {
-        self.parts.iter().any(|(series, timestamps)| {
+        self.parts.iter().any(|PartTimes { series, timestamps }| {
             let first = series.partition_point(|(other, _)| *other < key);
             let same = series[first..].iter().take_while(|(other, _)| *other == key);
             same.map(|(_, samples)| &timestamps[samples.start as usize..samples.end as usize])
