@@ -150,14 +150,17 @@ impl Files<'_> {
             fs::create_dir_all(parent)?;
         }
         let unfinished = self.dir.join(format!("unfinished-{}.tmp", std::process::id()));
-        let mut file = File::create(&unfinished)?;
+        let _ = fs::remove_file(&unfinished); // of a process that was killed
+        let mut file = File::create_new(&unfinished)?;
         let written = content(&mut file).and_then(|()| file.sync_all());
         drop(file);
-        let written = written.and_then(|()| fs::rename(&unfinished, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&unfinished); // the error of writing says more
-        }
-        written
+        // unlike a rename, this never overwrites what another export has written meanwhile
+        let named = written.and_then(|()| match fs::hard_link(&unfinished, &path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(&unfinished, &path),
+            named => named,
+        });
+        let _ = fs::remove_file(&unfinished); // it has its other name, or the error of writing says more
+        named
     }
 
     /// Makes the names of all files durable.
