@@ -121,7 +121,9 @@ impl Tree {
                 }
             }
             // a file that is damaged or too large is an error later, or left out
-            let after = File::parse(&content).map_or(0, |file| file.points_after(self.now_s));
+            let is_whole = content.len() as u64 <= FILE_BYTES_MAX;
+            let parsed = if is_whole { File::parse(&content).ok() } else { None };
+            let after = parsed.map_or(0, |file| file.points_after(self.now_s));
             if after > 0 {
                 hasher.update(&after.to_le_bytes()); // the number says which ones, because they are the latest
             }
