@@ -23,12 +23,14 @@ use stdx::budget::Reservation;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// Limit on the tenants whose lines are divided at a time. Many bodies name one or a few; one that names more is divided
-/// in several steps.
-const TENANTS_AT_ONCE: usize = 256;
+/// Memory is reserved for this many tenants at a time. Most bodies name one or a few.
+const TENANTS_STEP: usize = 16;
 
 /// Memory of a tenant's lines besides their text and its name, which may be much shorter.
 const TENANT_BYTES: usize = 160;
+
+/// While they grow, the vectors of lines take up to twice the bytes of the lines.
+const GROWTH: usize = 2;
 
 /// Limit on the bodies of a sender that are not durable yet.
 const BODIES_MAX: usize = 4;
@@ -142,14 +144,12 @@ impl Writer {
         if !self.source.has_many_tenants {
             return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
-        // while they grow, the vectors of lines take up to twice the bytes of the lines
-        let tenants = TENANTS_AT_ONCE.min(body.bytes.len());
-        let mut memory = self.memory(2 * body.bytes.len() + tenants * TENANT_BYTES).await;
+        let mut memory = self.memory(GROWTH * body.bytes.len() + TENANTS_STEP * TENANT_BYTES).await;
         let Body { bytes, since, arrived_ms, _of_datagrams: mut of_datagrams, .. } = body;
         self.lanes.tidy();
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
-            for (tenant, lines) in divide(&mut rest, &mut wrong) {
+            for (tenant, lines) in divide(&mut rest, &mut wrong, &mut memory) {
                 let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
                 let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
                 let memory = memory.split(lines.len() as u64);
@@ -246,17 +246,28 @@ impl Writer {
     }
 }
 
-/// Divides lines by tenants, up to a line of one tenant too many. Adds the number of lines without a tenant to `wrong`.
-fn divide(rest: &mut &[u8], wrong: &mut u64) -> Vec<(TenantId, Lines)> {
+/// Divides lines by tenants. Stops early, at a line of a further tenant, only if there is no memory for more tenants. Adds the
+/// number of lines without a tenant to `wrong`. `memory` must have room for the lines and for a tenant.
+fn divide(rest: &mut &[u8], wrong: &mut u64, memory: &mut Reservation) -> Vec<(TenantId, Lines)> {
     let mut by_name: BTreeMap<&[u8], (TenantId, Lines)> = BTreeMap::new();
     let bytes = *rest;
+    let room = memory.bytes() as usize - GROWTH * bytes.len();
+    let mut tenants_max = room / TENANT_BYTES;
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         match split_tenant(line) {
             Some((name, text)) => match by_name.get_mut(name) {
                 Some((_, lines)) => lines.extend_from_slice(text),
                 None => match std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok()) {
-                    Some(_) if by_name.len() == TENANTS_AT_ONCE => break,
-                    Some(tenant) => drop(by_name.insert(name, (tenant, text.to_vec()))),
+                    Some(tenant) => {
+                        if by_name.len() == tenants_max {
+                            let more = (TENANTS_STEP * TENANT_BYTES) as u64;
+                            match memory.resize(memory.bytes() + more) {
+                                Ok(()) => tenants_max += TENANTS_STEP,
+                                Err(_) => break,
+                            }
+                        }
+                        by_name.insert(name, (tenant, text.to_vec()));
+                    }
                     None => *wrong += u64::from(line.ends_with(b"\n")),
                 },
             },
@@ -288,6 +299,8 @@ mod tests {
     use crate::seal::tests::stop;
     use crate::write_path::Origin;
     use crate::write_path::tests::small_settings;
+    use std::ops::RangeInclusive;
+    use stdx::budget::Account;
     use stdx::clock::{Clock, ManualClock, SystemClock};
 
     /// They are stored already, so refusing them would only count them as dropped.
@@ -338,29 +351,41 @@ mod tests {
         stop(node).await;
     }
 
-    /// A tenant takes more memory than a short line of it.
+    /// Lines of many tenants become one body for each, unless there is no memory for so many: a tenant takes more than a
+    /// short line of it.
     #[test]
-    fn lines_of_many_tenants_are_divided_in_steps() {
+    fn lines_are_divided_at_once_if_there_is_memory() {
         let name = |i: usize| i * 7 % 1000;
         let text: String = (0..3000).map(|i| format!("t{}.{i} 1 2\n?.x 1 2\nnone 1 2\n", name(i))).collect();
-        let (mut rest, mut wrong, mut steps) = (text.as_bytes(), 0, 0);
-        let mut of_tenants: BTreeMap<TenantId, String> = BTreeMap::new();
-        while !rest.is_empty() {
-            let divided = divide(&mut rest, &mut wrong);
-            assert!((1..=TENANTS_AT_ONCE).contains(&divided.len()), "{}", divided.len());
-            for (tenant, lines) in divided {
-                assert_eq!(lines.len(), lines.capacity());
-                of_tenants.entry(tenant).or_default().push_str(std::str::from_utf8(&lines).unwrap());
+        let check = |tenants_max: usize, expected_steps: RangeInclusive<usize>| {
+            let bytes = GROWTH * text.len();
+            let account = Account::new("test", (bytes + tenants_max * TENANT_BYTES) as u64);
+            let mut memory = account.reserve((bytes + TENANTS_STEP * TENANT_BYTES) as u64).unwrap();
+            let (mut rest, mut wrong, mut steps, mut bodies) = (text.as_bytes(), 0, 0, 0);
+            let mut of_tenants: BTreeMap<TenantId, String> = BTreeMap::new();
+            while !rest.is_empty() {
+                let divided = divide(&mut rest, &mut wrong, &mut memory);
+                assert!(!divided.is_empty());
+                (steps, bodies) = (steps + 1, bodies + divided.len());
+                for (tenant, lines) in divided {
+                    assert_eq!(lines.len(), lines.capacity());
+                    of_tenants.entry(tenant).or_default().push_str(std::str::from_utf8(&lines).unwrap());
+                }
             }
-            steps += 1;
-        }
-        assert_eq!((of_tenants.len(), wrong, steps), (1000, 6000, 12));
-        for i in 0..1000 {
-            let lines: String = (0..3000).filter(|j| name(*j) == i).map(|j| format!("{j} 1 2\n")).collect();
-            assert_eq!(of_tenants[&TenantId::parse(&format!("t{i}")).unwrap()], lines);
-        }
+            assert_eq!((of_tenants.len(), wrong), (1000, 6000));
+            assert!(expected_steps.contains(&steps), "{tenants_max} tenants: {steps} steps, {bodies} bodies");
+            assert!(account.peak_bytes() <= account.limit_bytes());
+            for i in 0..1000 {
+                let lines: String =
+                    (0..3000).filter(|j| name(*j) == i).map(|j| format!("{j} 1 2\n")).collect();
+                assert_eq!(of_tenants[&TenantId::parse(&format!("t{i}")).unwrap()], lines);
+            }
+        };
+        check(1000 + TENANTS_STEP, 1..=1);
+        check(512, 2..=3000 / 512 + 1);
+        let mut memory = Account::new("test", 1000).reserve(1000).unwrap();
         let (mut rest, mut wrong) = (&b"a.b 1 2\n\n?.x"[..], 0);
-        assert_eq!(divide(&mut rest, &mut wrong).len(), 1);
+        assert_eq!(divide(&mut rest, &mut wrong, &mut memory).len(), 1);
         assert_eq!((rest.len(), wrong), (0, 0));
     }
 
