@@ -318,7 +318,7 @@ impl Intake {
         let points = messages(source.protocol, &body.bytes);
         let Source { principal: Principal { tenant, .. }, sender, .. } = source;
         let series = refusal.series.as_deref().unwrap_or_default();
-        self.drops.add(&Drop { reason, tenant, points, message: &refusal.message, series, sender: *sender });
+        self.drops.add(&Drop { reason, tenant, points, message: refusal.cause(), series, sender: *sender });
     }
 }
 
