@@ -47,9 +47,9 @@ pub(crate) enum Command {
     /// Load-test this server or any other, and verify every sample
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Import history: blocks of a Prometheus, JSON lines, text, Parquet
+    /// Import history: blocks of a Prometheus, Whisper files, JSON lines, text, Parquet
     Import(transfer::ImportArgs),
-    /// Export samples from the tables: JSON lines, text, Parquet
+    /// Export samples from the tables: JSON lines, text, Parquet, Whisper files
     Export(transfer::ExportArgs),
     /// Inspect a data directory and its tables, even while a server is running
     #[command(subcommand)]

@@ -44,9 +44,35 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
     }
 }
 
+/// Keys of scenarios that `lab write` and `lab stresser` set by flags, and that errors name.
+const FLAGS: [(&str, &str); 7] = [
+    ("load.interval", "--interval"),
+    ("load.reconnect", "--reconnect"),
+    ("target.commit_interval", "--commit-interval"),
+    ("target.read", "--read-url"),
+    ("target.read_api", "--read-api"),
+    ("verify.page", "--page"),
+    ("verify.step", "--step"),
+];
+
+/// Parses a scenario that was made of flags. The user has not seen it, so an error names flags, and no lines.
+fn of_flags(text: &str) -> anyhow::Result<Scenario> {
+    Scenario::parse(text).map_err(|error| anyhow::Error::msg(in_flags(&error.message)))
+}
+
+/// Replaces the keys of a scenario in an error by flags.
+fn in_flags(message: &str) -> String {
+    let in_flags = |word: &str| {
+        let key = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let flag = FLAGS.iter().find(|(of, _)| *of == key);
+        flag.map_or_else(|| word.to_owned(), |(_, flag)| word.replace(key, flag))
+    };
+    message.split(' ').map(in_flags).collect::<Vec<_>>().join(" ")
+}
+
 async fn write(args: &LabWrite) -> anyhow::Result<bool> {
     let text = args.scenario();
-    let scenario = Scenario::parse(&text)?;
+    let scenario = of_flags(&text)?;
     let options = RunOptions { text, access: args.access.access(), ..RunOptions::default() };
     let observer = observer(args.result.print.quiet);
     let outcome = stoppable(&options.stop, carry_out(&scenario, &options, &*observer)).await?;
@@ -59,7 +85,7 @@ async fn write(args: &LabWrite) -> anyhow::Result<bool> {
 
 async fn stresser(args: &LabStresser) -> anyhow::Result<bool> {
     let text = args.scenario();
-    let scenario = Scenario::parse(&text)?;
+    let scenario = of_flags(&text)?;
     if args.debug {
         let mut out = BufWriter::new(std::io::stdout().lock());
         let written = print_round(&scenario, &mut out).and_then(|()| Ok(out.flush()?));

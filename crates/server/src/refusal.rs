@@ -86,12 +86,14 @@ pub struct Refusal {
     /// What a retry must wait for, if one can succeed. [`crate::http`] makes a time of it and adds jitter.
     pub retry_after: Option<Wait>,
     pub series: Option<Box<str>>,
+    /// Why a part of the request was refused, if `message` speaks of several parts and of a retry.
+    cause: Option<Box<str>>,
 }
 
 impl Refusal {
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        let mut refusal = Self { kind, reason, message, retry_after: None, series: None };
+        let mut refusal = Self { kind, reason, message, retry_after: None, series: None, cause: None };
         refusal.retry_after = refusal.is_temporary().then_some(Wait::For(RETRY_AFTER));
         refusal
     }
@@ -111,6 +113,16 @@ impl Refusal {
     pub(crate) fn with_series(mut self, series: Option<&str>) -> Self {
         self.series = self.series.or_else(|| series.map(Into::into));
         self
+    }
+
+    pub(crate) fn with_cause(mut self, cause: Option<String>) -> Self {
+        self.cause = cause.map(Into::into);
+        self
+    }
+
+    /// Why something was refused, without advice to repeat the request: for senders that get no answer.
+    pub(crate) fn cause(&self) -> &str {
+        self.cause.as_deref().unwrap_or(&self.message)
     }
 
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
@@ -137,7 +149,7 @@ impl Refusal {
 impl From<WriteRefusal> for Refusal {
     fn from(refused: WriteRefusal) -> Self {
         let (kind, reason, retry_after) = (refused.kind(), refused.reason(), refused.retry_after());
-        Self { kind, reason, message: refused.to_string(), retry_after, series: None }
+        Self { kind, reason, message: refused.to_string(), retry_after, series: None, cause: None }
     }
 }
 

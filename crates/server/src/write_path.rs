@@ -386,7 +386,10 @@ async fn settle(
     if !outcome.postponed.is_empty()
         && let Some(what) = tenant.shortage.lock().worth_a_retry(&outcome.postponed, context.clock.instant())
     {
-        refused.get_or_insert_with(|| WriteRefusal::Postponed { what, report: outcome.report() }.into());
+        refused.get_or_insert_with(|| {
+            let refusal = WriteRefusal::Postponed { what, report: outcome.report() };
+            Refusal::from(refusal).with_cause(outcome.cause_of(what))
+        });
     }
     if let Some(elected) = elected {
         elected.answered(&outcome, refused.as_ref(), is_share_refused);

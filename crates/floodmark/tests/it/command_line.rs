@@ -483,8 +483,8 @@ fn exit_statuses_are_those_that_help_names() {
         Commands:
           serve        Run the server: accept metrics, keep them durably, answer queries
           lab          Load-test this server or any other, and verify every sample
-          import       Import history: blocks of a Prometheus, JSON lines, text, Parquet
-          export       Export samples from the tables: JSON lines, text, Parquet
+          import       Import history: blocks of a Prometheus, Whisper files, JSON lines, text, Parquet
+          export       Export samples from the tables: JSON lines, text, Parquet, Whisper files
           inspect      Inspect a data directory and its tables, even while a server is running
           config       Check a configuration file, or show the settings in effect
           rules        Test the rules on what is stored

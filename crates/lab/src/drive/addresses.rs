@@ -5,7 +5,7 @@ use crate::grpc;
 use crate::http::{Access, Client, Endpoint, headers};
 use crate::scenario::Scenario;
 use crate::socket::{Killed, Socket};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::time::Duration;
 
@@ -44,6 +44,18 @@ impl Addresses {
             this.write.push(write);
         }
         Ok(this)
+    }
+
+    /// Fails if no connection to an address for queries can be made. Nothing is asked.
+    pub(crate) async fn check_read(&self, scenario: &Scenario, tenants: &[Tenant]) -> Result<()> {
+        for tenant in tenants {
+            let (mut client, _) = self.reader(tenant)?;
+            client.connect().await.map_err(|failure| {
+                let url = tenant.fill(&read_url(scenario));
+                anyhow!("cannot read back from {url} (set another URL with --read-url, or target.read of a scenario): {failure}")
+            })?;
+        }
+        Ok(())
     }
 
     pub(crate) fn write_path(&self, tenant: usize) -> String {

@@ -94,6 +94,10 @@ pub async fn carry_out(
     let addresses = Addresses::resolve(&scenario, &tenants, &options.access, &killed).await?;
     let target = Target::start(&scenario.target, &options.access, &options.stop).await?;
     let target = Arc::new(target.telling(killed));
+    // the URL for queries to such a target is a guess, and the whole load would be in vain if it is wrong
+    if scenario.verify.after && scenario.target.protocol.is_graphite() {
+        addresses.check_read(&scenario, &tenants).await?;
+    }
 
     let mut ledgers = Vec::new();
     if scenario.load.history.is_some() {

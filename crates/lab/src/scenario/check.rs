@@ -2,7 +2,7 @@
 
 use super::error::KeyFault;
 use super::shape::Kind;
-use super::{FaultKind, Load, Model, ReadApi, Scales, Scenario, SeriesNaming, Span, Texts, notation};
+use super::{FaultKind, Load, Model, ReadApi, Scales, Scenario, SeriesNaming, Texts, notation};
 use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::naming::{Naming, TIMER_FIGURES};
 use crate::generate::plan::SERIES_MAX;
@@ -259,9 +259,10 @@ impl Scenario {
             between("verify.step", step.s(), 1.0, 86_400.0)?;
         }
         let history = self.load.history.and(self.load.history_interval);
-        for interval_ms in std::iter::once(self.interval_ms()).chain(history.map(Span::ms)) {
+        let history = history.map(|interval| ("load.history_interval", interval.ms()));
+        for (key, interval_ms) in std::iter::once(("load.interval", self.interval_ms())).chain(history) {
             if let Err(why) = read_step(self.read_step_ms(), interval_ms, self.verify.step.is_some()) {
-                return fault("verify.step", why);
+                return fault("verify.step", format!("{why} ({key})"));
             }
         }
         Ok(())

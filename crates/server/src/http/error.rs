@@ -231,7 +231,7 @@ impl From<Refusal> for WriteError {
 
 impl IntoResponse for WriteError {
     fn into_response(self) -> Response {
-        let Refusal { kind, reason, message, retry_after, series } = self.0;
+        let Refusal { kind, reason, message, retry_after, series, .. } = self.0;
         plain(status_of(kind), RefusalDetails { reason, retry_after, message, series })
     }
 }

@@ -236,9 +236,19 @@ impl Outcome {
     pub(crate) fn refuse(&mut self, error: SeriesRefusal, samples: u64, series: impl FnOnce() -> String) {
         self.refused_series += 1;
         self.refused_samples += samples;
-        if self.errors.len() < Self::ERRORS_MAX {
-            self.errors.push((error, series()));
+        self.keep(error, series);
+    }
+
+    /// Keeps an error if there is room. The first one about a series takes the place of one about what cannot be read, so
+    /// that both kinds have an example.
+    fn keep(&mut self, error: SeriesRefusal, series: impl FnOnce() -> String) {
+        if self.errors.len() >= Self::ERRORS_MAX {
+            if error.is_unreadable() || self.errors.iter().any(|(other, _)| !other.is_unreadable()) {
+                return;
+            }
+            self.errors.pop();
         }
+        self.errors.push((error, series()));
     }
 
     pub(crate) const fn refuse_more(&mut self, samples: u64) {
@@ -254,6 +264,13 @@ impl Outcome {
 
     pub(crate) fn first_refused(&self) -> Option<&str> {
         self.errors.first().map(|(_, series)| series.as_str())
+    }
+
+    /// The first error about a series, preferably one for which a part was refused as `what`.
+    pub(crate) fn cause_of(&self, what: Postponed) -> Option<String> {
+        let mut of_series = self.errors.iter().map(|(error, _)| error).filter(|error| !error.is_unreadable());
+        let first = of_series.clone().next();
+        of_series.find(|error| postponed(error).reason() == what.reason()).or(first).map(ToString::to_string)
     }
 
     pub(crate) fn report(&self) -> String {
@@ -282,8 +299,7 @@ impl Outcome {
         self.has_created |= other.has_created;
         self.discarded_metadata.extend(other.discarded_metadata);
         other.postponed.into_iter().for_each(|what| self.postpone(what));
-        let room = Self::ERRORS_MAX - self.errors.len();
-        self.errors.extend(other.errors.into_iter().take(room));
+        other.errors.into_iter().for_each(|(error, series)| self.keep(error, || series));
     }
 }
 

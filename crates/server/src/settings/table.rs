@@ -408,7 +408,7 @@ settings! {
         NEW_SERIES_PER_SECOND: Option<Count> = derived("new_series_per_second", "the head's memory, divided by 64 bytes",
             "Limit on a tenant's new series per second")
             .why("New series above the limit are refused with 503; samples of known series in the same request are \
-                stored")
+                stored. Over Graphite's own protocols, they wait ([graphite.md](../graphite.md#new-series))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
             "Burst of a tenant's rate limits: the amount that a limit allows in this time may arrive at once")
@@ -506,8 +506,8 @@ settings! {
             .or("never");
         CARBON_METRICS_INTERVAL: Option<Millis> = setting("carbon_metrics_interval", "60s",
             "Interval at which carbon's own metrics (`carbon.agents.*`, `carbon.aggregator.*`) are stored, if a Graphite address is served")
-            .why("They belong to the tenant `graphite_tenant` ([graphite.md](../graphite.md#carbons-own-metrics)). `never`: \
-                they are not stored")
+            .why("They belong to the tenant `graphite_tenant` ([graphite.md](../graphite.md#carbons-own-metrics)). It should be the \
+                step that `graphite_schemas` gives these names. `never`: they are not stored")
             .or("never");
         SELF_MONITORING_TENANT: TenantId = setting("self_monitoring_tenant", "floodmark-system",
             "Tenant that owns the server's own metrics")

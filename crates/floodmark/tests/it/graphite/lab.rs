@@ -127,6 +127,23 @@ fn a_step_that_does_not_fit_is_refused() {
         assert!(output.status.code() == Some(2) && said.contains(why), "{flags:?}: {said}");
     }
     good(&lab(&[&verify[..], &["--step", "60s"]].concat()));
+    let output =
+        lab(&["write", "--protocol", "graphite", "--interval", "7s", "--step", "60s", "--verify", "--quiet"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = "--step: neither is the step of 60000 ms a multiple of the interval of 7000 ms";
+    assert!(said.contains(why) && said.contains("(--interval)") && !said.contains("line"), "{said}");
+}
+
+/// The whole load would be in vain.
+#[test]
+fn a_target_that_cannot_be_read_is_refused_before_the_load() {
+    let (port, _receiving) = sink();
+    let (write, read) = (format!("tcp://127.0.0.1:{port}"), "http://127.0.0.1:1");
+    let target = ["write", "--protocol", "graphite", "--target", &write, "--read-url", read, "--quiet"];
+    let output = lab(&[&target[..], &["--verify", "--interval", "60s", "--duration", "1h"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(read) && said.contains("--read-url"), "{said}");
 }
 
 #[test]

@@ -101,6 +101,19 @@ fn wrong_lines_are_counted_and_the_others_stored() {
     assert!(server.log_lines("points were dropped").iter().any(|line| line.contains("malformed")));
 }
 
+#[test]
+fn a_point_that_cannot_be_stored_has_an_example_behind_many_wrong_lines() {
+    let server = Server::start(options());
+    let stream = connect(&server);
+    let text = "wrong line\n".repeat(50) + "past.final 3 5\n";
+    (&stream).write_all(text.as_bytes()).unwrap();
+    assert!(all_durable(&stream));
+    let refusals = server.send(&Request::get("/api/v1/refusals")).text();
+    for part in ["past.final", "too old", "is not a number"] {
+        assert!(refusals.contains(part), "{part} is missing in {refusals}");
+    }
+}
+
 /// A web page can send such requests through the browser of its visitor.
 #[test]
 fn lines_in_an_http_request_are_not_stored() {

@@ -103,6 +103,8 @@ fn series_beyond_a_limit_of_the_tenant_are_dropped() {
     assert_eq!(server.metric(dropped), 20.0);
     let refusals = server.send(&Request::get("/api/v1/refusals")).text();
     assert!(refusals.contains("setting active_series"), "{refusals}");
+    assert!(refusals.contains(r#""sender":"127.0.0.1""#), "{refusals}");
+    assert!(!refusals.contains("retry the request"), "the sender got no answer: {refusals}");
 }
 
 /// If the server is killed, the system closes its connections. This must not look as if all points were durable.

@@ -12,12 +12,12 @@ impl Parser<'_, '_> {
         let end = end_of(rest);
         if end == 0 {
             return Err(match rest.chars().next() {
-                Some('{') => (self.at, "the braces are not closed".into()),
+                Some('{') => (self.at, fault_of_braces(rest).into()),
                 _ => self.expected("a path or a function"),
             });
         }
         if rest[end..].starts_with('{') {
-            return Err((self.at + end, "the braces are not closed".into()));
+            return Err((self.at + end, fault_of_braces(&rest[end..]).into()));
         }
         self.count(3 * end)?;
         self.at += end;
@@ -58,6 +58,14 @@ pub(super) fn end_of(text: &str) -> usize {
         }
     }
     text.len()
+}
+
+/// Says why a text that begins with a brace does not begin with braces that [`braces_len`] knows.
+fn fault_of_braces(text: &str) -> &'static str {
+    match text[1..].find(['}', '{', '(', ')', '\'', '"', '|']) {
+        Some(at) if text[1 + at..].starts_with('{') => "a target cannot have braces in braces",
+        _ => "the braces are not closed",
+    }
 }
 
 /// Length of `{…}` at the beginning of a text. `None` if the braces are not closed, or have other symbols in them.

@@ -61,6 +61,8 @@ fn errors_have_a_place() {
     bad("a)", "at character 2");
     bad("a | b", "expected a function, at character 5");
     bad("a.{b,c", "braces are not closed");
+    bad("servers.{web{1,2},old1}.load", "a target cannot have braces in braces, at character 9");
+    bad("{a,{b}}", "a target cannot have braces in braces, at character 1");
     bad("f(a, n=1, 2)", "expected a named argument");
     bad("template(a, b)", "a number or a text in quotes");
     bad("a{é,b}{}.{c(d}", "the braces are not closed, at character 10");

@@ -71,7 +71,7 @@ enum Read {
 
 impl Connection {
     pub(super) fn new(shared: Shared, protocol: Protocol, sender: IpAddr) -> Self {
-        let tickets = Tickets::new();
+        let tickets = Tickets::from(Some(sender));
         let (principal, ticket) = (shared.principal.clone(), tickets.ticket().clone());
         let has_many_tenants = shared.has_many_tenants;
         let (sender, origin) = (Some(sender), Origin::Sender);
@@ -228,7 +228,7 @@ impl Connection {
             Some(FramingFault::LongFrame) => {
                 self.drop_one(
                     Reason::TooLong,
-                    "a frame is longer than 1 MiB, or this is not a frame; the connection is closed",
+                    "a frame is longer than 1 MiB, or this is not a frame (lines belong to another port); the connection is closed",
                 );
                 self.writer.source.ticket.lost();
                 false

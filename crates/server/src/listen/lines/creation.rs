@@ -189,7 +189,7 @@ impl Creation {
                         _ => Reason::Refused,
                     };
                     let series = refusal.series.as_deref().unwrap_or_default();
-                    self.lost(principal, chunk, reason, points, &refusal.message, series);
+                    self.lost(principal, chunk, reason, points, refusal.cause(), series);
                     return was_refused;
                 }
             }
@@ -206,6 +206,7 @@ impl Creation {
         series: &str,
     ) {
         chunk.lost();
-        self.drops.add(&Drop { reason, tenant: &principal.tenant, points, message, series, sender: None });
+        let (tenant, sender) = (&principal.tenant, chunk.main_sender());
+        self.drops.add(&Drop { reason, tenant, points, message, series, sender });
     }
 }

@@ -351,7 +351,7 @@ impl Intake {
         let reason = if refusal.reason == "stopping" { Reason::Stopping } else { Reason::Refused };
         let Source { principal: Principal { tenant, .. }, sender, .. } = source;
         let series = refusal.series.as_deref().unwrap_or_default();
-        self.drops.add(&Drop { reason, tenant, points, message: &refusal.message, series, sender: *sender });
+        self.drops.add(&Drop { reason, tenant, points, message: refusal.cause(), series, sender: *sender });
     }
 }
 

@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use protocol::labels::describe_labels;
 use slots::{Lane, Slots};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::budget::{Account, Exhausted, Reservation};
@@ -445,6 +446,19 @@ impl Chunk {
     /// Marks the points as lost, so that their senders' connections are not closed as if everything were stored.
     pub(super) fn lost(&self) {
         self.tickets.iter().for_each(Ticket::lost);
+    }
+
+    /// The sender of more than half of the series. If there is none, one of the senders.
+    pub(super) fn main_sender(&self) -> Option<IpAddr> {
+        let (mut candidate, mut lead) = (None, 0);
+        for sender in self.tickets.iter().filter_map(Ticket::sender) {
+            match lead {
+                0 => (candidate, lead) = (Some(sender), 1),
+                _ if candidate == Some(sender) => lead += 1,
+                _ => lead -= 1,
+            }
+        }
+        candidate
     }
 }
 

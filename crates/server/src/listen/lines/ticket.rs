@@ -1,6 +1,7 @@
 //! Tells a connection when its points have left the queue of new series.
 
 use crate::partition::submission::StreamId;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
@@ -11,6 +12,8 @@ pub(super) struct Ticket(Arc<Sender>);
 
 #[derive(Debug)]
 struct Sender {
+    /// `None` if the points do not come from one sender.
+    address: Option<IpAddr>,
     any_lost: Arc<AtomicBool>,
     /// Closed when the last ticket is dropped.
     _open: mpsc::Sender<()>,
@@ -34,6 +37,10 @@ impl Ticket {
         StreamId(Arc::as_ptr(&self.0).addr())
     }
 
+    pub(super) fn sender(&self) -> Option<IpAddr> {
+        self.0.address
+    }
+
     /// Records that a point was dropped.
     pub(super) fn lost(&self) {
         self.0.any_lost.store(true, Ordering::Relaxed);
@@ -42,8 +49,12 @@ impl Ticket {
 
 impl Tickets {
     pub(super) fn new() -> Self {
+        Self::from(None)
+    }
+
+    pub(super) fn from(address: Option<IpAddr>) -> Self {
         let ((open, ended), any_lost) = (mpsc::channel(1), Arc::<AtomicBool>::default());
-        let sender = Sender { any_lost: Arc::clone(&any_lost), _open: open };
+        let sender = Sender { address, any_lost: Arc::clone(&any_lost), _open: open };
         Self { ticket: Ticket(Arc::new(sender)), any_lost, ended }
     }
 
