@@ -2,12 +2,12 @@
 //! admits a burst of new tenants, then a fixed number per minute. Tenants that have tables are not new.
 
 use model::TenantId;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The last admitted tenants are remembered, so that concurrent requests of the same new tenant take only one
-/// token. This is how many are remembered.
-const RECENT_MAX: usize = 64;
+/// The last admitted tenants are remembered, so that requests of the same new tenant take only one token until its first
+/// series exists. As many are remembered as may come in a burst, but at least the first and at most the second number.
+const RECENT: (usize, usize) = (64, 4096);
 
 #[derive(Debug)]
 pub struct NewTenants {
@@ -15,20 +15,30 @@ pub struct NewTenants {
     burst: Duration,
     /// When the bucket will be full. If that time is past, the bucket is full.
     full_at: Option<Instant>,
-    recent: VecDeque<TenantId>,
+    recent: Recent,
+}
+
+/// The last tenants, without repetition.
+#[derive(Debug)]
+struct Recent {
+    most: usize,
+    order: VecDeque<TenantId>,
+    all: HashSet<TenantId>,
 }
 
 impl NewTenants {
     /// A full bucket with `burst` tokens. `per_minute` tokens are added per minute.
     pub fn new(burst: usize, per_minute: usize) -> Self {
         let interval = Duration::from_secs(60) / u32::try_from(per_minute).unwrap_or(u32::MAX);
+        let recent =
+            Recent { most: burst.clamp(RECENT.0, RECENT.1), order: VecDeque::new(), all: HashSet::new() };
         let burst = interval.saturating_mul(u32::try_from(burst).unwrap_or(u32::MAX));
-        Self { interval, burst, full_at: None, recent: VecDeque::new() }
+        Self { interval, burst, full_at: None, recent }
     }
 
     /// Takes a token for a new tenant. If there is none, returns the time until the next one.
     pub fn admit(&mut self, tenant: &TenantId, now: Instant) -> Result<(), Duration> {
-        if self.recent.contains(tenant) {
+        if self.recent.all.contains(tenant) {
             return Ok(());
         }
         let full_at = self.full_at.map_or(now, |at| at.max(now)) + self.interval;
@@ -37,11 +47,20 @@ impl NewTenants {
             return Err(owed.saturating_sub(self.burst));
         }
         self.full_at = Some(full_at);
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(tenant.clone());
+        self.recent.add(tenant);
         Ok(())
+    }
+}
+
+impl Recent {
+    fn add(&mut self, tenant: &TenantId) {
+        if self.order.len() >= self.most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+        self.order.push_back(tenant.clone());
+        self.all.insert(tenant.clone());
     }
 }
 
@@ -78,5 +97,19 @@ mod tests {
         assert_eq!(bucket.admit(&c, now), Err(Duration::from_secs(60)));
         assert_eq!(bucket.admit(&c, after(20)), Err(Duration::from_secs(40)));
         assert_eq!((bucket.admit(&a, after(20)), bucket.admit(&c, after(60))), (Ok(()), Ok(())));
+    }
+
+    /// Relays start again with the points of many tenants, each of which comes again before its series exist.
+    #[test]
+    fn each_tenant_of_a_burst_takes_one_token() {
+        let (now, mut bucket) = (Instant::now(), NewTenants::new(1000, 1));
+        let tenants: Vec<_> = (0..1001).map(|i| TenantId::parse(&format!("t{i}")).unwrap()).collect();
+        for _ in 0..3 {
+            let admitted = tenants.iter().filter(|tenant| bucket.admit(tenant, now).is_ok()).count();
+            assert_eq!(admitted, 1000);
+        }
+        let later = now + Duration::from_secs(86_400);
+        assert!(tenants.iter().skip(1000).all(|tenant| bucket.admit(tenant, later).is_ok()));
+        assert_eq!((bucket.recent.order.len(), bucket.recent.all.len()), (1000, 1000), "only the last ones");
     }
 }
