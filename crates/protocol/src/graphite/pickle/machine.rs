@@ -337,7 +337,11 @@ impl Run<'_, '_, '_> {
         if number >= MEMO_MAX {
             return Err(PickleFault::TooMany { what: "repeated objects", limit: MEMO_MAX }.into());
         }
-        // picklers number the memo without gaps, but some begin with 1; a gap is filled, up to the limit
+        // Picklers number the memo without gaps, but some begin with 1, and unused numbers may have been removed. Gaps are
+        // filled. Each number has cost a byte, so that the work is proportional to the pickle.
+        if number > self.at {
+            return Err(PickleFault::Argument("the number of a repeated object").into());
+        }
         while memo.len() <= number {
             self.points.reservation.push(memo, Object::Mark)?;
         }

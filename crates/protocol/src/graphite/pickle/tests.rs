@@ -6,6 +6,8 @@ use stdx::budget::Account;
 use stdx::rng::Rng;
 
 const WHOLE: Format = Format { has_frames: false, arrival: TimeOfArrival::Refused };
+/// The largest number in a memo.
+const MEMO_NUMBER_MAX: u32 = (1 << 18) - 1;
 const FRAMES: Format = Format { has_frames: true, arrival: TimeOfArrival::Refused };
 
 fn whole(pickle: &[u8]) -> Result<Decoded, String> {
@@ -283,6 +285,17 @@ fn bombs_take_bounded_memory() {
     assert!(run(&paths).contains("bytes of paths"));
     // lists that contain each other
     assert!(run(&b"]q\x00]q\x01(h\x00h\x01e".repeat(1000)).contains("LIST within a list"));
+}
+
+/// A frame of seven bytes must not cost as much work as the largest memo, because a body has thousands of frames.
+#[test]
+fn the_memo_grows_with_the_pickle() {
+    let at = |number: u32| [b"]r", &number.to_le_bytes()[..], b"."].concat();
+    assert_eq!(whole(&at(6)), Ok((vec![], vec![])), "a gap");
+    for number in [7, MEMO_NUMBER_MAX] {
+        let refused = whole(&at(number)).unwrap_err();
+        assert!(refused.contains("the number of a repeated object"), "{refused}");
+    }
 }
 
 #[test]
