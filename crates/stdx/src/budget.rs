@@ -227,12 +227,23 @@ impl Reservation {
 
     /// Takes `bytes` in advance, which later calls of [`Self::resize`] use up. Without advances,
     /// concurrent requests that grow step by step could fill the account together, so that none of
-    /// them can finish.
+    /// them can finish. Fails like [`Self::resize`].
     pub fn advance(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
-        self.account.take(bytes, self.bytes + advance_bytes)?;
+        self.take(bytes)?;
         self.advance_bytes = Some(advance_bytes + bytes);
         Ok(())
+    }
+
+    /// Takes `bytes` more. If that fails, the error is about what the reservation would hold, because this decides whether a
+    /// retry can succeed.
+    fn take(&self, bytes: u64) -> Result<(), Exhausted> {
+        let held_bytes = self.bytes + self.advance_bytes.unwrap_or(0);
+        self.account.take(bytes, held_bytes).map_err(|full| Exhausted {
+            asked_bytes: held_bytes.saturating_add(bytes),
+            used_bytes: full.used_bytes.saturating_sub(held_bytes),
+            ..full
+        })
     }
 
     /// Gives back what is left of the advance beyond `bytes`.
@@ -261,12 +272,7 @@ impl Reservation {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         let held_bytes = self.bytes + advance_bytes;
         if bytes > held_bytes {
-            let whole = |full: Exhausted| Exhausted {
-                asked_bytes: bytes,
-                used_bytes: full.used_bytes.saturating_sub(held_bytes),
-                ..full
-            };
-            self.account.take(bytes - held_bytes, held_bytes).map_err(whole)?;
+            self.take(bytes - held_bytes)?;
             self.advance_bytes = self.advance_bytes.map(|_| 0);
         } else if self.advance_bytes.is_some() {
             self.advance_bytes = Some(held_bytes - bytes);
@@ -363,7 +369,9 @@ mod tests {
         first.advance(60).unwrap();
         assert_eq!((first.bytes(), account.used_bytes()), (10, 70));
         let mut second = account.reserve(30).unwrap();
-        assert!(second.advance(1).is_err());
+        let refused = second.advance(1).unwrap_err();
+        assert_eq!((refused.asked_bytes, refused.used_bytes, refused.is_for_good()), (31, 70, false));
+        assert!(second.advance(71).unwrap_err().is_for_good(), "no retry can hold more than the account");
         for bytes in [70, 20, 70] {
             first.resize(bytes).unwrap();
             assert_eq!((first.bytes(), account.used_bytes()), (bytes, 100));
