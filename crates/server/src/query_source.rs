@@ -44,7 +44,7 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
             kind: match (m.op, m.set_matches()) {
                 (MatchOp::Equal, _) => FilterKind::Equal(&m.value),
                 (MatchOp::Regex, Some(values)) => FilterKind::OneOf(values),
-                _ if m.needs_engine() => FilterKind::Pattern(predicate),
+                _ if m.needs_engine() => FilterKind::Pattern { prefix: m.prefix(), matches: predicate },
                 _ => FilterKind::Predicate(predicate),
             },
         })

@@ -15,9 +15,12 @@ pub enum FilterKind<'a> {
     /// All values for which the function is true. The function runs under the head's lock, so it must be
     /// quick.
     Predicate(&'a dyn Fn(&str) -> bool),
-    /// All values for which the function is true. The function may take long, so it never runs under the
-    /// lock.
-    Pattern(&'a dyn Fn(&str) -> bool),
+    /// All values for which `matches` is true. It may take long, so it never runs under the lock, and only for values that
+    /// begin with `prefix`. Other values must pass exactly if the empty value does.
+    Pattern {
+        prefix: &'a str,
+        matches: &'a dyn Fn(&str) -> bool,
+    },
 }
 
 impl std::fmt::Debug for FilterKind<'_> {
@@ -26,7 +29,7 @@ impl std::fmt::Debug for FilterKind<'_> {
             Self::Equal(value) => write!(f, "Equal({value:?})"),
             Self::OneOf(values) => write!(f, "OneOf({values:?})"),
             Self::Predicate(_) => f.write_str("Predicate"),
-            Self::Pattern(_) => f.write_str("Pattern"),
+            Self::Pattern { prefix, .. } => write!(f, "Pattern({prefix:?})"),
         }
     }
 }
@@ -36,7 +39,7 @@ impl FilterKind<'_> {
         match self {
             Self::Equal(v) => *v == value,
             Self::OneOf(values) => values.binary_search_by(|v| v.as_str().cmp(value)).is_ok(),
-            Self::Predicate(f) | Self::Pattern(f) => f(value),
+            Self::Predicate(matches) | Self::Pattern { matches, .. } => matches(value),
         }
     }
 }

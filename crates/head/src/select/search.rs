@@ -150,9 +150,16 @@ impl<'f> Search<'f> {
                 continue;
             }
             let value = pairs.text(id).1;
+            // a search is for values that pass while the empty value does not, or the other way round
+            if let FilterKind::Pattern { prefix, .. } = kind
+                && !value.starts_with(prefix)
+            {
+                *steps = steps.saturating_sub(1);
+                continue;
+            }
             *steps = steps.saturating_sub(cost(value));
             match kind {
-                FilterKind::Pattern(_) => self.batch.push(id, value),
+                FilterKind::Pattern { .. } => self.batch.push(id, value),
                 kind if kind.matches(value) == self.passing => self.found.push(id),
                 _ => {}
             }

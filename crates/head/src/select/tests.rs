@@ -11,6 +11,10 @@ fn add(head: &mut TenantHead, pairs: &[(&str, &str)]) {
     head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());
 }
 
+fn pattern(matches: &dyn Fn(&str) -> bool) -> FilterKind<'_> {
+    FilterKind::Pattern { prefix: "", matches }
+}
+
 /// A head with more values than a turn visits.
 fn many(count: usize) -> TenantHead {
     let mut head = TenantHead::new(1);
@@ -36,7 +40,7 @@ fn long_selections_take_turns_and_see_the_series_of_the_first_turn() {
     };
     let not_77 = |v: &str| v != "77";
     let filters = [
-        Filter { name: "i", kind: FilterKind::Pattern(&ends_in_7) },
+        Filter { name: "i", kind: pattern(&ends_in_7) },
         Filter { name: "i", kind: FilterKind::Predicate(&not_77) },
         Filter { name: "parity", kind: FilterKind::Equal("odd") },
     ];
@@ -132,6 +136,8 @@ fn filters_agree_with_a_scan_of_every_series() {
     let head = many(3_000);
     let ends_in_1 = |v: &str| v.ends_with('1');
     let empty_or_short = |v: &str| v.len() < 3;
+    let from_2_to_1 = |v: &str| v.starts_with('2') && v.ends_with('1');
+    let not_from_2_to_1 = |v: &str| !from_2_to_1(v);
     let values = ["", "10", "2999", "none"].map(String::from);
     let kinds = [
         FilterKind::Equal("101"),
@@ -140,8 +146,10 @@ fn filters_agree_with_a_scan_of_every_series() {
         FilterKind::OneOf(&values),
         FilterKind::Predicate(&ends_in_1),
         FilterKind::Predicate(&empty_or_short),
-        FilterKind::Pattern(&ends_in_1),
-        FilterKind::Pattern(&empty_or_short),
+        pattern(&ends_in_1),
+        pattern(&empty_or_short),
+        FilterKind::Pattern { prefix: "2", matches: &from_2_to_1 },
+        FilterKind::Pattern { prefix: "2", matches: &not_from_2_to_1 },
     ];
     let passes = |filter: &Filter<'_>, i: u32| {
         let (number, label) = (i.to_string(), format!("l{}", i % 5000));
@@ -176,8 +184,9 @@ fn no_more_than_a_batch_of_values_is_copied() {
             tested.set(tested.get() + 1);
             true
         };
+        let matches = |v: &str| !v.is_empty() && count(v);
         let filters = [
-            Filter { name, kind: FilterKind::Pattern(&|v| !v.is_empty() && count(v)) },
+            Filter { name, kind: pattern(&matches) },
             Filter { name: "__name__", kind: FilterKind::Equal("m") },
         ];
         let mut selection = Selection::new(&filters);
@@ -190,6 +199,25 @@ fn no_more_than_a_batch_of_values_is_copied() {
 }
 
 #[test]
+fn a_pattern_runs_only_for_values_with_its_prefix() {
+    let head = many(3_000);
+    for accepts in [true, false] {
+        let tested = Cell::new(0);
+        let ends_in_7 = |v: &str| {
+            tested.set(tested.get() + usize::from(!v.is_empty()));
+            (v.starts_with("12") && v.ends_with('7')) == accepts
+        };
+        let filters = [Filter { name: "i", kind: FilterKind::Pattern { prefix: "12", matches: &ends_in_7 } }];
+        let series = head.select(&filters).len();
+        assert_eq!(
+            (series, tested.get()),
+            (if accepts { 11 } else { 2_989 }, 111),
+            "12, 120 to 129, 1200 to 1299"
+        );
+    }
+}
+
+#[test]
 fn matching_stops_when_interrupted() {
     let head = many(500);
     let tested = Cell::new(0);
@@ -197,7 +225,7 @@ fn matching_stops_when_interrupted() {
         tested.set(tested.get() + 1);
         !v.is_empty()
     };
-    let filters = [Filter { name: "i", kind: FilterKind::Pattern(&count) }];
+    let filters = [Filter { name: "i", kind: pattern(&count) }];
     let mut selection = Selection::new(&filters);
     assert!(!selection.advance(&head));
     tested.set(0);
