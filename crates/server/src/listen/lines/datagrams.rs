@@ -116,6 +116,8 @@ pub(super) async fn serve(
             ready = socket.readable() => {
                 if ready.is_ok() {
                     is_full = read(&socket, &mut gathered, &shared, &of_datagrams);
+                    // the socket may be readable although there is no datagram, and then it would hold memory for long
+                    gathered.take_if(|gathered| gathered.since.is_none());
                     yield_now().await;
                 }
             }
