@@ -64,6 +64,8 @@ struct Queue {
     stores_known: bool,
     /// Number of waiting points.
     points: u64,
+    /// Number of points of the chunk in creation.
+    chunk_points: u64,
     /// Memory of the entries, without the part that belongs to the chunk in creation.
     entry_bytes: u64,
     /// What all waiting points would take in one chunk.
@@ -224,10 +226,11 @@ impl NewSeriesQueue {
         self.tenants.lock().values().map(Queue::queued).fold(Queued::default(), Queued::and)
     }
 
-    /// The number of points of each tenant that has some.
+    /// The number of points of each tenant that has some, with those in creation.
     pub(super) fn points(&self) -> Vec<(TenantId, u64)> {
         let tenants = self.tenants.lock();
-        let points = tenants.iter().map(|(tenant, queue)| (tenant.clone(), queue.queued().points));
+        let points =
+            tenants.iter().map(|(tenant, queue)| (tenant.clone(), queue.points + queue.chunk_points));
         points.filter(|(_, points)| *points > 0).collect()
     }
 
@@ -276,6 +279,7 @@ impl Queue {
             known,
             stores_known: false,
             points: 0,
+            chunk_points: 0,
             entry_bytes: 0,
             copy_bytes: 0,
             chunk_bytes: 0,
@@ -383,6 +387,7 @@ impl Queue {
         self.stores_known = are_known && !is_empty;
         self.entry_bytes -= removed.entry_bytes;
         self.chunk_bytes += removed.copy_bytes;
+        self.chunk_points += removed.batch.floats.values.len() as u64;
         (!is_empty).then_some(removed)
     }
 
@@ -395,7 +400,7 @@ impl Queue {
                 self.slots.remove(number);
             }
         }
-        (self.stores_known, self.chunk_bytes) = (false, 0);
+        (self.stores_known, self.chunk_bytes, self.chunk_points) = (false, 0, 0);
         self.copy_bytes += rest_bytes;
         let bytes = self.entry_bytes + self.ahead_bytes(self.copy_bytes);
         self.memory.resize(bytes).expect("BUG: cannot shrink a reservation");

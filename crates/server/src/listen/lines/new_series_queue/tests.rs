@@ -220,7 +220,9 @@ fn the_newest_points_are_dropped_when_there_is_no_room() {
     assert_eq!(dropped.series, describe_labels(test.labels[queued.points as usize].as_bytes()));
     let chunk = test.queue.take(&test.tenant, ALL).unwrap();
     assert_eq!(chunk.points(), queued.points);
+    assert_eq!(test.queue.points(), [(test.tenant.clone(), queued.points)], "with those in creation");
     drop(chunk);
+    assert_eq!(test.queue.points(), []);
     assert!(test.queue.take(&test.tenant, ALL).is_none() && test.queue.forget(&test.tenant));
     assert_eq!(test.inflight.used_bytes(), 0);
 }
