@@ -115,13 +115,14 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
     servers, ports, folder = start(data)
     try:
         report = run(servers[0], ports, folder)
-        created = created_and_dropped(ports) if args.system == "floodmark" else None
+        # first, because a server that has failed may not even answer the last question
+        if args.json:
+            os.makedirs(args.json, exist_ok=True)
+            with open(os.path.join(args.json, "%s-%s.json" % (args.system, args.preset)), "w") as file:
+                json.dump(report, file)
+        show(report)
+        if args.system == "floodmark":
+            created, dropped = created_and_dropped(ports)
+            print("created %d series, dropped %s" % (created, dropped or "no points"))
     finally:
         [server.stop() for server in servers]
-if args.json:
-    os.makedirs(args.json, exist_ok=True)
-    with open(os.path.join(args.json, "%s-%s.json" % (args.system, args.preset)), "w") as file:
-        json.dump(report, file)
-show(report)
-if created:
-    print("created %d series, dropped %s" % (created[0], created[1] or "no points"))
