@@ -111,20 +111,17 @@ impl RowGroupIndex {
 
     /// Rows that may have wanted samples, ascending.
     pub(super) fn select(&self, select: &Select) -> Result<Vec<u32>, TableError> {
-        let mut kept: Option<Vec<u32>> = None;
-        let mut keep = |rows: Vec<u32>| {
-            kept = Some(match kept.take() {
-                Some(kept) => both(&kept, &rows),
-                None => rows,
-            });
-        };
-        if let Some(names) = &select.names {
-            let wanted = |name: &str| names.binary_search_by(|n| n.as_str().cmp(name)).is_ok();
-            keep(self.with(METRIC_NAME, &select.stop, wanted)?);
-        }
+        let mut kept = select.restricts_names().then(|| self.named(select));
         for matcher in &select.matchers {
-            if let Some(rows) = self.matching(matcher, &select.stop)? {
-                keep(rows);
+            if let Some(rows) = &mut kept
+                && rows.len() < self.values_of(&matcher.label)
+            {
+                self.retain_matching(rows, matcher, &select.stop)?;
+            } else if let Some(rows) = self.matching(matcher, &select.stop)? {
+                kept = Some(match kept {
+                    Some(kept) => both(&kept, &rows),
+                    None => rows,
+                });
             }
         }
         let mut rows = kept.unwrap_or_else(|| (0..self.rows() as u32).collect());
@@ -135,6 +132,68 @@ impl RowGroupIndex {
             rows.retain(|row| self.spans[*row as usize].overlaps(&select.range));
         }
         Ok(rows)
+    }
+
+    /// Rows whose metric has one of the wanted names. If these are unknown, a name that begins with the wanted prefix.
+    fn named(&self, select: &Select) -> Vec<u32> {
+        let Some(Name { pairs, .. }) = self.name(METRIC_NAME) else { return Vec::new() };
+        let prefix = select.name_prefix.as_str();
+        let Some(names) = &select.names else {
+            let begin = self.first_from(pairs, |name| name < prefix);
+            let end = self.first_from(&(begin..pairs.end), |name| name.starts_with(prefix));
+            return self.rows_of(begin..end);
+        };
+        let mut rest = pairs.clone();
+        let mut wanted = Vec::new();
+        for name in names {
+            rest.start = self.first_from(&rest, |other| other < name.as_str());
+            if rest.start < rest.end && self.value(rest.start) == name {
+                wanted.push(rest.start);
+            }
+        }
+        self.rows_of(wanted.into_iter())
+    }
+
+    /// The first of the pairs for whose value `is_before` is false. It must be true for the first values, and false for all
+    /// others.
+    fn first_from(&self, pairs: &Range<u32>, is_before: impl Fn(&str) -> bool) -> u32 {
+        let (mut begin, mut end) = (pairs.start, pairs.end);
+        while begin < end {
+            let middle = begin + (end - begin) / 2;
+            match is_before(self.value(middle)) {
+                true => begin = middle + 1,
+                false => end = middle,
+            }
+        }
+        begin
+    }
+
+    /// Rows that have one of these pairs of the same label.
+    fn rows_of(&self, pairs: impl Iterator<Item = u32>) -> Vec<u32> {
+        // a row has only one value of a label, so no row is found twice
+        let mut rows: Vec<u32> = pairs.flat_map(|pair| self.postings_of(pair)).copied().collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    fn values_of(&self, label: &str) -> usize {
+        self.name(label).map_or(0, |name| name.pairs.len())
+    }
+
+    /// Removes the rows that do not pass the matcher. If there are few rows, this takes less than [`Self::matching`].
+    fn retain_matching(&self, rows: &mut Vec<u32>, matcher: &Matcher, stop: &Stop) -> Result<(), TableError> {
+        let Some(Name { pairs, .. }) = self.name(&matcher.label) else { return Ok(()) };
+        let (mut kept, mut pace) = (Vec::with_capacity(rows.len()), Pace::default());
+        for row in rows.iter() {
+            let pair = self.pairs_of(*row as usize).iter().find(|pair| pairs.contains(pair));
+            let value = pair.map_or("", |pair| self.value(*pair));
+            pace.check(stop, value.len())?;
+            if (matcher.test)(value) {
+                kept.push(*row);
+            }
+        }
+        *rows = kept;
+        Ok(())
     }
 
     /// Rows that pass the matcher. `None` if no row fails.
@@ -159,12 +218,7 @@ impl RowGroupIndex {
                 passing.push(pair);
             }
         }
-        let mut rows: Vec<u32> = passing.iter().flat_map(|pair| self.postings_of(*pair)).copied().collect();
-        // a row has only one value of a label, so no row is found twice
-        if passing.len() > 1 {
-            rows.sort_unstable();
-        }
-        Ok(rows)
+        Ok(self.rows_of(passing.into_iter()))
     }
 
     fn all_overlap(&self, range: TimeRange) -> bool {

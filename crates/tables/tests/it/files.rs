@@ -6,6 +6,7 @@ use model::{Labels, Samples, SeriesKey, TimeRange};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tables::DAY_MS;
 use tables::METRICS;
 use tables::TableError;
@@ -169,6 +170,33 @@ fn reads_only_what_may_match() {
     }
 }
 
+/// Testing a name may cost as much as reading its row.
+#[test]
+fn names_are_tested_only_where_they_may_match() {
+    let series = fleet(4000, 1, 3);
+    let (_, file) = write(&series, 32 << 10);
+    let tested = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tested);
+    let matcher = Matcher::new("__name__", move |name| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        name.ends_with('7')
+    });
+    let all = Select { matchers: vec![matcher], ..Select::ALL };
+    let names = ["metric_0000", "metric_0017", "metric_0017x", "metric_3997", "metric_3998", "z"];
+    let names = Some(names.map(Into::into).to_vec());
+    for (select, expected) in [
+        (Select { name_prefix: "metric_001".into(), ..all.clone() }, vec![17]),
+        (Select { names, ..all.clone() }, vec![17, 3997]),
+        (Select { names: Some(vec!["metric_0007".into()]), ..all }, vec![7]),
+    ] {
+        let expected: Vec<_> = expected.into_iter().map(|i: usize| series[i].clone()).collect();
+        let rows = read_kept(&file, &select).unwrap();
+        assert_eq!(row_bits(&rows), series_bits(&expected), "{select:?}");
+        let tests = tested.swap(0, Ordering::Relaxed);
+        assert!((1..=500).contains(&tests), "{tests} tests: {select:?}");
+    }
+}
+
 #[test]
 fn damage_is_reported() {
     let (_, file) = write(&fleet(3, 20, 30), 1 << 20);
@@ -260,7 +288,10 @@ fn cached_indexes_and_pages_change_no_result() {
         };
         let range = TimeRange::new(start, start + rng.below(1000 * 15_000) as i64);
         let names = rng.chance(0.3).then(|| vec!["metric_0001".into(), "metric_0004".into()]);
-        let select = Select { names, matchers: vec![matcher], range, ..Select::ALL };
+        let name_prefix = if rng.chance(0.3) { format!("metric_{:04}", rng.below(7)) } else { String::new() };
+        let prefix = name_prefix.clone();
+        let begins = Matcher::new("__name__", move |value| value.starts_with(&prefix));
+        let select = Select { names, name_prefix, matchers: vec![matcher, begins], range, ..Select::ALL };
         let (rows, _) = read(&file, &select).unwrap();
         assert!(row_bits(&read_kept(&file, &select).unwrap()) == row_bits(&rows), "{select:?}");
         let (kept, _) = read_from(&kept_before, &select).unwrap();
