@@ -121,7 +121,7 @@ struct State {
     since: Instant,
     /// When the first request on this connection was answered. Others may still be in progress.
     first_answered_at: Option<Instant>,
-    /// True if the caller of a request was identified.
+    /// True if the caller of a request was identified, or if the protocol has no callers.
     is_identified: bool,
     write_blocked_since: Option<Instant>,
     is_closed: bool,
@@ -310,6 +310,12 @@ impl Link {
         state.since = now;
     }
 
+    /// Records that a caller was identified, or that this connection has a protocol without callers. While such a
+    /// connection is busy, it stays open.
+    pub(super) fn identified(&self) {
+        self.state.lock().is_identified = true;
+    }
+
     pub(super) async fn closed(&self) {
         self.closed.notified().await;
     }
@@ -391,7 +397,7 @@ impl Connection {
 
     /// Records that a caller without a tenant was identified.
     pub(crate) fn serves_operator(&self) {
-        self.0.state.lock().is_identified = true;
+        self.0.identified();
     }
 }
 

@@ -255,6 +255,33 @@ fn idle_connections_make_room_for_others() {
     wait_for("all series", || (series(&server) == 200).then_some(()));
 }
 
+/// Also after it was idle.
+#[test]
+fn a_connection_whose_points_wait_makes_no_room_for_others() {
+    let server = Server::start(
+        options().config("graphite_connections = 4\nsamples_per_second = 1000\nrate_burst = '1s'"),
+    );
+    let now_s = now_ms() / 1000;
+    let post =
+        |points: String| server.send(&Request::post("/api/v1/graphite", points.into())).expect(204, &[]);
+    post(format!("kept 0 {}\n", now_s - 10));
+    let stream = connect(&server);
+    let send = |value, time_s| (&stream).write_all(format!("kept {value} {time_s}\n").as_bytes()).unwrap();
+    send(1, now_s - 9);
+    wait_for("the first point", || (server.value(r#"{"kept"}"#, now_ms()) == Some(1.0)).then_some(()));
+    // the tenant is above its rate for four seconds
+    post((0..5000).map(|i| format!("flood 0 {}\n", now_s - 6000 + i)).collect());
+    send(2, now_s);
+    let mut others = Vec::new();
+    wait_for("the second point", || {
+        others.push(connect(&server));
+        (server.value(r#"{"kept"}"#, now_ms()) == Some(2.0)).then_some(())
+    });
+    assert!(others.len() > 4, "only {} connections were opened", others.len());
+    assert!(all_durable(&stream), "the connection was reset");
+    assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
+}
+
 /// Idle connections take little memory, and each is served.
 #[test]
 fn thousands_of_connections_are_served() {

@@ -99,6 +99,7 @@ impl Connection {
         // until everything is durable, the sender must see a reset however the connection ends, even by a crash of the
         // server
         stream.reset_when_dropped();
+        link.identified();
         let mut busy = None;
         loop {
             let deadline = self.deadline();
