@@ -101,8 +101,8 @@ pub struct Options<'a> {
     pub variables: &'a Variables,
     /// Maximum number of values held at once, at 16 bytes each.
     pub samples_max: u64,
-    /// Memory that the source may take for the list of paths that a glob with wildcards matches. It is charged while the
-    /// series of the glob are read.
+    /// Memory that the source may take for the list of paths that a glob with wildcards matches. What the list takes is charged
+    /// while the series of the glob are read.
     pub listed_bytes: u64,
     /// Limits on targets that functions build while the request is evaluated.
     pub built: &'a Allowance,

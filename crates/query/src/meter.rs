@@ -83,6 +83,10 @@ impl<'a> Meter<'a> {
         self.max.saturating_sub(self.held.get())
     }
 
+    pub(crate) const fn left_bytes(&self) -> u64 {
+        self.left().saturating_mul(VALUE_BYTES as u64)
+    }
+
     pub(crate) const fn charge(&self) -> Charge<'_> {
         Charge { meter: self, values: 0 }
     }

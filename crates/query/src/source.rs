@@ -1,6 +1,8 @@
 //! Interface between the evaluator and storage.
 
 use crate::Matcher;
+use crate::graphite::Glob;
+use model::labels::METRIC_NAME;
 use model::{ErrorKind, LabelsRef, SeriesSamples, Statistic, TimeRange};
 
 /// One selection: series that satisfy all matchers, with their samples in the range.
@@ -14,6 +16,18 @@ pub struct Select<'a> {
 /// What a query needs from storage.
 pub trait SeriesSource: Sync {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
+
+    /// Selects the series whose metric name a glob matches. Storage may list the names to look them up, if the list takes at most
+    /// `list_bytes_max`. Also returns what the list takes until the series are dropped.
+    fn select_glob(
+        &self,
+        glob: &Glob,
+        range: TimeRange,
+        _list_bytes_max: u64,
+    ) -> Result<(Box<dyn SeriesSet + '_>, u64), SourceError> {
+        let matchers = [Matcher::glob(METRIC_NAME, glob)];
+        Ok((self.select(&Select { matchers: &matchers, range })?, 0))
+    }
 
     /// Starts a pass over rolled-up data, or returns `None` if storage has none. Windows inside
     /// [`Rolled::complete`] are computed from buckets, other windows from samples.

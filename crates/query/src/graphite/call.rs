@@ -81,6 +81,13 @@ impl<'c> Call<'c> {
         self.evaluator.meter
     }
 
+    /// Aggregates all values of a series. A copy of them is charged if the aggregation needs one.
+    pub(super) fn aggregated(&self, series: &Series, aggregate: Aggregate) -> Result<f64, QueryError> {
+        let mut copied = self.meter().charge();
+        copied.add_bytes(aggregate.copy_bytes(series.values.len()))?;
+        Ok(aggregate.of(&series.values))
+    }
+
     /// A series that the function computed. `times` are its start, its end and its step in seconds.
     pub(super) fn computed(
         &self,

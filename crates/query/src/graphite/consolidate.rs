@@ -89,6 +89,14 @@ impl Aggregate {
         }
     }
 
+    /// Memory that [`Self::of`] takes for a copy of the values, which it sorts.
+    pub(super) const fn copy_bytes(self, values: usize) -> usize {
+        match self {
+            Self::Median | Self::Percentile(_) => values.saturating_mul(size_of::<f64>()),
+            _ => 0,
+        }
+    }
+
     /// Aggregates values of which some may be missing. Returns NaN if there is no result.
     pub fn of(self, values: &[f64]) -> f64 {
         let present = || values.iter().copied().filter(|value| !value.is_nan());
@@ -101,7 +109,7 @@ impl Aggregate {
             Self::Max => present().reduce(f64::max).unwrap_or(f64::NAN),
             Self::First => present().next().unwrap_or(f64::NAN),
             Self::Last => present().next_back().unwrap_or(f64::NAN),
-            Self::Median => median(present().collect()),
+            Self::Median => median(copied(values.len(), present())),
             Self::Count => present().count() as f64,
             Self::Diff => present().reduce(|a, b| a - b).unwrap_or(f64::NAN),
             Self::Range => Self::Max.of(values) - Self::Min.of(values),
@@ -113,7 +121,7 @@ impl Aggregate {
             Self::AbsMin => {
                 present().reduce(|a, b| if b.abs() < a.abs() { b } else { a }).unwrap_or(f64::NAN)
             }
-            Self::Percentile(percent) => percentile(&mut present().collect::<Vec<_>>(), percent, false),
+            Self::Percentile(percent) => percentile(&mut copied(values.len(), present()), percent, false),
         }
     }
 }
@@ -131,6 +139,13 @@ fn percentile_name(name: &str) -> Option<f64> {
         _ => digits.parse().ok()?,
     };
     (0.0..=100.0).contains(&percent).then_some(percent)
+}
+
+/// A list that grows value by value would take up to twice the memory.
+fn copied(len_max: usize, values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut copy = Vec::with_capacity(len_max);
+    copy.extend(values);
+    copy
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -151,17 +151,25 @@ impl<'a> Evaluator<'a> {
             LeafPick::Tagged(matchers) => Pick::Tagged(matchers),
             LeafPick::Named(matchers) => Pick::Named(matchers),
         };
-        let mut listed = self.meter.charge();
+        let (mut listed, mut list_bytes_max) = (self.meter.charge(), 0);
         if let Pick::Paths(glob) = pick
             && !glob.is_literal()
         {
-            listed.add_bytes(match Matcher::glob_list_bytes(glob) {
-                0 => self.options.listed_bytes as usize,
-                bytes => bytes,
-            })?;
+            match Matcher::glob_list_bytes(glob) {
+                // the list may be short, and without it the query only takes longer, so it leaves room for series
+                0 => {
+                    list_bytes_max = self.options.listed_bytes.min(self.meter.left_bytes() / 2);
+                    listed.add_bytes(list_bytes_max as usize)?;
+                }
+                bytes => listed.add_bytes(bytes)?,
+            }
         }
         let Context { from_s, until_s, now_s, .. } = *context;
-        let mut selection = self.source.select(&Select { pick, from_s, until_s, now_s, order })?;
+        let select = Select { pick, from_s, until_s, now_s, order, list_bytes_max };
+        let mut selection = self.source.select(&select)?;
+        if list_bytes_max > 0 {
+            listed.give_back(list_bytes_max.saturating_sub(selection.list_bytes()) as usize);
+        }
         let must_sort = order == Order::ByName && !selection.is_ordered();
         let mut held = Held::new(self.meter);
         let mut stored = Stored::default();
@@ -180,6 +188,7 @@ impl<'a> Evaluator<'a> {
         // an interrupted match of a glob leaves out what it would have found
         self.meter.check()?;
         drop(selection);
+        drop(listed);
         charge.set(0)?;
         held.sort_by(|a, b| a.name.cmp(&b.name));
         held.drain(sink)

@@ -3,7 +3,6 @@
 use super::slots::{Schema, Slots};
 use super::source::{Pick, Select, Selection, Source, Stored};
 use super::tag::write_full_name;
-use crate::matcher::Matcher;
 use crate::source::{Select as SelectLabels, SeriesSet, SeriesSource, SourceError};
 use model::labels::METRIC_NAME;
 use model::{ErrorKind, LabelsRef, SeriesSamples, TimeRange};
@@ -52,20 +51,26 @@ impl Source for LabelSource<'_> {
         let start_ms = select.from_s.saturating_add(1).saturating_mul(1000);
         let end_s = select.until_s.saturating_add(self.schemas.step_max_s().saturating_mul(2));
         let range = TimeRange::new(start_ms, end_s.saturating_mul(1000) - 1);
-        let of_glob;
-        let (matchers, form) = match select.pick {
-            Pick::Paths(glob) => {
-                of_glob = [Matcher::glob(METRIC_NAME, glob)];
-                (&of_glob[..], Form::Path)
-            }
-            Pick::Tagged(matchers) => (matchers, Form::Tagged),
-            Pick::Named(matchers) => (matchers, Form::Labels(matchers.len())),
+        let select_labels = |matchers| self.series.select(&SelectLabels { matchers, range });
+        let ((set, list_bytes), form) = match select.pick {
+            Pick::Paths(glob) => (self.series.select_glob(glob, range, select.list_bytes_max)?, Form::Path),
+            Pick::Tagged(matchers) => ((select_labels(matchers)?, 0), Form::Tagged),
+            Pick::Named(matchers) => ((select_labels(matchers)?, 0), Form::Labels(matchers.len())),
         };
-        let set = self.series.select(&SelectLabels { matchers, range })?;
         let (from_s, until_s, now_s) = (select.from_s, select.until_s, select.now_s);
         let samples = SeriesSamples::default();
         let schemas = self.schemas;
-        Ok(Box::new(LabelSelection { set, samples, schemas, form, from_s, until_s, now_s, values_max: 0 }))
+        Ok(Box::new(LabelSelection {
+            set,
+            list_bytes,
+            samples,
+            schemas,
+            form,
+            from_s,
+            until_s,
+            now_s,
+            values_max: 0,
+        }))
     }
 }
 
@@ -89,6 +94,7 @@ impl Form {
 
 struct LabelSelection<'a> {
     set: Box<dyn SeriesSet + 'a>,
+    list_bytes: u64,
     samples: SeriesSamples,
     schemas: &'a dyn Schemas,
     form: Form,
@@ -129,6 +135,10 @@ impl Selection for LabelSelection<'_> {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    fn list_bytes(&self) -> u64 {
+        self.list_bytes
     }
 
     fn limit(&mut self, values_max: u64) {

@@ -32,6 +32,8 @@ pub struct Select<'a> {
     /// The order that the query needs. Storage that cannot return series in this order returns them in another:
     /// see [`Selection::is_ordered`].
     pub order: Order,
+    /// Memory that storage may take for the list of paths that a glob with wildcards matches.
+    pub list_bytes_max: u64,
 }
 
 /// What the evaluator needs from storage.
@@ -61,6 +63,11 @@ pub trait Selection {
     /// Sets how many values of 16 bytes the next series and the samples it is computed from may take. If they
     /// take more, `next` fails before it allocates them.
     fn limit(&mut self, values_max: u64);
+
+    /// Memory of the list of paths that the glob matches, at most [`Select::list_bytes_max`].
+    fn list_bytes(&self) -> u64 {
+        0
+    }
 
     /// True if the series come in the order that was asked for. Otherwise the evaluator sorts them, and holds all
     /// of them for it.

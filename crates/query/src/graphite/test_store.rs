@@ -1,12 +1,12 @@
 //! A source in memory, for tests of functions.
 
-use super::{LabelSource, Options, Schema, Series, parse, render};
+use super::{Glob, LabelSource, Options, Schema, Series, parse, render};
 use crate::allowance::Allowance;
 use crate::memory_source::MemorySource;
-use crate::{Interrupt, QueryError, SeriesSource};
+use crate::{Interrupt, QueryError, Select, SeriesSet, SeriesSource, SourceError};
 use jiff::tz::TimeZone;
 use model::labels::METRIC_NAME;
-use model::{Labels, Samples};
+use model::{Labels, Samples, TimeRange};
 use std::sync::atomic::AtomicBool;
 
 /// No value.
@@ -21,7 +21,10 @@ pub(super) struct Store {
     pub(super) until_s: i64,
     pub(super) now_s: i64,
     pub(super) samples_max: u64,
+    /// Maximum of `list_bytes`.
     pub(super) listed_bytes: u64,
+    /// Memory of the list of paths that a glob with wildcards matches.
+    pub(super) list_bytes: u64,
     /// Memory for parsing a target.
     pub(super) targets_bytes: u64,
 }
@@ -42,6 +45,7 @@ impl Store {
             now_s: 1_000_000,
             samples_max: 100_000,
             listed_bytes: 0,
+            list_bytes: 0,
             targets_bytes: 1 << 20,
         }
     }
@@ -93,7 +97,7 @@ impl Store {
             usage: None,
         };
         let schema = Schema::every(self.step_s);
-        render(&[target], &LabelSource::new(&self.source as &dyn SeriesSource, &schema), &options)
+        render(&[target], &LabelSource::new(self as &dyn SeriesSource, &schema), &options)
     }
 
     pub(super) fn render(&self, target: &str) -> Vec<Series> {
@@ -122,6 +126,22 @@ impl Store {
     pub(super) fn check_error(&self, target: &str, part: &str) {
         let error = self.try_render(target).expect_err(target).to_string();
         assert!(error.contains(part), "{target}: {error}");
+    }
+}
+
+impl SeriesSource for Store {
+    fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        self.source.select(select)
+    }
+
+    fn select_glob(
+        &self,
+        glob: &Glob,
+        range: TimeRange,
+        list_bytes_max: u64,
+    ) -> Result<(Box<dyn SeriesSet + '_>, u64), SourceError> {
+        let (set, _) = self.source.select_glob(glob, range, list_bytes_max)?;
+        Ok((set, if self.list_bytes <= list_bytes_max { self.list_bytes } else { 0 }))
     }
 }
 

@@ -232,7 +232,8 @@ impl Lines {
         let senders = async {
             let _ = tokio::join!(ended.recv(), timeout(REQUESTS_TIMEOUT, requests_ended));
         };
-        Drain { aggregates, creation, drops, stopped_ms }.run(senders, Times::DEFAULT).await;
+        let drain = Drain { aggregates, creation, drops, stopped_ms };
+        drain.run(senders, Times::within(drain::TIMEOUT)).await;
     }
 }
 

@@ -161,16 +161,17 @@ fn compared(
     operator: &str,
     threshold: f64,
 ) -> Result<(), QueryError> {
-    filter(call, sink, |series| {
-        let value = aggregate.of(&series.values);
-        match operator {
+    call.each("seriesList", |series| {
+        let value = call.aggregated(&series, aggregate)?;
+        let is_wanted = match operator {
             "=" => value == threshold,
             "!=" => value != threshold,
             ">" => value > threshold,
             ">=" => value >= threshold,
             "<" => value.is_nan() || value < threshold,
             _ => value.is_nan() || value <= threshold,
-        }
+        };
+        if is_wanted { sink(series) } else { Ok(()) }
     })
 }
 

@@ -111,7 +111,7 @@ fn threshold(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
 fn aggregate_line(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (aggregate, keeps_step) = (call.aggregate("func"), call.boolean("keepStep"));
     call.each("seriesList", |mut series| {
-        let value = aggregate.of(&series.values);
+        let value = call.aggregated(&series, aggregate)?;
         let shown = if value.is_nan() { "None".into() } else { general(value) };
         let name = format!("aggregateLine({}, {shown})", series.name);
         if keeps_step {

@@ -51,8 +51,10 @@ fn legend_value(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
         name.push_padded(&series.name, width)?;
         for kind in &types {
             call.meter().check()?;
-            let value =
-                Aggregate::of_function(kind).map(|aggregate| (aggregate, aggregate.of(&series.values)));
+            let value = match Aggregate::of_function(kind) {
+                Some(aggregate) => Some((aggregate, call.aggregated(series, aggregate)?)),
+                None => None,
+            };
             match &system {
                 None => {
                     let value = match value {

@@ -56,18 +56,11 @@ fn percent(call: &Call<'_>) -> Result<f64, QueryError> {
     if n > 0.0 { Ok(n) } else { Err(call.refuse("the percentile must be greater than 0")) }
 }
 
-fn percentile_of(call: &Call<'_>, series: &Series, n: f64) -> Result<f64, QueryError> {
-    let mut charge = call.meter().charge();
-    charge.add_bytes(size_of_val(series.values.as_slice()))?;
-    let mut present: Vec<f64> = series.values.iter().copied().filter(|value| !value.is_nan()).collect();
-    Ok(percentile(&mut present, n, false))
-}
-
 fn n_percentile(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (n, tag) = (percent(call)?, call.shown("n"));
     let shown = general(n);
     call.each("seriesList", |mut series| {
-        let height = percentile_of(call, &series, n)?;
+        let height = call.aggregated(&series, Aggregate::Percentile(n))?;
         if height.is_nan() {
             return Ok(());
         }
@@ -104,7 +97,7 @@ fn remove(
     let (n, tag) = (percent(call)?, call.shown("n"));
     let shown = general(n);
     call.each("seriesList", |mut series| {
-        let limit = percentile_of(call, &series, n)?;
+        let limit = call.aggregated(&series, Aggregate::Percentile(n))?;
         series.rename(format!("{name}({}, {shown})", series.name));
         if !limit.is_nan() {
             series.tags.set("nPercentile", tag.as_str());

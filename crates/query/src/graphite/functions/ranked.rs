@@ -106,7 +106,7 @@ fn first(
     sink: &mut Sink<'_>,
     n: i64,
     direction: Direction,
-    key: impl Fn(&Series) -> f64,
+    key: impl Fn(&Series) -> Result<f64, QueryError>,
 ) -> Result<(), QueryError> {
     // sorting less often costs memory, and sorting more often costs time
     const MARGIN: usize = 64;
@@ -132,12 +132,21 @@ fn sort_by_key(
     call: &Call<'_>,
     held: &mut Held<'_>,
     direction: Direction,
-    key: impl Fn(&Series) -> f64,
+    key: impl Fn(&Series) -> Result<f64, QueryError>,
 ) -> Result<(), QueryError> {
-    // a sort cannot fail, so the keys are without meaning once the query is canceled
-    let key_of = |series: &Series| if call.meter().check().is_ok() { key(series) } else { f64::NAN };
+    // a sort cannot fail, so the keys are without meaning after an error
+    let mut failed = None;
+    let mut key_of = |series: &Series| {
+        if failed.is_none() {
+            match call.meter().check().and_then(|()| key(series)) {
+                Ok(key) => return key,
+                Err(error) => failed = Some(error),
+            }
+        }
+        f64::NAN
+    };
     held.sort_by_cached_key(|series| Key(key_of(series), direction));
-    call.meter().check()
+    failed.map_or_else(|| call.meter().check(), Err)
 }
 
 /// Length of `list[:n]` in Python: a negative `n` counts from the end.
@@ -182,7 +191,7 @@ fn by_aggregate(
     direction: Direction,
     aggregate: Aggregate,
 ) -> Result<(), QueryError> {
-    first(call, sink, call.integer("n"), direction, |series| aggregate.of(&series.values))
+    first(call, sink, call.integer("n"), direction, |series| call.aggregated(series, aggregate))
 }
 
 fn limit(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
@@ -204,7 +213,7 @@ fn most_deviant(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> 
     let n = call.integer("n");
     let mut held = Held::new(call.meter());
     call.each("seriesList", |series| if variance(&series).is_nan() { Ok(()) } else { held.push(series) })?;
-    sort_by_key(call, &mut held, Direction::Down, variance)?;
+    sort_by_key(call, &mut held, Direction::Down, |series| Ok(variance(series)))?;
     let len = prefix_len(held.len(), n);
     held.truncate(len);
     held.drain(sink)
@@ -236,7 +245,7 @@ fn sorted(
     aggregate: Aggregate,
 ) -> Result<(), QueryError> {
     let mut held = call.all("seriesList")?;
-    sort_by_key(call, &mut held, direction, |series| aggregate.of(&series.values))?;
+    sort_by_key(call, &mut held, direction, |series| call.aggregated(series, aggregate))?;
     held.drain(sink)
 }
 
@@ -245,7 +254,7 @@ fn sort_by_minima(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError
     call.each("seriesList", |series| {
         if Aggregate::Max.of(&series.values) > 0.0 { held.push(series) } else { Ok(()) }
     })?;
-    sort_by_key(call, &mut held, Direction::Up, |series| Aggregate::Min.of(&series.values))?;
+    sort_by_key(call, &mut held, Direction::Up, |series| call.aggregated(series, Aggregate::Min))?;
     held.drain(sink)
 }
 

@@ -99,6 +99,10 @@ fn values_of(
 ) -> Result<Vec<f64>, QueryError> {
     let mut charge = call.meter().charge();
     charge.add_bytes(intervals.count().saturating_mul(size_of::<f64>()))?;
+    // the first value may be one from before the interval
+    let in_interval =
+        usize::try_from((intervals.length_s / series.step_s).saturating_add(2)).unwrap_or(usize::MAX);
+    charge.add_bytes(aggregate.copy_bytes(series.values.len().min(in_interval)))?;
     summarized(series, intervals, aggregate, &|| call.meter().check())
 }
 

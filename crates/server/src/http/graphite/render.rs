@@ -82,7 +82,7 @@ fn series_of(
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
         let stored =
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
-        let source = GlobSource::new(&stored, reads, tenant, options.listed_bytes, canceled);
+        let source = GlobSource::new(&stored, reads, tenant, canceled);
         let rules = app.node.rules().current();
         let source = EventSource {
             series: LabelSource::new(&source, &rules.schemas),

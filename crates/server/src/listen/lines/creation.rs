@@ -18,6 +18,9 @@ use tokio::time::{Instant, sleep};
 /// Pause after a refusal without `retry_after`.
 const RETRY_WAIT: Duration = Duration::from_secs(3);
 
+/// Pause after a panic, so that one which repeats does not fill the log.
+const PANIC_WAIT: Duration = Duration::from_secs(1);
+
 /// After a refusal, only this many series are tried at a time, until one attempt succeeds. Points of series that
 /// were created by an attempt which failed in part are written again by the next attempt.
 const CAUTIOUS_SERIES_MAX: usize = 64;
@@ -68,7 +71,7 @@ impl Creation {
             self.drops.add(&Drop { reason, tenant, points, message, series: &series, sender: *sender });
         }
         if matches!(pushed, Pushed::First) {
-            tokio::spawn(Arc::clone(self).create_all(principal.clone()));
+            tokio::spawn(Arc::clone(self).serve(principal.clone()));
         }
     }
 
@@ -81,13 +84,21 @@ impl Creation {
         self.queue.points()
     }
 
-    /// Stores the tenant's queued points until none is left.
+    /// Stores the tenant's queued points until none is left. Only this does, so it begins again after a panic.
+    async fn serve(self: Arc<Self>, principal: Principal) {
+        // the log has the panic
+        while tokio::spawn(Arc::clone(&self).create_all(principal.clone())).await.is_err_and(|e| e.is_panic())
+        {
+            sleep(PANIC_WAIT).await;
+        }
+    }
+
     async fn create_all(self: Arc<Self>, principal: Principal) {
         let (mut is_cautious, mut prefers_new) = (false, false);
         loop {
             let most = self.most(&principal.tenant, is_cautious);
             match self.next_chunk(&principal.tenant, most, prefers_new) {
-                Ok(Some(mut chunk)) => is_cautious = self.create(&principal, &mut chunk).await,
+                Ok(Some(chunk)) => is_cautious = self.create(&principal, chunk).await,
                 Ok(None) if self.queue.forget(&principal.tenant) => return,
                 Ok(None) => {}
                 Err(wait) => sleep(wait).await,
@@ -148,8 +159,10 @@ impl Creation {
 
     /// Writes the points of a chunk, again and again until they are stored or refused for good. Returns true if an
     /// attempt was refused.
-    async fn create(&self, principal: &Principal, chunk: &mut Chunk) -> bool {
-        let (mut points, mut was_refused) = (chunk.points(), false);
+    async fn create(&self, principal: &Principal, chunk: Chunk) -> bool {
+        let mut being_written = BeingWritten { creation: self, principal, points: chunk.points(), chunk };
+        let (chunk, points) = (&mut being_written.chunk, &mut being_written.points);
+        let mut was_refused = false;
         loop {
             let own = self.context.overrides.current();
             let account = self.context.tenant(&principal.tenant);
@@ -181,7 +194,7 @@ impl Creation {
                         continue;
                     }
                     self.metrics.created_points.add(samples);
-                    points = points.saturating_sub(samples);
+                    *points = points.saturating_sub(samples);
                     let reason = match refusal.reason {
                         "stopping" => Reason::Stopping,
                         "active_series" | "series_per_metric" => Reason::NewSeriesLimit,
@@ -189,7 +202,7 @@ impl Creation {
                         _ => Reason::Refused,
                     };
                     let series = refusal.series.as_deref().unwrap_or_default();
-                    self.lost(principal, chunk, reason, points, refusal.cause(), series);
+                    self.lost(principal, chunk, reason, *points, refusal.cause(), series);
                     return was_refused;
                 }
             }
@@ -210,3 +223,23 @@ impl Creation {
         self.drops.add(&Drop { reason, tenant, points, message, series, sender });
     }
 }
+
+/// A chunk that is being written. If this panics, its points are counted as lost.
+struct BeingWritten<'c> {
+    creation: &'c Creation,
+    principal: &'c Principal,
+    chunk: Chunk,
+    points: u64,
+}
+
+impl std::ops::Drop for BeingWritten<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let message = "writing them failed; the log has the error";
+            self.creation.lost(self.principal, &self.chunk, Reason::Refused, self.points, message, "");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
+/// Time to make everything durable.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+
 pub(super) struct Drain {
     pub(super) aggregates: Arc<Aggregates>,
     pub(super) creation: Arc<Creation>,
@@ -33,11 +36,10 @@ pub(super) struct Times {
 }
 
 impl Times {
-    pub(super) const DEFAULT: Self = Self {
-        senders: Duration::from_secs(5),
-        computed: Duration::from_secs(9),
-        all: Duration::from_secs(10),
-    };
+    /// Half of the time is for what was read. The last tenth is only for the creation of series.
+    pub(super) fn within(all: Duration) -> Self {
+        Self { senders: all / 2, computed: all * 9 / 10, all }
+    }
 }
 
 impl Drain {

@@ -2,8 +2,8 @@
 
 use crate::query_source::{Canceled, Context, Source, canceled};
 use ::paths::{Pattern, Stopped, find};
-use model::TenantId;
 use model::labels::METRIC_NAME;
+use model::{TenantId, TimeRange};
 use query::graphite::Glob;
 use query::{Interrupt, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError};
 use std::sync::Arc;
@@ -29,21 +29,17 @@ pub(crate) struct GlobSource<'a> {
     source: &'a Source<'a>,
     context: &'a Context,
     tenant: &'a TenantId,
-    /// Limit on the memory of a list, with its copies.
-    listed_bytes: u64,
     interrupt: Arc<dyn Interrupt>,
 }
 
 impl<'a> GlobSource<'a> {
-    /// The evaluator charges [`Self::listed_bytes`] for each glob.
     pub(crate) const fn new(
         source: &'a Source<'a>,
         context: &'a Context,
         tenant: &'a TenantId,
-        listed_bytes: u64,
         interrupt: Arc<dyn Interrupt>,
     ) -> Self {
-        Self { source, context, tenant, listed_bytes, interrupt }
+        Self { source, context, tenant, interrupt }
     }
 
     /// What a list may take of a query's memory, with its copies.
@@ -51,8 +47,9 @@ impl<'a> GlobSource<'a> {
         (memory_bytes / MEMORY_PART).min((COPIES * NAMES_BYTES_MAX) as u64)
     }
 
-    /// The paths that the glob matches. `None` if there are too many, or if there is no index.
-    pub(super) fn paths(&self, glob: &Glob) -> Result<Option<Vec<String>>, Canceled> {
+    /// The paths that the glob matches, and the memory of the list with its copies. `None` if it would take more than
+    /// `bytes_max`, or if there is no index.
+    fn paths(&self, glob: &Glob, bytes_max: u64) -> Result<Option<(Vec<String>, u64)>, Canceled> {
         // the two kinds of patterns differ in what a backslash means
         let Some(pattern) = Pattern::parse(glob.text()).ok().filter(|_| !glob.text().contains('\\')) else {
             return Ok(None);
@@ -66,8 +63,8 @@ impl<'a> GlobSource<'a> {
         let (mut found, mut bytes, mut is_full) = (Vec::new(), 0, false);
         let select = |node: ::paths::Node<'_>| {
             if node.is_leaf && glob.matches(node.path) {
-                bytes += size_of::<String>() + node.path.len().max(ALLOCATION_BYTES_MIN);
-                is_full = found.len() == NAMES_MAX || (COPIES * bytes) as u64 > self.listed_bytes;
+                bytes += (COPIES * (size_of::<String>() + node.path.len().max(ALLOCATION_BYTES_MIN))) as u64;
+                is_full = found.len() == NAMES_MAX || bytes > bytes_max;
                 if !is_full {
                     found.push(node.path.to_owned());
                 }
@@ -75,21 +72,28 @@ impl<'a> GlobSource<'a> {
             !is_full
         };
         find(&names.runs, &pattern, select, || !self.interrupt.is_set()).map_err(|Stopped| Canceled)?;
-        Ok((!is_full).then_some(found))
+        Ok((!is_full).then_some((found, bytes)))
     }
 }
 
 impl SeriesSource for GlobSource<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
-        if let [matcher] = select.matchers
-            && matcher.name == METRIC_NAME
-            && let Some(glob) = matcher.as_glob()
-            && let Some(paths) = self.paths(glob).map_err(|Canceled| canceled())?
-        {
-            let listed = [Matcher::one_of(METRIC_NAME, paths)];
-            return self.source.select(&Select { matchers: &listed, ..*select });
-        }
         self.source.select(select)
+    }
+
+    fn select_glob(
+        &self,
+        glob: &Glob,
+        range: TimeRange,
+        list_bytes_max: u64,
+    ) -> Result<(Box<dyn SeriesSet + '_>, u64), SourceError> {
+        let (mut matcher, mut list_bytes) = (Matcher::glob(METRIC_NAME, glob), 0);
+        if matcher.as_glob().is_some()
+            && let Some((paths, bytes)) = self.paths(glob, list_bytes_max).map_err(|Canceled| canceled())?
+        {
+            (matcher, list_bytes) = (Matcher::one_of(METRIC_NAME, paths), bytes);
+        }
+        Ok((self.source.select(&Select { matchers: &[matcher], range })?, list_bytes))
     }
 
     fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {

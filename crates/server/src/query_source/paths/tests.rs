@@ -36,14 +36,14 @@ fn found(node: &crate::Node, tenant: &TenantId, pattern: &str) -> BTreeSet<Strin
 }
 
 /// The paths that a target's glob selects, by way of the index and without it.
-fn selected(node: &crate::Node, tenant: &TenantId, listed_bytes: u64, glob: &str) -> [BTreeSet<String>; 2] {
+fn selected(node: &crate::Node, tenant: &TenantId, list_bytes_max: u64, glob: &str) -> [BTreeSet<String>; 2] {
     let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
     let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
-    let globs = GlobSource::new(&source, node.reads(), tenant, listed_bytes, canceled);
+    let globs = GlobSource::new(&source, node.reads(), tenant, canceled);
     let glob = query::graphite::Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
-    let matchers = [query::Matcher::glob("__name__", &glob)];
     [&globs as &dyn SeriesSource, &source].map(|source| {
-        let mut set = source.select(&query::Select { matchers: &matchers, range: TimeRange::ALL }).unwrap();
+        let (mut set, list_bytes) = source.select_glob(&glob, TimeRange::ALL, list_bytes_max).unwrap();
+        assert!(list_bytes <= list_bytes_max);
         let (mut samples, mut names) = (SeriesSamples::default(), BTreeSet::new());
         while set.next(&mut samples).unwrap() {
             names.extend(set.labels().get("__name__").map(str::to_owned));
@@ -72,8 +72,8 @@ fn targets_select_the_same_series_with_and_without_an_index() {
             ("servers.we\\b-*.metric-7", 0),
         ] {
             // a list that does not fit into the memory is not made
-            for listed_bytes in [4 << 20, 4_000] {
-                let [listed, tested] = selected(&node, &tenant, listed_bytes, glob);
+            for list_bytes_max in [4 << 20, 4_000] {
+                let [listed, tested] = selected(&node, &tenant, list_bytes_max, glob);
                 assert_eq!(listed, tested, "{glob}");
                 assert!(listed.len() == count || glob.contains('\\'), "{glob}: {}", listed.len());
             }
@@ -97,15 +97,19 @@ fn lists_of_names_take_a_part_of_the_memory_of_a_query() {
     let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
     let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
     let glob = query::graphite::Glob::parse("servers.*", &mut query::Allowance::new(1 << 20)).unwrap();
-    let listed = |bytes: u64| {
-        let globs = GlobSource::new(&source, node.reads(), &tenant, bytes, Arc::clone(&canceled));
-        globs.paths(&glob).unwrap().map(|paths| paths.len())
+    let globs = GlobSource::new(&source, node.reads(), &tenant, Arc::clone(&canceled));
+    let listed = |bytes_max: u64| {
+        let (mut set, bytes) = globs.select_glob(&glob, TimeRange::ALL, bytes_max).unwrap();
+        let mut samples = SeriesSamples::default();
+        assert_eq!(std::iter::from_fn(|| set.next(&mut samples).unwrap().then_some(())).count(), 1_000);
+        bytes
     };
-    assert_eq!(listed(1 << 20), None, "there is no index yet");
+    assert_eq!(listed(1 << 20), 0, "there is no index yet");
     keeper.visit_all();
     // 1,000 names of 24 + 16 bytes, in 4 copies
-    assert_eq!(listed(160_000), Some(1_000));
-    assert_eq!(listed(159_999), None);
+    assert_eq!(listed(1 << 20), 160_000);
+    assert_eq!(listed(160_000), 160_000);
+    assert_eq!(listed(159_999), 0);
     assert_eq!(GlobSource::listed_bytes(1 << 20), 64 << 10);
     assert_eq!(GlobSource::listed_bytes(1 << 30), 4 << 20);
     node.stop();

@@ -266,7 +266,9 @@ impl Columns {
         // of the result, which exists beside the columns
         let mut charge = meter.charge();
         charge.add_bytes(self.counts.len() * size_of::<f64>())?;
-        let mut row = Vec::new();
+        // of the values at one point, and a copy of them
+        charge.add_bytes(2 * self.all.len() * size_of::<f64>())?;
+        let mut row = Vec::with_capacity(self.all.len());
         let point = |i: usize| {
             let present = &self.counts[i];
             if !is_enough(*present as usize, series, x_files_factor) {

@@ -1,11 +1,14 @@
+use super::super::ticket::Tickets;
 use super::super::{GraphiteSockets, Lines};
 use super::*;
 use crate::http::App;
 use crate::node::Node;
+use crate::partition::submission::NewPart;
 use crate::seal::tests::stop;
+use crate::write_path::known::NewSamples;
 use crate::write_path::tests::small_settings;
 use crate::write_path::{Decoders, Encoded, write};
-use model::{Labels, Principal, SeriesKey, TenantId, ValueKind};
+use model::{Labels, Principal, SeriesKey, TenantId, ValueKind, Values};
 use protocol::{Encoding, graphite};
 use std::path::Path;
 use stdx::clock::{Clock, ManualClock, SystemClock};
@@ -55,7 +58,11 @@ fn is_stored(node: &Node, tenant: &TenantId) -> bool {
 }
 
 fn drain_of(node: &Node) -> Drain {
-    let lines = Lines::new(&App::new(node.clone()), GraphiteSockets::default(), None);
+    drain_in(&App::new(node.clone()))
+}
+
+fn drain_in(app: &App) -> Drain {
+    let (node, lines) = (&app.node, Lines::new(app, GraphiteSockets::default(), None));
     let Lines { creation, aggregates, drops, .. } = lines;
     Drain { aggregates, creation, drops, stopped_ms: node.writes().clock.now_ms() }
 }
@@ -106,6 +113,32 @@ async fn a_tenant_that_cannot_be_stored_costs_others_no_computed_points() {
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
     until("the points that are dropped", || dropped(&node) == Some(5)).await;
+    stop(node).await;
+}
+
+/// The time for computed points ends before the time for all: queued series are created in the rest of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn computed_points_that_cannot_be_stored_leave_time_for_queued_series() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_rule(dir.path());
+    for tenant in tenants("stuck") {
+        send(&node, tenant).await;
+    }
+    hold_up(&node, tenants("stuck"));
+    let app = App::new(node.clone());
+    let (drain, queue, tenant) = (drain_in(&app), &app.new_series_queue, TenantId::anonymous());
+    // nobody creates the series of this tenant
+    let part = NewPart { series: vec![], timestamps: vec![], values: Values::Floats(vec![]) };
+    let new = NewSamples::of(part, node.writes().inflight.reserve(0).unwrap());
+    let _ = queue.push(&tenant, 1, &new, Tickets::new().ticket(), node.writes().clock.instant());
+    let long = Duration::from_secs(3600);
+    let times = Times { senders: long, computed: Duration::ZERO, all: long };
+    let draining = tokio::spawn(drain.run(std::future::ready(()), times));
+    until("the points that are dropped", || dropped(&node) == Some(5)).await;
+    assert!(!draining.is_finished());
+    assert!(queue.forget(&tenant));
+    draining.await.unwrap();
+    assert!(!tenants("stuck").any(|tenant| is_stored(&node, &tenant)));
     stop(node).await;
 }
 

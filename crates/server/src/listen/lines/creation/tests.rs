@@ -1,0 +1,84 @@
+use super::super::ticket::Tickets;
+use super::super::{GraphiteSockets, Lines, Protocol};
+use super::*;
+use crate::http::App;
+use crate::node::Node;
+use crate::partition::submission::{NewPart, NewSeries};
+use crate::seal::tests::stop;
+use crate::write_path::Origin;
+use crate::write_path::tests::small_settings;
+use model::{Labels, SeriesKey, ValueKind, Values};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+use stdx::clock::{Clock, ManualClock, SystemClock};
+
+/// A clock that panics once when a thread asks for the time.
+#[derive(Debug)]
+struct Faulty {
+    clock: ManualClock,
+    thread: ThreadId,
+    panics: AtomicBool,
+}
+
+impl Clock for Faulty {
+    fn now_ms(&self) -> i64 {
+        let is_of_test = std::thread::current().id() == self.thread;
+        assert!(!is_of_test || !self.panics.swap(false, Ordering::Relaxed), "as the test wants it");
+        self.clock.now_ms()
+    }
+
+    fn instant(&self) -> std::time::Instant {
+        self.clock.instant()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.clock.sleep(time);
+    }
+}
+
+/// Only one task stores what a tenant has queued, and all points that come later rely on it.
+#[tokio::test]
+async fn a_panic_costs_a_tenant_one_chunk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (thread, panics) = (std::thread::current().id(), AtomicBool::new(false));
+    let clock = Arc::new(Faulty { clock: ManualClock::at(SystemClock.now_ms()), thread, panics });
+    let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    let context = Arc::clone(node.writes());
+    let creation = Lines::new(&App::new(node.clone()), GraphiteSockets::default(), None).creation;
+    let (tickets, tenant) = (Tickets::new(), TenantId::anonymous());
+    let source = Source {
+        protocol: Protocol::Lines,
+        principal: Principal::of(tenant.clone()),
+        has_many_tenants: false,
+        sender: None,
+        ticket: tickets.ticket().clone(),
+        origin: Origin::Sender,
+    };
+    let key = |name: &str| {
+        let labels = Labels::from_pairs(&[("__name__", name)]);
+        (SeriesKey::of(labels.as_bytes(), context.seed), labels)
+    };
+    let queue = |name: &str| {
+        let (key, labels) = key(name);
+        let series = vec![NewSeries { key, labels, samples: 0..1, exemplars: vec![] }];
+        let values = Values::Floats(vec![1.0]);
+        let part = NewPart { series, timestamps: vec![context.clock.now_ms()], values };
+        creation.queue(&source, &NewSamples::of(part, context.inflight.reserve(0).unwrap()));
+    };
+    let is_stored = |name: &str| {
+        let key = key(name).0;
+        let head = context.partitions[key.partition(context.partitions.len())].head.read();
+        head.tenant(&tenant).is_some_and(|tenant| tenant.resolve(key.of_kind(ValueKind::Float)).is_some())
+    };
+    queue("lost");
+    clock.panics.store(true, Ordering::Relaxed);
+    while clock.panics.load(Ordering::Relaxed) {
+        tokio::task::yield_now().await;
+    }
+    queue("later");
+    assert!(creation.drain(Instant::now() + Duration::from_secs(60)).await.is_empty());
+    assert_eq!((is_stored("lost"), is_stored("later")), (false, true));
+    let text = node.registry().render();
+    assert!(text.contains("floodmark_graphite_dropped_points_total{reason=\"refused\"} 1\n"), "{text}");
+    stop(node).await;
+}
