@@ -73,7 +73,8 @@ fn in_flags(message: &str) -> String {
 async fn write(args: &LabWrite) -> anyhow::Result<bool> {
     let text = args.scenario();
     let scenario = of_flags(&text)?;
-    let options = RunOptions { text, access: args.access.access(), ..RunOptions::default() };
+    let keeps_ledger = args.ledger.is_some();
+    let options = RunOptions { text, access: args.access.access(), keeps_ledger, ..RunOptions::default() };
     let observer = observer(args.result.print.quiet);
     let outcome = stoppable(&options.stop, carry_out(&scenario, &options, &*observer)).await?;
     let ledger = args.ledger.as_ref().zip(outcome.ledgers.first());

@@ -53,8 +53,8 @@ pub(crate) enum LabCommand {
 /// `floodmark lab write`
 #[derive(Debug, Args)]
 pub(crate) struct LabWrite {
-    /// URL to write to; for Graphite tcp://HOST:PORT or udp://HOST:PORT
-    /// [default: http://127.0.0.1:9009/api/v1/write; for Graphite tcp://127.0.0.1:2003, pickled 2004]
+    /// URL to write to; for Graphite tcp://HOST:PORT or udp://HOST:PORT, for statsd udp://HOST:PORT
+    /// [default: the usual address of the protocol on this machine, such as http://127.0.0.1:9009/api/v1/write]
     #[arg(long, alias = "url", value_name = "URL", help_heading = "Target")]
     pub(crate) target: Option<String>,
     /// Header of each request, reads included, for tenant and authorization; may be repeated
@@ -116,7 +116,7 @@ pub(crate) struct LabWrite {
     pub(crate) value_seed: Option<u64>,
 
     /// Samples per second (200k, 1.5M) on a fixed schedule; latency counts from the scheduled start
-    /// [default: none; each connection sends as soon as it gets an answer]
+    /// [default: none; each connection sends as soon as it gets an answer; statsd needs a rate]
     #[arg(long, value_name = "SAMPLES/S", value_parser = values::number(0.001..=1e9), help_heading = "Pace")]
     pub(crate) rate: Option<f64>,
     /// Stop after this long, at most 7d [default: 20s, unless --rounds is given]

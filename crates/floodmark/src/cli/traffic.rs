@@ -82,8 +82,8 @@ pub(crate) struct LabReplay {
     /// The recording to replay
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// URL to write to; for Graphite tcp://HOST:PORT
-    /// [default: http://127.0.0.1:9009/api/v1/write; for Graphite tcp://127.0.0.1:2003, pickled 2004]
+    /// URL to write to; for Graphite tcp://HOST:PORT, for statsd udp://HOST:PORT
+    /// [default: the usual address of the protocol on this machine, such as http://127.0.0.1:9009/api/v1/write]
     #[arg(long, alias = "url", value_name = "URL", help_heading = "Target")]
     target: Option<String>,
     /// Header of each request; may be repeated. X-Scope-OrgID takes precedence over the recorded tenants

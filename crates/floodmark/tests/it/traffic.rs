@@ -119,6 +119,7 @@ fn all_protocols_are_recorded_and_replayed() {
         ("1.0", format!("{backend}/api/v1/write")),
         ("otlp", format!("{backend}/v1/metrics")),
         ("otlp-grpc", format!("http://{grpc}")),
+        ("otlp-json", format!("{backend}/v1/metrics")),
         ("influx", format!("{backend}/write")),
         ("json-lines", format!("{backend}/api/v1/import")),
         ("text", format!("{backend}/api/v1/import/prometheus")),

@@ -46,7 +46,12 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         let verify = match verify {
             // the rule says how much must be owed, which is nothing at all for datagrams
             Ok(verify) if rules.owed.is_none() && !datagrams && owes_nothing(totals, verify) => {
-                Err("the target owes none of the samples, because all connections broke")
+                Err(match scenario.protocol().is_flushed() {
+                    true => {
+                        "the target owes nothing, because no query has returned a value that it has stored"
+                    }
+                    false => "the target owes none of the samples, because all connections broke",
+                })
             }
             verify => verify,
         };

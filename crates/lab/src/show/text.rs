@@ -48,6 +48,11 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
             report.superseded,
             "of those read back are not readable: a later sample is in their slot",
         ),
+        (
+            "stale",
+            report.stale,
+            "stored although a later value had been sent: a datagram was lost, or was late",
+        ),
         ("cut short", report.cut_short, "found only by queries for less, because larger answers lacked them"),
         ("unacknowledged", report.unacknowledged, "found, although their request was not acknowledged"),
         ("foreign series", report.foreign_series, "with the same metric names, but not of this run"),

@@ -28,6 +28,9 @@ pub struct VerifyReport {
     /// Acknowledged samples that cannot be read, because a later sample is in the same slot. They count as read back if
     /// the later sample is there.
     pub superseded: u64,
+    /// For statsd: values that were stored although a later one had been sent two seconds before. This is no fault, because
+    /// datagrams may be lost.
+    pub stale: u64,
     /// Series with the same metric names that this run did not send. They usually come from other runs.
     pub foreign_series: u64,
     /// Samples that only queries for less have returned, because the answers to larger queries were cut short.
@@ -66,6 +69,7 @@ impl VerifyReport {
         self.rounded += other.rounded;
         self.late += other.late;
         self.superseded += other.superseded;
+        self.stale += other.stale;
         self.foreign_series += other.foreign_series;
         self.cut_short += other.cut_short;
         self.incomplete += other.incomplete;

@@ -240,7 +240,7 @@ fn hostile_entries_are_damage_and_nothing_worse() {
     for block in [
         &[kind::REQUEST as u8, 0, 0, 0][..],
         &[kind::STREAM as u8, 1, 0, kind::REQUEST as u8, 0, 0, 255, 255, 255, 255, 15],
-        &[kind::STREAM as u8, 10, 0],
+        &[kind::STREAM as u8, 13, 0],
         &[kind::SERIES as u8, 1, 0],
         &[9],
     ] {
