@@ -40,7 +40,7 @@ pub(crate) enum LabCommand {
     Race(Box<RaceArgs>),
     /// Merge the results of `lab run --part` of several machines
     Merge(MergeArgs),
-    /// Record traffic by a proxy in front of a backend: remote write, OpenTelemetry, Graphite and others
+    /// Record write traffic of any protocol by a proxy in front of a backend
     Record(LabRecord),
     /// Replay recorded traffic, faster or with more series
     Replay(Box<LabReplay>),

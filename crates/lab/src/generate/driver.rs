@@ -67,10 +67,13 @@ pub(crate) struct Driver {
     /// Why series without labels, whose names are paths, cannot be sent. `None` if they can.
     pub(super) no_timers: Option<&'static str>,
     /// `None` for remote write, whose bodies are compressed once and then patched.
-    pub(super) prepare: Option<fn(&Plan, &[SlotTarget], u64) -> Box<dyn Prepared>>,
+    pub(super) prepare: Option<Prepare>,
     /// `None` if a replay cannot be sent in this protocol.
     pub(super) encode: Option<fn(&mut Encoder, &Batch) -> Vec<u8>>,
 }
+
+/// Prepares the requests of a slot, with the names that metrics have in a generation.
+type Prepare = fn(&Plan, &[SlotTarget], u64) -> Box<dyn Prepared>;
 
 /// What carries the bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -205,11 +205,11 @@ fn other_files_are_refused() {
     refused(|b| b[13] ^= 1, "damaged");
     refused(|b| b.clear(), "no header");
     let later = |b: &mut Vec<u8>| {
-        b[8] = 4;
+        b[8] = 5;
         let crc = crc32c::crc32c(&b[..HEADER_BYTES - 4]);
         b[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     };
-    refused(later, "format version 4");
+    refused(later, "format version 5");
 }
 
 /// A recording with one block, whose header and checksum are valid whatever `block` contains.

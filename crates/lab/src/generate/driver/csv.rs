@@ -59,6 +59,9 @@ struct Cell {
     metric: u32,
 }
 
+/// The column of a value, and its metric.
+type Place = (usize, u32);
+
 /// The columns of some metrics. Metrics with the same name share one.
 #[derive(Debug)]
 struct Columns {
@@ -101,7 +104,7 @@ impl Table {
                 names = labels.iter().map(|(name, _)| name.clone()).collect();
             }
             // the rows of a target by their `le`; that of the first row may be missing
-            let mut of_target: Vec<(Option<String>, Vec<(usize, u32)>)> = Vec::new();
+            let mut of_target: Vec<(Option<String>, Vec<Place>)> = Vec::new();
             for metric in bounds(part) {
                 let le = fleet.histograms.le(metric);
                 let cell = (columns.has(metric), metric);
@@ -158,10 +161,10 @@ fn put_cell(out: &mut Vec<u8>, text: &str) {
 
 impl Row {
     /// `cells` are the values by column, in ascending order.
-    fn of(part: usize, labels: Vec<u8>, cells: &[(usize, u32)], columns: usize) -> Self {
+    fn of(part: usize, labels: Vec<u8>, cells: &[Place], columns: usize) -> Self {
         // the first column follows the labels, or the time
         let mut reached = 0;
-        let cell = |&(column, metric): &(usize, u32)| {
+        let cell = |&(column, metric): &Place| {
             let commas = column + 1 - reached;
             reached = column + 1;
             Cell { commas, metric }
