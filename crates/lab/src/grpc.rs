@@ -229,9 +229,11 @@ where
     Ok(Connection { sender, driver })
 }
 
-/// True for a request over gRPC.
+/// True for a request over gRPC. gRPC-Web, whose status is in the body, is something else.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let rest = content_type.strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
 /// The message of a body that has one whole message, and whether it is compressed.

@@ -1,42 +1,99 @@
-//! Passes calls of gRPC to the backend, over a connection of HTTP/2 of their own. The status of a call comes behind the answer,
-//! so that it is known only when the answer has been passed on.
+//! Passes calls of gRPC to the backend, over a connection of HTTP/2 for each sender. The status of a call comes behind the
+//! answer, so that it is known only when the answer has been passed on.
 
 use super::proxy::{NO_ANSWER, Proxy};
 use super::recognize::WriteRequest;
 use super::tee::{Copy, Tee};
 use crate::drive::send::answered::{Answered, Said};
 use crate::grpc::{self, Connection};
-use crate::http::{Endpoint, Failure, causes};
+use crate::http::{Endpoint, causes};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderMap;
 use hyper::{Request, Response, StatusCode};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
-/// The connection to the backend, which all calls share.
+/// The connection to the backend that all calls of a sender share.
 #[derive(Debug)]
 pub(super) struct Backend {
     endpoint: Endpoint,
-    open: tokio::sync::Mutex<Option<Connection<Tee>>>,
+    state: tokio::sync::Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: Option<Arc<Open>>,
+    /// When the backend could not be reached the last time, and why.
+    failed: Option<(Instant, String)>,
+}
+
+/// An open connection, which lasts as long as its calls.
+#[derive(Debug)]
+pub(super) struct Open {
+    connection: Connection<Tee>,
+    /// True if a sender has given up waiting for an answer. If the backend's host has vanished, nothing else tells: pings
+    /// would, but many servers of gRPC end connections that ping often.
+    is_doubtful: AtomicBool,
+}
+
+impl Open {
+    fn is_usable(&self) -> bool {
+        !self.connection.sender.is_closed() && !self.is_doubtful.load(Ordering::Relaxed)
+    }
+}
+
+/// A call without an answer. If it is dropped, its sender has given up.
+struct Waiting<'a>(&'a Open);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.is_doubtful.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Backend {
     pub(super) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, open: tokio::sync::Mutex::default() }
+        Self { endpoint, state: tokio::sync::Mutex::default() }
     }
 
-    pub(super) async fn send(&self, request: Request<Tee>) -> Result<Response<Incoming>, String> {
-        let mut sender = {
-            let mut open = self.open.lock().await;
-            if open.as_ref().is_none_or(|connection| connection.sender.is_closed()) {
-                let opened = grpc::open(&self.endpoint).await;
-                *open = Some(opened.map_err(|failure: Failure| failure.to_string())?);
+    /// Sends a call. The connection must be kept until the answer has been read.
+    pub(super) async fn send(
+        &self,
+        request: Request<Tee>,
+    ) -> Result<(Response<Incoming>, Arc<Open>), String> {
+        let open = self.open().await?;
+        let waiting = Waiting(&open);
+        let answer = open.connection.sender.clone().send_request(request).await;
+        std::mem::forget(waiting);
+        answer.map(|answer| (answer, Arc::clone(&open))).map_err(|why| causes(&why))
+    }
+
+    async fn open(&self) -> Result<Arc<Open>, String> {
+        let asked = Instant::now();
+        let mut state = self.state.lock().await;
+        if let Some(open) = state.open.as_ref().filter(|open| open.is_usable()) {
+            return Ok(Arc::clone(open));
+        }
+        // calls that have waited for an attempt share its failure
+        if let Some((_, why)) = state.failed.as_ref().filter(|(at, _)| *at >= asked) {
+            return Err(why.clone());
+        }
+        match grpc::open(&self.endpoint).await {
+            Ok(connection) => {
+                let open = Arc::new(Open { connection, is_doubtful: AtomicBool::new(false) });
+                state.open = Some(Arc::clone(&open));
+                Ok(open)
             }
-            open.as_ref().expect("BUG: the connection was opened").sender.clone()
-        };
-        sender.send_request(request).await.map_err(|why| causes(&why))
+            Err(failure) => {
+                let why = failure.to_string();
+                *state = State { open: None, failed: Some((Instant::now(), why.clone())) };
+                Err(why)
+            }
+        }
     }
 }
 
@@ -65,7 +122,10 @@ impl Call {
 
     /// Keeps the request if its sender will not send it again. `status` are the headers or trailers that have the status.
     pub(super) fn settle(&mut self, status: &HeaderMap) {
-        self.is_settled = true;
+        // a status in the headers is final, whatever the trailers say
+        if std::mem::replace(&mut self.is_settled, true) {
+            return;
+        }
         let answer = grpc::answer_of(self.http, status, Bytes::new());
         self.proxy.count(answer.code.name());
         let is_final = !matches!(Answered::Grpc(answer).says(0), Said::Again(_));
@@ -89,6 +149,8 @@ impl Drop for Call {
 pub(super) struct Answer {
     pub(super) body: Incoming,
     pub(super) call: Call,
+    /// Keeps the connection open.
+    pub(super) _open: Arc<Open>,
 }
 
 impl Body for Answer {

@@ -52,7 +52,8 @@ pub(super) struct Proxy(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     client: Client<HttpsConnector<HttpConnector>, Tee>,
-    calls: Backend,
+    /// The backend, for calls of gRPC.
+    endpoint: Endpoint,
     scheme: Scheme,
     authority: Authority,
     prefix: String,
@@ -86,7 +87,7 @@ impl Proxy {
         client.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_MAX);
         Ok(Self(Arc::new(Inner {
             client: client.build(connector),
-            calls: Backend::new(endpoint),
+            endpoint,
             scheme,
             authority,
             prefix: uri.path().trim_end_matches('/').to_owned(),
@@ -141,7 +142,8 @@ impl Proxy {
         };
         let io = TokioIo::new(stream);
         if is_http2 {
-            let service = service_fn(move |request| self.clone().pass_any(request));
+            let backend = Arc::new(Backend::new(self.0.endpoint.clone()));
+            let service = service_fn(move |request| self.clone().pass_any(request, Arc::clone(&backend)));
             let mut connection =
                 pin!(http2::Builder::new(TokioExecutor::new()).serve_connection(io, service));
             tokio::select! {
@@ -162,15 +164,19 @@ impl Proxy {
         }
     }
 
-    async fn pass_any(self, request: Request<Incoming>) -> Result<Response<Passed>, Infallible> {
+    async fn pass_any(
+        self,
+        request: Request<Incoming>,
+        backend: Arc<Backend>,
+    ) -> Result<Response<Passed>, Infallible> {
         match grpc::is_grpc(request.headers()) {
-            true => Ok(self.call(request).await),
+            true => Ok(self.call(request, &backend).await),
             false => self.pass(request).await,
         }
     }
 
     /// Passes on a call of gRPC.
-    async fn call(self, request: Request<Incoming>) -> Response<Passed> {
+    async fn call(self, request: Request<Incoming>, backend: &Backend) -> Response<Passed> {
         let arrival_us = self.0.begun.elapsed().as_micros() as i64;
         let (mut head, body) = request.into_parts();
         let write = WriteRequest::of(&head.method, &head.uri, &head.headers);
@@ -178,14 +184,17 @@ impl Proxy {
         let (tee, copy) = Tee::new(body, memory);
         head.headers.remove(HOST);
         head.uri = self.uri(&head.uri);
-        match self.0.calls.send(Request::from_parts(head, tee)).await {
-            Ok(answer) => {
+        match backend.send(Request::from_parts(head, tee)).await {
+            Ok((answer, open)) => {
                 let (head, body) = answer.into_parts();
                 let mut call = Call::new(self, arrival_us, write, copy, head.status);
                 if grpc::has_status(&head.headers) {
                     call.settle(&head.headers);
                 }
-                Response::from_parts(head, Either::Left(Either::Right(calls::Answer { body, call })))
+                Response::from_parts(
+                    head,
+                    Either::Left(Either::Right(calls::Answer { body, call, _open: open })),
+                )
             }
             Err(why) => {
                 self.count(NO_ANSWER);

@@ -5,6 +5,7 @@
 //!   scale 1   │     │     │     │     │
 //! ```
 
+use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 
 /// The greatest scale of the bounds.
@@ -15,6 +16,9 @@ const BUCKETS_MAX: u64 = 160;
 
 /// Indexes have 33 bits, so after this shift only their sign is left.
 const SHIFT_MAX: i64 = 40;
+
+/// Limit on the buckets that a sign may be sent with. A count may take one byte of a request, and takes eight here.
+const COUNTS_MAX: usize = 64 << 10;
 
 /// What a point says about its buckets.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +39,13 @@ pub(super) struct Sign {
 }
 
 impl Sign {
+    /// Adds the count of the next bucket.
+    pub(super) fn push(&mut self, count: u64) -> Result<()> {
+        ensure!(self.counts.len() < COUNTS_MAX, "a histogram has more than {COUNTS_MAX} buckets of a sign");
+        self.counts.push(count);
+        Ok(())
+    }
+
     /// Index and count of each bucket that is not empty.
     fn buckets(&self) -> impl Iterator<Item = (i64, u64)> {
         let indexes = i64::from(self.offset)..;

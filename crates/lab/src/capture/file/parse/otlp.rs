@@ -184,10 +184,10 @@ fn read_sign(buckets: &[u8]) -> Result<Sign> {
             (1, Field::Number(offset)) => sign.offset = signed(offset),
             (2, Field::Bytes(mut counts)) => {
                 while !counts.is_empty() {
-                    sign.counts.push(decode_varint(&mut counts)?);
+                    sign.push(decode_varint(&mut counts)?)?;
                 }
             }
-            (2, Field::Number(count)) => sign.counts.push(count),
+            (2, Field::Number(count)) => sign.push(count)?,
             _ => {}
         }
     }

@@ -141,7 +141,7 @@ fn read_sign(json: &mut Json<'_>, sign: &mut Sign) -> Result<()> {
             sign.offset = json.scalar()?.parse()?;
             Ok(())
         }
-        "bucketCounts" => read_numbers(json, &mut sign.counts),
+        "bucketCounts" => json.list(|json| sign.push(json.scalar()?.parse()?)),
         _ => json.skip(),
     })
 }
