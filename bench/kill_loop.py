@@ -13,7 +13,8 @@ promised after a tenth of a second, but after a start, series may have to be cre
 points that it has not read, and a start must take less than these two seconds. To measure the documented interval, let the server catch up after each
 start: `--protocols graphite --commit-interval 100ms --least 4`. Only one of `graphite` and `graphite-pickle` can take part, because both have
 one tenant. The values of statsd are owed once they were stored at the end of an interval, and a query of the lab has returned them: what a query
-returned before a kill, a second after its time, must be there after it.
+returned before a kill, a second after its time, must be there after it. And of the values that it should have stored while it was there,
+--stored (half) must be owed, so that a server which stores nothing after a kill is noticed.
 """
 
 import argparse
@@ -40,6 +41,7 @@ args.add_argument("--least", type=float, default=0.5, help="minimum seconds from
 args.add_argument("--most", type=float, default=6.0)
 args.add_argument("--readers", default="deltalake,duckdb")
 args.add_argument("--protocols", default="1.0")
+args.add_argument("--stored", type=float, default=0.5, help="for statsd: smallest share of the values that must be stored")
 args.add_argument("--commit-interval", default="2s", help="for Graphite: how old points are that are owed when the server is killed")
 args = args.parse_args()
 
@@ -87,6 +89,9 @@ class Load:
 
     def verify(self, server, when):
         command = [FLOODMARK, "lab", "verify", self.ledger, "--read-url", server.url, *self.header(), "--json", "--quiet"]
+        if self.is_flushed:
+            # the lab does not know that the server was away
+            command += ["--owed", "%.3f" % (args.stored * max(0, 1 - sum(ready) / duration_s))]
         ended = subprocess.run(command, stdout=subprocess.PIPE)
         self.report = json.loads(ended.stdout)
         print("%-22s %-10s %s" % (when, self.protocol, json.dumps(self.report)), flush=True)

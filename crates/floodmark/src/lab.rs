@@ -45,12 +45,17 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
 }
 
 /// Keys of scenarios that `lab write` and `lab stresser` set by flags, and that errors name.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 12] = [
     ("load.interval", "--interval"),
+    ("load.metric_interval", "--metric-churn"),
+    ("load.metrics", "--metrics"),
+    ("load.rate", "--rate"),
     ("load.reconnect", "--reconnect"),
+    ("load.series_interval", "--series-churn"),
     ("target.commit_interval", "--commit-interval"),
     ("target.read", "--read-url"),
     ("target.read_api", "--read-api"),
+    ("target.write", "--target"),
     ("verify.page", "--page"),
     ("verify.step", "--step"),
 ];
@@ -110,5 +115,5 @@ async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
         true => say(report.to_json()?)?,
         false => print(verify_report(&report, std::io::stdout().is_terminal()))?,
     }
-    Ok(report.is_good())
+    Ok(report.is_good_if_stored(args.owed))
 }

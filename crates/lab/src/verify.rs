@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 
 pub use check::{Example, Fault};
 pub use flushed::Flushed;
-pub use report::VerifyReport;
+pub use report::{STORED_MIN, VerifyReport};
 
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {

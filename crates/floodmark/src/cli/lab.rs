@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use lab::http::Access;
 use lab::scenario::{ReadApi, notation, read_step};
-use lab::verify::PAGE_MAX;
+use lab::verify::{PAGE_MAX, STORED_MIN};
 use lab::{Ledger, Protocol, VerifyOptions};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -196,6 +196,9 @@ pub(crate) struct LabVerify {
     pub(crate) access: LabAccess,
     #[command(flatten)]
     pub(crate) read: LabRead,
+    /// For statsd: smallest share of the values that the target should have stored, and owes [0 to 1]
+    #[arg(long, value_name = "SHARE", default_value_t = STORED_MIN, value_parser = values::number(0.0..=1.0), help_heading = "Verification")]
+    pub(crate) owed: f64,
     #[command(flatten)]
     pub(crate) print: PrintArgs,
 }

@@ -96,7 +96,8 @@ pub async fn carry_out(
     let target = Target::start(&scenario.target, &options.access, &options.stop).await?;
     let target = Arc::new(target.telling(killed));
     // the URL for queries to such a target is a guess, and the whole load would be in vain if it is wrong
-    if scenario.verify.after && scenario.protocol().has_no_answers() {
+    let reads = scenario.verify.after || scenario.protocol().is_flushed() && options.keeps_ledger;
+    if reads && scenario.protocol().has_no_answers() {
         addresses.check_read(&scenario, &tenants).await?;
     }
 

@@ -1,58 +1,62 @@
 //! Watches what a target stores at times of its own ([`Flushed`]), while the load goes on.
 //!
 //! ```text
-//!   each half second: queries for the values since the last query ─▶ which round was it? ─▶ ledger
+//!   senders ─▶ when each round was sent ────────────┐
+//!   each half second: queries for what is new ─▶ which round was it? ─▶ the latest intervals ─▶ ledger
+//!                     and for the latest intervals again, because they become visible piece by piece
 //! ```
+
+mod intervals;
+mod sent;
 
 use crate::drive::addresses::Addresses;
 use crate::drive::send::generated::Run;
 use crate::drive::tenants::Tenant;
+use crate::generate::plan::Plan;
 use crate::scenario::Scenario;
-use crate::verify::flushed::{Flushed, Reader, Sent, Value, value_of};
-use anyhow::Result;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use crate::verify::flushed::{Flushed, Reader, Value};
+use anyhow::{Context, Result};
+use intervals::Intervals;
+use sent::{Course, Sent};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinSet;
+
+pub(crate) use sent::SentTimes;
 
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The usual promise: a value that a query returns is durable this long after the end of its interval.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much the clocks of target and generator may differ, and how long a datagram may be on its way.
-const TOLERANCE_MS: i64 = 2_000;
+/// After the load, the lab looks at most this often, because the last interval may become visible piece by piece.
+const LAST_LOOKS: u32 = 4;
 
-/// Number of the latest rounds of a slot whose times are known.
-const ROUNDS_KEPT: usize = 64;
+/// Limit on the ledgers of all tenants together.
+const LEDGER_BYTES_MAX: usize = 512 << 20;
 
-/// Number of still earlier rounds that are searched for a value.
-const ROUNDS_SEARCHED: usize = 10_000;
+/// Memory of an interval of a slot in the ledger, most of whose series have the same round.
+const FLUSH_BYTES: f64 = 80.0;
 
-/// When the latest rounds of each slot were sent, in ms since 1970.
-#[derive(Debug)]
-pub(crate) struct SentTimes(Vec<Mutex<VecDeque<(u32, i64)>>>);
+/// Memory of a value that a query has returned, in the answer and afterwards.
+const VALUE_BYTES: u64 = 400;
 
-impl SentTimes {
-    pub(crate) fn new(slots: usize) -> Self {
-        Self((0..slots).map(|_| Mutex::default()).collect())
+/// The promise of the target of a scenario.
+pub(crate) fn commit_ms(scenario: &Scenario) -> i64 {
+    let commit = scenario.target.commit_interval.map_or(COMMIT_INTERVAL, |interval| interval.0);
+    commit.as_millis() as i64
+}
+
+/// Estimated memory for watching the values of some plans, with an interval of a second.
+pub(crate) fn memory_estimate_bytes<'a>(plans: impl Iterator<Item = &'a Plan>, length_s: f64) -> u64 {
+    let (mut slots, mut series) = (0, 0);
+    for plan in plans {
+        slots += plan.slots_count() as u64;
+        series += plan.series();
     }
-
-    pub(crate) fn note(&self, slot: usize, round: u32, at_ms: i64) {
-        let mut times = self.of(slot);
-        // a request that is repeated was perhaps received the first time
-        if times.back().is_none_or(|(last, _)| *last < round) {
-            times.push_back((round, at_ms));
-            if times.len() > ROUNDS_KEPT {
-                times.pop_front();
-            }
-        }
-    }
-
-    fn of(&self, slot: usize) -> std::sync::MutexGuard<'_, VecDeque<(u32, i64)>> {
-        self.0[slot].lock().expect("BUG: a sender panicked while it noted the time")
-    }
+    let ledger = (slots as f64 * length_s * FLUSH_BYTES).min(LEDGER_BYTES_MAX as f64) as u64;
+    slots * sent::SLOT_BYTES + series * VALUE_BYTES + ledger
 }
 
 /// What the values of a target without answers are checked with.
@@ -67,8 +71,7 @@ struct Watched {
 
 struct Noted {
     flushed: Flushed,
-    /// Values up to this time were noted.
-    until_ms: i64,
+    intervals: Intervals,
 }
 
 impl Watch {
@@ -80,24 +83,23 @@ impl Watch {
         addresses: &Addresses,
         tasks: &mut JoinSet<()>,
     ) -> Result<Self> {
-        let commit = scenario.target.commit_interval.map_or(COMMIT_INTERVAL, |interval| interval.0);
         let mut all = Vec::new();
         for (run, tenant) in runs.iter().zip(tenants) {
             let (client, path) = addresses.reader(tenant)?;
             let reader = Reader::new(client, &path, &run.plan, scenario.verify.page.whole().max(1));
-            let noted = Noted { flushed: Flushed::new(&run.plan), until_ms: SystemClock.now_ms() };
+            let intervals = Intervals::new(SystemClock.now_ms(), LEDGER_BYTES_MAX / tenants.len().max(1));
             let watched = Arc::new(Watched {
                 run: Arc::clone(run),
                 reader: tokio::sync::Mutex::new(reader),
-                commit_ms: commit.as_millis() as i64,
-                noted: Mutex::new(noted),
+                commit_ms: commit_ms(scenario),
+                noted: Mutex::new(Noted { flushed: Flushed::new(&run.plan), intervals }),
             });
             all.push(Arc::clone(&watched));
             tasks.spawn(async move {
                 loop {
                     tokio::time::sleep(PAUSE).await;
-                    // a target that does not answer may be restarting
-                    watched.look().await.ok();
+                    // a target that does not answer may be restarting, and the report says how often it did not
+                    watched.look(SystemClock.now_ms() - watched.commit_ms, false).await;
                 }
             });
         }
@@ -109,50 +111,75 @@ impl Watch {
     pub(crate) async fn finish(self) -> Vec<Flushed> {
         let commit_ms = self.0.iter().map(|watched| watched.commit_ms).max().unwrap_or(0);
         tokio::time::sleep(Duration::from_millis(commit_ms as u64)).await;
+        let to_ms = SystemClock.now_ms() - commit_ms;
         let mut all = Vec::new();
         for watched in self.0 {
-            watched.look().await.ok();
-            all.push(std::mem::take(&mut watched.lock().flushed));
+            for look in 0..LAST_LOOKS {
+                if look > 0 {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                if !watched.look(to_ms, true).await {
+                    break;
+                }
+            }
+            let noted = &mut *watched.lock();
+            noted.intervals.finish(&watched.run.plan, to_ms, watched.courses(), &mut noted.flushed);
+            all.push(std::mem::take(&mut noted.flushed));
         }
         all
     }
 }
 
 impl Watched {
-    /// Notes the values that are new, and old enough to be durable.
-    async fn look(&self) -> Result<()> {
-        let from_ms = self.lock().until_ms + 1;
-        let to_ms = SystemClock.now_ms() - self.commit_ms;
+    /// Notes the values up to a time that are new. With `again`, it asks for those of the latest intervals even if nothing new
+    /// was found before. Returns true if something new was found now.
+    async fn look(self: &Arc<Self>, to_ms: i64, again: bool) -> bool {
+        let from_ms = {
+            let noted = &mut *self.lock();
+            noted.intervals.begin(&self.run.plan, again, self.courses(), &mut noted.flushed)
+        };
         if to_ms < from_ms {
-            return Ok(());
+            return false;
         }
-        let plan = &self.run.plan;
-        let (values, _) = self.reader.lock().await.all(plan, from_ms, to_ms).await?;
-        let mut noted = self.lock();
-        noted.flushed.note(plan, &values, |value| self.sent(value));
-        // a target that begins to store an interval may need some time until it has stored all of it
-        noted.until_ms = values.iter().map(|value| value.at_ms).max().unwrap_or(noted.until_ms);
-        Ok(())
-    }
-
-    /// Finds the round that has this value, from the latest on that can have been received at its time.
-    fn sent(&self, Value { slot, index, at_ms, value }: Value) -> Sent {
-        let (plan, Some(times)) = (&self.run.plan, &self.run.sent_times) else { return Sent::Never };
-        let has = |round| value_of(plan, slot, index, round).to_bits() == value.to_bits();
-        let times = times.of(slot);
-        let mut is_stale = false;
-        for (round, sent_ms) in times.iter().rev() {
-            if *sent_ms <= at_ms + TOLERANCE_MS && has(*round) {
-                return if is_stale { Sent::Stale(*round) } else { Sent::Round(*round) };
+        let found = self.ask(from_ms, to_ms).await;
+        let Noted { flushed, intervals } = &mut *self.lock();
+        flushed.looks += 1;
+        match found {
+            Ok(values) => {
+                intervals.note(&self.run.plan, &values);
+                intervals.is_growing()
             }
-            is_stale |= *sent_ms < at_ms - TOLERANCE_MS;
+            Err(why) => {
+                flushed.looks_failed += 1;
+                flushed.look_error = Some(format!("{why:#}"));
+                false
+            }
         }
-        let oldest = times.front().map_or(0, |(round, _)| *round);
-        let mut earlier = (0..oldest).rev().take(ROUNDS_SEARCHED);
-        earlier.find(|round| has(*round)).map_or(Sent::Never, Sent::Stale)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Noted> {
+    async fn ask(self: &Arc<Self>, from_ms: i64, to_ms: i64) -> Result<Vec<(Value, Sent)>> {
+        let values = self.reader.lock().await.all(&self.run.plan, from_ms, to_ms).await?;
+        let this = Arc::clone(self);
+        // this can take half a second
+        let judging = tokio::task::spawn_blocking(move || this.judge(values));
+        judging.await.context("the task that compares values failed")
+    }
+
+    /// Finds the rounds of new values. No sender waits for it.
+    fn judge(&self, mut values: Vec<Value>) -> Vec<(Value, Sent)> {
+        {
+            let intervals = &self.lock().intervals;
+            values.retain(|value| intervals.is_new(value));
+        }
+        self.run.sent_times.as_ref().map(|times| times.rounds_of(&self.run.plan, values)).unwrap_or_default()
+    }
+
+    /// When the rounds of each slot were sent so far.
+    fn courses(&self) -> impl Fn(usize) -> Course + Copy {
+        move |slot| self.run.sent_times.as_ref().map(|times| times.course(slot)).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
         self.noted.lock().expect("BUG: a watcher panicked while it noted values")
     }
 }

@@ -106,6 +106,7 @@ fn has_rejected_points_in_json(text: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::grpc::Code;
+    use bytes::Bytes;
 
     #[test]
     fn answers_in_json_say_what_was_rejected() {
@@ -120,7 +121,6 @@ mod tests {
             assert_eq!(has_rejected_points_in_json(answer.as_bytes()), expected, "{answer}");
         }
     }
-    use bytes::Bytes;
 
     #[test]
     fn grpc_is_repeated_as_opentelemetry_says() {

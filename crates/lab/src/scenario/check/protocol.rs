@@ -94,11 +94,6 @@ impl Scenario {
                 self.verdict.freshness_p99.is_some(),
                 "a value of statsd has the time at which it is stored",
             ),
-            (
-                "verdict.owed",
-                self.verdict.owed.is_some(),
-                "only what queries have returned is owed of statsd's values",
-            ),
         ] {
             if is_set {
                 return fault(path, why);
