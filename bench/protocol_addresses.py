@@ -8,20 +8,26 @@ from floodmark_bench import free_port
 
 PATHS = {
     "floodmark": {
-        "1.0": "/api/v1/write", "2.0": "/api/v1/write", "otlp": "/v1/metrics", "influx": "/write", "json-lines": "/api/v1/import",
-        "text": "/api/v1/import/prometheus",
+        "1.0": "/api/v1/write", "2.0": "/api/v1/write", "otlp": "/v1/metrics", "otlp-json": "/v1/metrics", "influx": "/write",
+        "json-lines": "/api/v1/import", "text": "/api/v1/import/prometheus", "csv": "/api/v1/import/csv",
     },
     "victoriametrics": {
         "1.0": "/api/v1/write", "otlp": "/opentelemetry/v1/metrics", "influx": "/write", "json-lines": "/api/v1/import",
-        "text": "/api/v1/import/prometheus",
+        "text": "/api/v1/import/prometheus", "csv": "/api/v1/import/csv",
     },
-    "prometheus": {"1.0": "/api/v1/write", "2.0": "/api/v1/write", "otlp": "/api/v1/otlp/v1/metrics"},
+    "prometheus": {
+        "1.0": "/api/v1/write", "2.0": "/api/v1/write", "otlp": "/api/v1/otlp/v1/metrics", "otlp-json": "/api/v1/otlp/v1/metrics",
+    },
 }
+
+# flags that a server needs for a path
+FLAGS = {"prometheus": {"otlp": ["--web.enable-otlp-receiver"], "otlp-json": ["--web.enable-otlp-receiver"]}}
 
 # protocols with a port of their own: the scheme of the address, and the server's flag
 PORTS = {
     "floodmark": {
         "otlp-grpc": ("http", "--otlp-grpc=%s"), "graphite": ("tcp", "--graphite=%s"), "graphite-pickle": ("tcp", "--graphite-pickle=%s"),
+        "statsd": ("udp", "--statsd=%s"),
     },
     "victoriametrics": {"graphite": ("tcp", "-graphiteListenAddr=%s")},
 }
@@ -36,7 +42,8 @@ class Address:
     """`flags` are those that the server needs. A port of its own is chosen here, and stays the same when the server is started again."""
 
     def __init__(self, system, protocol):
-        self.protocol, self.path, self.flags = protocol, PATHS[system].get(protocol), []
+        self.protocol, self.path = protocol, PATHS[system].get(protocol)
+        self.flags = FLAGS.get(system, {}).get(protocol, [])
         if self.path is None:
             scheme, flag = PORTS[system][protocol]
             address = "127.0.0.1:%d" % free_port()
@@ -49,3 +56,7 @@ class Address:
     def is_graphite(self):
         """Graphite's protocols have no answers, and times in whole seconds."""
         return self.protocol.startswith("graphite")
+
+    def is_flushed(self):
+        """The server stores the values of statsd at the end of its own intervals, and nothing slows a sender of datagrams."""
+        return self.protocol == "statsd"

@@ -3,7 +3,7 @@
     FLOODMARK=path/to/floodmark python3 bench/protocol_latency.py SYSTEM PROGRAM [PROTOCOL ...] [--kib 1 10 100] [--load 0.75] [--seconds 10]
                                                                   [-- SERVER FLAGS]
 
-SYSTEM, PROGRAM and PROTOCOL: as for bench/protocols.py, except that Graphite's protocols have no answers, and so no latency. Each protocol and size gets a fresh server and the same 20,000 series with 10 labels. A first
+SYSTEM, PROGRAM and PROTOCOL: as for bench/protocols.py, except that Graphite's protocols and statsd have no answers, and so no latency. Each protocol and size gets a fresh server and the same 20,000 series with 10 labels. A first
 round creates them. Then connections send as fast as they get answers, first four, then twice as many as long as the rate grows by `--growth`. The
 highest rate is the maximum. Then four times as many connections send at `--load` of this rate, each request at its time, whether or not earlier ones are
 answered (open loop). Latency counts from the scheduled time. `lag` is the delay of the lab itself, and part of the latency. `%` is the accepted part of
@@ -75,7 +75,7 @@ def row(protocol, kib):
 
 print("%s at %.0f %% of the maximum\n%-15s %6s %8s %12s %12s %8s %8s %8s %8s %8s  %s" % (
     args.system, 100 * args.load, "protocol", "KiB", "samples", "max/s", "samples/s", "%", "p50 ms", "p99 ms", "max ms", "lag p99", "p99 in time"))
-answered = [protocol for protocol in protocols(args.system) if not protocol.startswith("graphite")]
+answered = [protocol for protocol in protocols(args.system) if not protocol.startswith(("graphite", "statsd"))]
 for protocol in args.protocols or answered:
     for kib in args.kib:
         row(protocol, kib)

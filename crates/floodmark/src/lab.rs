@@ -45,12 +45,17 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
 }
 
 /// Keys of scenarios that `lab write` and `lab stresser` set by flags, and that errors name.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 12] = [
     ("load.interval", "--interval"),
+    ("load.metric_interval", "--metric-churn"),
+    ("load.metrics", "--metrics"),
+    ("load.rate", "--rate"),
     ("load.reconnect", "--reconnect"),
+    ("load.series_interval", "--series-churn"),
     ("target.commit_interval", "--commit-interval"),
     ("target.read", "--read-url"),
     ("target.read_api", "--read-api"),
+    ("target.write", "--target"),
     ("verify.page", "--page"),
     ("verify.step", "--step"),
 ];
@@ -73,7 +78,8 @@ fn in_flags(message: &str) -> String {
 async fn write(args: &LabWrite) -> anyhow::Result<bool> {
     let text = args.scenario();
     let scenario = of_flags(&text)?;
-    let options = RunOptions { text, access: args.access.access(), ..RunOptions::default() };
+    let keeps_ledger = args.ledger.is_some();
+    let options = RunOptions { text, access: args.access.access(), keeps_ledger, ..RunOptions::default() };
     let observer = observer(args.result.print.quiet);
     let outcome = stoppable(&options.stop, carry_out(&scenario, &options, &*observer)).await?;
     let ledger = args.ledger.as_ref().zip(outcome.ledgers.first());
@@ -109,5 +115,5 @@ async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
         true => say(report.to_json()?)?,
         false => print(verify_report(&report, std::io::stdout().is_terminal()))?,
     }
-    Ok(report.is_good())
+    Ok(report.is_good_if_stored(args.owed))
 }

@@ -3,6 +3,7 @@
 //! - [`run`]: a scenario, from its tenants to its result
 //! - [`send`]: one connection and its retries; [`tally`], [`meter`]: counts of the requests' outcomes
 //! - [`target`], [`faults`]: the process under test, and the faults injected into it
+//! - [`watch`]: what a target stores at times of its own
 //! - [`tenants`], [`addresses`], [`auth`]: senders, their addresses and their credentials
 
 pub(crate) mod addresses;
@@ -19,3 +20,4 @@ pub mod stop;
 pub(crate) mod tally;
 pub mod target;
 pub(crate) mod tenants;
+pub(crate) mod watch;

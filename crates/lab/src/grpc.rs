@@ -16,11 +16,13 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Body;
 use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, TE};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use percent_encoding::percent_decode_str;
+use std::error::Error;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -91,6 +93,11 @@ impl Code {
         Self::NAMES[usize::from(self.0)]
     }
 
+    /// True for the name of a code that is no success.
+    pub(crate) fn is_refusal(name: &str) -> bool {
+        name != Self::OK.name() && Self::NAMES.contains(&name)
+    }
+
     /// The code of an answer that has none, usually of a proxy.
     fn of_http(status: StatusCode) -> Self {
         match status.as_u16() {
@@ -120,16 +127,17 @@ pub(crate) struct Client {
     endpoint: Endpoint,
     headers: HeaderMap,
     timeout: Duration,
-    open: Option<Connection>,
+    open: Option<Connection<Full<Bytes>>>,
 }
 
+/// An open connection of HTTP/2, which carries bodies of this type.
 #[derive(Debug)]
-struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+pub(crate) struct Connection<B> {
+    pub(crate) sender: SendRequest<B>,
     driver: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Connection {
+impl<B> Drop for Connection<B> {
     fn drop(&mut self) {
         self.driver.abort();
     }
@@ -151,12 +159,7 @@ impl Client {
             self.open = None;
         }
         if self.open.is_none() {
-            let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(&self.endpoint)).await;
-            self.open = Some(match opened {
-                Ok(Ok(connection)) => connection,
-                Ok(Err(why)) => return Err(Failure::Connect(format!("{why:#}"))),
-                Err(_) => return Err(Failure::Connect(format!("no connection within {CONNECT_TIMEOUT:?}"))),
-            });
+            self.open = Some(open(&self.endpoint).await?);
         }
         Ok(())
     }
@@ -186,7 +189,7 @@ impl Client {
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|e| causes(&*e))?;
         // a refusal has its status in the headers, if there is no message
-        let status = match body.trailers().filter(|trailers| trailers.contains_key(STATUS)) {
+        let status = match body.trailers().filter(|trailers| has_status(trailers)) {
             Some(trailers) => trailers.clone(),
             None => head.headers,
         };
@@ -194,22 +197,56 @@ impl Client {
     }
 }
 
-async fn open(endpoint: &Endpoint) -> Result<Connection> {
-    let stream = TcpStream::connect(endpoint.address()).await?;
-    stream.set_nodelay(true)?;
-    match endpoint.tls() {
-        None => speak(stream).await,
-        Some((connector, name)) => speak(connector.connect(name.clone(), stream).await?).await,
+/// Opens a connection within five seconds.
+pub(crate) async fn open<B>(endpoint: &Endpoint) -> Result<Connection<B>, Failure>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    let opening = async {
+        let stream = TcpStream::connect(endpoint.address()).await?;
+        stream.set_nodelay(true)?;
+        match endpoint.tls() {
+            None => speak(stream).await,
+            Some((connector, name)) => speak(connector.connect(name.clone(), stream).await?).await,
+        }
+    };
+    match tokio::time::timeout(CONNECT_TIMEOUT, opening).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(why)) => Err(Failure::Connect(format!("{why:#}"))),
+        Err(_) => Err(Failure::Connect(format!("no connection within {CONNECT_TIMEOUT:?}"))),
     }
 }
 
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
+async fn speak<B>(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection<B>>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+{
     let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     let driver = tokio::spawn(async move {
         // the same error is returned to the sender of the request
         connection.await.ok();
     });
     Ok(Connection { sender, driver })
+}
+
+/// True for a request over gRPC. gRPC-Web, whose status is in the body, is something else.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let rest = content_type.strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
+/// The message of a body that has one whole message, and whether it is compressed.
+pub(crate) fn message(body: &[u8]) -> Option<(bool, &[u8])> {
+    let (prefix, message) = body.split_at_checked(PREFIX_BYTES)?;
+    let (is_compressed, length) = prefix.split_first()?;
+    let length = u32::from_be_bytes(length.try_into().ok()?);
+    (message.len() == length as usize).then_some((*is_compressed != 0, message))
+}
+
+/// True for headers or trailers that have the status of a call.
+pub(crate) fn has_status(headers: &HeaderMap) -> bool {
+    headers.contains_key(STATUS)
 }
 
 fn framed(message: &[u8]) -> Bytes {
@@ -220,7 +257,8 @@ fn framed(message: &[u8]) -> Bytes {
     body.freeze()
 }
 
-fn answer_of(http: StatusCode, status: &HeaderMap, body: Bytes) -> Answer {
+/// What the headers or trailers with the status of a call, and the message, say.
+pub(crate) fn answer_of(http: StatusCode, status: &HeaderMap, body: Bytes) -> Answer {
     let text = |name: HeaderName| status.get(name).and_then(|value| value.to_str().ok());
     let code = match text(STATUS) {
         Some(number) => Code::of(number.parse().unwrap_or(u8::MAX)),

@@ -329,15 +329,19 @@ impl Scenario {
     pub(crate) fn tenant_header(&self) -> Option<&str> {
         let header = match &self.target.tenant_header {
             Some(header) => header,
-            None if self.protocol().is_graphite() && self.load.tenants == 1 => "",
+            None if self.has_one_tenant() => "",
             None => target::TENANT_HEADER,
         };
         (!header.is_empty()).then_some(header)
     }
 
+    /// True if nothing that is sent names a tenant, so that queries need not either.
+    fn has_one_tenant(&self) -> bool {
+        self.protocol().has_no_answers() && self.load.tenants == 1
+    }
+
     pub fn read_api(&self) -> ReadApi {
-        let usual = if self.protocol().is_graphite() { ReadApi::Render } else { ReadApi::Promql };
-        self.target.read_api.unwrap_or(usual)
+        self.target.read_api.unwrap_or(self.protocol().read_api())
     }
 
     /// Distance of two timestamps in answers, in ms. Several samples may be in one such slot.

@@ -7,9 +7,11 @@
 //!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
-//! The plan generates the expected samples again, so the ledger does not contain them.
+//! The plan generates the expected samples again, so the ledger does not contain them. `flushed` is the ledger of targets that
+//! store values at times of their own.
 
 mod check;
+pub(crate) mod flushed;
 mod job;
 pub mod ledger;
 pub(crate) mod promql;
@@ -18,6 +20,7 @@ pub(crate) mod render;
 mod report;
 mod targets;
 
+use crate::generate::protocol::Protocol;
 use crate::http::{ANSWER_BYTES_MAX, Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
 use crate::scenario::ReadApi;
 use crate::show::progress::Observer;
@@ -30,7 +33,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 pub use check::{Example, Fault};
-pub use report::VerifyReport;
+pub use flushed::Flushed;
+pub use report::{STORED_MIN, VerifyReport};
 
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
@@ -85,27 +89,25 @@ pub fn read_url_for(write_url: &str) -> String {
     if url.starts_with("tcp://") || url.starts_with("udp://") {
         return read_url_on_host_of(url);
     }
-    for (write, read) in [
-        ("/api/v1/write", ""),
-        ("/opentelemetry/v1/metrics", ""),
-        ("/api/v1/otlp/v1/metrics", ""),
-        ("/otlp/v1/metrics", "/prometheus"),
-        ("/v1/metrics", ""),
-        ("/api/prom/push", "/api/prom"),
-        ("/api/v1/push", "/prometheus"),
-        ("/api/v1/import/prometheus", ""),
-        ("/api/v1/import", ""),
-        ("/api/v2/write", ""),
-        ("/write", ""),
-        // samples written to …/insert/0/prometheus are read from …/select/0/prometheus, on another host
-        ("/", ""),
-    ] {
-        if let Some(base) = url.strip_suffix(write) {
-            return format!("{base}{read}");
-        }
+    let usual = Protocol::all().filter_map(Protocol::usual_path).map(|path| (path, ""));
+    let known = PATHS.into_iter().chain(usual).filter(|(write, _)| url.ends_with(write));
+    match known.max_by_key(|(write, _)| write.len()) {
+        Some((write, read)) => format!("{}{read}", &url[..url.len() - write.len()]),
+        None => url.to_owned(),
     }
-    url.to_owned()
 }
+
+/// Paths to write to, besides the usual ones of the protocols, and where to read from.
+const PATHS: [(&str, &str); 7] = [
+    ("/opentelemetry/v1/metrics", ""),
+    ("/api/v1/otlp/v1/metrics", ""),
+    ("/otlp/v1/metrics", "/prometheus"),
+    ("/api/prom/push", "/api/prom"),
+    ("/api/v1/push", "/prometheus"),
+    ("/api/v2/write", ""),
+    // samples written to …/insert/0/prometheus are read from …/select/0/prometheus, on another host
+    ("/", ""),
+];
 
 /// URL for queries to Floodmark on the host of another address. Queries are encrypted if that address is `https`.
 pub(crate) fn read_url_on_host_of(url: &str) -> String {
@@ -130,6 +132,9 @@ pub async fn verify(
     ledger: &Ledger,
     observer: &dyn Observer,
 ) -> Result<VerifyReport> {
+    if let Some(flushed) = &ledger.flushed {
+        return flushed::verify(options, ledger, flushed, observer).await;
+    }
     let endpoint = Endpoint::resolve(&options.read_url, &options.access).await?;
     let mut headers = headers(&options.headers)?;
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(promql::QUERY_TYPE));
@@ -214,6 +219,10 @@ mod tests {
         check("http://127.0.0.1:9009/write?db=x", "http://127.0.0.1:9009");
         check("http://127.0.0.1:9009/api/v1/import/prometheus", "http://127.0.0.1:9009");
         check("http://127.0.0.1:9009/api/v1/import", "http://127.0.0.1:9009");
+        check("http://127.0.0.1:9009/api/v1/import/csv", "http://127.0.0.1:9009");
+        check("http://127.0.0.1:9009/x/v1/metrics", "http://127.0.0.1:9009/x");
+        check("http://127.0.0.1:9009/otlp/v1/metrics", "http://127.0.0.1:9009/prometheus");
+        check("http://127.0.0.1:9090/api/v1/otlp/v1/metrics", "http://127.0.0.1:9090");
         check("tcp://127.0.0.1:2003", "http://127.0.0.1:9009");
         check("udp://[::1]:2003", "http://[::1]:9009");
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use lab::http::Access;
 use lab::scenario::{ReadApi, notation, read_step};
-use lab::verify::PAGE_MAX;
+use lab::verify::{PAGE_MAX, STORED_MIN};
 use lab::{Ledger, Protocol, VerifyOptions};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) enum LabCommand {
     Race(Box<RaceArgs>),
     /// Merge the results of `lab run --part` of several machines
     Merge(MergeArgs),
-    /// Record traffic by a proxy in front of a backend: remote write, OpenTelemetry, Graphite and others
+    /// Record write traffic of any protocol by a proxy in front of a backend
     Record(LabRecord),
     /// Replay recorded traffic, faster or with more series
     Replay(Box<LabReplay>),
@@ -53,8 +53,8 @@ pub(crate) enum LabCommand {
 /// `floodmark lab write`
 #[derive(Debug, Args)]
 pub(crate) struct LabWrite {
-    /// URL to write to; for Graphite tcp://HOST:PORT or udp://HOST:PORT
-    /// [default: http://127.0.0.1:9009/api/v1/write; for Graphite tcp://127.0.0.1:2003, pickled 2004]
+    /// URL to write to; for Graphite tcp://HOST:PORT or udp://HOST:PORT, for statsd udp://HOST:PORT
+    /// [default: the usual address of the protocol on this machine, such as http://127.0.0.1:9009/api/v1/write]
     #[arg(long, alias = "url", value_name = "URL", help_heading = "Target")]
     pub(crate) target: Option<String>,
     /// Header of each request, reads included, for tenant and authorization; may be repeated
@@ -116,7 +116,7 @@ pub(crate) struct LabWrite {
     pub(crate) value_seed: Option<u64>,
 
     /// Samples per second (200k, 1.5M) on a fixed schedule; latency counts from the scheduled start
-    /// [default: none; each connection sends as soon as it gets an answer]
+    /// [default: none; each connection sends as soon as it gets an answer; statsd needs a rate]
     #[arg(long, value_name = "SAMPLES/S", value_parser = values::number(0.001..=1e9), help_heading = "Pace")]
     pub(crate) rate: Option<f64>,
     /// Stop after this long, at most 7d [default: 20s, unless --rounds is given]
@@ -196,6 +196,9 @@ pub(crate) struct LabVerify {
     pub(crate) access: LabAccess,
     #[command(flatten)]
     pub(crate) read: LabRead,
+    /// For statsd: smallest share of the values that the target should have stored, and owes [0 to 1]
+    #[arg(long, value_name = "SHARE", default_value_t = STORED_MIN, value_parser = values::number(0.0..=1.0), help_heading = "Verification")]
+    pub(crate) owed: f64,
     #[command(flatten)]
     pub(crate) print: PrintArgs,
 }

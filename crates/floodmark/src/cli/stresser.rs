@@ -80,7 +80,8 @@ pub(crate) struct LabStresser {
 #[derive(Debug, Args)]
 pub(crate) struct OwedArgs {
     /// For Graphite: the target's promise how soon points are durable; points of a connection that breaks are owed if
-    /// they are older [default: none; they are not owed]
+    /// they are older [default: none; they are not owed]. For statsd: how soon a value that queries return is durable
+    /// after its time [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Verification")]
     commit_interval: Option<Duration>,
     /// For Graphite: close each connection after this long, and wait until the target closes it too [default: never]

@@ -23,7 +23,7 @@ pub(crate) struct LabRecord {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// URL of the backend to which requests are passed on, without the path of the requests; or tcp://HOST:PORT, to
-    /// record Graphite's lines
+    /// record Graphite's lines; or udp://HOST:PORT, to record statsd
     #[arg(long, alias = "backend", value_name = "URL", help_heading = "Target")]
     target: String,
     /// Address for senders, such as 127.0.0.1:9201, localhost:9201, or :9201 for all addresses
@@ -82,8 +82,8 @@ pub(crate) struct LabReplay {
     /// The recording to replay
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// URL to write to; for Graphite tcp://HOST:PORT
-    /// [default: http://127.0.0.1:9009/api/v1/write; for Graphite tcp://127.0.0.1:2003, pickled 2004]
+    /// URL to write to; for Graphite tcp://HOST:PORT, for statsd udp://HOST:PORT
+    /// [default: the usual address of the protocol on this machine, such as http://127.0.0.1:9009/api/v1/write]
     #[arg(long, alias = "url", value_name = "URL", help_heading = "Target")]
     target: Option<String>,
     /// Header of each request; may be repeated. X-Scope-OrgID takes precedence over the recorded tenants

@@ -2,7 +2,6 @@
 
 mod senders;
 
-use crate::harness::lab::{good, lab};
 use crate::harness::{Options, Request, Server, now_ms};
 
 const V1: [&str; 3] = ["/write", "/influx/write", "/api/v1/push/influx/write"];
@@ -202,21 +201,4 @@ fn influx_clients_get_the_answers_that_they_expect_at_their_start() {
         .send(&Request::get("/health").header("Accept", "application/json"))
         .expect(200, &[r#""status":"pass""#]);
     server.send(&Request::get("/health").header("Accept", "*/*")).expect(200, &["Floodmark is healthy"]);
-}
-
-/// The lab reads back what this server has got as lines, also after the server was killed.
-#[test]
-fn the_lab_reads_back_every_sample_of_text_protocols() {
-    for (protocol, path) in
-        [("influx", "/write"), ("json-lines", "/api/v1/import"), ("text", "/api/v1/import/prometheus")]
-    {
-        let server = Server::new();
-        let target = format!("http://{}{path}", server.address);
-        let shape = ["--metrics", "20", "--series", "5", "--rounds", "6", "--verify", "--json", "--quiet"];
-        let result = lab(&[&["write", "--protocol", protocol, "--target", &target][..], &shape].concat());
-        let result: serde_json::Value = serde_json::from_str(&good(&result)).expect("read the result");
-        let verify = &result["verify"];
-        assert_eq!(verify["acknowledged"], 4 * 20 * 5 * 6, "{protocol}: {verify}");
-        assert_eq!(verify["read_back"], verify["acknowledged"], "{protocol}: {verify}");
-    }
 }

@@ -29,6 +29,7 @@ mod imports;
 mod influx;
 mod ingest_rules;
 mod lab;
+mod lab_drivers;
 mod lab_signals;
 mod lake;
 mod memory;

@@ -3,8 +3,9 @@
 
 use crate::harness::lab::{Running, good, lab};
 use crate::harness::wire::{self, Series};
-use crate::harness::{Options, Request, Server, http, now_ms};
+use crate::harness::{Options, Request, Server, http, now_ms, wait_for};
 use serde_json::Value;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -119,6 +120,7 @@ fn all_protocols_are_recorded_and_replayed() {
         ("1.0", format!("{backend}/api/v1/write")),
         ("otlp", format!("{backend}/v1/metrics")),
         ("otlp-grpc", format!("http://{grpc}")),
+        ("otlp-json", format!("{backend}/v1/metrics")),
         ("influx", format!("{backend}/write")),
         ("json-lines", format!("{backend}/api/v1/import")),
         ("text", format!("{backend}/api/v1/import/prometheus")),
@@ -134,6 +136,84 @@ fn all_protocols_are_recorded_and_replayed() {
         let values: Vec<String> = series.iter().map(value).collect();
         assert_eq!(values, ["1.5", "2.5", "3.5", "4.5", "5.5", "6.5", "7.5", "8.5"], "{protocol}: {answer}");
     }
+}
+
+/// Records what is sent to `backend` while `send` runs, which gets the address of the proxy. Returns the report.
+fn record_from(file: &Path, backend: &str, send: impl FnOnce(&str)) -> Value {
+    let path = file.to_str().expect("a plain path");
+    let args = ["lab", "record", path, "--target", backend, "--listen", "127.0.0.1:0", "--json"];
+    let recorder = Running::start(&args, "sent to ");
+    let (_, address) = recorder.said.split_once("sent to ").expect("the line has the address");
+    send(address.split_whitespace().next().expect("an address"));
+    let (status, printed) = recorder.interrupt();
+    assert_eq!(status, Some(0), "{printed}");
+    serde_json::from_str(&printed).expect("read the result")
+}
+
+/// Each refused call says when it may be repeated, and only the repetition that is accepted is recorded.
+#[test]
+fn calls_of_grpc_are_recorded_and_replayed() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let file = folder.path().join("grpc.rec");
+    let limits = "samples_per_second = 1000\nrate_burst = \"1s\"\n";
+    let server = Server::start(Options::default().config(limits).arg("--otlp-grpc=127.0.0.1:0"));
+    let (grpc, read) =
+        (format!("http://{}", server.logged_address("grpc")), format!("http://{}", server.address));
+    let recorded = record_from(&file, &grpc, |proxy| {
+        let shape = ["--metrics", "20", "--series", "5", "--rounds", "6", "--verify", "--quiet"];
+        let target = ["write", "--protocol", "otlp-grpc", "--target", proxy, "--read-url", &read];
+        good(&lab(&[&target[..], &shape, &["-H", "X-Scope-OrgID: limited"]].concat()));
+    });
+    assert_eq!((&recorded["kept"]["samples"], &recorded["missing"]), (&2400.into(), &serde_json::json!({})));
+    let statuses = &recorded["statuses"];
+    assert_eq!(statuses["OK"], 24, "{recorded}");
+    assert!(statuses["RESOURCE_EXHAUSTED"].as_u64() > Some(0), "{recorded}");
+    let path = file.to_str().expect("a plain path");
+    let args = ["replay", path, "--protocol", "otlp-grpc", "--target", &grpc, "--speed", "100", "--quiet"];
+    good(&lab(&[&args[..], &["-H", "X-Scope-OrgID: copy"]].concat()));
+    let answer = server.query_as(Some("copy"), "count({__name__=~'metric_.+'})", now_ms());
+    assert_eq!(answer["result"][0]["value"][1], "400", "{answer}");
+}
+
+/// Values of each type are replayed as what they were.
+#[test]
+fn datagrams_of_statsd_are_recorded_and_replayed() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let file = folder.path().join("statsd.rec");
+    let options = || Options::default().arg("--statsd=127.0.0.1:0").arg("--statsd-flush-interval=100ms");
+    let check = |server: &Server| {
+        for (query, expected) in [
+            ("hits{code=\"200\"}", 20.0),
+            ("pool", 5.0),
+            ("latency_count", 2.0),
+            ("latency_sum", 29.0),
+            ("max_over_time(users[1m])", 2.0),
+        ] {
+            wait_for(query, || (server.value(query, now_ms()) == Some(expected)).then_some(()));
+        }
+    };
+    let server = Server::start(options());
+    let recorded = record_from(&file, &format!("udp://{}", server.logged_address("statsd")), |proxy| {
+        let proxy = proxy.strip_prefix("udp://").expect("an address of datagrams");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        for datagram in [
+            "hits:2|c|@0.1|#code:200\npool:7|g\npool:-2|g",
+            "latency:12:17|ms",
+            "users:a|s\nusers:b|s\nusers:a|s",
+        ] {
+            socket.send_to(datagram.as_bytes(), proxy).expect("send");
+        }
+        check(&server);
+    });
+    assert_eq!(recorded["kept"]["samples"], 8, "{recorded}");
+    assert_eq!(recorded["statuses"]["passed on"], 3, "{recorded}");
+
+    let again = Server::start(options());
+    let (path, target) =
+        (file.to_str().expect("a plain path"), format!("udp://{}", again.logged_address("statsd")));
+    let args = ["replay", path, "--protocol", "statsd", "--target", &target, "--writers", "1", "--quiet"];
+    good(&lab(&args));
+    check(&again);
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub use writer::{Appended, Writer};
 
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
-/// Version of the format. Version 2 also has streams of Graphite, version 3 of all protocols.
-const VERSION: u16 = 3;
+/// Version of the format. Version 2 also has streams of Graphite, version 3 of most protocols, version 4 of all.
+const VERSION: u16 = 4;
 
 const VERSION_MIN: u16 = 1;
 

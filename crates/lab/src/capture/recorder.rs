@@ -1,5 +1,6 @@
 //! Proxy in front of a backend. It passes all requests through and records those that write samples, or it passes
-//! connections with Graphite's lines or pickled points through and records them. `recognize` says which requests are recorded.
+//! connections with Graphite's lines or pickled points, or datagrams of statsd, through and records them. `recognize` says which
+//! requests are recorded.
 //!
 //! ```text
 //!   sender ──▶ proxy ──────────────────────▶ backend
@@ -14,6 +15,8 @@
 //! Only settled requests are recorded: accepted (2xx), or refused for good (4xx except 429). Senders retry all
 //! others.
 
+mod calls;
+mod datagrams;
 mod lines;
 mod proxy;
 mod recognize;
@@ -24,9 +27,11 @@ pub use writer_thread::Contents;
 
 use crate::capture::file::conceal::{Conceal, Concealer};
 use crate::drive::stop::Stop;
+use crate::grpc::Code;
 use crate::http::{Access, Endpoint};
 use crate::show::progress::{Observer, Phase, Progress};
 use anyhow::{Context, Result, ensure};
+use datagrams::DatagramProxy;
 use lines::LineProxy;
 use proxy::Proxy;
 use serde::Serialize;
@@ -35,7 +40,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use writer_thread::{RecordingFile, WriterThread};
 
 const TICK: Duration = Duration::from_millis(250);
@@ -47,7 +52,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct RecordOptions {
     pub listen: SocketAddr,
     /// URL of the backend, to which the path of each incoming request is appended; or `tcp://HOST:PORT` for Graphite's
-    /// lines or pickled points.
+    /// lines or pickled points; or `udp://HOST:PORT` for datagrams of statsd or Graphite.
     pub backend: String,
     pub access: Access,
     pub file: PathBuf,
@@ -142,6 +147,14 @@ impl RecordReport {
 enum Passing {
     Requests(Proxy),
     Lines(LineProxy),
+    Datagrams(DatagramProxy),
+}
+
+/// What receives.
+#[derive(Debug)]
+enum Listener {
+    Connections(TcpListener),
+    Datagrams(UdpSocket),
 }
 
 impl Passing {
@@ -149,34 +162,44 @@ impl Passing {
         match self {
             Self::Requests(proxy) => proxy.counts(),
             Self::Lines(proxy) => proxy.counts(),
+            Self::Datagrams(proxy) => proxy.counts(),
         }
     }
 
-    async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
-        match self {
-            Self::Requests(proxy) => proxy.serve(listener, stop, grace).await,
-            Self::Lines(proxy) => proxy.serve(listener, stop, grace).await,
+    async fn serve(self, listener: Listener, stop: Stop, grace: Duration) {
+        match (self, listener) {
+            (Self::Requests(proxy), Listener::Connections(listener)) => {
+                proxy.serve(listener, stop, grace).await;
+            }
+            (Self::Lines(proxy), Listener::Connections(listener)) => {
+                proxy.serve(listener, stop, grace).await;
+            }
+            (Self::Datagrams(proxy), Listener::Datagrams(listener)) => proxy.serve(listener, stop).await,
+            _ => unreachable!("BUG: the proxy does not receive what the listener does"),
         }
     }
 }
 
-/// True for the address of a backend that gets lines.
-fn is_lines(backend: &str) -> bool {
-    backend.starts_with("tcp://")
+/// What is recorded for a backend, and the scheme of the address that senders use.
+fn recorded(backend: &str) -> (&'static str, &'static str) {
+    match backend.split_once("://") {
+        Some(("tcp", _)) => ("lines", "tcp"),
+        Some(("udp", _)) => ("datagrams", "udp"),
+        _ => ("requests", "http"),
+    }
 }
 
 #[derive(Debug)]
 pub struct Recorder {
     options: RecordOptions,
-    listener: TcpListener,
+    listener: Listener,
     proxy: Passing,
     writer: WriterThread,
 }
 
 pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<RecordReport> {
     let recorder = Recorder::bind(options).await?;
-    let (what, scheme) =
-        if is_lines(&recorder.options.backend) { ("lines", "tcp") } else { ("requests", "http") };
+    let (what, scheme) = recorded(&recorder.options.backend);
     observer.note(&format!(
         "recording {what} that are sent to {scheme}://{} for {}",
         recorder.address()?,
@@ -208,23 +231,32 @@ impl Recorder {
             "the queue has a size of 0 bytes: it must have room for requests (--queue-bytes)"
         );
         // resolved once here, so that recording does not start if the backend's host is not allowed
-        let lines = is_lines(&options.backend);
-        let backend = match lines {
-            true => Endpoint::resolve_socket(&options.backend, &options.access).await?,
-            false => Endpoint::resolve(&options.backend, &options.access).await?,
+        let (_, scheme) = recorded(&options.backend);
+        let backend = match scheme {
+            "http" => Endpoint::resolve_http2(&options.backend, &options.access).await?,
+            _ => Endpoint::resolve_socket(&options.backend, &options.access).await?,
         };
-        let listener = TcpListener::bind(options.listen);
-        let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;
+        let listener = match scheme {
+            "udp" => UdpSocket::bind(options.listen).await.map(Listener::Datagrams),
+            _ => TcpListener::bind(options.listen).await.map(Listener::Connections),
+        };
+        let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
         let writer = WriterThread::start(file, concealer, options.file_bytes_max, options.queue_bytes_max)?;
-        let proxy = match lines {
-            true => Passing::Lines(LineProxy::new(&backend, writer.queue())),
-            false => Passing::Requests(Proxy::new(&options.backend, &options.access, writer.queue())?),
+        let queue = writer.queue();
+        let proxy = match scheme {
+            "http" => Passing::Requests(Proxy::new(&options.backend, backend, &options.access, queue)?),
+            "udp" => Passing::Datagrams(DatagramProxy::new(&backend, queue).await?),
+            _ => Passing::Lines(LineProxy::new(&backend, queue)),
         };
         Ok(Self { options, listener, proxy, writer })
     }
 
     pub fn address(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().context("cannot determine the address listened on")
+        let address = match &self.listener {
+            Listener::Connections(listener) => listener.local_addr(),
+            Listener::Datagrams(listener) => listener.local_addr(),
+        };
+        address.context("cannot determine the address listened on")
     }
 
     pub async fn run(self, observer: &dyn Observer) -> Result<RecordReport> {
@@ -274,7 +306,7 @@ fn progress(
         // this is the mean since the start, because a sender may send only every few seconds
         samples_per_s: contents.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
-        refused: count(|s| s.starts_with(['3', '4', '5'])),
+        refused: count(|s| s.starts_with(['3', '4', '5']) || Code::is_refusal(s)),
         broken: count(|s| [proxy::NO_ANSWER, lines::NO_CONNECTION].contains(&s)),
     }
 }

@@ -29,6 +29,9 @@ mod encode;
 mod report;
 mod source;
 
+pub(crate) use distributor::Batch;
+pub(crate) use encode::Encoder;
+
 use crate::drive::addresses::Addresses;
 use crate::drive::options::RunOptions;
 use crate::drive::send::sender::{Lane, Sender, Times};
@@ -37,7 +40,7 @@ use crate::drive::tenants::Tenant;
 use crate::generate::protocol::Protocol;
 use crate::scenario::{ReplaySpec, Scenario};
 use anyhow::{Context, Result, ensure};
-use distributor::{Batch, Distributed, Distributor};
+use distributor::{Distributed, Distributor};
 use report::RecordingSummary;
 use source::Recorded;
 use std::path::PathBuf;

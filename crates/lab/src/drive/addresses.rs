@@ -1,5 +1,6 @@
 use super::tenants::Tenant;
 use crate::drive::send::wire::Wire;
+use crate::generate::driver::Transport;
 use crate::generate::protocol::Protocol;
 use crate::grpc;
 use crate::http::{Access, Client, Endpoint, headers};
@@ -59,8 +60,8 @@ impl Addresses {
     }
 
     pub(crate) fn write_path(&self, tenant: usize) -> String {
-        match self.protocol {
-            Protocol::OtlpGrpc => grpc::EXPORT.to_owned(),
+        match self.protocol.transport() {
+            Transport::Grpc => grpc::EXPORT.to_owned(),
             _ => self.write[tenant][0].path().to_owned(),
         }
     }
@@ -68,14 +69,14 @@ impl Addresses {
     pub(crate) fn writer(&self, tenant: &Tenant, writer: usize) -> Result<Wire> {
         let endpoints = &self.write[tenant.number];
         let endpoint = &endpoints[writer % endpoints.len()];
-        if self.protocol.is_graphite() {
-            return Ok(Wire::Socket(Socket::new(endpoint, self.timeout, self.killed.clone())));
-        }
-        let headers = request_headers(self.protocol, &tenant.headers)?;
-        if self.protocol == Protocol::OtlpGrpc {
-            return Ok(Wire::Grpc(grpc::Client::new(endpoint.clone(), headers, self.timeout)));
-        }
-        Ok(Wire::Http(Client::new(endpoint.clone(), headers, self.timeout)))
+        let headers = || request_headers(self.protocol, &tenant.headers);
+        Ok(match self.protocol.transport() {
+            Transport::Http => Wire::Http(Client::new(endpoint.clone(), headers()?, self.timeout)),
+            Transport::Grpc => Wire::Grpc(grpc::Client::new(endpoint.clone(), headers()?, self.timeout)),
+            Transport::Lines | Transport::Stream | Transport::Flushed => {
+                Wire::Socket(Socket::new(endpoint, self.timeout, self.killed.clone()))
+            }
+        })
     }
 
     /// Returns a client for a tenant's queries, and the prefix of the path of each query.
@@ -88,18 +89,20 @@ impl Addresses {
 
 /// Resolves an address to which samples are written.
 pub(super) async fn endpoint(protocol: Protocol, url: &str, access: &Access) -> Result<Endpoint> {
-    match protocol {
-        Protocol::OtlpGrpc => Endpoint::resolve_http2(url, access).await,
-        _ if protocol.is_graphite() => Endpoint::resolve_socket(url, access).await,
-        _ => Endpoint::resolve(url, access).await,
+    match protocol.transport() {
+        Transport::Http => Endpoint::resolve(url, access).await,
+        Transport::Grpc => Endpoint::resolve_http2(url, access).await,
+        Transport::Lines | Transport::Stream | Transport::Flushed => {
+            Endpoint::resolve_socket(url, access).await
+        }
     }
 }
 
 /// URL for queries. It still contains the placeholders `{tenant}` and `{index}`.
 pub(crate) fn read_url(scenario: &Scenario) -> String {
     let spec = &scenario.target;
-    let usual = || match spec.protocol {
-        Protocol::OtlpGrpc => crate::verify::read_url_on_host_of(&spec.write.all()[0]),
+    let usual = || match spec.protocol.transport() {
+        Transport::Grpc => crate::verify::read_url_on_host_of(&spec.write.all()[0]),
         _ => crate::verify::read_url_for(&spec.write.all()[0]),
     };
     spec.read.clone().unwrap_or_else(usual)

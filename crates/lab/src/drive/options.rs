@@ -15,6 +15,9 @@ pub struct RunOptions {
     /// second of three parts.
     pub part: (u32, u32),
     pub stop: Stop,
+    /// True if the ledger is needed, although the scenario reads nothing back. A target of statsd is then asked during the
+    /// load what it has stored.
+    pub keeps_ledger: bool,
 }
 
 impl Default for RunOptions {
@@ -26,6 +29,7 @@ impl Default for RunOptions {
             access: Access::default(),
             part: (1, 1),
             stop: Stop::default(),
+            keeps_ledger: false,
         }
     }
 }

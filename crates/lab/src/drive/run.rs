@@ -29,6 +29,7 @@ use super::options::RunOptions;
 use super::target::Target;
 use super::target::sandbox::Sandbox;
 use super::tenants::Tenant;
+use super::watch::Watch;
 use super::{faults, probe, readers, tenants};
 use crate::drive::send::sender::Times;
 use crate::http::TlsFiles;
@@ -95,7 +96,8 @@ pub async fn carry_out(
     let target = Target::start(&scenario.target, &options.access, &options.stop).await?;
     let target = Arc::new(target.telling(killed));
     // the URL for queries to such a target is a guess, and the whole load would be in vain if it is wrong
-    if scenario.verify.after && scenario.target.protocol.is_graphite() {
+    let reads = scenario.verify.after || scenario.protocol().is_flushed() && options.keeps_ledger;
+    if reads && scenario.protocol().has_no_answers() {
         addresses.check_read(&scenario, &tenants).await?;
     }
 
@@ -103,7 +105,9 @@ pub async fn carry_out(
     if scenario.load.history.is_some() {
         ledgers = write_past(&scenario, &tenants, &addresses, options, observer).await?;
     }
-    let probes = probe::channel(scenario.verify.probes_per_s);
+    // probes look for the times of samples, which targets of statsd choose themselves
+    let is_flushed = scenario.protocol().is_flushed();
+    let probes = probe::channel(if is_flushed { 0.0 } else { scenario.verify.probes_per_s });
     let (traffic, ready) =
         Traffic::prepare(&scenario, &tenants, &addresses, options, &probes, observer).await?;
     if options.stop.is_set() && traffic.replay.is_none() {
@@ -118,7 +122,7 @@ pub async fn carry_out(
     )
     .await?;
     let Loaded { mut result, ledgers: new } = loaded;
-    if scenario.replay.is_none() {
+    if scenario.replay.is_none() && !is_flushed {
         let owed = new.iter().map(|(_, ledger)| ledger.acknowledged_samples()).sum();
         result.totals.samples_owed = Some(owed);
     }
@@ -184,6 +188,10 @@ async fn load(
     let mut beside = JoinSet::new();
     let reading = readers::start(scenario, tenants, addresses, times, &options.stop, &mut beside)?;
     let probing = probes.start(scenario, &traffic.runs, tenants, addresses, &mut beside);
+    let watches = scenario.protocol().is_flushed() && scenario.replay.is_none();
+    let watch = (watches && (scenario.verify.after || options.keeps_ledger))
+        .then(|| Watch::start(scenario, &traffic.runs, tenants, addresses, &mut beside))
+        .transpose()?;
     let mut faults = faults::start(scenario, target, times, &log, &options.stop);
 
     let mut seconds = Seconds::new(scenario, &traffic, &reading, &probing, begin);
@@ -261,7 +269,13 @@ async fn load(
     result.timeline.finish();
     result.observe_steps();
     let done = done.into_iter().map(|ended| (ended.tenant, ended.slots));
-    Ok(Loaded { result, ledgers: ledgers(&traffic.runs, done) })
+    let mut ledgers = ledgers(&traffic.runs, done);
+    if let Some(watch) = watch {
+        for ((_, ledger), flushed) in ledgers.iter_mut().zip(watch.finish().await) {
+            ledger.flushed = Some(flushed);
+        }
+    }
+    Ok(Loaded { result, ledgers })
 }
 
 fn begin_result(scenario: &Scenario, options: &RunOptions) -> RunResult {

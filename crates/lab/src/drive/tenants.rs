@@ -7,6 +7,7 @@ use crate::drive::send::sender::Lane;
 use crate::drive::send::time_share::TimeShare;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
+use crate::drive::watch::{self, SentTimes};
 use crate::generate::fleet::Fleet;
 use crate::generate::plan::Plan;
 use crate::scenario::schedule::Schedule;
@@ -219,8 +220,12 @@ impl Tenant {
     pub(crate) fn closed_run(&self, plan: Plan, scenario: &Scenario, path: String, stop: &Stop) -> Run {
         let connections = (plan.writers * scenario.load.connections) as usize;
         let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));
+        let commit_ms = watch::commit_ms(scenario);
+        let sent_times =
+            scenario.protocol().is_flushed().then(|| SentTimes::new(plan.slots_count(), commit_ms));
         Run {
             lane: Arc::new(self.lane(scenario, path, stop)),
+            sent_times,
             plan,
             tenant: self.number as u32,
             pace: Pace::Closed,

@@ -1,157 +1,80 @@
 //! The protocols in which samples can be sent.
 
-use super::template::Version;
+use super::driver::{DRIVERS, Driver, Prepared, Transport};
+use super::plan::Plan;
+use super::template::{SlotTarget, Version};
+use crate::capture::replay::{Batch, Encoder};
+use crate::scenario::ReadApi;
 use serde::{Deserialize, Serialize};
 
-/// Protocol of a target. Graphite's protocols have no answers.
+/// Protocol of a target. What is known of it is in its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
 pub enum Protocol {
     #[default]
-    #[serde(rename = "1.0")]
     V1,
-    #[serde(rename = "2.0")]
     V2,
-    /// OpenTelemetry's protocol, over HTTP.
-    #[serde(rename = "otlp")]
     Otlp,
-    /// OpenTelemetry's protocol, over gRPC.
-    #[serde(rename = "otlp-grpc")]
     OtlpGrpc,
-    /// Carbon's plaintext protocol.
-    #[serde(rename = "graphite")]
+    OtlpJson,
     Graphite,
-    /// Carbon's pickle protocol.
-    #[serde(rename = "graphite-pickle")]
     GraphitePickle,
-    /// Influx' line protocol, over HTTP.
-    #[serde(rename = "influx")]
     Influx,
-    /// VictoriaMetrics' JSON lines, over HTTP.
-    #[serde(rename = "json-lines")]
     JsonLines,
-    /// Prometheus' text format, over HTTP.
-    #[serde(rename = "text")]
     Text,
+    Csv,
+    Statsd,
 }
 
 /// Resolution of Graphite's timestamps.
 pub const GRAPHITE_RESOLUTION_MS: u32 = 1_000;
 
-/// What is known of a protocol without its encoding.
-struct Facts {
-    protocol: Protocol,
-    name: &'static str,
-    about: &'static str,
-    /// The header `Content-Type` of a write request over HTTP.
-    content_type: &'static str,
-    /// The usual address of a target on this machine.
-    address: &'static str,
-    /// Number in a recording.
-    number: u8,
-}
-
-const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
-
-const ALL: [Facts; 9] = [
-    Facts {
-        protocol: Protocol::V1,
-        name: "1.0",
-        about: "remote write 1.0",
-        content_type: "application/x-protobuf",
-        address: "http://127.0.0.1:9009/api/v1/write",
-        number: 1,
-    },
-    Facts {
-        protocol: Protocol::V2,
-        name: "2.0",
-        about: "remote write 2.0",
-        content_type: "application/x-protobuf;proto=io.prometheus.write.v2.Request",
-        address: "http://127.0.0.1:9009/api/v1/write",
-        number: 2,
-    },
-    Facts {
-        protocol: Protocol::Otlp,
-        name: "otlp",
-        about: "OpenTelemetry's protocol over HTTP",
-        content_type: "application/x-protobuf",
-        address: "http://127.0.0.1:9009/v1/metrics",
-        number: 8,
-    },
-    Facts {
-        protocol: Protocol::OtlpGrpc,
-        name: "otlp-grpc",
-        about: "OpenTelemetry's protocol over gRPC",
-        content_type: "application/grpc",
-        address: "http://127.0.0.1:4317",
-        number: 9,
-    },
-    Facts {
-        protocol: Protocol::Graphite,
-        name: "graphite",
-        about: "Graphite's lines",
-        content_type: PLAIN_TEXT,
-        address: "tcp://127.0.0.1:2003",
-        number: 3,
-    },
-    Facts {
-        protocol: Protocol::GraphitePickle,
-        name: "graphite-pickle",
-        about: "Graphite's pickled points",
-        content_type: PLAIN_TEXT,
-        address: "tcp://127.0.0.1:2004",
-        number: 4,
-    },
-    Facts {
-        protocol: Protocol::Influx,
-        name: "influx",
-        about: "Influx' line protocol over HTTP",
-        content_type: PLAIN_TEXT,
-        address: "http://127.0.0.1:9009/write",
-        number: 5,
-    },
-    Facts {
-        protocol: Protocol::JsonLines,
-        name: "json-lines",
-        about: "VictoriaMetrics' JSON lines over HTTP",
-        content_type: PLAIN_TEXT,
-        address: "http://127.0.0.1:9009/api/v1/import",
-        number: 6,
-    },
-    Facts {
-        protocol: Protocol::Text,
-        name: "text",
-        about: "Prometheus' text over HTTP",
-        content_type: PLAIN_TEXT,
-        address: "http://127.0.0.1:9009/api/v1/import/prometheus",
-        number: 7,
-    },
-];
-
 impl Protocol {
     pub fn all() -> impl Iterator<Item = Self> {
-        ALL.iter().map(|facts| facts.protocol)
+        DRIVERS.iter().map(|driver| driver.protocol)
     }
 
-    fn facts(self) -> &'static Facts {
-        ALL.iter().find(|facts| facts.protocol == self).expect("BUG: a protocol is not in the list of all")
+    fn driver(self) -> &'static Driver {
+        let driver = DRIVERS.iter().find(|driver| driver.protocol == self);
+        driver.expect("BUG: a protocol is not in the list of all drivers")
     }
 
     pub fn name(self) -> &'static str {
-        self.facts().name
+        self.driver().name
     }
 
     pub fn about(self) -> &'static str {
-        self.facts().about
+        self.driver().about
     }
 
     /// The usual address of a target on this machine.
     pub fn usual_address(self) -> &'static str {
-        self.facts().address
+        self.driver().address
+    }
+
+    /// The path of this address. `None` if it has none.
+    pub(crate) fn usual_path(self) -> Option<&'static str> {
+        let (_, host) = self.usual_address().split_once("://")?;
+        host.find('/').map(|at| &host[at..])
     }
 
     /// The header `Content-Type` of a write request over HTTP.
     pub fn content_type(self) -> &'static str {
-        self.facts().content_type
+        self.driver().content_type
+    }
+
+    pub(crate) fn transport(self) -> Transport {
+        self.driver().transport
+    }
+
+    /// True if a socket takes the samples, and no answers come back.
+    pub fn has_no_answers(self) -> bool {
+        matches!(self.transport(), Transport::Lines | Transport::Stream | Transport::Flushed)
+    }
+
+    /// True if the target stores values at times of its own, so that only queries tell what it owes.
+    pub fn is_flushed(self) -> bool {
+        self.transport() == Transport::Flushed
     }
 
     /// Version of remote write. `None` for other protocols.
@@ -163,26 +86,52 @@ impl Protocol {
         }
     }
 
-    pub const fn is_graphite(self) -> bool {
-        matches!(self, Self::Graphite | Self::GraphitePickle)
-    }
-
-    pub const fn is_otlp(self) -> bool {
-        matches!(self, Self::Otlp | Self::OtlpGrpc)
-    }
-
     /// Timestamps are multiples of this many milliseconds.
     pub fn resolution_ms(self) -> u32 {
-        if self.is_graphite() { GRAPHITE_RESOLUTION_MS } else { 1 }
+        self.driver().resolution_ms
+    }
+
+    /// The usual API to read from.
+    pub(crate) fn read_api(self) -> ReadApi {
+        self.driver().read_api
+    }
+
+    /// Why series without labels, whose names are paths, cannot be sent. `None` if they can.
+    pub(crate) fn no_timers(self) -> Option<&'static str> {
+        self.driver().no_timers
+    }
+
+    /// Prepares the requests of a slot. `None` for remote write.
+    pub(super) fn prepare(
+        self,
+        plan: &Plan,
+        targets: &[SlotTarget],
+        metric_generation: u64,
+    ) -> Option<Box<dyn Prepared>> {
+        self.driver().prepare.map(|prepare| prepare(plan, targets, metric_generation))
+    }
+
+    pub(crate) fn can_replay(self) -> bool {
+        self.driver().encode.is_some()
+    }
+
+    /// Encodes a batch of a replay.
+    pub(crate) fn encode(self, encoder: &mut Encoder, batch: &Batch) -> Vec<u8> {
+        let encode = self.driver().encode.expect("BUG: this protocol cannot be replayed");
+        encode(encoder, batch)
     }
 
     /// Number of the protocol in a recording.
     pub fn number(self) -> u8 {
-        self.facts().number
+        self.driver().number
     }
 
     pub fn of_number(number: u8) -> Option<Self> {
-        ALL.iter().find(|facts| facts.number == number).map(|facts| facts.protocol)
+        DRIVERS.iter().find(|driver| driver.number == number).map(|driver| driver.protocol)
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        DRIVERS.iter().find(|driver| driver.name == name).map(|driver| driver.protocol)
     }
 }
 
@@ -195,12 +144,29 @@ impl From<Version> for Protocol {
     }
 }
 
+impl From<Protocol> for &'static str {
+    fn from(protocol: Protocol) -> Self {
+        protocol.name()
+    }
+}
+
+impl TryFrom<String> for Protocol {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        // as serde says it of an enumeration
+        let names = || Self::all().map(|protocol| format!("`{}`", protocol.name())).collect::<Vec<_>>();
+        Self::of_name(&name)
+            .ok_or_else(|| format!("unknown variant `{name}`, expected one of {}", names().join(", ")))
+    }
+}
+
 impl std::str::FromStr for Protocol {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        match ALL.iter().find(|facts| facts.name == text) {
-            Some(facts) => Ok(facts.protocol),
+        match Self::of_name(text) {
+            Some(protocol) => Ok(protocol),
             None => Ok(text.parse::<Version>()?.into()),
         }
     }
@@ -209,6 +175,7 @@ impl std::str::FromStr for Protocol {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn each_protocol_has_a_name_and_a_number_of_its_own() {
@@ -217,9 +184,14 @@ mod tests {
             assert_eq!(Protocol::of_number(protocol.number()), Some(protocol));
             // scenarios have the same names
             assert_eq!(serde_json::to_value(protocol).unwrap(), protocol.name());
+            assert_eq!(serde_json::from_value::<Protocol>(protocol.name().into()).unwrap(), protocol);
             if let Some(version) = protocol.version() {
                 assert_eq!(version.content_type(), protocol.content_type());
             }
         }
+        let numbers: HashSet<u8> = Protocol::all().map(Protocol::number).collect();
+        assert_eq!(numbers.len(), Protocol::all().count());
+        let said = serde_json::from_value::<Protocol>("3.0".into()).unwrap_err().to_string();
+        assert!(said.contains("`3.0`, expected one of `1.0`, `2.0`, `otlp`,"), "{said}");
     }
 }

@@ -1,13 +1,12 @@
-//! A request that is encoded once and then patched with each round's samples. In protocols of lines, only the texts are
-//! prepared. OpenTelemetry's requests are in [`super::points`].
+//! A request of remote write that is encoded once and then patched with each round's samples. What other protocols prepare
+//! is in their [drivers](super::driver).
 //!
 //! The encoders of `protocol` encode placeholder samples. The placeholders are not zero, because protobuf omits
 //! zeros. [`crate::generate::snappy`] compresses the message so that they can be overwritten.
 
+use crate::generate::driver::Prepared;
 use crate::generate::fleet::{series_labels, target_bytes};
-use crate::generate::lines::Lines;
 use crate::generate::plan::{Plan, SlotRange, TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
-use crate::generate::points::Points;
 use crate::generate::protocol::Protocol;
 use crate::generate::snappy::{Compressor, Packed, STAMP_BYTES, SampleSpot, VALUE_BYTES};
 use anyhow::{Context, Result, ensure};
@@ -98,12 +97,16 @@ pub struct Template {
 #[derive(Debug)]
 enum Content {
     Packed(Packed),
-    Points(Points),
-    Lines(Lines),
+    Prepared {
+        prepared: Box<dyn Prepared>,
+        /// Length of the body that was built last.
+        body_bytes: usize,
+    },
 }
 
+/// Some metrics of a target.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SlotTarget {
+pub(crate) struct SlotTarget {
     pub(super) target: u64,
     pub(super) generation: u64,
     pub(super) first_metric: u32,
@@ -138,10 +141,12 @@ impl Renderer {
     pub fn render(&mut self, plan: &Plan, slot: SlotRange, round: u32) -> Template {
         let targets = slot_targets(plan, slot, round);
         let metric_generation = plan.metric_generation(round);
-        let content = match self.protocol.version() {
-            Some(version) => Content::Packed(self.pack(version, plan, slot, &targets, round)),
-            None if self.protocol.is_otlp() => Content::Points(Points::of(plan, &targets, metric_generation)),
-            None => Content::Lines(Lines::of(plan, &targets, metric_generation, self.protocol)),
+        let content = match self.protocol.prepare(plan, &targets, metric_generation) {
+            Some(prepared) => Content::Prepared { prepared, body_bytes: 0 },
+            None => {
+                let version = self.protocol.version().expect("BUG: this protocol prepares nothing");
+                Content::Packed(self.pack(version, plan, slot, &targets, round))
+            }
         };
         Template { slot, targets, metric_generation, content }
     }
@@ -201,9 +206,24 @@ impl Template {
     /// The body with the samples of `round`. The template must [fit](Self::fits) the round.
     pub fn body(&mut self, plan: &Plan, round: u32) -> Bytes {
         match &mut self.content {
-            Content::Lines(lines) => lines.body(plan, &self.targets, round),
-            Content::Points(points) => Bytes::copy_from_slice(points.fill(plan, &self.targets, round)),
+            Content::Prepared { prepared, body_bytes } => {
+                let mut body = Vec::with_capacity(match *body_bytes {
+                    0 => prepared.body_bytes_expected(&self.targets),
+                    known => known + known / 16,
+                });
+                prepared.put(&mut body, plan, &self.targets, round);
+                *body_bytes = body.len();
+                body.into()
+            }
             Content::Packed(_) => Bytes::copy_from_slice(self.fill(plan, round)),
+        }
+    }
+
+    /// Parameters that each request adds to the URL of the target.
+    pub(crate) fn query(&self) -> Option<&str> {
+        match &self.content {
+            Content::Prepared { prepared, .. } => prepared.query(),
+            Content::Packed(_) => None,
         }
     }
 
@@ -244,8 +264,7 @@ impl Template {
             Content::Packed(Packed { bytes, values, stamps }) => {
                 bytes.capacity() + size_of_val(values.as_slice()) + size_of_val(stamps.as_slice())
             }
-            Content::Points(points) => points.memory_bytes(),
-            Content::Lines(lines) => lines.memory_bytes(),
+            Content::Prepared { prepared, .. } => prepared.memory_bytes(),
         };
         content + size_of_val(self.targets.as_slice())
     }

@@ -5,7 +5,7 @@
 use crate::result::recovery::Recovery;
 use crate::result::{Judgement, RunResult, Totals};
 use crate::scenario::{Rules, Scenario, Size, Span};
-use crate::verify::VerifyReport;
+use crate::verify::{STORED_MIN, VerifyReport};
 use std::fmt::Write;
 
 /// Name of an observed figure: the maximum memory of the target's process, in bytes.
@@ -27,7 +27,12 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     let share = totals.achieved().ok_or("the load had no schedule");
     judge.share_at_most("error_budget", rules.error_budget, share.map(|share| 1.0 - share));
     judge.share_at_least("achieved", rules.achieved, share);
-    judge.share_at_least("owed", rules.owed, totals.owed().ok_or("it is not known what is owed"));
+    let stored = result.verify.as_ref().filter(|_| is_flushed(scenario));
+    let owed = match stored {
+        Some(verify) => verify.stored_at_least(rules.owed.unwrap_or(STORED_MIN)),
+        None => totals.owed().ok_or("it is not known what is owed"),
+    };
+    judge.share_at_least("owed", rules.owed.or(stored.map(|_| STORED_MIN)), owed);
     judge.time("p50", rules.p50, time(&totals.latency, totals.latency.p50_s));
     judge.time("p99", rules.p99, time(&totals.latency, totals.latency.p99_s));
     judge.time("p99_known", rules.p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
@@ -43,10 +48,12 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         let why_not = result.unverified.as_deref().unwrap_or("nothing was read back");
         let verify = result.verify.as_ref().ok_or(why_not);
         let datagrams = scenario.target.is_datagrams();
+        let nothing;
         let verify = match verify {
             // the rule says how much must be owed, which is nothing at all for datagrams
             Ok(verify) if rules.owed.is_none() && !datagrams && owes_nothing(totals, verify) => {
-                Err("the target owes none of the samples, because all connections broke")
+                nothing = why_nothing(scenario, verify);
+                Err(nothing.as_str())
             }
             verify => verify,
         };
@@ -89,6 +96,25 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     );
     judge.time("read_p99", rules.read_p99, result.read_p99_s().ok_or("no query was answered"));
     judge.judgements
+}
+
+/// True if the target stored values at times of its own, and the lab watched it.
+fn is_flushed(scenario: &Scenario) -> bool {
+    scenario.protocol().is_flushed() && scenario.replay.is_none()
+}
+
+/// Why reading back proves nothing.
+fn why_nothing(scenario: &Scenario, verify: &VerifyReport) -> String {
+    if !is_flushed(scenario) {
+        return "the target owes none of the samples, because all connections broke".to_owned();
+    }
+    let why = "the target owes nothing, because no query has returned a value that it has stored";
+    match &verify.look_error {
+        Some(error) => {
+            format!("{why}; {} of {} looks failed, the last one: {error}", verify.looks_failed, verify.looks)
+        }
+        None => why.to_owned(),
+    }
 }
 
 /// True if the target took samples, but owes none of them, so that reading them back proves nothing.

@@ -1,12 +1,13 @@
 //! Checks that the values of a scenario are possible and fit together.
 
+mod protocol;
+
 use super::error::KeyFault;
 use super::shape::Kind;
-use super::{FaultKind, Load, Model, ReadApi, Scales, Scenario, SeriesNaming, Texts, notation};
+use super::{FaultKind, Load, Model, Scales, Scenario, SeriesNaming, Texts, notation};
 use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::naming::{Naming, TIMER_FIGURES};
 use crate::generate::plan::SERIES_MAX;
-use crate::generate::protocol::Protocol;
 use crate::verify::PAGE_MAX;
 use model::caps;
 
@@ -146,6 +147,10 @@ impl Scenario {
                 "this is for versions of remote write: set only target.protocol",
             );
         }
+        if !self.target.protocol.can_replay() {
+            let name = self.target.protocol.name();
+            return fault("target.protocol", format!("a replay cannot be sent in the protocol {name}"));
+        }
         if self.verdict.freshness_p99.is_some() {
             return fault("verdict.freshness_p99", "a replay does not probe its samples");
         }
@@ -185,7 +190,7 @@ impl Scenario {
         {
             return fault("target.tenant_label", format!("{label:?} is not a valid name of a tenant label"));
         }
-        let write = target.write.all().iter().filter(|_| !target.protocol.is_graphite());
+        let write = target.write.all().iter().filter(|_| !target.protocol.has_no_answers());
         let urls = write.chain(&target.read).chain(&target.metrics).chain(&target.ready);
         for url in urls {
             if !url.starts_with("http://") && !url.starts_with("https://") {
@@ -207,74 +212,13 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_protocol(&self) -> Checked {
-        let (target, load) = (&self.target, &self.load);
-        if !target.protocol.is_graphite() {
-            let only = "applies only to the protocols graphite and graphite-pickle";
-            for (path, set) in
-                [("target.commit_interval", target.commit_interval), ("load.reconnect", load.reconnect)]
-            {
-                if set.is_some() {
-                    return fault(path, only);
-                }
-            }
-        }
-        for address in target.write.all().iter().filter(|_| target.protocol == Protocol::OtlpGrpc) {
-            let (_, rest) = address.split_once("://").unwrap_or_default();
-            if rest.trim_end_matches('/').contains('/') {
-                return fault("target.write", format!("{address:?} has a path, but gRPC has one of its own"));
-            }
-        }
-        for address in target.write.all().iter().filter(|_| target.protocol.is_graphite()) {
-            if !address.starts_with("tcp://") && !address.starts_with("udp://") {
-                return fault("target.write", format!("{address:?} does not begin with tcp:// or udp://"));
-            }
-            if address.starts_with("udp://") && target.protocol == Protocol::GraphitePickle {
-                return fault("target.write", "pickled points are sent over TCP only");
-            }
-        }
-        let intervals = [("load.interval", load.interval), ("load.history_interval", load.history_interval)];
-        for (path, interval) in intervals.into_iter().filter(|_| target.protocol.is_graphite()) {
-            if interval.is_some_and(|interval| !interval.ms().is_multiple_of(1_000)) {
-                return fault(path, "Graphite's timestamps are whole seconds");
-            }
-        }
-        if let Some(interval) = target.commit_interval {
-            between("target.commit_interval", interval.s(), 0.0, 60.0)?;
-        }
-        if let Some(age) = load.reconnect {
-            between("load.reconnect", age.s(), 0.01, DURATION_S_MAX)?;
-        }
-        self.check_step()
-    }
-
-    fn check_step(&self) -> Checked {
-        if self.read_api() != ReadApi::Render {
-            return match self.verify.step {
-                Some(_) => fault("verify.step", "only /render has steps (target.read_api)"),
-                None => Ok(()),
-            };
-        }
-        if let Some(step) = self.verify.step {
-            between("verify.step", step.s(), 1.0, 86_400.0)?;
-        }
-        let history = self.load.history.and(self.load.history_interval);
-        let history = history.map(|interval| ("load.history_interval", interval.ms()));
-        for (key, interval_ms) in std::iter::once(("load.interval", self.interval_ms())).chain(history) {
-            if let Err(why) = read_step(self.read_step_ms(), interval_ms, self.verify.step.is_some()) {
-                return fault("verify.step", format!("{why} ({key})"));
-            }
-        }
-        Ok(())
-    }
-
     fn check_naming(&self) -> Checked {
         let load = &self.load;
         if load.naming == SeriesNaming::Labels {
             return Ok(());
         }
-        if self.target.protocol == Protocol::Influx {
-            return fault("load.naming", "timers have no measurements, which Influx' lines need");
+        if let Some(why) = self.target.protocol.no_timers() {
+            return fault("load.naming", why);
         }
         let figures = TIMER_FIGURES.len();
         if load.metrics.whole() != figures as u64 || self.scales == Scales::Metrics {

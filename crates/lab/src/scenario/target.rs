@@ -31,7 +31,8 @@ pub struct TargetSpec {
     pub protocol: Protocol,
     pub timeout: Span,
     /// For Graphite's protocols: the target promises that points are durable this long after the socket took them. Points
-    /// of a connection that breaks are owed only if they are older. Without a promise, none of them is owed.
+    /// of a connection that breaks are owed only if they are older. Without a promise, none of them is owed. For statsd: a
+    /// value that a query has returned is owed this long after its time (one second).
     pub commit_interval: Option<Span>,
     pub auth: Option<Auth>,
     /// TLS files in PEM format, relative to the scenario's file.
@@ -72,10 +73,13 @@ impl Texts {
 }
 
 impl TargetSpec {
-    /// True if samples are sent as datagrams only, of which nobody knows whether they arrive.
+    /// True if samples are sent as datagrams only, of which nobody knows whether they arrive. Of statsd's values, queries
+    /// tell.
     pub fn is_datagrams(&self) -> bool {
         let addresses = self.write.all();
-        !addresses.is_empty() && addresses.iter().all(|address| address.starts_with("udp://"))
+        !self.protocol.is_flushed()
+            && !addresses.is_empty()
+            && addresses.iter().all(|address| address.starts_with("udp://"))
     }
 }
 

@@ -48,6 +48,20 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
             report.superseded,
             "of those read back are not readable: a later sample is in their slot",
         ),
+        (
+            "stale",
+            report.stale,
+            "stored although a later value had been sent two seconds before: datagrams were lost or late, or the target's clock \
+             is ahead",
+        ),
+        (
+            "early",
+            report.early,
+            "sent later than their time: the target's clock is behind, or its times are the beginnings of intervals",
+        ),
+        ("absent", report.absent, "not stored, although the target should have stored them"),
+        ("unknown", report.unknown, "of which it is not known whether they were sent; they are not owed"),
+        ("not noted", report.unnoted, "not owed, because the ledger was full"),
         ("cut short", report.cut_short, "found only by queries for less, because larger answers lacked them"),
         ("unacknowledged", report.unacknowledged, "found, although their request was not acknowledged"),
         ("foreign series", report.foreign_series, "with the same metric names, but not of this run"),
@@ -56,6 +70,22 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
         if count > 0 {
             rows.push((name, format!("{count} {what}")));
         }
+    }
+    if report.intervals > 0 {
+        let distance = format!("the target stored values at {} times", report.intervals);
+        rows.push(("intervals", format!("{distance}, {:.1} s apart", report.interval_s)));
+        let stored = report.stored().map_or_else(str::to_owned, |share| {
+            format!("{:.1} % of what the target should have stored is owed, and is not stale", share * 100.0)
+        });
+        rows.push(("stored", stored));
+    }
+    if report.early > 0 {
+        rows.push(("early by", format!("up to {:.1} s", report.early_s)));
+    }
+    if report.looks_failed > 0 {
+        let why = report.look_error.as_deref().unwrap_or_default();
+        let failed = format!("{} of {} looks for new values failed", report.looks_failed, report.looks);
+        rows.push(("not seen", format!("{failed}; the last one: {}", super::summary::printable(why))));
     }
     rows
 }

@@ -63,11 +63,12 @@ pub(super) struct Checker {
     labels: Vec<u8>,
 }
 
+/// A series of the plan that a query has returned.
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    target: u64,
-    generation: u64,
-    metric: u32,
+pub(super) struct Found {
+    pub(super) target: u64,
+    pub(super) generation: u64,
+    pub(super) metric: u32,
 }
 
 impl Checker {
@@ -107,6 +108,12 @@ impl Checker {
         sheet.found
     }
 
+    /// The series of the plan that is one in the answer to `query`. `None` if it is foreign.
+    pub(super) fn find(&mut self, plan: &Plan, query: &Query, series: &Series<'_>) -> Option<Found> {
+        self.know_targets(plan, query);
+        self.identify(plan, &Metrics::of(plan, query), series)
+    }
+
     /// Computes the labels of all targets that the query may return, unless they are known from an earlier query.
     fn know_targets(&mut self, plan: &Plan, query: &Query) {
         let of = (query.rounds.clone(), query.targets.clone());
@@ -128,7 +135,7 @@ impl Checker {
         self.targets_of = Some(of);
     }
 
-    fn identify(&mut self, plan: &Plan, metrics: &Metrics<'_>, series: &Series<'_>) -> Option<Known> {
+    fn identify(&mut self, plan: &Plan, metrics: &Metrics<'_>, series: &Series<'_>) -> Option<Found> {
         self.labels.clear();
         let (mut metric_name, mut bound) = ("", None);
         for (name, value) in &series.metric {
@@ -145,7 +152,7 @@ impl Checker {
         }
         let metric = metrics.find(metric_name, bound)?;
         let (target, generation) = *self.targets.get(&SeriesKey::of(&self.labels, KEY_SEED))?;
-        Some(Known { target, generation, metric })
+        Some(Found { target, generation, metric })
     }
 }
 
@@ -206,10 +213,10 @@ impl Sheet<'_> {
         row * query.rounds.len() + (round - query.rounds.start) as usize
     }
 
-    fn series(&mut self, seen: &mut [u8], known: Known, series: &Series<'_>) {
+    fn series(&mut self, seen: &mut [u8], known: Found, series: &Series<'_>) {
         let ledger = self.ledger;
         let plan = &ledger.plan;
-        let Known { target, generation, metric } = known;
+        let Found { target, generation, metric } = known;
         let (first_ms, last_ms) = self.query.times(plan);
         let key = plan.target_key(target, generation);
         let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
@@ -329,7 +336,7 @@ impl Sheet<'_> {
             }
             self.found.lost += 1;
             if self.found.lost <= self.examples_max as u64 {
-                let known = Known { target, generation: plan.generation(target, round), metric };
+                let known = Found { target, generation: plan.generation(target, round), metric };
                 let sent = plan.value(plan.target_key(target, known.generation), metric, round);
                 self.example(Fault::Lost, known, plan.timestamp_ms(target, round), Some(sent), None);
             }
@@ -339,7 +346,7 @@ impl Sheet<'_> {
     fn example(
         &mut self,
         fault: Fault,
-        known: Known,
+        known: Found,
         timestamp_ms: i64,
         sent: Option<f64>,
         found: Option<f64>,
@@ -348,15 +355,19 @@ impl Sheet<'_> {
         if alike >= self.examples_max {
             return;
         }
-        let plan = self.plan();
-        let Known { target, generation, metric } = known;
-        let name = plan.fleet.metric_name(metric, plan.metric_generation(self.query.rounds.start));
-        let name = plan.fleet.series_name(target, generation, &name);
-        let le = plan.fleet.histograms.le(metric);
-        let mut labels = Vec::new();
-        let target = target_bytes(&plan.fleet.target_labels(target, generation));
-        series_labels(&mut labels, &name, le.as_deref(), &target);
-        let series = format!("{:?}", LabelsRef::from_canonical(&labels));
+        let series = name_of(self.plan(), known, self.query.rounds.start);
         self.found.examples.push(Example { fault, series, timestamp_ms, sent, found });
     }
+}
+
+/// A series in Prometheus' notation, with its name in a round.
+pub(super) fn name_of(plan: &Plan, series: Found, round: u32) -> String {
+    let Found { target, generation, metric } = series;
+    let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
+    let name = plan.fleet.series_name(target, generation, &name);
+    let le = plan.fleet.histograms.le(metric);
+    let mut labels = Vec::new();
+    let target = target_bytes(&plan.fleet.target_labels(target, generation));
+    series_labels(&mut labels, &name, le.as_deref(), &target);
+    format!("{:?}", LabelsRef::from_canonical(&labels))
 }

@@ -6,6 +6,7 @@
 
 use crate::generate::plan::Plan;
 use crate::scenario::ReadApi;
+use crate::verify::Flushed;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -90,8 +91,9 @@ pub struct SlotLedger {
 }
 
 /// Version of the ledger's file format. Readers refuse a higher version. Version 2 has paths, timestamps in seconds,
-/// and the API to read by. Version 3 has a seed of values, and says whether samples were sent as datagrams.
-pub const FORMAT: u32 = 3;
+/// and the API to read by. Version 3 has a seed of values, and says whether samples were sent as datagrams. Version 4 has
+/// what a target of statsd has stored.
+pub const FORMAT: u32 = 4;
 
 /// Format of all ledgers that were written before ledgers contained a format number.
 const fn first_format() -> u32 {
@@ -117,6 +119,9 @@ pub struct Ledger {
     /// True if the samples were sent as datagrams, so that none of them is owed.
     #[serde(default)]
     pub datagrams: bool,
+    /// For statsd: what queries have returned during the load. Only this is owed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flushed: Option<Flushed>,
 }
 
 const fn one() -> u64 {
@@ -134,6 +139,7 @@ impl Ledger {
             read_api: ReadApi::Promql,
             step_ms: 1,
             datagrams: false,
+            flushed: None,
         }
     }
 
@@ -159,13 +165,20 @@ impl Ledger {
             "{}: the ledger has {slots} slots, its plan has {expected}",
             path.display()
         );
+        if let Some(flushed) = &ledger.flushed {
+            flushed.check(&ledger.plan).with_context(context)?;
+        }
         for rounds in ledger.slots.iter().flat_map(|slot| [&slot.sent, &slot.acknowledged]) {
             rounds.check(ledger.plan.rounds_max).with_context(context)?;
         }
         Ok(ledger)
     }
 
+    /// Number of samples that are owed.
     pub fn acknowledged_samples(&self) -> u64 {
+        if let Some(flushed) = &self.flushed {
+            return flushed.owed();
+        }
         let slots = self.slots.iter().enumerate();
         slots.map(|(i, slot)| slot.acknowledged.len() * self.plan.slot(i).len as u64).sum()
     }

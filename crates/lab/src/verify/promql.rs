@@ -42,7 +42,7 @@ pub(crate) struct Series<'a> {
 }
 
 /// A JSON string. It is borrowed from the answer unless it contains escapes.
-#[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 #[derive(Deserialize)]

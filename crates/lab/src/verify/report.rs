@@ -3,6 +3,10 @@
 use super::check::Example;
 use serde::{Deserialize, Serialize};
 
+/// Over statsd, the target owes at least this share of the values that it should have stored, unless a rule says otherwise.
+/// Values may be absent from the intervals around a restart, or because datagrams were lost.
+pub const STORED_MIN: f64 = 0.9;
+
 /// Result of a verification. All counts are numbers of samples unless their name says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -28,6 +32,30 @@ pub struct VerifyReport {
     /// Acknowledged samples that cannot be read, because a later sample is in the same slot. They count as read back if
     /// the later sample is there.
     pub superseded: u64,
+    /// For statsd: values that were stored although a later one had been sent two seconds before. This is no fault, because
+    /// datagrams may be lost.
+    pub stale: u64,
+    /// For statsd: values that were sent later than two seconds after their time. This is no fault: the target's clock is
+    /// behind, or its times are the beginnings of intervals.
+    pub early: u64,
+    /// For statsd: how much later, at most.
+    pub early_s: f64,
+    /// For statsd: values of which it is not known whether they were sent. They are not owed.
+    pub unknown: u64,
+    /// For statsd: values that the target should have stored, as far as this is known.
+    pub expected: u64,
+    /// For statsd: those of them that no query has returned. There are also whole intervals that the target has left out.
+    pub absent: u64,
+    /// For statsd: values that are not owed, because the ledger was full.
+    pub unnoted: u64,
+    /// For statsd: number of times at which the target has stored values, and their mean distance.
+    pub intervals: u64,
+    pub interval_s: f64,
+    /// For statsd: how often the lab has looked for new values during the load, how often this has failed, and why the last
+    /// time.
+    pub looks: u64,
+    pub looks_failed: u64,
+    pub look_error: Option<String>,
     /// Series with the same metric names that this run did not send. They usually come from other runs.
     pub foreign_series: u64,
     /// Samples that only queries for less have returned, because the answers to larger queries were cut short.
@@ -43,9 +71,46 @@ pub struct VerifyReport {
 
 impl VerifyReport {
     /// True if queries returned every acknowledged sample once with the right value, and no unexpected samples. A
-    /// verification without any acknowledged sample proves nothing, and is good only for datagrams.
+    /// verification without any acknowledged sample proves nothing, and is good only for datagrams. Over statsd, the target
+    /// must have stored enough.
     pub fn is_good(&self) -> bool {
-        self.faults() == 0 && self.read_back == self.acknowledged && (self.acknowledged > 0 || self.datagrams)
+        self.is_good_if_stored(STORED_MIN)
+    }
+
+    /// The same. Over statsd, at least this share of the values must be owed that the target should have stored.
+    pub fn is_good_if_stored(&self, stored_min: f64) -> bool {
+        let is_proved = match self.looks {
+            0 => self.acknowledged > 0 || self.datagrams,
+            _ => {
+                self.acknowledged > 0
+                    && self.stored_at_least(stored_min).is_ok_and(|stored| stored >= stored_min)
+            }
+        };
+        self.faults() == 0 && self.read_back == self.acknowledged && is_proved
+    }
+
+    /// For statsd: [`Self::stored`], or 0 if it is not known, and no share is demanded.
+    pub(crate) fn stored_at_least(&self, stored_min: f64) -> Result<f64, &'static str> {
+        self.stored().or_else(|why| if stored_min > 0.0 { Err(why) } else { Ok(0.0) })
+    }
+
+    /// For statsd: how many of the values that the target should have stored are owed, and are not stale, as a share.
+    ///
+    /// # Errors
+    /// The error says why this is not known.
+    pub fn stored(&self) -> Result<f64, &'static str> {
+        if self.acknowledged == 0 {
+            return Err("no query has returned a value that the target has stored");
+        }
+        if self.expected == 0 {
+            return Err(
+                "it is not known what the target should have stored: the run had too few intervals, or gauges were sent more \
+                 rarely than the target stores them",
+            );
+        }
+        let fresh = self.acknowledged.saturating_sub(self.stale);
+        let all = self.acknowledged + self.absent + self.unknown + self.unnoted;
+        Ok(fresh as f64 / all as f64)
     }
 
     pub fn to_json(&self) -> serde_json::Result<String> {
@@ -66,6 +131,18 @@ impl VerifyReport {
         self.rounded += other.rounded;
         self.late += other.late;
         self.superseded += other.superseded;
+        self.stale += other.stale;
+        self.early += other.early;
+        self.early_s = self.early_s.max(other.early_s);
+        self.expected += other.expected;
+        self.unknown += other.unknown;
+        self.absent += other.absent;
+        self.unnoted += other.unnoted;
+        self.intervals += other.intervals;
+        self.interval_s = self.interval_s.max(other.interval_s);
+        self.looks += other.looks;
+        self.looks_failed += other.looks_failed;
+        self.look_error = self.look_error.take().or_else(|| other.look_error.clone());
         self.foreign_series += other.foreign_series;
         self.cut_short += other.cut_short;
         self.incomplete += other.incomplete;

@@ -247,3 +247,16 @@ fn the_reference_has_every_key_of_a_result() {
     let figures: BTreeSet<_> = FIGURES.iter().map(|figure| figure.name).collect();
     assert_eq!(rows(RESULT, "Figures").into_keys().collect::<BTreeSet<_>>(), figures);
 }
+
+/// The names of protocols are those of the drivers, which a deserializer does not announce.
+#[test]
+fn the_reference_has_every_protocol() {
+    let rows = rows(SCENARIO, "target");
+    for protocol in lab::Protocol::all() {
+        let name = protocol.name();
+        assert!(rows["protocol"].contains(&format!("`{name}`")), "{name}");
+        let text = format!("[target]\nprotocol = '{name}'\nwrite = '{}'", protocol.usual_address());
+        let rate = if protocol.name() == "statsd" { "\n[load]\nmodel = 'open'" } else { "" };
+        assert!(Scenario::parse(&(text + rate)).is_ok(), "{name}");
+    }
+}

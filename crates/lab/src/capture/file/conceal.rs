@@ -2,16 +2,17 @@
 //! different strings different hashes.
 //!
 //! Each string is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) under
-//! a 128-bit key. The recording does not contain the key. Samples, the number of series, and the values of `le` and
-//! `quantile` remain visible.
+//! a 128-bit key. The recording does not contain the key. Samples, the number of series, and the values of `le`, `quantile`,
+//! and of what statsd says of a value, remain visible.
 
+use crate::generate::driver::statsd::{RATE_LABEL, TYPE_LABEL};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Labels whose values are never concealed, because queries compute with these numbers.
-const NUMBERS: [&str; 2] = ["le", "quantile"];
+/// Labels that are never concealed: queries compute with the numbers of the first two, and a replay needs the others.
+const VISIBLE: [&str; 4] = ["le", "quantile", TYPE_LABEL, RATE_LABEL];
 
 /// Parts of a recording to be concealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,14 +73,14 @@ impl Concealer {
         out_name.clear();
         out_value.clear();
         let is_metric = name == model::labels::METRIC_NAME;
-        let keeps_name = is_metric || NUMBERS.contains(&name) || !self.what.labels;
+        let keeps_name = is_metric || VISIBLE.contains(&name) || !self.what.labels;
         match keeps_name {
             true => out_name.push_str(name),
             false => self.put(out_name, 'l', name),
         }
         let hides_value = match is_metric {
             true => self.what.metrics,
-            false => self.what.values && !NUMBERS.contains(&name),
+            false => self.what.values && !VISIBLE.contains(&name),
         };
         match hides_value && !value.is_empty() {
             true => self.put(out_value, if is_metric { 'm' } else { 'v' }, value),
@@ -181,6 +182,7 @@ mod tests {
         );
         assert_eq!(label(&all, "__name__", "up").0, "__name__");
         assert_eq!(label(&all, "le", "+Inf"), owned(("le", "+Inf")));
+        assert_eq!(label(&all, "statsd_type", "c"), owned(("statsd_type", "c")));
         assert_eq!(none.tenant("a"), "a");
         assert!(all.tenant("a").starts_with('t') && all.tenant("").is_empty());
         assert!(!format!("{all:?}").contains('7'), "the debug output shows the key");

@@ -7,16 +7,19 @@
 //! | `json_lines` | VictoriaMetrics' JSON lines |
 //! | `csv` | tables |
 //! | `pickle` | Graphite's pickled points |
-//! | `otlp` | OpenTelemetry's points, from protobuf or (`otlp_json`) JSON |
+//! | `otlp` | OpenTelemetry's points, from protobuf or (`otlp_json`) JSON; `exponential` makes classic histograms |
+//! | `statsd` | lines of statsd |
 //!
 //! A line or a point that cannot be read is counted, and the others are kept.
 
 pub(crate) mod csv;
+mod exponential;
 pub(crate) mod influx;
 mod json_lines;
 mod otlp;
 mod otlp_json;
 pub(crate) mod pickle;
+mod statsd;
 pub(crate) mod text;
 
 use super::request::Parsed;
@@ -37,7 +40,9 @@ pub(crate) enum Kind {
     GraphiteLines,
     GraphitePickle,
     Otlp,
+    OtlpGrpc,
     OtlpJson,
+    Statsd,
     Influx(influx::Options),
     Text(text::Options),
     JsonLines(Vec<Extra>),
@@ -52,15 +57,20 @@ impl Kind {
             Self::RemoteWrite(Version::V2) => Protocol::V2,
             Self::GraphiteLines => Protocol::Graphite,
             Self::GraphitePickle => Protocol::GraphitePickle,
-            Self::Otlp | Self::OtlpJson => Protocol::Otlp,
+            Self::Otlp => Protocol::Otlp,
+            Self::OtlpGrpc => Protocol::OtlpGrpc,
+            Self::OtlpJson => Protocol::OtlpJson,
+            Self::Statsd => Protocol::Statsd,
             Self::Influx(_) => Protocol::Influx,
-            Self::Text(_) | Self::Csv(_) => Protocol::Text,
+            Self::Text(_) => Protocol::Text,
+            Self::Csv(_) => Protocol::Csv,
             Self::JsonLines(_) => Protocol::JsonLines,
         }
     }
 
     const fn has_lines(&self) -> bool {
-        !matches!(self, Self::RemoteWrite(_) | Self::GraphitePickle | Self::Otlp | Self::OtlpJson)
+        use Kind::{GraphitePickle, Otlp, OtlpGrpc, OtlpJson, RemoteWrite};
+        !matches!(self, RemoteWrite(_) | GraphitePickle | Otlp | OtlpGrpc | OtlpJson)
     }
 
     /// Parts of a body that can be parsed one after the other.
@@ -95,8 +105,12 @@ impl Parsed {
             Kind::RemoteWrite(version) => self.read_message(*version, piece),
             Kind::GraphiteLines => self.read(Protocol::Graphite, piece),
             Kind::GraphitePickle => pickle::parse(piece, self),
-            Kind::Otlp => otlp::parse(piece, self),
+            Kind::Otlp | Kind::OtlpGrpc => otlp::parse(piece, self),
             Kind::OtlpJson => otlp_json::parse(piece, self),
+            Kind::Statsd => {
+                let members = self.members.clone();
+                statsd::parse(piece, &members, arrival_ms, self)
+            }
             Kind::Influx(options) => influx::parse(piece, options, arrival_ms, self),
             Kind::Text(options) => text::parse(piece, options, arrival_ms, self),
             Kind::JsonLines(extra) => json_lines::parse(piece, extra, self),

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use model::caps;
 use model::labels::METRIC_NAME;
 use prost::encoding::decode_varint;
+use std::hash::RandomState;
 use std::ops::Range;
 
 /// Series and samples of a remote-write body. Byte ranges refer to the decompressed body.
@@ -31,6 +32,8 @@ pub struct Parsed {
     histogram_bytes: Vec<u8>,
     pub(super) series: Vec<SeriesParts>,
     lines_refused: u64,
+    /// The key of the numbers that replace the members of statsd's sets.
+    pub(super) members: RandomState,
 }
 
 #[derive(Debug, Default)]

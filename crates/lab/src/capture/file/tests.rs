@@ -205,11 +205,11 @@ fn other_files_are_refused() {
     refused(|b| b[13] ^= 1, "damaged");
     refused(|b| b.clear(), "no header");
     let later = |b: &mut Vec<u8>| {
-        b[8] = 4;
+        b[8] = 5;
         let crc = crc32c::crc32c(&b[..HEADER_BYTES - 4]);
         b[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     };
-    refused(later, "format version 4");
+    refused(later, "format version 5");
 }
 
 /// A recording with one block, whose header and checksum are valid whatever `block` contains.
@@ -240,7 +240,7 @@ fn hostile_entries_are_damage_and_nothing_worse() {
     for block in [
         &[kind::REQUEST as u8, 0, 0, 0][..],
         &[kind::STREAM as u8, 1, 0, kind::REQUEST as u8, 0, 0, 255, 255, 255, 255, 15],
-        &[kind::STREAM as u8, 10, 0],
+        &[kind::STREAM as u8, 13, 0],
         &[kind::SERIES as u8, 1, 0],
         &[9],
     ] {

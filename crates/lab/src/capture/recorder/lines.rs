@@ -8,14 +8,13 @@
 //! Each side's end is passed on to the other. So a sender still learns from the end of its connection that the backend
 //! has read everything.
 
-use super::recognize::{Encoding, WriteRequest};
-use super::writer_thread::{Queue, QueuedRequest};
+use super::recognize::WriteRequest;
+use super::writer_thread::Queue;
 use crate::capture::file::LINE_BYTES_MAX;
 use crate::capture::file::parse::Kind;
 use crate::capture::file::parse::pickle::FRAME_BYTES_MAX;
 use crate::drive::stop::Stop;
 use crate::http::Endpoint;
-use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -136,17 +135,9 @@ impl LineProxy {
         if rest.is_err() {
             queue.lost("a line is too long");
         }
-        if whole.is_empty() {
-            return;
+        if !whole.is_empty() {
+            queue.put_copy(arrival_us, WriteRequest::plain(kind), whole);
         }
-        let reserved = queue.memory().and_then(|mut memory| {
-            memory.resize(whole.len() as u64).ok()?;
-            Some(memory)
-        });
-        let Some(memory) = reserved else { return queue.lost("the queue was full") };
-        let write = WriteRequest { kind, encoding: Encoding::Identity, tenant: String::new() };
-        let pieces = vec![Bytes::from(whole)];
-        queue.put(QueuedRequest { arrival_us, write, pieces, memory });
     }
 
     fn count(&self, outcome: &str) {

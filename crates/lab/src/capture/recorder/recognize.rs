@@ -8,10 +8,12 @@
 //! | `/api/v1/import/prometheus`, `/metrics/job/…` | text |
 //! | `/api/v1/import/csv` | tables |
 //! | `/api/v1/graphite` | Graphite's lines |
+//! | the method of OpenTelemetry's metrics, over gRPC | OpenTelemetry's points, each message after a prefix |
 //! | anything else, if the body is protobuf and compressed with snappy or zstd | remote write, also on Thanos' path |
 
 use crate::capture::file::parse::{Extra, Kind, csv, influx, text};
 use crate::generate::template::Version;
+use crate::grpc;
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
@@ -29,6 +31,7 @@ const WINDOW_LOG_MAX: u32 = 26;
 const _: () = assert!(1 << WINDOW_LOG_MAX == BODY_BYTES_MAX);
 
 const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const THANOS_TENANT: HeaderName = HeaderName::from_static("thanos-tenant");
 const THANOS_PATH: &str = "/api/v1/receive";
 
@@ -37,6 +40,8 @@ const THANOS_PATH: &str = "/api/v1/receive";
 pub(super) struct WriteRequest {
     pub(super) kind: Kind,
     pub(super) encoding: Encoding,
+    /// True for gRPC: a prefix says whether the message behind it is compressed, and how long it is.
+    pub(super) is_framed: bool,
     /// Empty if the request names none.
     pub(super) tenant: String,
 }
@@ -50,6 +55,20 @@ pub(super) enum Encoding {
 }
 
 impl WriteRequest {
+    /// What was not sent over HTTP.
+    pub(super) fn plain(kind: Kind) -> Self {
+        Self { kind, encoding: Encoding::Identity, is_framed: false, tenant: String::new() }
+    }
+
+    /// The content of a body.
+    pub(super) fn content<'a>(&self, body: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        if !self.is_framed {
+            return self.encoding.decode(body);
+        }
+        let (is_compressed, message) = grpc::message(body).context("the body is not one whole message")?;
+        if is_compressed { self.encoding.decode(message) } else { Encoding::Identity.decode(message) }
+    }
+
     /// `None` for a request that writes no samples, or whose form is unknown.
     pub(super) fn of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         if !matches!(*method, Method::POST | Method::PUT) {
@@ -57,7 +76,9 @@ impl WriteRequest {
         }
         let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
         let content_type = text(&CONTENT_TYPE).unwrap_or_default();
-        let encoding = match text(&CONTENT_ENCODING).map(str::to_ascii_lowercase).as_deref() {
+        let is_framed = grpc::is_grpc(headers);
+        let encoding = if is_framed { GRPC_ENCODING } else { CONTENT_ENCODING };
+        let encoding = match text(&encoding).map(str::to_ascii_lowercase).as_deref() {
             None | Some("" | "identity") => Encoding::Identity,
             Some("gzip") => Encoding::Gzip,
             Some("zstd") => Encoding::Zstd,
@@ -65,10 +86,13 @@ impl WriteRequest {
             Some(_) => return None,
         };
         let path = uri.path();
-        let kind = kind(path, uri.query().unwrap_or_default(), content_type, encoding)?;
+        let kind = match is_framed {
+            true => path.ends_with(grpc::EXPORT).then_some(Kind::OtlpGrpc)?,
+            false => kind(path, uri.query().unwrap_or_default(), content_type, encoding)?,
+        };
         let thanos = text(&THANOS_TENANT).filter(|_| path.ends_with(THANOS_PATH));
         let tenant = text(&TENANT).or(thanos).unwrap_or_default().to_owned();
-        Some(Self { kind, encoding, tenant })
+        Some(Self { kind, encoding, is_framed, tenant })
     }
 }
 

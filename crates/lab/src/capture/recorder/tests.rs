@@ -127,6 +127,44 @@ fn values(file: impl std::io::Read) -> (Vec<f64>, u64) {
     (values, missing)
 }
 
+/// A call to a backend that has vanished waits until its sender gives up. The next call goes over a new connection.
+#[tokio::test]
+async fn a_call_that_its_sender_gives_up_is_the_last_on_its_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    // accepts connections, and never answers
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let backend = format!("http://{}", silent.local_addr().unwrap());
+    let running = Running::of(Recorder::bind(options(&backend, &folder.path().join("r.rec"))).await.unwrap());
+    let url = format!("http://{}", running.address);
+    let endpoint = Endpoint::resolve_http2(&url, &Access::loopback()).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(running.address).await.unwrap();
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let handshake = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    let driver = tokio::spawn(connection);
+    let (scheme, authority) = endpoint.origin();
+    let call = || {
+        let uri = hyper::Uri::builder().scheme(scheme).authority(authority);
+        let mut request = Request::new(Full::new(Bytes::new()));
+        *request.uri_mut() = uri.path_and_query(crate::grpc::EXPORT).build().unwrap();
+        *request.method_mut() = Method::POST;
+        request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        request
+    };
+    let mut kept = Vec::new();
+    while kept.len() < 3 {
+        let patience = Duration::from_millis(50);
+        let waiting = tokio::time::timeout(patience, sender.send_request(call()));
+        tokio::select! {
+            accepted = silent.accept() => kept.push(accepted.unwrap()),
+            // the proxy may not have heard of the call before that it was given up
+            answer = waiting => assert!(answer.is_err(), "{answer:?}"),
+        }
+    }
+    driver.abort();
+    running.end().await;
+}
+
 async fn send(client: &mut Client, path: &str, body: Bytes) -> crate::http::Answer {
     client.send(Method::POST, path, body).await.unwrap()
 }

@@ -94,6 +94,16 @@ impl Queue {
         }
     }
 
+    /// Queues a copy of what has been passed on.
+    pub(super) fn put_copy(&self, arrival_us: i64, write: WriteRequest, copy: Vec<u8>) {
+        let reserved = self.memory().and_then(|mut memory| {
+            memory.resize(copy.len() as u64).ok()?;
+            Some(memory)
+        });
+        let Some(memory) = reserved else { return self.lost("the queue was full") };
+        self.put(QueuedRequest { arrival_us, write, pieces: vec![Bytes::from(copy)], memory });
+    }
+
     pub(super) fn lost(&self, why: &'static str) {
         lock(&self.shared).lose(why, 0);
     }
@@ -212,7 +222,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
             return lock(&self.shared).lose(why, bytes);
         }
         let (body, kind) = (request.pieces.concat(), &request.write.kind);
-        let Ok(content) = request.write.encoding.decode(&body) else {
+        let Ok(content) = request.write.content(&body) else {
             return lock(&self.shared).lose(UNREADABLE, bytes);
         };
         let arrival_ms = self.started_ms.wrapping_add(request.arrival_us / 1000);

@@ -21,21 +21,22 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Maximum number of samples in all batches that are not sent yet. It bounds the memory.
 const OPEN_SAMPLES_MAX: usize = 1_000_000;
 
+/// Samples of a series.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) labels: Arc<[u8]>,
-    pub(super) samples: Vec<(i64, u64)>,
+pub(crate) struct Part {
+    pub(crate) labels: Arc<[u8]>,
+    pub(crate) samples: Vec<(i64, u64)>,
     pub(super) histograms: Vec<(i64, Vec<u8>)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     pub(super) due: Instant,
     pub(super) protocol: Protocol,
     pub(super) tenant: Arc<str>,
     /// Number of this copy, from 1. `None` if the recording is sent only once.
-    pub(super) copy: Option<u32>,
-    pub(super) parts: Vec<Arc<Part>>,
+    pub(crate) copy: Option<u32>,
+    pub(crate) parts: Vec<Arc<Part>>,
     pub(super) samples: usize,
 }
 

@@ -75,7 +75,7 @@ impl Source for Recorded {
             let floats = batch.parts.iter().map(|part| part.samples.len() as u64).sum();
             let body = Bytes::from(self.encoder.body(&batch));
             (self.protocol, self.tenant, self.samples) = (batch.protocol, batch.tenant, samples);
-            return Some(Request { body, samples, floats, due: Some(batch.due), free });
+            return Some(Request { body, samples, floats, query: None, due: Some(batch.due), free });
         }
     }
 

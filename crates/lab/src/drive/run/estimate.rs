@@ -1,6 +1,7 @@
 //! Estimate of the memory and CPU that a run needs on this machine.
 
 use crate::drive::tenants::Tenant;
+use crate::drive::watch;
 use crate::generate::plan::Plan;
 use crate::observe::procfs::memory_available_bytes;
 use crate::scenario::{Scenario, Span};
@@ -43,6 +44,13 @@ impl Estimate {
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let has_lines = scenario.protocol().version().is_none();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan, has_lines)).sum();
+        let watch = match scenario.protocol().is_flushed() {
+            true => {
+                let plans = tenants.iter().map(|tenant| &tenant.plan);
+                watch::memory_estimate_bytes(plans, scenario.length_s())
+            }
+            false => 0,
+        };
         // every series has one sample per interval, so this is also the number of series
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
@@ -51,7 +59,7 @@ impl Estimate {
             series,
             samples_per_s,
             new_series_per_s: churn(scenario.load.series_interval).max(churn(scenario.load.metric_interval)),
-            memory_bytes: BASE_BYTES + requests + connections * CONNECTION_BYTES,
+            memory_bytes: BASE_BYTES + requests + connections * CONNECTION_BYTES + watch,
             cores: samples_per_s.unwrap_or(0.0) / SAMPLES_PER_CORE_S,
             duration_s: scenario.length_s(),
         }

@@ -56,13 +56,11 @@ fn http_says(answer: &Answer, floats: u64) -> Said {
         return Said::Refused;
     }
     let content_type = answer.headers.get(CONTENT_TYPE);
-    let is_protobuf =
-        content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/x-protobuf"));
-    let is_short = samples_written(answer).is_some_and(|written| written < floats);
-    match is_short || is_protobuf && has_rejected_points(&answer.body) {
-        true => Said::StoredInPart,
-        false => Said::Stored,
-    }
+    let is = |kind: &str| content_type.is_some_and(|value| value.as_bytes().starts_with(kind.as_bytes()));
+    let is_short = samples_written(answer).is_some_and(|written| written < floats)
+        || is("application/x-protobuf") && has_rejected_points(&answer.body)
+        || is("application/json") && has_rejected_points_in_json(&answer.body);
+    if is_short { Said::StoredInPart } else { Said::Stored }
 }
 
 /// Repeats what OpenTelemetry's protocol allows to repeat: RESOURCE_EXHAUSTED only if the target says when.
@@ -97,11 +95,32 @@ fn has_rejected_points(message: &[u8]) -> bool {
     stdx::varint::take(&mut partial).is_some() && partial.first() == Some(&0x08)
 }
 
+/// The same for an answer in JSON. Numbers of 64 bits are texts there, but need not be.
+fn has_rejected_points_in_json(text: &[u8]) -> bool {
+    let Ok(answer) = serde_json::from_slice::<serde_json::Value>(text) else { return false };
+    let rejected = &answer["partialSuccess"]["rejectedDataPoints"];
+    rejected.as_str().map_or_else(|| rejected.as_f64().is_some_and(|n| n > 0.0), |n| n.trim() != "0")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::grpc::Code;
     use bytes::Bytes;
+
+    #[test]
+    fn answers_in_json_say_what_was_rejected() {
+        for (answer, expected) in [
+            ("{}", false),
+            ("", false),
+            (r#"{"partialSuccess":{}}"#, false),
+            (r#"{"partialSuccess":{"rejectedDataPoints":"0","errorMessage":"a note"}}"#, false),
+            (r#"{"partialSuccess":{"rejectedDataPoints":"3"}}"#, true),
+            (r#"{"partialSuccess":{"rejectedDataPoints":3}}"#, true),
+        ] {
+            assert_eq!(has_rejected_points_in_json(answer.as_bytes()), expected, "{answer}");
+        }
+    }
 
     #[test]
     fn grpc_is_repeated_as_opentelemetry_says() {

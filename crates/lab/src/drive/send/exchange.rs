@@ -39,6 +39,8 @@ pub(crate) struct Terms<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) body: Bytes,
+    /// Bytes of the body, and of what the request adds to the URL.
+    pub(crate) bytes: u64,
     pub(crate) samples: u64,
     /// Number of samples in the request that are not native histograms.
     pub(crate) floats: u64,
@@ -141,7 +143,7 @@ async fn hand_over(
     }
     let new = account.sent();
     tally.totals.series_distinct += new;
-    tally.totals.bytes += payload.body.len() as u64;
+    tally.totals.bytes += payload.bytes;
     tally.samples_sent += payload.samples;
     if let Err(failure) = &sent {
         tally.failed(failure);
@@ -171,7 +173,7 @@ fn settle(
     if !matches!(answer, Err(Failure::Connect(_))) {
         new = account.sent();
         tally.totals.series_distinct += new;
-        tally.totals.bytes += payload.body.len() as u64;
+        tally.totals.bytes += payload.bytes;
         tally.samples_sent += payload.samples;
     }
     let answer = match answer {

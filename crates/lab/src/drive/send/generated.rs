@@ -6,6 +6,7 @@ use super::lead::Lead;
 use super::owed::{Ledgers, Owed};
 use super::sender::{Lane, Request, Sender, Source, Times};
 use super::time_share::TimeShare;
+use crate::drive::watch::SentTimes;
 use crate::generate::plan::{Plan, SlotRange};
 use crate::generate::protocol::Protocol;
 use crate::generate::template::{Renderer, Template};
@@ -58,6 +59,8 @@ pub(crate) struct Run {
     pub(crate) time_share: Option<TimeShare>,
     /// The probes get acknowledged requests through this channel, to query their samples.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
+    /// For statsd: when the rounds of each slot were sent.
+    pub(crate) sent_times: Option<SentTimes>,
     pub(crate) clock: stdx::clock::SystemClock,
     /// Set when the timestamps of a closed loop have caught up with the clock, so that it must end.
     pub(crate) caught_up: AtomicBool,
@@ -123,9 +126,10 @@ impl Source for Generated {
                 self.fit_template(self.at);
                 let template = self.slots[self.at].template.as_mut().expect("BUG: the slot has no template");
                 let body = template.body(&run.plan, self.round);
+                let query = template.query().map(str::to_owned);
                 self.at += 1;
                 let samples = u64::from(range.len);
-                return Some(Request { body, samples, floats: samples, due, free });
+                return Some(Request { body, samples, floats: samples, query, due, free });
             }
             self.at += 1;
         }
@@ -220,6 +224,9 @@ impl Account for Generated {
     fn sent(&mut self) -> u64 {
         let slot = &mut self.slots[self.at - 1];
         slot.ledger.sent.push(self.round);
+        if let Some(times) = &self.run.sent_times {
+            times.note(slot.number, self.round, self.run.clock.now_ms());
+        }
         std::mem::take(&mut slot.new)
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Request {
     pub(crate) samples: u64,
     /// Number of samples in the request that are not native histograms.
     pub(crate) floats: u64,
+    /// Parameters that the request adds to the URL of the target.
+    pub(crate) query: Option<String>,
     /// When the schedule says that the request should be sent. `None` in a closed loop.
     pub(crate) due: Option<Instant>,
     /// When the connection became free for this request. If the request is sent later than both `free` and `due`, the
@@ -114,7 +116,7 @@ impl<S: Source> Sender<S> {
     }
 
     async fn send(&mut self, request: Request, lane: &Lane, times: Times, timer: &Timer) -> Flow {
-        let Request { body, samples, floats, due, free } = request;
+        let Request { body, samples, floats, query, due, free } = request;
         if let Some(due) = due {
             tokio::select! {
                 () = timer.sleep_until(due) => {}
@@ -126,9 +128,11 @@ impl<S: Source> Sender<S> {
             return Flow::End;
         }
         lane.tally.lock().lag(start - due.map_or(free, |due| due.max(free)));
-        let payload = Payload { body, samples, floats, intended: due.unwrap_or(start) };
+        let path = query.as_ref().map(|query| with_query(&lane.path, query));
+        let bytes = (body.len() + query.map_or(0, |query| query.len())) as u64;
+        let payload = Payload { body, bytes, samples, floats, intended: due.unwrap_or(start) };
         let terms = Terms {
-            path: &lane.path,
+            path: path.as_deref().unwrap_or(&lane.path),
             retry: &lane.retry,
             stop: &lane.stop,
             tally: &lane.tally,
@@ -140,4 +144,10 @@ impl<S: Source> Sender<S> {
         }
         exchange(&mut self.wire, payload, terms, &mut self.source).await
     }
+}
+
+/// A path, which may have parameters, with further parameters.
+fn with_query(path: &str, query: &str) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}{query}")
 }

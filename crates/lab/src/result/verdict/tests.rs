@@ -103,6 +103,45 @@ fn nothing_is_proved_if_nothing_is_owed() {
     assert_eq!(failed("owed = 0.5", &result), ["owed"]);
 }
 
+/// Over statsd, only what a query has returned is owed, so that what is absent has a rule.
+#[test]
+fn a_target_of_statsd_must_have_stored_most_values() {
+    let judged = |rules: &str, change: fn(&mut VerifyReport)| {
+        let text = format!(
+            "[target]\nprotocol = 'statsd'\nwrite = 'udp://127.0.0.1:1'\n[load]\nmodel = 'open'\n[verdict]\n{rules}"
+        );
+        let mut result = good();
+        result.totals.samples_owed = None;
+        let verify = result.verify.as_mut().unwrap();
+        (verify.acknowledged, verify.read_back, verify.expected, verify.looks) = (900, 900, 900, 9);
+        change(verify);
+        let all = judge(&Scenario::parse(&text).unwrap(), &result);
+        all.into_iter().filter(|j| !j.pass).map(|j| format!("{}: {}", j.rule, j.measured)).collect::<Vec<_>>()
+    };
+    assert_eq!(judged("", |_| {}), [""; 0]);
+    assert_eq!(judged("", |v| v.absent = 100), [""; 0]);
+    assert_eq!(judged("", |v| v.absent = 101), ["owed: 89.9101 %"]);
+    assert_eq!(judged("", |v| v.unknown = 300), ["owed: 75 %"]);
+    assert_eq!(judged("", |v| v.unnoted = 300), ["owed: 75 %"]);
+    assert_eq!(judged("", |v| v.stale = 90), [""; 0]);
+    // the target stores the same values again and again
+    assert_eq!(judged("", |v| v.stale = 810), ["owed: 10 %"]);
+    let unknown = judged("", |v| v.expected = 0);
+    assert!(
+        unknown.len() == 1 && unknown[0].starts_with("owed: not measured: it is not known"),
+        "{unknown:?}"
+    );
+    assert_eq!(judged("owed = 0", |v| v.expected = 0), [""; 0]);
+    assert_eq!(judged("owed = 0.75", |v| v.absent = 300), [""; 0]);
+    let nothing = judged("", |v| {
+        let look_error = Some("401 Unauthorized".into());
+        *v = VerifyReport { looks: 9, looks_failed: 8, look_error, ..VerifyReport::default() };
+    });
+    let rules: Vec<_> = nothing.iter().filter_map(|judged| judged.split(':').next()).collect();
+    assert_eq!(rules, ["owed", "lost", "doubled", "wrong", "unexpected"]);
+    assert!(nothing[1].ends_with("8 of 9 looks failed, the last one: 401 Unauthorized"), "{nothing:?}");
+}
+
 #[test]
 fn text_has_every_rule_and_the_verdict() {
     let mut result = good();

@@ -6,6 +6,8 @@
 //!   Gauge, Sum, Histogram, Summary   1 points*         Sum  3 is monotonic
 //!   NumberDataPoint     7 attributes*   3 time   4 double   6 int         8 flags
 //!   HistogramDataPoint  9 attributes*   3 time   4 count    5 sum         6 bucket counts*   7 bounds*   10 flags
+//!   ExponentialHistogramDataPoint  1 attributes*  3 time  4 count  5 sum  6 scale  7 zero count  8, 9 Buckets  10 flags  14 threshold
+//!   Buckets             1 offset      2 counts*
 //!   SummaryDataPoint    7 attributes*   3 time   4 count    5 sum         6 quantiles*       8 flags
 //! ```
 //!
@@ -13,10 +15,12 @@
 
 use super::super::request::Parsed;
 use super::super::sink::Label;
+use super::exponential::{Exponential, Sign};
 use crate::fields::{Field, Fields};
 use anyhow::{Result, bail};
 use bytes::Buf;
 use model::STALE_NAN_BITS;
+use prost::encoding::decode_varint;
 use std::borrow::Cow;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -38,6 +42,7 @@ pub(super) struct Point<'a> {
     pub(super) buckets: Vec<u64>,
     pub(super) bounds: Vec<f64>,
     pub(super) quantiles: Vec<(f64, f64)>,
+    pub(super) exponential: Exponential,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +51,7 @@ pub(super) enum Data {
     Sum,
     MonotonicSum,
     Histogram,
-    /// An exponential histogram, which is left out.
+    /// An exponential histogram, which becomes a classic one.
     Exponential,
     Summary,
 }
@@ -97,10 +102,10 @@ fn read_metric(metric: &[u8], resource: &[Label], out: &mut Parsed) -> Result<()
     }
     each(content, 1, |point| {
         let point = match kind {
-            Data::Exponential => Point::default(),
+            Data::Exponential => read_exponential(point)?,
             _ => read_point(point, kind)?,
         };
-        put(name, kind, &point, resource, out)
+        put(name, kind, point, resource, out)
     })
 }
 
@@ -147,6 +152,52 @@ fn read_point(message: &[u8], kind: Data) -> Result<Point<'_>> {
         }
     }
     Ok(point)
+}
+
+fn read_exponential(message: &[u8]) -> Result<Point<'_>> {
+    let mut point = Point::default();
+    let mut fields = Fields::of(message);
+    while let Some((number, field)) = fields.next()? {
+        let exponential = &mut point.exponential;
+        match (number, field) {
+            (1, Field::Bytes(pair)) => read_attribute(pair, &mut point.attributes)?,
+            (3, Field::Fixed64(time)) => point.time_ns = time,
+            (4, Field::Fixed64(count)) => point.count = count,
+            (5, Field::Fixed64(sum)) => point.sum = Some(f64::from_bits(sum)),
+            (6, Field::Number(scale)) => exponential.scale = signed(scale),
+            (7, Field::Fixed64(count)) => exponential.zero_count = count,
+            (8, Field::Bytes(buckets)) => exponential.positive = read_sign(buckets)?,
+            (9, Field::Bytes(buckets)) => exponential.negative = read_sign(buckets)?,
+            (10, Field::Number(flags)) => point.flags = flags,
+            (14, Field::Fixed64(threshold)) => exponential.zero_threshold = f64::from_bits(threshold),
+            _ => {}
+        }
+    }
+    Ok(point)
+}
+
+fn read_sign(buckets: &[u8]) -> Result<Sign> {
+    let mut sign = Sign::default();
+    let mut fields = Fields::of(buckets);
+    while let Some((number, field)) = fields.next()? {
+        match (number, field) {
+            (1, Field::Number(offset)) => sign.offset = signed(offset),
+            (2, Field::Bytes(mut counts)) => {
+                while !counts.is_empty() {
+                    sign.push(decode_varint(&mut counts)?)?;
+                }
+            }
+            (2, Field::Number(count)) => sign.push(count)?,
+            _ => {}
+        }
+    }
+    Ok(sign)
+}
+
+/// A zigzagged number, of which only the low 32 bits count.
+fn signed(number: u64) -> i32 {
+    let number = number as u32;
+    (number >> 1) as i32 ^ -((number & 1) as i32)
 }
 
 fn packed(mut numbers: &[u8], mut put: impl FnMut(u64)) -> Result<()> {
@@ -211,13 +262,16 @@ pub(super) fn resource_labels(attributes: &[Attribute<'_>], out: &mut Parsed) ->
 pub(super) fn put(
     name: &[u8],
     kind: Data,
-    point: &Point<'_>,
+    mut point: Point<'_>,
     resource: &[Label],
     out: &mut Parsed,
 ) -> Result<()> {
-    if kind == Data::Exponential || point.time_ns == 0 {
+    if point.time_ns == 0 {
         out.refuse_line();
         return Ok(());
+    }
+    if kind == Data::Exponential {
+        (point.bounds, point.buckets) = point.exponential.classic();
     }
     let timestamp_ms = (point.time_ns / NS_PER_MS) as i64;
     let is_stale = point.flags & NO_RECORDED_VALUE != 0;
@@ -248,7 +302,7 @@ pub(super) fn put(
             let is_total = kind == Data::MonotonicSum && !name.ends_with(b"_total");
             series(if is_total { b"_total" } else { b"" }, None, value)
         }
-        Data::Histogram => {
+        Data::Histogram | Data::Exponential => {
             if !point.buckets.is_empty() && point.buckets.len() != point.bounds.len() + 1 {
                 bail!("a histogram has {} buckets and {} bounds", point.buckets.len(), point.bounds.len());
             }
@@ -270,7 +324,6 @@ pub(super) fn put(
             series(b"_sum", None, point.sum.unwrap_or(0.0))?;
             series(b"_count", None, point.count as f64)
         }
-        Data::Exponential => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::super::request::Parsed;
 use super::super::sink::Label;
+use super::exponential::Sign;
 use super::otlp::{Attribute, Data, Point, put, resource_labels};
 use crate::json::{Json, unescape};
 use anyhow::{Result, ensure};
@@ -77,11 +78,8 @@ fn read_metric(json: &mut Json<'_>, resource: &[Label], out: &mut Parsed) -> Res
     })?;
     places.iter_mut().try_for_each(|points| {
         points.list(|json| {
-            let point = match kind {
-                Data::Exponential => json.skip().map(|()| Point::default())?,
-                _ => read_point(json)?,
-            };
-            put(name.as_bytes(), kind, &point, resource, out)
+            let point = read_point(json)?;
+            put(name.as_bytes(), kind, point, resource, out)
         })
     })
 }
@@ -98,18 +96,13 @@ fn read_point<'a>(json: &mut Json<'a>) -> Result<Point<'a>> {
             "asInt" => point.value = Some(json.scalar()?.parse::<i64>()? as f64),
             "count" => point.count = json.scalar()?.parse()?,
             "sum" => point.sum = Some(json.scalar()?.parse()?),
-            "bucketCounts" => {
-                return json.list(|json| {
-                    point.buckets.push(json.scalar()?.parse()?);
-                    Ok(())
-                });
-            }
-            "explicitBounds" => {
-                return json.list(|json| {
-                    point.bounds.push(json.scalar()?.parse()?);
-                    Ok(())
-                });
-            }
+            "bucketCounts" => return read_numbers(json, &mut point.buckets),
+            "scale" => point.exponential.scale = json.scalar()?.parse()?,
+            "zeroCount" => point.exponential.zero_count = json.scalar()?.parse()?,
+            "zeroThreshold" => point.exponential.zero_threshold = json.scalar()?.parse()?,
+            "positive" => return read_sign(json, &mut point.exponential.positive),
+            "negative" => return read_sign(json, &mut point.exponential.negative),
+            "explicitBounds" => return read_numbers(json, &mut point.bounds),
             "quantileValues" => {
                 return json.list(|json| {
                     let (mut at, mut value) = (0.0, 0.0);
@@ -130,6 +123,27 @@ fn read_point<'a>(json: &mut Json<'a>) -> Result<Point<'a>> {
         Ok(())
     })?;
     Ok(point)
+}
+
+fn read_numbers<T>(json: &mut Json<'_>, numbers: &mut Vec<T>) -> Result<()>
+where
+    T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>,
+{
+    json.list(|json| {
+        numbers.push(json.scalar()?.parse()?);
+        Ok(())
+    })
+}
+
+fn read_sign(json: &mut Json<'_>, sign: &mut Sign) -> Result<()> {
+    json.object(|json, key| match key {
+        "offset" => {
+            sign.offset = json.scalar()?.parse()?;
+            Ok(())
+        }
+        "bucketCounts" => json.list(|json| sign.push(json.scalar()?.parse()?)),
+        _ => json.skip(),
+    })
 }
 
 fn read_attributes<'a>(json: &mut Json<'a>, attributes: &mut Vec<Attribute<'a>>) -> Result<()> {

@@ -39,6 +39,8 @@ fn generated_requests_contain_the_samples_of_the_plan() {
     let plan = Plan { fleet, batch: 20_000, targets: 8_000, ..small() };
     for (protocol, kind) in [
         (Protocol::Otlp, Kind::Otlp),
+        (Protocol::OtlpGrpc, Kind::OtlpGrpc),
+        (Protocol::OtlpJson, Kind::OtlpJson),
         (Protocol::Influx, influx(None, "ns")),
         (Protocol::JsonLines, Kind::JsonLines(Vec::new())),
         (Protocol::Text, Kind::Text(text::Options::default())),
@@ -59,7 +61,8 @@ fn generated_requests_contain_the_samples_of_the_plan() {
                 .collect();
             expected.sort();
             assert_eq!(found(&kind, &body), (expected, 0), "{protocol:?}");
-            assert_eq!(kind.pieces(&body).count() > 1, protocol != Protocol::Otlp, "{protocol:?}");
+            let is_message = matches!(protocol, Protocol::Otlp | Protocol::OtlpGrpc | Protocol::OtlpJson);
+            assert_eq!(kind.pieces(&body).count() > 1, !is_message, "{protocol:?}");
             assert_eq!(kind.protocol(), protocol);
         }
     }
@@ -216,7 +219,8 @@ fn points_of_all_kinds() {
         {"name":"balance_total","sum":{"dataPoints":[{"asDouble":2,"timeUnixNano":"1000000","flags":1}],"isMonotonic":false}},
         {"name":"took","histogram":{"dataPoints":[{"count":"6","sum":7.5,"bucketCounts":["1","2","3"],"explicitBounds":[0.5,1],"timeUnixNano":"2000000"}]}},
         {"name":"size","summary":{"dataPoints":[{"count":"2","sum":4,"quantileValues":[{"quantile":0.5,"value":1.25}],"timeUnixNano":"2000000"}]}},
-        {"name":"e","exponentialHistogram":{"dataPoints":[{"count":"1","timeUnixNano":"2000000"},{"count":"1"}]}},
+        {"name":"e","exponentialHistogram":{"dataPoints":[{"count":"7","sum":9,"scale":1,"zeroCount":"1",
+            "positive":{"offset":0,"bucketCounts":["2",4]},"timeUnixNano":"2000000"},{"count":"1"}]}},
         {"name":"timeless","gauge":{"dataPoints":[{"asDouble":1}]}},
         {"name":"empty"}
       ]}],"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}},{"key":"service.namespace","value":{"stringValue":"eu"}},
@@ -235,7 +239,82 @@ fn points_of_all_kinds() {
         (r#"size_sum{instance="i1", job="eu/shop"}"#, 2, 4.0),
         (r#"size_count{instance="i1", job="eu/shop"}"#, 2, 2.0),
     ];
-    check(&Kind::OtlpJson, body, &expected, 3);
+    let exponential = [
+        (r#"e_bucket{instance="i1", job="eu/shop", le="0"}"#, 2, 1.0),
+        (r#"e_bucket{instance="i1", job="eu/shop", le="1"}"#, 2, 1.0),
+        (r#"e_bucket{instance="i1", job="eu/shop", le="1.4142135623730951"}"#, 2, 3.0),
+        (r#"e_bucket{instance="i1", job="eu/shop", le="2"}"#, 2, 7.0),
+        (r#"e_bucket{instance="i1", job="eu/shop", le="+Inf"}"#, 2, 7.0),
+        (r#"e_sum{instance="i1", job="eu/shop"}"#, 2, 9.0),
+        (r#"e_count{instance="i1", job="eu/shop"}"#, 2, 7.0),
+    ];
+    check(&Kind::OtlpJson, body, &[&expected[..], &exponential].concat(), 2);
+}
+
+#[test]
+fn exponential_histograms_in_protobuf() {
+    let field = |number: u8, content: &[u8]| [&[number << 3 | 2, content.len() as u8], content].concat();
+    let fixed = |number: u8, bits: u64| [&[number << 3 | 1][..], &bits.to_le_bytes()].concat();
+    // the numbers -1 and 1, zigzagged
+    let negative = field(9, &[&[1 << 3, 1][..], &field(2, &[3, 0, 2])].concat());
+    let point = [
+        field(1, &[field(1, b"a"), field(2, &field(1, b"b"))].concat()),
+        fixed(3, 2_000_000),
+        fixed(4, 5),
+        vec![6 << 3, 2],
+        negative,
+        fixed(14, 0.5f64.to_bits()),
+    ];
+    let metric = [field(1, b"e"), field(10, &field(1, &point.concat()))].concat();
+    let request = field(1, &field(2, &field(2, &metric)));
+    let bucket = |le: &str| format!("e_bucket{{a=\"b\", le=\"{le}\"}}");
+    let (root, half) = (std::f64::consts::SQRT_2.to_string(), "0.5");
+    let expected = [
+        (bucket(&format!("-{root}")), 2, 2.0),
+        (bucket("-1"), 2, 2.0),
+        (bucket(&format!("-{}", 0.5 * std::f64::consts::SQRT_2)), 2, 5.0),
+        (bucket(half), 2, 5.0),
+        (bucket("+Inf"), 2, 5.0),
+        ("e_count{a=\"b\"}".to_owned(), 2, 5.0),
+    ];
+    let mut wanted: Found = expected
+        .into_iter()
+        .map(|(name, ms, value): (_, _, f64)| (name, vec![(ms, value.to_bits())]))
+        .collect();
+    wanted.sort();
+    for kind in [Kind::Otlp, Kind::OtlpGrpc] {
+        assert_eq!(found(&kind, &request), (wanted.clone(), 0));
+    }
+}
+
+/// A gauge that begins with a sign is changed, and what follows changes the same line.
+#[test]
+fn lines_of_statsd() {
+    check(
+        &Kind::Statsd,
+        "hits:2|c|@0.1|#code:200,canary\nhits,code=500:1|c|@1\npool:7|g\npool:-2|g\npool:0:-2.5|g\npool:+1:1|g\n\
+         wrong\nno:1|x\nno:one|c\n:1|c\n_e{1,1}:a|b\n",
+        &[
+            (r#"hits{canary="true", code="200", statsd_rate="0.1", statsd_type="c"}"#, ARRIVAL_MS, 2.0),
+            (r#"hits{code="500", statsd_type="c"}"#, ARRIVAL_MS, 1.0),
+            ("pool{}", ARRIVAL_MS, -2.5),
+            ("pool{}", ARRIVAL_MS, 1.0),
+            ("pool{}", ARRIVAL_MS, 7.0),
+            (r#"pool{statsd_type="g+"}"#, ARRIVAL_MS, -2.0),
+        ],
+        5,
+    );
+    let (timers, _) = found(&Kind::Statsd, b"latency:12:17|ms|#a:b:c\n");
+    let samples = vec![(ARRIVAL_MS, 12f64.to_bits()), (ARRIVAL_MS, 17f64.to_bits())];
+    assert_eq!(timers, [(r#"latency{a="b:c", statsd_type="ms"}"#.to_owned(), samples)]);
+    // equal members are equal numbers, and nobody knows which
+    let (sets, _) = found(&Kind::Statsd, b"users:alice|s\nusers:bob|s\nusers:alice|s\n");
+    let mut members: Vec<u64> = sets.iter().map(|(_, samples)| samples[0].1).collect();
+    members.dedup();
+    assert_eq!((sets.len(), members.len()), (3, 2), "{sets:?}");
+    let (again, _) = found(&Kind::Statsd, b"users:alice|s\n");
+    assert_ne!(again[0].1, sets[0].1);
+    assert_ne!(again[0].1, sets[2].1);
 }
 
 /// Whatever arrives, a parser ends.
@@ -248,15 +327,23 @@ fn any_body_is_read_or_refused() {
         Kind::GraphitePickle,
         Kind::Otlp,
         Kind::OtlpJson,
+        Kind::Statsd,
         influx(None, "s"),
         Kind::Text(text::Options::default()),
         Kind::JsonLines(Vec::new()),
         Kind::Csv(csv::Options::of("1:metric:m,2:label:l,3:time:rfc3339").unwrap()),
     ];
     let plan = small();
-    let bodies =
-        [Protocol::Otlp, Protocol::Influx, Protocol::JsonLines, Protocol::Text, Protocol::GraphitePickle]
-            .map(|protocol| Renderer::new(protocol).render(&plan, plan.slot(0), 0).body(&plan, 0).to_vec());
+    let bodies = [
+        Protocol::Otlp,
+        Protocol::OtlpJson,
+        Protocol::Influx,
+        Protocol::JsonLines,
+        Protocol::Text,
+        Protocol::GraphitePickle,
+        Protocol::Statsd,
+    ]
+    .map(|protocol| Renderer::new(protocol).render(&plan, plan.slot(0), 0).body(&plan, 0).to_vec());
     let mut parsed = Parsed::default();
     for _ in 0..3_000 {
         let mut body = bodies[rng.below(bodies.len() as u64) as usize].clone();

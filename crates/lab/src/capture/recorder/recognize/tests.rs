@@ -75,6 +75,30 @@ fn tenants_are_those_of_the_headers() {
     assert_eq!(tenant("/api/v1/receive", &[("content-encoding", "snappy"), ("thanos-tenant", "b")]), "b");
 }
 
+/// A body over gRPC is one message behind a prefix, which says whether the message is compressed.
+#[test]
+fn messages_of_grpc_are_taken_from_their_frame() {
+    let export = format!("/some/prefix{}", grpc::EXPORT);
+    let of_grpc = |encoding: &str| {
+        let headers = [("content-type", "application/grpc+proto"), ("grpc-encoding", encoding)];
+        of("POST", &export, &headers)
+    };
+    let framed =
+        |flag: u8, message: &[u8]| [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat();
+    let plain = of_grpc("identity").unwrap();
+    assert_eq!((&plain.kind, plain.is_framed), (&Kind::OtlpGrpc, true));
+    assert_eq!(&*plain.content(&framed(0, b"abc")).unwrap(), b"abc");
+    let zstd = zstd::stream::encode_all(&b"abc"[..], 1).unwrap();
+    let compressed = of_grpc("zstd").unwrap();
+    assert_eq!(&*compressed.content(&framed(1, &zstd)).unwrap(), b"abc");
+    assert_eq!(&*compressed.content(&framed(0, b"abc")).unwrap(), b"abc", "not every message is compressed");
+    for body in [&b""[..], b"\0\0\0\0", b"\0\0\0\0\x04abc", b"\0\0\0\0\x02abc"] {
+        assert!(plain.content(body).is_err(), "{body:?}");
+    }
+    assert_eq!(of_grpc("br"), None);
+    assert_eq!(of("POST", "/other.Service/Export", &[("content-type", "application/grpc")]), None);
+}
+
 #[test]
 fn bodies_are_decompressed_up_to_the_limit() {
     let gzip = |content: &[u8]| {

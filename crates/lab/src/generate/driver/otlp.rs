@@ -1,17 +1,46 @@
-//! Bodies in OpenTelemetry's protocol. Time and value of a point have fixed places and lengths, so a body is built once
-//! and then updated in place.
+//! OpenTelemetry's protocol in protobuf, over HTTP and over gRPC. Time and value of a point have fixed places and lengths, so
+//! a body is built once and then updated in place.
 
-use super::fleet::BOUND_LABEL;
-use super::plan::Plan;
-use super::template::{Fields, SlotTarget};
+use super::{Driver, LINES_OVER_HTTP, Prepared, Transport};
+use crate::capture::replay::{Batch, Encoder};
+use crate::generate::fleet::BOUND_LABEL;
+use crate::generate::plan::Plan;
+use crate::generate::protocol::Protocol;
+use crate::generate::template::{Fields, SlotTarget};
 use anyhow::{Result, ensure};
+use model::labels::METRIC_NAME;
 use protocol::encode::OtlpEncoder;
 use std::ops::Range;
+
+pub(super) static HTTP: Driver = Driver {
+    protocol: Protocol::Otlp,
+    name: "otlp",
+    about: "OpenTelemetry's protocol over HTTP",
+    number: 8,
+    address: "http://127.0.0.1:9009/v1/metrics",
+    content_type: "application/x-protobuf",
+    prepare: Some(|plan, targets, generation| Box::new(Points::of(plan, targets, generation))),
+    encode: Some(encode),
+    ..LINES_OVER_HTTP
+};
+
+pub(super) static GRPC: Driver = Driver {
+    protocol: Protocol::OtlpGrpc,
+    name: "otlp-grpc",
+    about: "OpenTelemetry's protocol over gRPC",
+    number: 9,
+    transport: Transport::Grpc,
+    address: "http://127.0.0.1:4317",
+    content_type: "application/grpc",
+    prepare: Some(|plan, targets, generation| Box::new(Points::of(plan, targets, generation))),
+    encode: Some(encode),
+    ..LINES_OVER_HTTP
+};
 
 /// The labels that are attributes of a resource, with their keys. All others are attributes of points.
 const RESOURCE: [(&str, &str); 2] = [("job", "service.name"), ("instance", "service.instance.id")];
 
-const NS_PER_MS: u64 = 1_000_000;
+pub(super) const NS_PER_MS: u64 = 1_000_000;
 
 /// Bytes of a time, and of a value.
 const FIXED_BYTES: usize = 8;
@@ -20,14 +49,14 @@ const FIXED_BYTES: usize = 8;
 const VALUE_BEHIND: usize = FIXED_BYTES + 1;
 
 #[derive(Debug)]
-pub(super) struct Points {
+struct Points {
     bytes: Vec<u8>,
     /// Where the times of the points are, in the order of the series.
     times: Vec<u32>,
 }
 
 impl Points {
-    pub(super) fn of(plan: &Plan, targets: &[SlotTarget], metric_generation: u64) -> Self {
+    fn of(plan: &Plan, targets: &[SlotTarget], metric_generation: u64) -> Self {
         let fleet = &plan.fleet;
         let mut encoder = OtlpEncoder::new();
         for part in targets {
@@ -55,9 +84,10 @@ impl Points {
         assert_eq!(times.len(), points as usize, "BUG: the number of points is not the number of series");
         Self { bytes, times }
     }
+}
 
-    /// Writes the samples of `round` into the body.
-    pub(super) fn fill(&mut self, plan: &Plan, targets: &[SlotTarget], round: u32) -> &[u8] {
+impl Prepared for Points {
+    fn put(&mut self, body: &mut Vec<u8>, plan: &Plan, targets: &[SlotTarget], round: u32) {
         let mut times = self.times.iter();
         for part in targets {
             let key = plan.target_key(part.target, part.generation);
@@ -70,16 +100,34 @@ impl Points {
                 self.bytes[value_at..][..FIXED_BYTES].copy_from_slice(&value);
             }
         }
-        &self.bytes
+        body.extend_from_slice(&self.bytes);
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
+    fn body_bytes_expected(&self, _: &[SlotTarget]) -> usize {
+        self.bytes.len()
+    }
+
+    fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + size_of_val(self.times.as_slice())
     }
 }
 
+fn encode(encoder: &mut Encoder, batch: &Batch) -> Vec<u8> {
+    let mut points = OtlpEncoder::new();
+    encoder.each(batch, |labels, samples| {
+        points.resource(labels.iter().filter_map(|(name, value)| Some((key_of(name)?, value))));
+        points.gauge(labels.get(METRIC_NAME).unwrap_or_default());
+        for (timestamp_ms, bits) in samples {
+            let others = labels.iter().filter(|(name, _)| *name != METRIC_NAME && key_of(name).is_none());
+            let time_ns = (*timestamp_ms as u64).wrapping_mul(NS_PER_MS);
+            points.point(others, time_ns, f64::from_bits(*bits));
+        }
+    });
+    points.finish()
+}
+
 /// The key of the attribute of a resource that becomes this label.
-pub(crate) fn key_of(label: &str) -> Option<&'static str> {
+pub(super) fn key_of(label: &str) -> Option<&'static str> {
     RESOURCE.iter().find(|(name, _)| *name == label).map(|(_, key)| *key)
 }
 
