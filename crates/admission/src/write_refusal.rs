@@ -113,7 +113,8 @@ pub enum WriteRefusal {
     },
     /// What they wait for are requests that are being stored, so they enter before long.
     #[error(
-        "earlier write requests of tenant {tenant}, whose rules took long, wait for a place among those in progress"
+        "earlier write requests of tenant {tenant} wait: for a place among those in progress, because their rules took long, or \
+         for the histograms that this request has, too"
     )]
     EarlierRequests { tenant: TenantId },
     #[error(

@@ -5,12 +5,12 @@
 //!            definitions               see define.rs
 //!            varint(samples n)         n > 0: deltas(references)  deltas(timestamps)  values, see columns.rs
 //!            metadata  exemplars       see extras.rs
-//!            [version 4]  sums         see sums.rs
+//!            [version 4, 6]  sums      see sums.rs
 //!        | u8 version 3  u8 tenant length  tenant        the tenant was deleted
 //! ```
 //!
 //! A series is defined in the first record of a dictionary that uses its [`SeriesRef`]. The values of a
-//! record are all floats (versions 1 and 4) or all native histograms (version 2). A record of version 3 says
+//! record are all floats (versions 1, 4 and 6) or all native histograms (version 2). A record of version 3 says
 //! that the metadata, exemplars and sums in earlier records of its tenant no longer apply.
 
 mod columns;
@@ -38,13 +38,15 @@ use stdx::varint;
 use wire::Cursor;
 
 /// The latest version that this build reads and writes. A record's first byte is its version.
-pub const RECORD_VERSION: u8 = VERSION_SUMS;
+pub const RECORD_VERSION: u8 = VERSION_EXPONENTIAL;
 
 const VERSION_FLOATS: u8 = 1;
 const VERSION_HISTOGRAMS: u8 = 2;
 const VERSION_DELETED: u8 = 3;
 /// Floats and sums. Records without sums have version 1, so that earlier builds can read them.
 const VERSION_SUMS: u8 = 4;
+/// Floats and sums, some of which are exponential histograms. Version 5 is left to deletions of exemplars.
+const VERSION_EXPONENTIAL: u8 = 6;
 
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
@@ -84,6 +86,8 @@ pub struct RecordEncoder {
     forgotten_ns: Option<u64>,
     sums_count: u64,
     sums: Vec<u8>,
+    exponentials_count: u64,
+    exponentials: Vec<u8>,
     out: Vec<u8>,
 }
 
@@ -111,6 +115,8 @@ impl RecordEncoder {
         self.forgotten_ns = None;
         self.sums_count = 0;
         self.sums.clear();
+        self.exponentials_count = 0;
+        self.exponentials.clear();
         if self.tenant.as_ref() != Some(tenant) {
             self.tenant = Some(tenant.clone());
         }
@@ -167,8 +173,12 @@ impl RecordEncoder {
 
     /// Adds the sum of a series, to a record for which [`Self::forgotten`] was called.
     pub fn sum(&mut self, key: SeriesKey, accumulator: &Accumulator) {
-        self.sums_count += 1;
         sums::put(&mut self.sums, key, accumulator);
+        if let Some(exponential) = &accumulator.exponential {
+            self.exponentials_count += 1;
+            sums::put_exponential(&mut self.exponentials, self.sums_count, exponential);
+        }
+        self.sums_count += 1;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -181,8 +191,12 @@ impl RecordEncoder {
     pub fn is_full(&self) -> bool {
         self.refs.len() >= FULL_SAMPLES
             || self.definer.label_bytes() >= FULL_LABEL_BYTES
-            || self.metadata.len() + self.exemplars.len() + self.sums.len() >= FULL_EXTRA_BYTES
+            || self.extra_bytes() >= FULL_EXTRA_BYTES
             || self.histograms.len() >= FULL_HISTOGRAM_BYTES
+    }
+
+    const fn extra_bytes(&self) -> usize {
+        self.metadata.len() + self.exemplars.len() + self.sums.len() + self.exponentials.len()
     }
 
     /// Returns the encoded record. Panics if the record is too large for readers, which cannot happen if
@@ -193,6 +207,7 @@ impl RecordEncoder {
         let out = &mut self.out;
         out.clear();
         out.push(match self.kind {
+            ValueKind::Float if self.exponentials_count > 0 => VERSION_EXPONENTIAL,
             ValueKind::Float if self.forgotten_ns.is_some() => VERSION_SUMS,
             ValueKind::Float => VERSION_FLOATS,
             ValueKind::Histogram => VERSION_HISTOGRAMS,
@@ -218,6 +233,10 @@ impl RecordEncoder {
             varint::put(out, self.sums_count);
             out.extend_from_slice(&self.sums);
         }
+        if self.exponentials_count > 0 {
+            varint::put(out, self.exponentials_count);
+            out.extend_from_slice(&self.exponentials);
+        }
         assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a record was filled beyond its limit");
         out
     }
@@ -237,6 +256,7 @@ impl RecordEncoder {
             + self.metadata.capacity()
             + self.exemplars.capacity()
             + self.sums.capacity()
+            + self.exponentials.capacity()
             + self.histograms.capacity()
             + self.out.capacity()
     }
@@ -384,7 +404,7 @@ impl Record {
                 self.clear();
                 self.is_deleted = true;
             }
-            Body::Batch(kind) | Body::Summed(kind) => {
+            Body::Batch(kind) | Body::Summed(kind, _) => {
                 self.is_deleted = false;
                 self.values.clear_for(kind);
                 self.definitions.decode(cursor, memory)?;
@@ -392,8 +412,11 @@ impl Record {
                 extras::metadata(cursor, &mut self.metadata, memory)?;
                 extras::exemplars(cursor, &mut self.exemplars, memory)?;
                 self.clear_sums();
-                if let Body::Summed(_) = content {
+                if let Body::Summed(_, has_exponentials) = content {
                     self.forgotten_ns = sums::read(cursor, &mut self.sums, memory)?;
+                    if has_exponentials {
+                        sums::read_exponentials(cursor, &mut self.sums, memory)?;
+                    }
                 }
             }
         }
@@ -433,8 +456,8 @@ impl Record {
 #[derive(Debug, Clone, Copy)]
 enum Body {
     Batch(ValueKind),
-    /// A batch with sums.
-    Summed(ValueKind),
+    /// A batch with sums. The second part says whether some of them may be exponential histograms.
+    Summed(ValueKind, bool),
     Deleted,
 }
 
@@ -443,7 +466,8 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<Body, RecordError> {
         VERSION_FLOATS => Ok(Body::Batch(ValueKind::Float)),
         VERSION_HISTOGRAMS => Ok(Body::Batch(ValueKind::Histogram)),
         VERSION_DELETED => Ok(Body::Deleted),
-        VERSION_SUMS => Ok(Body::Summed(ValueKind::Float)),
+        VERSION_SUMS => Ok(Body::Summed(ValueKind::Float, false)),
+        VERSION_EXPONENTIAL => Ok(Body::Summed(ValueKind::Float, true)),
         // there was never a version 0, so the bytes are damaged and not from a later version
         0 => Err(RecordError::Malformed("version 0, which does not exist")),
         later => Err(RecordError::Version(later)),

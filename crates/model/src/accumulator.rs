@@ -16,7 +16,8 @@
 //!
 //! Times are in nanoseconds, because two increments may end in the same millisecond.
 
-use crate::SeriesRefusal;
+use crate::{Exponential, ExponentialSum, SeriesRefusal};
+use std::sync::Arc;
 
 #[cfg(test)]
 mod tests;
@@ -72,6 +73,8 @@ pub struct Accumulator {
     pub layout: u32,
     /// The increments after `end_ns`, in ascending order. They do not overlap.
     pub pieces: Box<[Piece]>,
+    /// If the increments are exponential histograms: what they add up to. `sum` is then the number of values.
+    pub exponential: Option<Box<ExponentialSum>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -100,7 +103,8 @@ impl Increment {
 impl Accumulator {
     /// An accumulator that begins with 0. The time up to `end_ns` is closed.
     pub fn new(end_ns: u64, layout: u32) -> Self {
-        Self { end_ns, last_start_ns: end_ns, sum: 0.0, newest: f64::NAN, layout, pieces: Box::default() }
+        let pieces = Box::default();
+        Self { end_ns, last_start_ns: end_ns, sum: 0.0, newest: f64::NAN, layout, pieces, exponential: None }
     }
 
     /// End of the newest increment.
@@ -119,6 +123,35 @@ impl Accumulator {
         let mut pieces = std::mem::take(&mut self.pieces).into_vec();
         pieces.drain(..closed).for_each(|piece| self.close_up_to(piece));
         self.pieces = pieces.into_boxed_slice();
+        if let Some(exponential) = &mut self.exponential {
+            exponential.close(self.end_ns);
+        }
+    }
+
+    /// Like [`Self::add`], for an exponential histogram: the value of the increment is the number of values. Returns the sum from
+    /// which [`ExponentialSum::read_out`] makes what has to be stored.
+    pub fn add_exponential(
+        &mut self,
+        increment: &Increment,
+        counts: &Arc<Exponential>,
+        continues: bool,
+    ) -> Result<(Added, ExponentialSum), SeriesRefusal> {
+        if self.exponential.as_ref().is_some_and(|known| known.overflows(increment.end_ns, counts)) {
+            return Err(SeriesRefusal::IncrementNotFinite);
+        }
+        let added = self.add(increment, continues, &mut Vec::new())?;
+        let exponential = self.exponential.get_or_insert_default();
+        if added == Added::Repeated {
+            return match exponential.is_repeated(increment.end_ns, counts) {
+                true => Ok((added, (**exponential).clone())),
+                false => Err(SeriesRefusal::IncrementOverlaps),
+            };
+        }
+        exponential.add(increment.end_ns, Arc::clone(counts));
+        // an increment that is the oldest of too many pieces is closed at once
+        let sum = (**exponential).clone();
+        exponential.close(self.end_ns);
+        Ok((added, sum))
     }
 
     /// Adds an increment. `continues` tells that the increment before came in the same request. Appends the samples that have

@@ -1,8 +1,9 @@
 //! One request of one tenant, after decoding and before its label sets are looked up as series.
 
 use crate::series::SeriesKey;
-use crate::{Histogram, Increment, SeriesRefusal, Value, caps};
+use crate::{Exponential, ExponentialSum, Histogram, Increment, SeriesRefusal, Value, caps};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The samples of one request, in columns, together with the label bytes of each series. Decoders
 /// do not parse the labels: they are protobuf `Label` messages in any order ([`crate::labels`] has
@@ -14,6 +15,13 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     pub floats: SeriesBatch<f64>,
     pub histograms: SeriesBatch<Histogram>,
+    /// They must be added up, and the request be decoded again with the [`ExponentialTotals`]: only then, it is known which series
+    /// there are. Everything else of the request is in this batch.
+    pub exponentials: Vec<BatchExponential>,
+    /// The request's message, if there are such points and the body is not the message itself.
+    pub message: Option<Vec<u8>>,
+    /// If the request was decoded with totals: the first of them that is not in this batch. From there on, it must be decoded again.
+    pub left: Option<TotalsPlace>,
     pub metadata: Vec<BatchMetadata>,
     pub texts: String,
     /// The first [`Batch::REFUSED_KEPT_MAX`] refused series: why each was refused, and where its
@@ -102,6 +110,70 @@ pub struct BatchIncrement {
     pub increment: Increment,
 }
 
+/// A point of an exponential histogram that has to be added to a sum.
+#[derive(Debug, Clone)]
+pub struct BatchExponential {
+    /// Identifies the histogram. It is not the key of a series.
+    pub key: SeriesKey,
+    /// Its value is the number of values.
+    pub increment: Increment,
+    pub counts: Arc<Exponential>,
+    /// Upper bound on the labels of each of its series.
+    pub label_bytes: usize,
+    /// Where the point begins in the request's message. Later points have greater offsets.
+    pub offset: u32,
+}
+
+impl BatchExponential {
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Exponential>() + self.counts.heap_bytes()
+    }
+}
+
+/// For each of [`Batch::exponentials`]: the sum to which it was added, or why it was not. `None` if it is in another section of the
+/// request.
+pub type ExponentialTotals = Arc<[Option<Result<ExponentialSum, SeriesRefusal>>]>;
+
+/// A part of a request with increments of exponential histograms, for decoding it again. Only what they have added up to is then in the
+/// batch.
+///
+/// If there are many increments, they are added up in sections, one after the other. What a section adds up to may have far more series
+/// than a request may have, and this is only known when it was added. So it is divided into as many parts as it takes, and is never
+/// refused for that.
+#[derive(Debug, Clone)]
+pub struct TotalsPart {
+    /// Of all increments of the request.
+    pub totals: ExponentialTotals,
+    /// [`BatchExponential::offset`] of each increment. All other points are skipped.
+    pub offsets: Arc<[u32]>,
+    pub from: TotalsPlace,
+    /// The part ends when its totals have this many series, or bytes of labels. Neither is 0.
+    pub room: TotalsRoom,
+}
+
+impl TotalsPart {
+    /// The first total from `number` on that belongs to the section.
+    pub fn wanted(&self, number: usize) -> Option<usize> {
+        let rest = self.totals.get(number..)?;
+        rest.iter().position(Option::is_some).map(|at| number + at)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TotalsRoom {
+    pub series: usize,
+    pub label_bytes: usize,
+}
+
+/// A place among all that a request has added up to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TotalsPlace {
+    /// Index of the total.
+    pub number: usize,
+    /// Which of the times at which its series must be stored, from 0.
+    pub time: usize,
+}
+
 /// Type, help text and unit of a metric. The strings are ranges of [`Batch::texts`], so that an
 /// entry needs no allocation of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,6 +212,9 @@ impl Batch {
         self.bytes.clear();
         self.floats.clear();
         self.histograms.clear();
+        self.exponentials.clear();
+        self.message = None;
+        self.left = None;
         self.metadata.clear();
         self.texts.clear();
         self.refused.clear();
@@ -178,6 +253,9 @@ impl Batch {
         self.bytes.capacity()
             + self.floats.memory_bytes()
             + self.histograms.memory_bytes()
+            + self.exponentials.capacity() * size_of::<BatchExponential>()
+            + self.exponentials.iter().map(BatchExponential::heap_bytes).sum::<usize>()
+            + self.message.as_ref().map_or(0, Vec::capacity)
             + self.metadata.capacity() * size_of::<BatchMetadata>()
             + self.texts.capacity()
     }

@@ -7,7 +7,7 @@
 //! - [`sample`]: timestamped values; staleness
 //! - [`values`]: columns of values; [`histogram`]: native histograms
 //! - [`statistic`]: aggregates of a series' samples over an interval
-//! - [`accumulator`]: adds up points with delta temporality
+//! - [`accumulator`]: adds up points with delta temporality; [`exponential`]: those of exponential histograms
 //! - [`batch`]: one decoded request
 //! - [`records`]: records in columns; [`stream_name`]: names of datastreams
 //! - [`caps`]: limits on input
@@ -17,6 +17,7 @@ pub mod accumulator;
 pub mod batch;
 pub mod caps;
 pub mod error;
+pub mod exponential;
 pub mod histogram;
 pub mod labels;
 pub mod principal;
@@ -33,10 +34,11 @@ pub mod values;
 
 pub use accumulator::{Accumulator, Increment};
 pub use batch::{
-    Batch, BatchIncrement, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind,
-    SeriesBatch,
+    Batch, BatchExponential, BatchIncrement, BatchMetadata, BatchSeries, Exemplar, ExponentialTotals,
+    Metadata, MetadataRef, MetricKind, SeriesBatch, TotalsPart, TotalsPlace, TotalsRoom,
 };
 pub use error::ErrorKind;
+pub use exponential::{Exponential, ExponentialSum};
 pub use histogram::Histogram;
 pub use labels::{Labels, LabelsBuilder, LabelsRef};
 pub use principal::{Principal, Rights};

@@ -68,11 +68,6 @@ pub enum SeriesRefusal {
          cumulative temporality"
     )]
     DeltaTemporality,
-    #[error(
-        "deltas of exponential histograms cannot be added up, because their buckets change: let the sender export them with \
-         cumulative temporality, or with fixed bounds"
-    )]
-    ExponentialDelta,
     /// An increment is a point with delta temporality.
     #[error("the delta is too late: it is not known any more whether it was added before")]
     IncrementTooLate,

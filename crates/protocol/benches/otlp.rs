@@ -61,7 +61,7 @@ fn measure(part: &str, bodies: &[Vec<u8>], passes: usize) {
         samples = 0;
         let start = Instant::now();
         for bytes in bodies {
-            let format = Format { media, translation: Arc::clone(&translation) };
+            let format = Format::new(media, Arc::clone(&translation));
             let body = Body { encoding: Encoding::Identity, bytes };
             let decoded = decoder.decode(Request { format, body }, &mut batch, &mut memory);
             decoded.expect("BUG: generated input is invalid");

@@ -2,7 +2,7 @@
 
 use crate::labels::{describe_labels, labels_of};
 use crate::{Body, DecodeError};
-use model::{Batch, Labels, LabelsBuilder, SeriesRefusal};
+use model::{Batch, Labels, LabelsBuilder, SeriesRefusal, TotalsPart};
 use std::ops::Range;
 use stdx::budget::{IncrementalReservation, Reservation};
 
@@ -22,6 +22,15 @@ pub trait Decoder: Send + 'static {
 
     /// Whether the rules on Graphite's names apply to the series.
     const HAS_GRAPHITE_NAMES: bool = false;
+
+    /// Whether a batch may have [points that must be added up](Batch::exponentials) before the request is decoded again.
+    const HAS_TOTALS: bool = false;
+
+    /// The format for decoding a part of such a request again, from its message without an encoding. For others, `part` means nothing.
+    fn with_totals(format: Self::Format, part: TotalsPart) -> Self::Format {
+        drop(part);
+        format
+    }
 
     fn new(seed: u64) -> Self;
 

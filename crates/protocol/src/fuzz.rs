@@ -14,7 +14,11 @@ use crate::{
 };
 use model::caps::{ATTRIBUTE_PATH_BYTES_MAX, BATCH_ATTRIBUTES_MAX, BODY_BYTES_MAX, TIMESTAMP_MS_MAX};
 use model::labels::is_canonical;
-use model::{Attribute, AttributeValues, Batch, LabelsBuilder, Records, SeriesKey};
+use model::{
+    Accumulator, Attribute, AttributeValues, Batch, BatchExponential, ExponentialTotals, LabelsBuilder,
+    Records, SeriesKey, TotalsPart, TotalsPlace, TotalsRoom,
+};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stdx::budget::{Account, IncrementalReservation, Reservation};
 
@@ -201,11 +205,33 @@ pub fn otlp(media: otlp::Media, body: &[u8]) {
         delta: otlp::Delta::Accumulated,
         ..otlp::Translation::default()
     };
-    let format = otlp::Format { media, translation: Arc::new(translation) };
+    let format = otlp::Format::new(media, Arc::new(translation));
     decode::<otlp::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });
 }
 
 fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
+    let batch = decode_once::<D>(format.clone(), body);
+    if D::HAS_TOTALS && !batch.exponentials.is_empty() {
+        let mut sums: BTreeMap<SeriesKey, Accumulator> = BTreeMap::new();
+        let total_of = |one: &BatchExponential| {
+            let sum = sums.entry(one.key).or_insert_with(|| Accumulator::new(0, 0));
+            Some(sum.add_exponential(&one.increment, &one.counts, true).map(|(_, sum)| sum))
+        };
+        let totals: ExponentialTotals = batch.exponentials.iter().map(total_of).collect();
+        let offsets: Arc<[u32]> = batch.exponentials.iter().map(|one| one.offset).collect();
+        assert!(offsets.is_sorted_by(|a, b| a < b), "points have the same place");
+        let bytes = batch.message.as_deref().unwrap_or(body.bytes);
+        let message = Body { encoding: Encoding::Identity, bytes };
+        let room = TotalsRoom { series: 100, label_bytes: 10_000 };
+        let mut next = Some(TotalsPlace::default());
+        while let Some(from) = next {
+            let part = TotalsPart { totals: Arc::clone(&totals), offsets: Arc::clone(&offsets), from, room };
+            next = decode_once::<D>(D::with_totals(format.clone(), part), message).left;
+        }
+    }
+}
+
+fn decode_once<D: Decoder>(format: D::Format, body: Body<'_>) -> Batch {
     let mut batch = Batch::default();
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
@@ -227,6 +253,7 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     } else {
         assert!(body.decoded_len().is_ok(), "decoded a body with an invalid declared length");
     }
+    batch
 }
 
 /// Compresses a message, then decodes it. Random input gets further here than in [`remote_write_body`],

@@ -45,7 +45,7 @@ use crate::{DecodeError, Encoding, Request};
 use attribute::Attributes;
 use bounds::BoundsCache;
 use labels::PointLabels;
-use model::{Batch, Exemplar, LabelsBuilder, SeriesHasher, SeriesRefusal};
+use model::{Batch, Exemplar, LabelsBuilder, SeriesHasher, SeriesRefusal, TotalsPart};
 use name_cache::NameCache;
 use resource::ResourceScratch;
 use std::sync::Arc;
@@ -85,6 +85,14 @@ impl Media {
 pub struct Format {
     pub media: Media,
     pub translation: Arc<Translation>,
+    /// What the [increments of exponential histograms](Batch::exponentials) have added up to, if the request is decoded again.
+    pub totals: Option<TotalsPart>,
+}
+
+impl Format {
+    pub const fn new(media: Media, translation: Arc<Translation>) -> Self {
+        Self { media, translation, totals: None }
+    }
 }
 
 /// Decodes `ExportMetricsServiceRequest`. Between requests, it keeps up to [`Decoder::KEPT_BYTES_MAX`] bytes of memory.
@@ -133,6 +141,12 @@ struct Scratch {
 impl crate::Decoder for Decoder {
     type Format = Format;
 
+    const HAS_TOTALS: bool = true;
+
+    fn with_totals(format: Format, part: TotalsPart) -> Format {
+        Format { media: Media::Protobuf, totals: Some(part), ..format }
+    }
+
     fn new(seed: u64) -> Self {
         Self {
             hasher: SeriesHasher::new(seed),
@@ -150,7 +164,7 @@ impl crate::Decoder for Decoder {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
         let Self { hasher, body, message, scratch, .. } = self;
-        let Request { format: Format { media, translation }, body: encoded } = request;
+        let Request { format: Format { media, translation, totals }, body: encoded } = request;
         let filled = encoded.uncompressed(body, reservation).and_then(|bytes| {
             let bytes = match media {
                 Media::Protobuf => bytes,
@@ -159,7 +173,13 @@ impl crate::Decoder for Decoder {
                     message.as_slice()
                 }
             };
-            walk::decode(bytes, &translation, hasher, scratch, batch, reservation)
+            walk::decode(bytes, (&translation, totals.as_ref()), hasher, scratch, batch, reservation)?;
+            let is_message = media == Media::Protobuf && encoded.encoding == Encoding::Identity;
+            if !batch.exponentials.is_empty() && !is_message {
+                reservation.reserve(bytes.len())?;
+                batch.message = Some(bytes.to_vec());
+            }
+            Ok(())
         });
         self.give_back();
         filled

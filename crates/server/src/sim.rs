@@ -8,7 +8,7 @@ mod replaying;
 
 use crate::deletes;
 use crate::node::{Node, Parts, StartError};
-use crate::partition::submission::Answer;
+use crate::partition::submission::{Answer, Submission};
 use crate::partition::{
     ClosedBatch, Command, Freeze, Frozen, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Sealed,
     SealedSamples,
@@ -20,10 +20,10 @@ use crate::seal::workers::Workers;
 use crate::settings::Settings;
 use crate::upkeep::Upkeep;
 use crate::world::{RandomSource, World};
-use crate::write_path::{self, Decoders, Encoded, Submitted};
+use crate::write_path::{self, Decoders, Encoded, Steps, Submitted, Total};
 use head::TenantHead;
 use journal::{Disk, Offset};
-use model::{LabelsRef, Principal, SeriesKey, SeriesRef, SeriesSamples, TenantId, TimeRange};
+use model::{LabelsRef, Principal, SeriesKey, SeriesRef, SeriesRefusal, SeriesSamples, TenantId, TimeRange};
 use protocol::remote_write::{Decoder, Version};
 use protocol::{Encoding, otlp};
 use query::{Select, SeriesSource, SourceError};
@@ -87,7 +87,13 @@ pub struct Simulated {
 
 /// A write request that was submitted to some partitions. Their answers may be pending.
 #[derive(Debug)]
-pub struct Written(Vec<(usize, Answer)>);
+pub struct Written {
+    answers: Vec<(usize, Answer)>,
+    /// Further steps of a request with points of OpenTelemetry.
+    steps: Option<Box<Steps<otlp::Decoder>>>,
+    /// What increments of histograms have added up to in this step.
+    totals: Vec<(u32, Total)>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealing {
@@ -270,8 +276,31 @@ impl Stepped {
 
     /// Like [`Self::write`], for points of OpenTelemetry in JSON.
     pub fn write_points(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
-        let format = otlp::Format { media: otlp::Media::Json, translation: Arc::default() };
-        self.submit::<otlp::Decoder>(tenant, format, Encoding::Identity, body)
+        let format = otlp::Format::new(otlp::Media::Json, Arc::default());
+        let request = self.encoded::<otlp::Decoder>(tenant, format, Encoding::Identity, body)?;
+        let mut steps = Box::new(Steps::new(request));
+        let answers = self.step(&mut steps, Vec::new())?.unwrap_or_default();
+        Ok(Written { answers, steps: Some(steps), totals: Vec::new() })
+    }
+
+    /// Goes on with a request once all partitions have answered, and none has refused its share. Returns the number of partitions that
+    /// will answer in this step. `None` if there is no further step.
+    pub fn go_on(&self, written: &mut Written) -> Result<Option<usize>, Refusal> {
+        let Written { answers, steps, totals } = written;
+        let Some(steps) = steps else { return Ok(None) };
+        let Some(next) = self.step(steps, std::mem::take(totals))? else { return Ok(None) };
+        *answers = next;
+        Ok(Some(answers.len()))
+    }
+
+    fn step(
+        &self,
+        steps: &mut Steps<otlp::Decoder>,
+        totals: Vec<(u32, Total)>,
+    ) -> Result<Option<Vec<(usize, Answer)>>, Refusal> {
+        let decoders = self.decoders();
+        let submissions = steps.next(self.node.writes(), &decoders, totals)?;
+        submissions.map(|submissions| self.submit_all(submissions)).transpose()
     }
 
     fn submit<D: protocol::Decoder>(
@@ -281,18 +310,39 @@ impl Stepped {
         encoding: Encoding,
         body: Vec<u8>,
     ) -> Result<Written, Refusal> {
+        let request = self.encoded::<D>(tenant, format, encoding, body)?;
+        let prepared = self.decoders::<D>().prepare(self.node.writes(), request, None)?;
+        let answers = self.submit_all(prepared.submissions)?;
+        Ok(Written { answers, steps: None, totals: Vec::new() })
+    }
+
+    fn encoded<D: protocol::Decoder>(
+        &self,
+        tenant: &TenantId,
+        format: D::Format,
+        encoding: Encoding,
+        body: Vec<u8>,
+    ) -> Result<Encoded<D>, Refusal> {
         let principal = Principal::of(tenant.clone());
         write_path::check(self.node.writes(), &principal)?;
         let memory = self.node.writes().inflight.reserve(body.len() as u64)?;
-        let request = Encoded { principal, format, encoding, bytes: body.into(), memory };
+        Ok(Encoded { principal, format, encoding, bytes: body.into(), memory })
+    }
+
+    fn decoders<D: protocol::Decoder>(&self) -> Arc<Decoders<D>> {
         let writes = self.node.writes();
-        let decoders = Arc::new(Decoders::<D>::new(writes.seed, writes.decoders.clone()));
-        let prepared = decoders.prepare(self.node.writes(), request, None)?;
-        let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
-        let Submitted { answers, refused } = write_path::submit(self.node.writes(), prepared.submissions);
+        Arc::new(Decoders::new(writes.seed, writes.decoders.clone()))
+    }
+
+    fn submit_all(
+        &self,
+        submissions: Vec<(usize, Submission, Answer)>,
+    ) -> Result<Vec<(usize, Answer)>, Refusal> {
+        let partitions: Vec<_> = submissions.iter().map(|(partition, ..)| *partition).collect();
+        let Submitted { answers, refused } = write_path::submit(self.node.writes(), submissions);
         match refused {
             Some(refusal) => Err(refusal),
-            None => Ok(Written(partitions.into_iter().zip(answers).collect())),
+            None => Ok(partitions.into_iter().zip(answers).collect()),
         }
     }
 
@@ -407,19 +457,28 @@ impl Stepped {
 }
 
 impl Written {
+    /// Why increments of histograms were not added in this step, as far as partitions have answered.
+    pub fn refused_increments(&self) -> impl Iterator<Item = &SeriesRefusal> {
+        self.totals.iter().filter_map(|(_, total)| total.as_ref().err())
+    }
+
     pub fn partitions(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().map(|(partition, _)| *partition)
+        self.answers.iter().map(|(partition, _)| *partition)
     }
 
     pub fn answers(&mut self) -> Vec<(usize, Result<Outcome, Refusal>)> {
+        let Self { answers: pending, totals, .. } = self;
         let mut answers = Vec::new();
-        self.0.retain_mut(|(partition, answer)| match answer.try_recv() {
+        pending.retain_mut(|(partition, answer)| match answer.try_recv() {
             Err(oneshot::error::TryRecvError::Empty) => true,
             Err(oneshot::error::TryRecvError::Closed) => {
                 answers.push((*partition, Err(Refusal::stopping())));
                 false
             }
-            Ok(outcome) => {
+            Ok(mut outcome) => {
+                if let Ok(outcome) = &mut outcome {
+                    totals.append(&mut outcome.totals);
+                }
                 answers.push((*partition, outcome));
                 false
             }

@@ -3,6 +3,7 @@
 //! ```text
 //!   principal ─▶ admit: may it write now?
 //!   request ─▶ gate ─▶ resolve: Decoder (bytes to batch) ─▶ route (times, keys; batch to submissions)
+//!   increments of exponential histograms ─▶ totals: added up, then the request is resolved again, in parts
 //!   submissions ─▶ gate of those that create series ─▶ store: submit to owners, wait until durable ─▶ outcome
 //! ```
 //!
@@ -14,6 +15,7 @@ pub(crate) mod aliases;
 mod context;
 mod decoder_pool;
 pub(crate) mod gates;
+mod in_use;
 pub(crate) mod ingest;
 pub(crate) mod known;
 pub(crate) mod names;
@@ -22,11 +24,14 @@ mod replicas;
 mod route;
 #[cfg(test)]
 pub(crate) mod tests;
+mod totals;
 mod turns;
 
 pub(crate) use context::Context;
 pub(crate) use decoder_pool::{Decoders, Encoded, Origin};
+pub(crate) use in_use::InUse;
 pub(crate) use replicas::ElectedReplicas;
+pub(crate) use totals::{Steps, Total};
 pub(crate) use turns::TurnMetrics;
 
 use crate::ingest_rules::TenantList;
@@ -40,13 +45,14 @@ use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
 use aggregator::GivenBack;
 use gates::Place;
-use model::{Batch, LabelsBuilder, Principal, TenantId};
+use model::{Batch, LabelsBuilder, Principal, TenantId, TotalsPlace};
 use protocol::{Decoder, EncodedLabels};
 use route::{Arrival, Load, Prepared, route};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
+use totals::{Unsummed, write_summed};
 use turns::{Done, Given, in_turns};
 
 /// Refusal of a whole request or of parts of it. [`Refusal::kind`] says whether the sender should retry. Samples that
@@ -88,13 +94,31 @@ pub(crate) async fn write<D: Decoder>(
     };
     let known = gates.enter(&tenant, context.overrides.current().of(&tenant))?;
     let place = Place::new(known, None);
-    let (resolved, known) = resolve(context, decoders, request, rules, thread, place, began).await?;
-    let mut outcome = store_within(context, &tenant, known, resolved).await?;
-    if let Some(given_back) = count(context, &principal, &mut outcome).await {
+    let again = D::HAS_TOTALS.then(|| request.again());
+    match resolve(context, decoders, (request, None), rules, thread, place, began).await? {
+        Looked::Up(resolved, known) => {
+            drop(again); // the body is not needed any more
+            let outcome = store_within(context, &tenant, known, resolved).await?;
+            counted(context, &principal, outcome).await
+        }
+        Looked::Unsummed { unsummed, memory, others, known } => {
+            let again = again.expect("BUG: a protocol without totals has increments of histograms");
+            write_summed(context, decoders, again, (unsummed, memory), (others, known), began).await
+        }
+    }
+}
+
+/// Counts the points of a body that is durable in the series that are computed from them, and stores those that come back.
+async fn counted(
+    context: &Arc<Context>,
+    principal: &Principal,
+    mut outcome: Outcome,
+) -> Result<Outcome, Unwritten> {
+    if let Some(given_back) = count(context, principal, &mut outcome).await {
         // If they are refused, the sender sends all points again. Then, these are too old for the output, or it has nothing of their
         // interval, so they are stored with the others.
         let stored = match given_back.lost {
-            0 => given_back.store(context, &principal).await,
+            0 => given_back.store(context, principal).await,
             _ => Err(given_back.refusal().into()),
         };
         let (samples, exemplars) = (outcome.samples, outcome.exemplars);
@@ -240,7 +264,7 @@ async fn store_batch(
         let mut load = Load { form: &EncodedLabels, batch, labels, memory: &mut memory };
         (route(context, principal, arrival, &mut load)?, memory, known)
     };
-    let resolved = Resolved { prepared: routed.finish(memory)?, began };
+    let resolved = Resolved { prepared: routed.finish(memory)?, left: None, began };
     store_within(context, tenant, known, resolved).await
 }
 
@@ -321,28 +345,53 @@ pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(),
     Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
 
-/// Decodes a request and looks up its series. This begins on a blocking thread if the caller passes a permit for it in
-/// `thread`.
+/// What became of a request that was decoded.
+enum Looked {
+    Up(Resolved, Pass),
+    /// Its increments of histograms must be added up, and it must be decoded again. `memory` is what they and the message take.
+    Unsummed {
+        unsummed: Unsummed,
+        memory: Reservation,
+        others: Resolved,
+        known: Pass,
+    },
+}
+
+/// Decodes a request and looks up its series. This begins on a blocking thread if the caller passes a permit for it in `thread`.
+/// The request arrives now, unless `arrived_ms` says when.
 async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
-    request: Encoded<D>,
+    (request, arrived_ms): (Encoded<D>, Option<i64>),
     rules: Option<TenantList>,
     thread: Option<Permit<TenantId>>,
     place: Place,
     began: Instant,
-) -> Result<(Resolved, Pass), Refusal> {
-    let tenant = request.principal.tenant.clone();
+) -> Result<Looked, Refusal> {
+    let (tenant, body_bytes) = (request.principal.tenant.clone(), request.memory.bytes());
     let begin = {
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
-        move || decoders.begin_request(&context, request, rules)
+        move || decoders.begin_request(&context, (request, arrived_ms), rules)
     };
-    let Done { routed, memory, place } = in_turns(context, &tenant, thread, place, begin).await?;
-    Ok((Resolved { prepared: routed.finish(memory)?, began }, place.pass))
+    let Done { mut routed, mut memory, place } = in_turns(context, &tenant, thread, place, begin).await?;
+    let (unsummed, left, known) = (std::mem::take(&mut routed.unsummed), routed.left.take(), place.pass);
+    if unsummed.increments.is_empty() {
+        return Ok(Looked::Up(Resolved { prepared: routed.finish(memory)?, left, began }, known));
+    }
+    // what was reserved besides is that of the others
+    let kept_bytes = unsummed.bytes(body_bytes);
+    if memory.bytes() < kept_bytes + routed.bytes() {
+        memory.resize(kept_bytes + routed.bytes())?;
+    }
+    let kept = memory.split(kept_bytes);
+    let others = Resolved { prepared: routed.finish(memory)?, left, began };
+    Ok(Looked::Unsummed { unsummed, memory: kept, others, known })
 }
 
 struct Resolved {
     prepared: Prepared,
+    /// Where the next part of the request begins, if it is stored in parts.
+    left: Option<TotalsPlace>,
     began: Instant,
 }
 
@@ -353,26 +402,27 @@ async fn store(
     resolved: Resolved,
 ) -> Result<Outcome, Unwritten> {
     let _passing = context.traffic.enter();
-    let Resolved { prepared: Prepared { submissions, outcome, creates, .. }, began } = resolved;
+    let Resolved { prepared: Prepared { submissions, outcome, creates, .. }, began, .. } = resolved;
     let submitted = submit(context, submissions);
     settle(context, tenant, submitted, outcome, creates, began).await
 }
 
-/// Waits until all shares of a request are durable. If one is refused, this still waits for the others, because the
-/// answer says how many samples were stored.
-async fn settle(
-    context: &Arc<Context>,
+/// The answers of all partitions.
+struct Answered {
+    /// Why the sender must repeat the request, if it must.
+    refused: Option<Refusal>,
+    /// Whether a partition has refused its share.
+    is_share_refused: bool,
+}
+
+/// Waits for all answers, and adds them to the outcome.
+async fn answered(
+    context: &Context,
     tenant: &TenantState,
     submitted: Submitted,
-    mut outcome: Outcome,
-    creates: bool,
-    began: Instant,
-) -> Result<Outcome, Unwritten> {
+    outcome: &mut Outcome,
+) -> Answered {
     let Submitted { answers, mut refused } = submitted;
-    let mut elected = outcome.elected.take();
-    if let Some(elected) = &mut elected {
-        elected.submitted();
-    }
     for answer in answers {
         match answer.await {
             Ok(Ok(share)) => outcome.add(share),
@@ -391,6 +441,24 @@ async fn settle(
             Refusal::from(refusal).with_cause(outcome.cause_of(what))
         });
     }
+    Answered { refused, is_share_refused }
+}
+
+/// Waits until all shares of a request are durable. If one is refused, this still waits for the others, because the
+/// answer says how many samples were stored.
+async fn settle(
+    context: &Arc<Context>,
+    tenant: &TenantState,
+    submitted: Submitted,
+    mut outcome: Outcome,
+    creates: bool,
+    began: Instant,
+) -> Result<Outcome, Unwritten> {
+    let mut elected = outcome.elected.take();
+    if let Some(elected) = &mut elected {
+        elected.submitted();
+    }
+    let Answered { refused, is_share_refused } = answered(context, tenant, submitted, &mut outcome).await;
     if let Some(elected) = elected {
         elected.answered(&outcome, refused.as_ref(), is_share_refused);
     }

@@ -2,11 +2,14 @@
 //!
 //! A sender repeats a request until it is acknowledged, and sometimes afterwards. So at any time, the node must have the sums
 //! of all acknowledged points, or of these and those of the one request without an answer.
+//!
+//! Every second series is an exponential histogram. Its points are added up first, and then stored in many parts, so the node may die
+//! in between.
 
 use crate::trace::Trace;
 use crate::traffic::Times;
 use model::{SeriesRefusal, TenantId};
-use server::sim::{Outcome, Stepped, Written};
+use server::sim::{Content, Outcome, Stepped, Written};
 use std::fmt::Write;
 use stdx::rng::Rng;
 
@@ -27,6 +30,7 @@ pub struct Deltas {
 #[derive(Debug, Default)]
 struct Stream {
     number: usize,
+    is_histogram: bool,
     /// In ascending order.
     acknowledged: Vec<Delta>,
     /// The points of the last request, until it is acknowledged.
@@ -50,6 +54,7 @@ struct Underway {
     written: Written,
     stream: usize,
     points: usize,
+    is_histogram: bool,
     is_repeated: bool,
     /// How many partitions have not answered yet. The metadata of a metric is in another one than its series.
     unanswered: usize,
@@ -83,11 +88,12 @@ impl Deltas {
         }
         trace.note(format!("deltas of series {number}, again: {is_repeated}: {points:?}"));
         stream.sent_ms = steady_ms;
-        match node.write_points(&self.tenant, body(number, points).into_bytes()) {
+        match node.write_points(&self.tenant, body(number, stream.is_histogram, points).into_bytes()) {
             Ok(written) => {
                 stream.is_underway = true;
                 self.underway.push(Underway {
                     points: points.len(),
+                    is_histogram: stream.is_histogram,
                     unanswered: written.partitions().count(),
                     written,
                     stream: number,
@@ -108,19 +114,34 @@ impl Deltas {
             Some(stream) if stream.is_underway || steady_ms - stream.sent_ms < IDLE_MS => chosen,
             _ => {
                 let number = self.streams.len();
-                let newest_ms = now_ms - 60_000;
-                self.streams.push(Stream { number, newest_ms, ..Stream::default() });
+                let (newest_ms, is_histogram) = (now_ms - 60_000, number % 2 == 1);
+                self.streams.push(Stream { number, is_histogram, newest_ms, ..Stream::default() });
                 number
             }
         }
     }
 
-    pub fn collect_answers(&mut self, trace: &mut Trace) -> Result<(), String> {
+    pub fn collect_answers(&mut self, node: &Stepped, trace: &mut Trace) -> Result<(), String> {
         for mut underway in std::mem::take(&mut self.underway) {
             for (_, answer) in underway.written.answers() {
                 underway.unanswered -= 1;
                 match answer {
                     Ok(outcome) => underway.add(&outcome)?,
+                    Err(refusal) => {
+                        trace.note(refusal);
+                        underway.has_failed = true;
+                    }
+                }
+            }
+            if underway.unanswered == 0 && !underway.has_failed {
+                underway.check_totals()?;
+                match node.go_on(&mut underway.written) {
+                    Ok(Some(unanswered)) => {
+                        underway.unanswered = unanswered;
+                        self.underway.push(underway);
+                        continue;
+                    }
+                    Ok(None) => {}
                     Err(refusal) => {
                         trace.note(refusal);
                         underway.has_failed = true;
@@ -148,6 +169,10 @@ impl Deltas {
     pub fn check(&self, node: &Stepped) -> Result<(), String> {
         let found = node.read(&self.tenant).map_err(|e| format!("cannot read {}: {e}", self.tenant))?;
         for stream in &self.streams {
+            if stream.is_histogram {
+                stream.check_histogram(&found)?;
+                continue;
+            }
             let labels = format!("d_total{{series=\"{}\"}}", stream.number);
             let found = found.get(&labels).map_or(&[][..], Vec::as_slice);
             let without = sums(stream.acknowledged.iter());
@@ -162,6 +187,16 @@ impl Deltas {
 }
 
 impl Underway {
+    fn check_totals(&mut self) -> Result<(), String> {
+        for refusal in self.written.refused_increments() {
+            if let SeriesRefusal::IncrementTooLate | SeriesRefusal::IncrementOverlaps = refusal {
+                return Err(format!("unexpected refusal {refusal} in {self:?}"));
+            }
+        }
+        self.refused += self.written.refused_increments().count() as u64;
+        Ok(())
+    }
+
     fn add(&mut self, outcome: &Outcome) -> Result<(), String> {
         self.stored += outcome.samples;
         self.refused += outcome.refused_samples;
@@ -178,7 +213,7 @@ impl Stream {
         if underway.has_failed {
             return Ok(());
         }
-        if underway.stored + underway.refused != underway.points as u64 {
+        if !underway.is_histogram && underway.stored + underway.refused != underway.points as u64 {
             return Err(format!("unexpected answers {underway:?} to {self:?}"));
         }
         if underway.refused == 0 && !underway.is_repeated {
@@ -187,6 +222,56 @@ impl Stream {
             self.acknowledged.sort_by_key(|delta| delta.end_ms);
         }
         Ok(())
+    }
+
+    /// The sum has all points of the pending request, or none. Their samples may be missing, or have only the first points of the request.
+    fn check_histogram(&self, found: &Content) -> Result<(), String> {
+        let possible: Vec<Vec<Delta>> = (0..=self.pending.len())
+            .map(|pending| [&self.acknowledged[..], &self.pending[..pending]].concat())
+            .collect();
+        let counts = |time_ms: i64, bound: f64| {
+            possible.iter().map(move |deltas| {
+                let of = deltas.iter().filter(|delta| delta.end_ms <= time_ms && delta.middle() <= bound);
+                of.map(|delta| delta.value).sum::<u64>() as f64
+            })
+        };
+        let series = format!("series=\"{}\"", self.number);
+        for (labels, samples) in found.iter().filter(|(labels, _)| labels.contains(&series)) {
+            let bound = match labels.split_once("le=\"") {
+                Some((_, rest)) if !rest.starts_with("+Inf") => {
+                    let (bound, _) = rest.split_once('"').expect("BUG: a label has no end");
+                    bound.parse::<f64>().map_err(|_| format!("{labels} has no bound"))?
+                }
+                Some(_) => f64::INFINITY,
+                None if labels.starts_with("h_count{") => f64::INFINITY,
+                None => continue,
+            };
+            for (time_ms, bits) in samples {
+                let value = f64::from_bits(*bits);
+                if !value.is_nan() && !counts(*time_ms, bound).any(|count| count == value) {
+                    return Err(format!("{labels} has {value} at {time_ms} after {self:?}"));
+                }
+            }
+        }
+        let stored = found.get(&format!("h_count{{{series}}}")).map_or(&[][..], Vec::as_slice);
+        let is_stored = |delta: &Delta| stored.iter().any(|(time_ms, _)| *time_ms == delta.end_ms);
+        match self.acknowledged.iter().find(|delta| !is_stored(delta)) {
+            Some(missing) => Err(format!("the samples of {missing:?} are missing after {self:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Delta {
+    /// Scale and index of the bucket with the values, if it is a point of a histogram.
+    const fn bucket(self) -> (i32, i64) {
+        ((self.value % 5) as i32 - 1, (self.value * 7 % 41) as i64 - 20)
+    }
+
+    /// A value in this bucket.
+    fn middle(self) -> f64 {
+        let (scale, index) = self.bucket();
+        ((index as f64 + 0.5) / f64::from(scale).exp2()).exp2()
     }
 }
 
@@ -209,15 +294,24 @@ fn draw(rng: &mut Rng, newest_ms: i64, now_ms: i64) -> Vec<Delta> {
     deltas
 }
 
-fn body(series: usize, points: &[Delta]) -> String {
-    let mut text = String::from(
-        r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"d","sum":{"aggregationTemporality":1,"isMonotonic":true,"dataPoints":["#,
-    );
-    for (number, Delta { start_ms, end_ms, value }) in points.iter().enumerate() {
+fn body(series: usize, is_histogram: bool, points: &[Delta]) -> String {
+    let mut text = String::from(r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"#);
+    text.push_str(match is_histogram {
+        true => r#""h","exponentialHistogram":{"aggregationTemporality":1,"dataPoints":["#,
+        false => r#""d","sum":{"aggregationTemporality":1,"isMonotonic":true,"dataPoints":["#,
+    });
+    for (number, delta) in points.iter().enumerate() {
+        let Delta { start_ms, end_ms, value } = *delta;
         let separator = if number > 0 { "," } else { "" };
+        let content = match (is_histogram, delta.bucket()) {
+            (true, (scale, index)) => format!(
+                r#""count":"{value}","scale":{scale},"positive":{{"offset":{index},"bucketCounts":["{value}"]}}"#
+            ),
+            (false, _) => format!(r#""asInt":"{value}""#),
+        };
         let _ = write!(
             text,
-            r#"{separator}{{"attributes":[{{"key":"series","value":{{"stringValue":"{series}"}}}}],"startTimeUnixNano":"{start_ms}000000","timeUnixNano":"{end_ms}000000","asInt":"{value}"}}"#
+            r#"{separator}{{"attributes":[{{"key":"series","value":{{"stringValue":"{series}"}}}}],"startTimeUnixNano":"{start_ms}000000","timeUnixNano":"{end_ms}000000",{content}}}"#
         );
     }
     text + "]}}]}]}]}"

@@ -222,7 +222,7 @@ impl Driver {
 
     fn collect_answers(&self) -> Result<(), String> {
         if let Some(deltas) = &self.deltas {
-            deltas.borrow_mut().collect_answers(&mut self.traffic.borrow_mut().trace)?;
+            deltas.borrow_mut().collect_answers(self.node(), &mut self.traffic.borrow_mut().trace)?;
         }
         self.traffic.borrow_mut().collect_answers(self.node(), &self.fleet)
     }

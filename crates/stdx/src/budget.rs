@@ -225,6 +225,11 @@ impl Reservation {
         self.bytes
     }
 
+    /// What this could grow to at most, if nobody else held anything.
+    pub fn limit_bytes(&self) -> u64 {
+        self.account.limit_bytes().min(self.account.whole().limit_bytes())
+    }
+
     /// Takes `bytes` in advance, which later calls of [`Self::resize`] use up. Without advances,
     /// concurrent requests that grow step by step could fill the account together, so that none of
     /// them can finish. Fails like [`Self::resize`].
@@ -303,6 +308,7 @@ mod tests {
         let never = a.resize(101).unwrap_err();
         assert_eq!((never.asked_bytes, never.used_bytes, never.is_for_good()), (101, 0, true));
         let other = account.reserve(30).unwrap();
+        assert_eq!(a.limit_bytes(), 100);
         let later = a.resize(90).unwrap_err();
         assert_eq!((later.asked_bytes, later.used_bytes, later.is_for_good()), (90, 30, false));
         drop(other);

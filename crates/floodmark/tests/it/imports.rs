@@ -4,7 +4,7 @@
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms, wait_for};
 use std::fmt::Write as _;
 
-fn gzip(text: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(text: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(text).unwrap();

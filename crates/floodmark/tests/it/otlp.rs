@@ -2,11 +2,12 @@
 
 mod deltas;
 mod differential;
+mod exponential_deltas;
 mod grpc;
 mod senders;
 
 pub(crate) use grpc::call;
-pub(crate) use senders::run;
+pub(crate) use senders::{check_bounds, check_buckets, halves, run};
 
 use crate::harness::read::matrix;
 use crate::harness::{Options, Reply, Request, Server, now_ms};
@@ -121,6 +122,24 @@ fn partial(reply: &Reply) -> (String, String) {
     let partial = reply.json()["partialSuccess"].clone();
     let text = |key: &str| partial[key].as_str().unwrap_or_default().to_owned();
     (text("rejectedDataPoints"), text("errorMessage"))
+}
+
+fn bound_of(metric: &Value) -> f64 {
+    let bound = metric["le"].as_str().expect("a bound");
+    if bound == "+Inf" { f64::INFINITY } else { bound.parse().expect("a number") }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_str().expect("a value").parse().expect("a number")
+}
+
+/// The buckets of a histogram that a query finds, each with its bound, in ascending order.
+pub(crate) fn buckets(server: &Server, tenant: Option<&str>, selector: &str, at_ms: i64) -> Vec<(f64, f64)> {
+    let found = server.query_as(tenant, selector, at_ms);
+    let of = |series: &Value| (bound_of(&series["metric"]), number(&series["value"][1]));
+    let mut buckets: Vec<_> = found["result"].as_array().expect("series").iter().map(of).collect();
+    buckets.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    buckets
 }
 
 #[test]

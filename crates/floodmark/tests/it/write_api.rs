@@ -23,6 +23,49 @@ fn written_samples_can_be_read_at_once() {
 }
 
 #[test]
+fn thanos_names_the_tenant_on_its_path() {
+    let server = Server::new();
+    let now = now_ms();
+    let write =
+        |path: &str, value| Request::write(&wire::v1(&[Series::named("m").sample(now, value)])).path(path);
+    let stored = |tenant: Option<&str>| {
+        let found = server.query_as(tenant, "m", now);
+        found["result"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|series| series["value"][1].clone())
+            .collect::<Vec<_>>()
+    };
+    server.send(&write("/api/v1/receive", 1.0).header("THANOS-TENANT", "team-a")).expect(204, &[]);
+    server.send(&write("/api/v1/receive", 2.0).tenant("team-b")).expect(204, &[]);
+    server.send(&write("/api/v1/receive", 3.0)).expect(204, &[]);
+    // elsewhere, the header means nothing
+    server
+        .send(&write("/api/v1/write", 4.0).header("THANOS-TENANT", "team-c").tenant("team-d"))
+        .expect(204, &[]);
+    for (tenant, expected) in [
+        (Some("team-a"), Some("1")),
+        (Some("team-b"), Some("2")),
+        (None, Some("3")),
+        (Some("team-c"), None),
+        (Some("team-d"), Some("4")),
+    ] {
+        assert_eq!(stored(tenant), expected.as_slice(), "{tenant:?}");
+    }
+    // a proxy sets one of them, and its callers must not set the other, not even to the same tenant
+    for other in ["team-b", "team-a"] {
+        let both = write("/api/v1/receive", 5.0).tenant(other).header("THANOS-TENANT", "team-a");
+        server.send(&both).expect(400, &["named more than once", "X-Scope-OrgID or THANOS-TENANT"]);
+    }
+    let twice =
+        write("/api/v1/receive", 5.0).header("THANOS-TENANT", "team-a").and_header("THANOS-TENANT", "team-b");
+    server.send(&twice).expect(400, &["named more than once"]);
+    server.send(&write("/api/v1/receive", 5.0).header("THANOS-TENANT", "a/b")).expect(400, &[]);
+    assert_eq!((stored(Some("team-a")), stored(Some("team-b"))), (vec!["1".into()], vec!["2".into()]));
+}
+
+#[test]
 fn both_versions_write_the_same_series() {
     let server = Server::new();
     let now = now_ms();

@@ -63,7 +63,7 @@ impl Outline {
         let content = read_version(cursor)?;
         read_tenant(cursor, &mut self.tenant)?;
         self.clear();
-        let (Body::Batch(kind) | Body::Summed(kind)) = content else {
+        let (Body::Batch(kind) | Body::Summed(kind, _)) = content else {
             self.is_deleted = true;
             return Ok(());
         };

@@ -1,9 +1,11 @@
 use super::*;
 use expect_test::{Expect, expect};
 use model::accumulator::Piece;
+use model::exponential::{Exponential, ExponentialSum, Side};
 use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
 use model::{Histogram, Labels, MetricKind, ValueKind};
 use proptest::prelude::*;
+use std::sync::Arc;
 use stdx::rng::Rng;
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -101,6 +103,24 @@ fn sums() -> Vec<(SeriesKey, Accumulator)> {
     vec![(SeriesKey(1), plain), (SeriesKey(u128::MAX), with_pieces)]
 }
 
+/// Among them is an exponential histogram.
+fn sums_of_histograms() -> Vec<(SeriesKey, Accumulator)> {
+    let increment = Exponential {
+        scale: -1,
+        zero_threshold: 0.25,
+        zero: 3,
+        positive: Side::new(-2, &[1, 0, 300]),
+        negative: Side::new(5, &[2]),
+        count: 307,
+        sum: Some(1.5),
+    };
+    let base = Exponential { scale: 3, sum: None, negative: Side::default(), ..increment.clone() };
+    let latest = vec![(120, Arc::new(increment)), (400, Arc::default())];
+    let mut sums = sums();
+    sums[1].1.exponential = Some(Box::new(ExponentialSum { base: Arc::new(base), latest }));
+    sums
+}
+
 fn mixed(definitions: usize) -> Content {
     mixed_of(ValueKind::Float, definitions)
 }
@@ -117,7 +137,11 @@ fn mixed_of(kind: ValueKind, definitions: usize) -> Content {
             (SeriesRef(3), exemplar(0.25)),
             (SeriesRef(u32::MAX), Exemplar { labels: Labels::empty(), timestamp_ms: i64::MAX, value: 0.0 }),
         ],
-        sums: if kind == ValueKind::Float && definitions.is_multiple_of(2) { sums() } else { Vec::new() },
+        sums: match definitions % 4 {
+            0 if kind == ValueKind::Float => sums_of_histograms(),
+            2 if kind == ValueKind::Float => sums(),
+            _ => Vec::new(),
+        },
         forgotten_ns: 0,
     }
 }
@@ -284,8 +308,28 @@ fn a_record_may_have_only_sums() {
         00 98 02 00 00 00 00 00 00 10 40
     "#]],
     );
+    let with_histogram = Content { sums: sums_of_histograms(), forgotten_ns: 300, ..Content::default() };
+    check_bytes(
+        &with_histogram,
+        expect![[r#"
+        06 01 74 00 00 00 00 ac 02 02 01 00 00 00 00 00
+        00 00 00 00 00 00 00 00 00 00 00 80 80 a8 b1 e3
+        9f e7 cb 17 a6 ff a7 b1 e3 9f e7 cb 17 00 00 00
+        00 00 00 04 40 00 00 00 00 00 00 e0 3f 00 ff ff
+        ff ff ff ff ff ff ff ff ff ff ff ff ff ff ff ff
+        ff ff 0f 64 0a 00 00 00 00 00 00 04 40 00 00 00
+        00 00 00 e0 3f 02 0a 0a 00 00 00 00 00 00 08 40
+        00 98 02 00 00 00 00 00 00 10 40 01 01 06 00 00
+        00 00 00 00 d0 3f 03 03 03 01 00 ac 02 00 b3 02
+        00 02 78 01 00 00 00 00 00 00 d0 3f 03 03 03 01
+        00 ac 02 01 0a 02 b3 02 01 00 00 00 00 00 00 f8
+        3f 90 03 06 00 00 00 00 00 00 00 00 00 00 00 00
+        01 00 00 00 00 00 00 00 00
+    "#]],
+    );
     let mut record = Record::new();
     for (content, is_only_sums) in [
+        (with_histogram, true),
         (content, true),
         (Content { forgotten_ns: 1, ..Content::default() }, true),
         (mixed(2), false),
@@ -449,9 +493,13 @@ fn implausible_counts_allocate_no_memory() {
     let many =
         [&[VERSION_HISTOGRAMS, 1, b't'][..], &[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0]];
     assert!(Record::new().decode(&many.concat()).is_err());
-    let sums = [&[VERSION_SUMS, 1, b't'][..], &[0, 0, 0, 0, 0], &huge].concat();
-    assert!(record.decode(&sums).is_err() && record.memory_bytes() < 1000);
-    assert_eq!(Record::new().decode(&[5, 1, b't']), Err(RecordError::Version(5)));
+    for rest in [&[0, 0, 0, 0, 0][..], &[0; 6]] {
+        let sums = [&[VERSION_EXPONENTIAL, 1, b't'][..], rest, &huge].concat();
+        assert!(record.decode(&sums).is_err() && record.memory_bytes() < 1000);
+    }
+    for other in [5, 7] {
+        assert_eq!(Record::new().decode(&[other, 1, b't']), Err(RecordError::Version(other)));
+    }
     assert_eq!(
         Record::new().decode(&[0, 1, b't']),
         Err(RecordError::Malformed("version 0, which does not exist"))

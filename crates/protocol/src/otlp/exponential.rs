@@ -1,46 +1,42 @@
 //! Points of exponential histograms. They become classic histograms, because native ones cannot be stored yet.
 //!
-//! An exponential histogram has buckets between powers of `2^(2^-scale)`, and senders lower the scale as the range of the
-//! values grows. Series of buckets must have bounds that do not change. So the bounds are those of a fixed scale, or of a
-//! lower one if the sender's scale is lower or if there would be too many buckets. The bounds at a scale are also bounds at
-//! all higher scales, so each count falls into exactly one bucket:
-//!
-//! ```text
-//!   scale 2   │  │  │  │  │  │  │  │  │     two counts that are side by side are added
-//!   scale 1   │     │     │     │     │
-//! ```
+//! Senders lower the scale of [an exponential histogram](model::exponential) as the range of the values grows. Series of buckets
+//! must have bounds that do not change. So the bounds are those of a fixed scale, or of a lower one if the sender's scale is
+//! lower or if there would be too many buckets.
 //!
 //! There is a bucket for each pair of neighboring bounds from the smallest to the largest value, and one more bound below.
 //! Values near zero are in a bucket whose bound is `zero_threshold`.
+//!
+//! If the points are increments, each has buckets only for its own values, but all buckets of the histogram must grow. So a point
+//! does not say which series there are. Such a request is decoded first to find the points, and again when it is known what
+//! they have added up to: in several [parts](model::TotalsPart) if these have many series.
 
 use super::Stop;
 use super::fields::{buckets, exponential};
 use super::histogram::Numbers;
-use super::walk::{Metric, Moment, Walk};
+use super::labels::SeriesName;
+use super::walk::{Interval, LABELS_BYTES_MAX, Metric, Moment, SHOWN_BYTES_MAX, Walk};
 use crate::wire::{Reader, WireError};
+use model::caps::{REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
+use model::exponential::{BUCKETS_MAX, Layout, ReadOut, Side, Sign, scale_for};
+use model::{BatchExponential, Exponential, Increment, SeriesKey, SeriesRefusal, TotalsPlace};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use stdx::budget::IncrementalReservation;
 use stdx::varint::unzigzag;
 
-/// Limit on the buckets of a point, of both signs together. SDKs have the same limit by default.
-const BUCKETS_MAX: usize = 160;
+/// Upper bound on what the labels of a bucket have besides those of `_count`.
+const BUCKET_BYTES_MAX: usize = 360;
 
-/// `2^(n/8)`, rounded to the nearest double.
-const EIGHTHS: [f64; 8] = [
-    1.0,
-    1.090_507_732_665_257_7,
-    1.189_207_115_002_721,
-    1.296_839_554_651_009_6,
-    std::f64::consts::SQRT_2,
-    1.542_210_825_407_940_7,
-    1.681_792_830_507_429,
-    1.834_008_086_409_342_4,
-];
+// what a total has at one time fits into a part of its own
+const _: () = assert!(
+    ReadOut::SERIES_MAX < REQUEST_SERIES_MAX
+        && ReadOut::SERIES_MAX * SERIES_LABEL_BYTES_MAX + SHOWN_BYTES_MAX < LABELS_BYTES_MAX
+);
 
-/// The greatest scale whose bounds can be computed, which has eight bounds per power of two.
-const SCALE_MAX: i32 = super::Translation::SCALE_MAX;
-
-const _: () = assert!(1 << SCALE_MAX == EIGHTHS.len());
+/// Keys of exponential histograms differ by these bits from those of their series `_count`. If a sender changes the kind of a
+/// histogram, sums are not mixed up.
+const KEY_BITS: u128 = 0x6578_706f_6e65_6e74_6961_6c00_u128;
 
 /// The buckets of one sign, as they were sent.
 #[derive(Debug, Clone, Default)]
@@ -139,10 +135,28 @@ impl Merged {
         merged
     }
 
-    /// Index and count of each bucket.
-    fn buckets(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
-        (0..self.len).map(|number| (self.first + number as i64, self.counts[number]))
+    /// The indexes of the first and the last bucket.
+    const fn range(&self) -> Option<RangeInclusive<i64>> {
+        match self.len {
+            0 => None,
+            len => Some(self.first..=self.first + len as i64 - 1),
+        }
     }
+
+    fn count(&self, index: i64) -> u64 {
+        self.counts[(index - self.first) as usize]
+    }
+
+    fn side(&self) -> Side {
+        Side::new(self.first, &self.counts[..self.len])
+    }
+}
+
+/// Buckets of both signs, at the scale of the bounds.
+struct Converted {
+    scale: i64,
+    positive: Merged,
+    negative: Merged,
 }
 
 /// The bounds of classic buckets in ascending order, and how many values do not exceed each of them.
@@ -184,9 +198,10 @@ struct Buckets {
     negative: Sent,
 }
 
-impl<'a> Walk<'a, '_> {
+impl<'a, 'p> Walk<'a, 'p> {
     pub(super) fn exponential(&mut self, whole: Reader<'a>, metric: &Metric) -> Result<(), Stop> {
-        let (mut time_ns, mut flags, mut count, mut sum, mut has_exemplars) = (0, 0, 0, None, false);
+        let (mut start_ns, mut time_ns, mut flags, mut count, mut sum) = (0, 0, 0, 0, None);
+        let mut has_exemplars = false;
         let mut found = Buckets::default();
         let mut point = whole;
         self.labels.attributes.clear();
@@ -194,11 +209,15 @@ impl<'a> Walk<'a, '_> {
             match tag {
                 exponential::ATTRIBUTE => self.labels.attribute(point.message()?, self.reservation)?,
                 exponential::TIME => time_ns = point.fixed64()?,
+                exponential::START => start_ns = point.fixed64()?,
                 exponential::COUNT => count = point.fixed64()?,
                 exponential::SUM => sum = Some(point.double()?),
                 exponential::SCALE => found.scale = unzigzag(u64::from(point.varint()? as u32)) as i32,
                 exponential::ZERO_COUNT => found.zero_count = point.fixed64()?,
                 exponential::ZERO_THRESHOLD => found.zero_threshold = point.double()?,
+                exponential::POSITIVE | exponential::NEGATIVE if self.totals.is_some() => {
+                    point.len_field()?; // they were added up
+                }
                 exponential::POSITIVE => found.positive = self.sent(0, point.message()?)?,
                 exponential::NEGATIVE => found.negative = self.sent(1, point.message()?)?,
                 exponential::FLAGS => flags = point.varint()?,
@@ -206,17 +225,44 @@ impl<'a> Walk<'a, '_> {
                     has_exemplars = true;
                     point.len_field()?;
                 }
-                exponential::START | exponential::MIN | exponential::MAX => _ = point.fixed64()?,
+                exponential::MIN | exponential::MAX => _ = point.fixed64()?,
                 other => point.skip_unknown(other, exponential::KNOWN)?,
             }
         }
         let moment = self.moment(time_ns, flags, metric)?;
         self.prepare()?;
+        // a staleness marker is a value
+        if metric.is_accumulated && !moment.is_stale() {
+            if self.totals.is_some() {
+                return self.put_total(metric, whole, time_ns, has_exemplars);
+            }
+            let (key, label_bytes) = self.key(metric, whole)?;
+            let counts = self.increment(&found, sum, count)?;
+            if has_exemplars {
+                // so that a request that cannot be decoded again is refused before anything is added
+                let refused = self.batch.refused_exemplars;
+                self.exemplars(whole, exponential::EXEMPLAR, |_, _| None)?;
+                self.batch.refused_exemplars = refused;
+            }
+            let interval = Interval { start_ns, end_ns: time_ns };
+            return self.put_increment((key, whole.at() as u32, label_bytes), interval, counts);
+        }
         self.sum_and_count(metric, whole.rest().len(), moment, sum, count)?;
-        self.put_classic(&found, moment)?;
-        self.counts.push(moment.value(count as f64));
-        self.bounds.select(self.upper_bounds, self.reservation)?;
-        self.buckets(metric, whole.rest().len(), moment)?;
+        let Converted { scale, positive, negative } = self.converted(&found);
+        let layout = Layout {
+            scale,
+            has_zero: found.zero_count > 0 || negative.len > 0,
+            zero_threshold: threshold(found.zero_threshold),
+            positive: positive.range(),
+            negative: negative.range(),
+        };
+        let mut classic = self.classic(moment)?;
+        let count_of = |sign, index| match sign {
+            Sign::Negative => negative.count(index),
+            Sign::Positive => positive.count(index),
+        };
+        layout.each_bucket(found.zero_count, count_of, |bound, count| classic.push(bound, count))?;
+        self.put_classic(metric, whole, moment, count)?;
         self.batch.converted_points += 1;
         if has_exemplars {
             self.histogram_exemplars(whole, exponential::EXEMPLAR)?;
@@ -228,143 +274,191 @@ impl<'a> Walk<'a, '_> {
         Sent::read(fields, self.message, &mut self.pieces[number], self.reservation)
     }
 
-    /// Sets `upper_bounds` and `counts` to the classic buckets of a point, without the last one.
-    fn put_classic(&mut self, found: &Buckets, moment: Moment) -> Result<(), Stop> {
-        let Self { message, pieces, upper_bounds, counts, reservation, translation, .. } = self;
+    /// Brings the buckets of a point to the scale of the bounds.
+    fn converted(&self, found: &Buckets) -> Converted {
+        let Self { message, pieces, translation, .. } = self;
         let [positive_pieces, negative_pieces] = &**pieces;
         let positive_range = found.positive.range(message, positive_pieces);
         let negative_range = found.negative.range(message, negative_pieces);
         let (scale, shift) = scale_for(translation.scale, found.scale, [&positive_range, &negative_range]);
         let positive = Merged::of(&found.positive, positive_range, shift, message, positive_pieces);
         let negative = Merged::of(&found.negative, negative_range, shift, message, negative_pieces);
+        Converted { scale, positive, negative }
+    }
 
+    /// Begins with the classic buckets of a point: sets `upper_bounds` and `counts`.
+    fn classic(&mut self, moment: Moment) -> Result<Classic<'_, 'p>, Stop> {
+        let Self { upper_bounds, counts, reservation, .. } = self;
         upper_bounds.clear();
         counts.clear();
         reservation.room(*counts, BUCKETS_MAX + 3)?;
-        let mut classic =
-            Classic { bounds: upper_bounds, counts, moment, below: 0, last: f64::NEG_INFINITY, reservation };
-        for (index, count) in negative.buckets().rev() {
-            // subtracted, so that there is no negative zero
-            classic.push(0.0 - bound(index, scale), count)?;
+        Ok(Classic { bounds: upper_bounds, counts, moment, below: 0, last: f64::NEG_INFINITY, reservation })
+    }
+
+    /// Adds the series of the classic buckets, and that of infinity.
+    fn put_classic(
+        &mut self,
+        metric: &Metric,
+        whole: Reader<'a>,
+        moment: Moment,
+        count: u64,
+    ) -> Result<(), Stop> {
+        self.counts.push(moment.value(count as f64));
+        self.bounds.select(self.upper_bounds, self.reservation)?;
+        self.buckets(metric, whole.rest().len(), moment)
+    }
+
+    /// What a point adds to the histogram.
+    fn increment(&self, found: &Buckets, sum: Option<f64>, count: u64) -> Result<Exponential, Stop> {
+        if sum.is_some_and(|sum| !sum.is_finite()) {
+            return Err(SeriesRefusal::IncrementNotFinite.into());
         }
-        if found.zero_count > 0 || negative.len > 0 {
-            let threshold = if found.zero_threshold > 0.0 { found.zero_threshold } else { 0.0 };
-            classic.push(threshold, found.zero_count)?;
+        let Converted { scale, positive, negative } = self.converted(found);
+        let mut counts = Exponential {
+            scale,
+            zero_threshold: threshold(found.zero_threshold),
+            zero: found.zero_count,
+            positive: positive.side(),
+            negative: negative.side(),
+            count,
+            // nothing was counted, so the sum is known
+            sum: sum.or((count == 0).then_some(0.0)),
+        };
+        // otherwise, buckets could have more values than there are
+        counts.count = count.max(counts.in_buckets());
+        Ok(counts)
+    }
+
+    /// Identifies the histogram of the current point. Also returns an upper bound on the labels of each of its series.
+    fn key(&mut self, metric: &Metric, whole: Reader<'a>) -> Result<(SeriesKey, usize), Stop> {
+        let Self { names, labels, message, batch, reservation, hasher, work, .. } = self;
+        let name = SeriesName { metric: names.text(&metric.name), suffix: b"_count" };
+        let start = batch.bytes.len();
+        reservation.room(&mut batch.bytes, labels.bytes_max(whole.rest().len()) + name.bytes())?;
+        labels.put(name, message, &mut batch.bytes);
+        let (SeriesKey(key), bytes) = (hasher.key(&batch.bytes[start..]), batch.bytes.len() - start);
+        batch.bytes.truncate(start);
+        work.unstored(0, bytes)?;
+        // the series of buckets have a longer name, and a bound
+        let label_bytes = bytes + BUCKET_BYTES_MAX;
+        match label_bytes <= SERIES_LABEL_BYTES_MAX {
+            true => Ok((SeriesKey(key ^ KEY_BITS), label_bytes)),
+            false => Err(SeriesRefusal::LabelsTooLong(label_bytes).into()),
         }
-        if positive.len > 0 && bound(positive.first, scale) > classic.last {
-            classic.push(bound(positive.first, scale), 0)?;
+    }
+
+    /// Adds a point to those that must be added up.
+    fn put_increment(
+        &mut self,
+        (key, offset, label_bytes): (SeriesKey, u32, usize),
+        interval: Interval,
+        counts: Exponential,
+    ) -> Result<(), Stop> {
+        let Self { batch, reservation, .. } = self;
+        let Interval { start_ns, end_ns } = interval;
+        let increment = Increment { start_ns, end_ns, value: counts.count as f64, ..Increment::default() };
+        reservation.reserve(size_of::<Exponential>() + counts.heap_bytes())?;
+        let one = BatchExponential { key, increment, counts: Arc::new(counts), label_bytes, offset };
+        Ok(reservation.push(&mut batch.exponentials, one)?)
+    }
+
+    /// Adds the series of the next point that was added up, as those of a cumulative sender: at its own time, and at other times whose
+    /// sums or buckets it changes. Leaves out those that belong to another part of the request.
+    fn put_total(
+        &mut self,
+        metric: &Metric,
+        whole: Reader<'a>,
+        own_ns: u64,
+        has_exemplars: bool,
+    ) -> Result<(), Stop> {
+        let (Some(part), Some(number)) = (self.totals, self.next_total) else { return Ok(()) };
+        self.next_total = part.wanted(number + 1);
+        let Some(total) = &part.totals[number] else { return Ok(()) };
+        let total = total.as_ref().map_err(Clone::clone)?;
+        let from = if number == part.from.number { part.from.time } else { 0 };
+        if !self.has_room(number, from) {
+            return Ok(());
         }
-        for (index, count) in positive.buckets() {
-            classic.push(bound(index + 1, scale), count)?;
+        // in the part where it begins
+        self.batch.converted_points += u64::from(from == 0);
+        let total = total.read_out(own_ns);
+        // of ends in the same millisecond, the last one counts
+        let is_last = |n: &usize| {
+            let moment = Moment::of(total.sums[*n].0);
+            total.sums.get(*n + 1).is_none_or(|(next_ns, _)| Moment::of(*next_ns) != moment)
+        };
+        let mut times: Vec<usize> = (0..total.sums.len()).filter(is_last).collect();
+        // the point's own time comes last, because its exemplars belong to the last series
+        times.sort_by_key(|n| Moment::of(total.sums[*n].0) == Moment::of(own_ns));
+        for (time, n) in times.into_iter().enumerate().skip(from) {
+            if !self.has_room(number, time) {
+                return Ok(());
+            }
+            let (series, label_bytes) = (self.batch.floats.series.len(), self.batch.bytes.len());
+            let (end_ns, counts) = &total.sums[n];
+            self.put_sums(metric, whole, Moment::of(*end_ns), counts, &total)?;
+            self.totals_put.series += self.batch.floats.series.len() - series;
+            self.totals_put.label_bytes += self.batch.bytes.len() - label_bytes;
+        }
+        // they belong to the series that are added last
+        if has_exemplars {
+            self.histogram_exemplars(whole, exponential::EXEMPLAR)?;
         }
         Ok(())
     }
+
+    /// True if this part has room for what a total says of a time. If not, the next part begins there.
+    fn has_room(&mut self, number: usize, time: usize) -> bool {
+        let Some(part) = self.totals else { return false };
+        let (put, room) = (self.totals_put, part.room);
+        let has_room = put.series < room.series && put.label_bytes < room.label_bytes;
+        if !has_room {
+            self.batch.left = Some(TotalsPlace { number, time });
+            self.next_total = None;
+        }
+        has_room
+    }
+
+    /// Adds the series of a total at one time.
+    fn put_sums(
+        &mut self,
+        metric: &Metric,
+        whole: Reader<'a>,
+        moment: Moment,
+        counts: &Exponential,
+        total: &ReadOut,
+    ) -> Result<(), Stop> {
+        if !total.gone.is_empty() {
+            self.put_gone(metric, whole, moment.stale(), &total.gone)?;
+        }
+        let point_bytes = whole.rest().len();
+        if total.is_sum_gone && counts.sum.is_none() {
+            self.series(metric, b"_sum", point_bytes, moment.stale(), 0.0)?;
+        }
+        self.sum_and_count(metric, point_bytes, moment, counts.sum, counts.count)?;
+        let mut classic = self.classic(moment)?;
+        counts.each_bucket(&total.layout, |bound, count| classic.push(bound, count))?;
+        self.put_classic(metric, whole, moment, counts.count)
+    }
+
+    /// Ends the series of bounds that the histogram does not have any more.
+    fn put_gone(
+        &mut self,
+        metric: &Metric,
+        whole: Reader<'a>,
+        moment: Moment,
+        gone: &[f64],
+    ) -> Result<(), Stop> {
+        let mut classic = self.classic(moment)?;
+        for bound in gone {
+            classic.push(*bound, 0)?;
+        }
+        self.bounds.select(self.upper_bounds, self.reservation)?;
+        self.buckets(metric, whole.rest().len(), moment)
+    }
 }
 
-/// Chooses the scale of the bounds: `wanted`, or a lower one if the sender's scale is lower, or if there would be too many
-/// buckets. `ranges` are their indexes at the scale `sent`. Also returns by how many bits indexes have to be shifted.
-fn scale_for(wanted: i32, sent: i32, ranges: [&Option<RangeInclusive<i64>>; 2]) -> (i64, u32) {
-    let mut scale = i64::from(wanted.min(sent));
-    loop {
-        let shift = (i64::from(sent) - scale).clamp(0, i64::from(SHIFT_MAX)) as u32;
-        let count = |range: &Option<RangeInclusive<i64>>| {
-            range.as_ref().map_or(0, |range| (range.end() >> shift).abs_diff(range.start() >> shift) + 1)
-        };
-        // at the highest shift, there are at most two buckets of each sign
-        if ranges.into_iter().map(count).sum::<u64>() <= BUCKETS_MAX as u64 {
-            return (scale, shift);
-        }
-        scale -= 1;
-    }
-}
-
-/// Indexes have 33 bits, so after this shift only their sign is left.
-const SHIFT_MAX: u32 = 40;
-
-/// The lower bound of the bucket with this index: `2^(index / 2^scale)`. It is infinite if it is beyond all doubles.
-fn bound(index: i64, scale: i64) -> f64 {
-    if scale > 0 {
-        let eighth = (index << (i64::from(SCALE_MAX) - scale)) as usize % EIGHTHS.len();
-        return power_of_two(index >> scale) * EIGHTHS[eighth];
-    }
-    // no double is beyond 2^±4096
-    let shift = scale.unsigned_abs().min(12);
-    power_of_two(index.clamp(-4096, 4096) << shift)
-}
-
-fn power_of_two(exponent: i64) -> f64 {
-    match exponent {
-        1024.. => f64::INFINITY,
-        -1022..1024 => f64::from_bits(((exponent + 1023) as u64) << 52),
-        -1074..-1022 => f64::from_bits(1 << (exponent + 1074)),
-        _ => 0.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ops::Range;
-
-    #[test]
-    fn bounds_are_powers_of_two() {
-        for (index, scale, expected) in [
-            (0, 0, 1.0),
-            (3, 0, 8.0),
-            (-2, 0, 0.25),
-            (-2, -1, 0.0625),
-            (3, 1, 8.0_f64.sqrt()),
-            (-3, 1, 8.0_f64.sqrt().recip()),
-            (16, 3, 4.0),
-            (-1074, 0, f64::from_bits(1)),
-            (-1075, 0, 0.0),
-            (1023, 0, 2.0_f64.powi(1023)),
-            (1024, 0, f64::INFINITY),
-            (1, -11, f64::INFINITY),
-            (-1, -11, 0.0),
-            (0, i64::from(i32::MIN), 1.0),
-            (1, i64::from(i32::MIN), f64::INFINITY),
-            (-1, i64::from(i32::MIN), 0.0),
-            (i64::from(i32::MAX) + 1, 3, f64::INFINITY),
-            (i64::from(i32::MIN), 3, 0.0),
-        ] {
-            let found = bound(index, scale);
-            assert!(
-                (found - expected).abs() <= expected * 1e-15 || found == expected,
-                "{index} {scale}: {found}"
-            );
-        }
-        for (number, eighth) in EIGHTHS.into_iter().enumerate() {
-            assert!((eighth - (number as f64 / 8.0).exp2()).abs() < 3e-16, "{number}");
-        }
-        let finest = i64::from(SCALE_MAX);
-        for scale in 0..=finest {
-            let coarse = |index| (bound(index, scale), bound(index << (finest - scale), finest));
-            assert!(
-                (-100..100).map(coarse).all(|(a, b)| a == b),
-                "bounds at scale {scale} are not at all higher ones"
-            );
-        }
-    }
-
-    #[test]
-    fn a_scale_has_few_enough_buckets() {
-        let check = |scale, sent, ranges: [Range<i64>; 2], expected| {
-            let [a, b] = ranges.map(|range| (!range.is_empty()).then(|| range.start..=range.end - 1));
-            let (scale, shift) = scale_for(scale, sent, [&a, &b]);
-            assert_eq!((scale, shift), expected);
-        };
-        check(1, 1, [0..0, 0..0], (1, 0));
-        check(1, 1, [0..160, 0..0], (1, 0));
-        check(1, 1, [0..161, 0..0], (0, 1));
-        check(1, 1, [0..80, -7..74], (0, 1));
-        check(1, 3, [0..640, 0..0], (1, 2));
-        check(1, 3, [0..641, 0..0], (0, 3));
-        check(1, -4, [0..641, 0..0], (-7, 3));
-        check(3, 3, [i64::from(i32::MIN)..i64::from(i32::MAX) + 1, 0..0], (-22, 25));
-        check(1, i32::MAX, [0..1 << 20, 0..0], (1, SHIFT_MAX));
-        let least = i64::from(i32::MIN);
-        check(1, i32::MIN, [0..100, 0..0], (least, 0));
-        check(1, i32::MIN, [0..641, 0..0], (least - 3, 3));
-    }
+/// Senders that do not have a threshold send 0.
+fn threshold(sent: f64) -> f64 {
+    if sent > 0.0 { sent } else { 0.0 }
 }

@@ -140,7 +140,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// Adds the series of the buckets. The bounds are those that were selected last, and `counts` has a value for each of
-    /// them and for infinity.
+    /// them and for infinity, which may be missing if there are others.
     pub(super) fn buckets(
         &mut self,
         metric: &Metric,
@@ -149,7 +149,11 @@ impl<'a> Walk<'a, '_> {
     ) -> Result<(), Stop> {
         let Self { names, labels, message, bounds, counts, batch, reservation, hasher, .. } = self;
         let bounds = bounds.selected();
-        assert_eq!(counts.len(), bounds.len() + 1, "BUG: a bucket has no count");
+        let is_complete = counts.len() == bounds.len() + 1;
+        assert!(
+            is_complete || counts.len() == bounds.len() && bounds.len() > 0,
+            "BUG: a bucket has no count"
+        );
         if batch.floats.series.len() + counts.len() > REQUEST_SERIES_MAX {
             return Err(too_many("series", REQUEST_SERIES_MAX));
         }

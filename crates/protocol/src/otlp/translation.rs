@@ -63,7 +63,7 @@ pub enum Delta {
 }
 
 impl Translation {
-    pub const SCALE_MAX: i32 = 3;
+    pub const SCALE_MAX: i32 = model::exponential::SCALE_MAX;
 }
 
 impl Default for Translation {

@@ -22,7 +22,7 @@ use model::caps::{BODY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, REQUEST_SERIES_MAX, SER
 use model::labels::{METRIC_NAME, put_label};
 use model::{
     Batch, BatchIncrement, BatchSeries, Exemplar, Increment, LabelsBuilder, MetricKind, STALE_NAN_BITS,
-    SeriesHasher, SeriesRefusal,
+    SeriesHasher, SeriesRefusal, TotalsPart, TotalsRoom,
 };
 use std::ops::Range;
 use stdx::budget::IncrementalReservation;
@@ -33,12 +33,15 @@ pub(super) const LABELS_BYTES_MAX: usize = BODY_BYTES_MAX;
 
 const _: () = assert!(LABELS_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as usize);
 
+/// Upper bound on the bytes of labels of refused points. Each is the name of a metric.
+pub(super) const SHOWN_BYTES_MAX: usize = Batch::REFUSED_KEPT_MAX * (LABEL_SHOWN_BYTES_MAX + 64);
+
 /// OTLP has times in nanoseconds.
 const NS_PER_MS: u64 = 1_000_000;
 
 pub(super) fn decode(
     message: &[u8],
-    translation: &Translation,
+    (translation, totals): (&Translation, Option<&TotalsPart>),
     hasher: &SeriesHasher,
     scratch: &mut Scratch,
     batch: &mut Batch,
@@ -61,6 +64,9 @@ pub(super) fn decode(
     let mut walk = Walk {
         message,
         translation,
+        totals,
+        next_total: totals.and_then(|part| part.wanted(part.from.number)),
+        totals_put: TotalsRoom::default(),
         hasher,
         names,
         labels,
@@ -79,12 +85,20 @@ pub(super) fn decode(
         work: Work::default(),
         newest_ns: 0,
     };
-    walk.request()
+    walk.request()?;
+    assert_eq!(walk.next_total, None, "BUG: a request has other points when it is decoded again");
+    Ok(())
 }
 
 pub(super) struct Walk<'a, 'p> {
     pub(super) message: &'a [u8],
     pub(super) translation: &'a Translation,
+    /// What the points of exponential histograms have added up to, if the request is decoded again.
+    pub(super) totals: Option<&'a TotalsPart>,
+    /// Number of the next total to be read. `None` if there are no more in this part.
+    pub(super) next_total: Option<usize>,
+    /// The series of totals that were added to the batch.
+    pub(super) totals_put: TotalsRoom,
     pub(super) hasher: &'a SeriesHasher,
     pub(super) names: &'a mut NameCache,
     pub(super) labels: &'a mut PointLabels,
@@ -100,7 +114,7 @@ pub(super) struct Walk<'a, 'p> {
     pub(super) batch: &'a mut Batch,
     pub(super) reservation: &'a mut IncrementalReservation<'p>,
     point_steps: RunSteps,
-    work: Work,
+    pub(super) work: Work,
     /// Time of the newest point of the current resource.
     newest_ns: u64,
 }
@@ -120,13 +134,22 @@ pub(super) struct Metric {
 }
 
 /// When a point was taken, and whether it says that its series end.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment {
     timestamp_ms: i64,
     is_stale: bool,
 }
 
 impl Moment {
+    pub(super) const fn of(time_ns: u64) -> Self {
+        Self { timestamp_ms: (time_ns / NS_PER_MS) as i64, is_stale: false }
+    }
+
+    /// The series end.
+    pub(super) const fn stale(self) -> Self {
+        Self { is_stale: true, ..self }
+    }
+
     pub(super) const fn is_stale(self) -> bool {
         self.is_stale
     }
@@ -166,11 +189,34 @@ impl<'a> Walk<'a, '_> {
         let mut fields = Reader::new(self.message);
         while let Some(tag) = fields.tag()? {
             match tag {
-                RESOURCE_METRICS => self.resource_metrics(fields.message()?)?,
+                RESOURCE_METRICS => {
+                    let message = fields.message()?;
+                    if self.wants(fields.at()) {
+                        self.resource_metrics(message)?;
+                    }
+                }
                 other => fields.skip_unknown(other, &[1])?,
             }
         }
         Ok(())
+    }
+
+    /// True if what ends at `end` must be read. If the request is decoded again, all is skipped that has no points to be read.
+    fn wants(&self, end: usize) -> bool {
+        match (self.totals, self.next_total) {
+            (None, _) => true,
+            (Some(part), Some(number)) => part.offsets[number] as usize <= end,
+            (Some(_), None) => false,
+        }
+    }
+
+    /// True if the point that begins at `start` must be read.
+    fn wants_point(&self, start: usize) -> bool {
+        match (self.totals, self.next_total) {
+            (None, _) => true,
+            (Some(part), Some(number)) => part.offsets[number] as usize == start,
+            (Some(_), None) => false,
+        }
     }
 
     fn resource_metrics(&mut self, whole: Reader<'a>) -> Result<(), DecodeError> {
@@ -203,6 +249,9 @@ impl<'a> Walk<'a, '_> {
                 resource_metrics::SCOPE_METRICS => {
                     self.work.scope()?;
                     let scope_metrics = fields.message()?;
+                    if !self.wants(fields.at()) {
+                        continue;
+                    }
                     if self.translation.has_scope_labels {
                         let read = self.scope(scope_metrics);
                         let refusal = fixed_refusal.clone().or(refusal_of(read)?);
@@ -254,7 +303,12 @@ impl<'a> Walk<'a, '_> {
     fn scope_metrics(&mut self, mut fields: Reader<'a>) -> Result<(), DecodeError> {
         while let Some(tag) = fields.tag()? {
             match tag {
-                scope_metrics::METRIC => self.metric(fields.message()?)?,
+                scope_metrics::METRIC => {
+                    let message = fields.message()?;
+                    if self.wants(fields.at()) {
+                        self.metric(message)?;
+                    }
+                }
                 scope_metrics::SCOPE | scope_metrics::SCHEMA_URL => _ = fields.len_field()?,
                 other => fields.skip_unknown(other, scope_metrics::KNOWN)?,
             }
@@ -350,7 +404,7 @@ impl<'a> Walk<'a, '_> {
             hasher,
             reservation,
         )?;
-        if named.is_first && refusal.is_none() {
+        if named.is_first && refusal.is_none() && self.totals.is_none() {
             let name = names.text(&named.text);
             metadata::push(self.batch, reservation, type_of, name, found.description, found.unit)?;
         }
@@ -368,7 +422,6 @@ impl<'a> Walk<'a, '_> {
             TEMPORALITY_CUMULATIVE => None,
             TEMPORALITY_DELTA => match self.translation.delta {
                 Delta::Refused => Some(SeriesRefusal::DeltaTemporality),
-                Delta::Accumulated if found.is_exponential() => Some(SeriesRefusal::ExponentialDelta),
                 Delta::Accumulated | Delta::Kept => None,
             },
             other => Some(SeriesRefusal::UnknownTemporality(other)),
@@ -385,8 +438,11 @@ impl<'a> Walk<'a, '_> {
             match tag {
                 data::POINT => {
                     let message = fields.message()?;
+                    if !self.wants_point(message.at()) {
+                        continue;
+                    }
                     self.work.point()?;
-                    self.batch.points += 1;
+                    self.batch.points += u64::from(self.totals.is_none());
                     let before = self.mark();
                     if let Some(refusal) = refusal_of(point(self, message, metric))? {
                         self.undo(before)?;
@@ -452,8 +508,7 @@ impl<'a> Walk<'a, '_> {
         if time_ns == 0 {
             return Err(SeriesRefusal::PointWithoutTime.into());
         }
-        let timestamp_ms = (time_ns / NS_PER_MS) as i64;
-        Ok(Moment { timestamp_ms, is_stale: flags & NO_RECORDED_VALUE != 0 })
+        Ok(Moment { is_stale: flags & NO_RECORDED_VALUE != 0, ..Moment::of(time_ns) })
     }
 
     /// Finds the order of the labels of the current point. Fails if it cannot have labels.
@@ -549,7 +604,7 @@ impl<'a> Walk<'a, '_> {
 
     /// Adds the series `target_info` of the current resource.
     fn target_info(&mut self) -> Result<(), DecodeError> {
-        if !self.translation.has_target_info || self.newest_ns == 0 {
+        if !self.translation.has_target_info || self.newest_ns == 0 || self.totals.is_some() {
             return Ok(());
         }
         let before = self.mark();
@@ -577,8 +632,7 @@ impl<'a> Walk<'a, '_> {
             batch.bytes.truncate(start);
             return Ok(());
         }
-        let timestamp_ms = (*newest_ns / NS_PER_MS) as i64;
-        push(hasher, batch, reservation, start, Moment { timestamp_ms, is_stale: false }, 1.0)
+        push(hasher, batch, reservation, start, Moment::of(*newest_ns), 1.0)
     }
 }
 
@@ -620,10 +674,6 @@ struct Mark {
 }
 
 impl<'a> Found<'a> {
-    fn is_exponential(&self) -> bool {
-        self.data.as_ref().is_some_and(|(tag, _)| *tag == metric::EXPONENTIAL_HISTOGRAM)
-    }
-
     fn read(mut fields: Reader<'a>) -> Result<Self, DecodeError> {
         let mut found = Self { name: &[], description: &[], unit: &[], texts: None, data: None };
         let start = fields.at();

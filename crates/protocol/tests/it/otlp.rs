@@ -28,7 +28,7 @@ pub(crate) fn decode_with(
     bytes: &[u8],
 ) -> Result<Batch, DecodeError> {
     let mut batch = Batch::default();
-    let format = Format { media, translation: Arc::new(translation.clone()) };
+    let format = Format::new(media, Arc::new(translation.clone()));
     let body = Body { encoding: Encoding::Identity, bytes };
     decoder.decode(protocol::Request { format, body }, &mut batch, &mut plenty())?;
     Ok(batch)
@@ -262,9 +262,11 @@ pub(crate) fn corpus() -> Vec<Request> {
         negative: Some(Buckets { offset: 70, counts: vec![4, 5] }),
         ..ExponentialPoint::default()
     };
-    let data = Data::Exponential(Exponential { points: vec![exponential; 2], temporality: 2 });
-    requests
-        .push(request_of(vec![], vec![Metric { name: "e".into(), data: Some(data), ..Metric::default() }]));
+    for temporality in [1, 2] {
+        let data = Data::Exponential(Exponential { points: vec![exponential.clone(); 2], temporality });
+        let metric = Metric { name: "e".into(), data: Some(data), ..Metric::default() };
+        requests.push(request_of(vec![], vec![metric]));
+    }
     requests
 }
 
@@ -344,7 +346,7 @@ fn a_warm_decoder_reserves_nothing() {
     let account = stdx::budget::Account::new("inflight", 1 << 20);
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
     for round in 0..2 {
-        let format = Format { media: Media::Protobuf, translation: Arc::default() };
+        let format = Format::new(Media::Protobuf, Arc::default());
         let body = Body { encoding: Encoding::Identity, bytes: &bytes };
         let mut memory = account.reserve(7).unwrap();
         decoder.decode(protocol::Request { format, body }, &mut batch, &mut memory).unwrap();

@@ -303,6 +303,7 @@ impl Assembly {
             gates: Gates::new(&self.settings, &self.registry),
             traffic: Arc::clone(&self.traffic),
             new_tenants: Mutex::new(new_tenants),
+            histograms: Arc::default(),
         }
     }
 }

@@ -75,6 +75,7 @@ impl Owner {
                 submission.outcome.exemplars = submission.exemplars.len() as u64;
             }
             self.sum_up(submission);
+            self.add_exponentials(submission);
             self.record(submission)?;
         }
         let began = self.context.clock.instant();
@@ -164,6 +165,14 @@ impl Owner {
                 define(*series, encoder);
                 encoder.exemplar(*series, exemplar);
             }
+        }
+        for key in &submission.increments.changed_exponentials {
+            if encoder.is_full() {
+                end_record(encoder)?;
+            }
+            encoder.forgotten(sums.forgotten_ns(&submission.tenant));
+            let sum = sums.get(&submission.tenant, *key);
+            encoder.sum(*key, sum.expect("BUG: a sum that was changed is missing"));
         }
         if !encoder.is_empty() {
             journal.append(encoder.finish())?;

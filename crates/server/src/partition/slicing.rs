@@ -11,12 +11,12 @@
 
 use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
-use crate::partition::submission::{StreamId, Submission};
+use crate::partition::submission::{StreamId, Submission, SubmittedExponential};
 use crate::refusal::Refusal;
 use admission::Postponed;
 use head::TenantHead;
 use model::accumulator::PIECES_MAX;
-use model::{SeriesRef, SeriesRefusal};
+use model::{BatchExponential, SeriesRef, SeriesRefusal, TenantId};
 use protocol::labels::describe_labels;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -33,6 +33,16 @@ const LATE_INCREMENT_COST: usize = LATE_COST * (PIECES_MAX + 1);
 
 /// An increment is looked up and recorded with its sum, which costs as much as this many in-order samples.
 const INCREMENT_COST: usize = 4;
+
+/// An increment that is an exponential histogram is added and recorded with all buckets of the sum, which takes up to 20 µs.
+const EXPONENTIAL_COST: usize = 400;
+
+/// So many bytes of such a sum cost as much as one in-order sample. All its open intervals are recorded again.
+const BYTES_PER_COST: usize = 16;
+
+/// Upper bound on such increments in a slice.
+#[cfg(test)]
+pub(super) const EXPONENTIALS_MAX: usize = COST_MAX / EXPONENTIAL_COST;
 
 /// Late samples are counted this often. In between, they may exceed their share of the head.
 pub(super) const LATE_COUNT_EVERY: Duration = Duration::from_millis(100);
@@ -112,7 +122,12 @@ impl Owner {
             return 0;
         }
         self.leave_out_metadata(&mut submission);
-        let others = submission.metadata.len() + submission.exemplars.len();
+        let exponentials = &submission.increments.exponentials;
+        let exponentials = exponentials
+            .iter()
+            .map(|one| self.exponential_cost(&submission.tenant, &one.point))
+            .sum::<usize>();
+        let others = submission.metadata.len() + submission.exemplars.len() + exponentials;
         let mut cost = Cost { total: others, ..Cost::of(&submission) };
         self.estimate(&mut submission, &mut cost);
         if cost.total > COST_MAX || self.slicing.holds_earlier(&submission) {
@@ -154,6 +169,26 @@ impl Owner {
         let protects = now.duration_since(self.known_at) < KNOWN_LATELY;
         let pause = if protects { now.duration_since(began) * PAUSE_FACTOR } else { Duration::ZERO };
         self.slicing.due = now + pause;
+    }
+
+    /// How many increments of a submission that are exponential histograms are added now.
+    pub(super) fn exponentials_of_slice(&self, submission: &Submission) -> usize {
+        let all = &submission.increments.exponentials;
+        if !submission.is_sliced {
+            return all.len();
+        }
+        let mut total = 0;
+        let fits = |one: &&SubmittedExponential| {
+            total += self.exponential_cost(&submission.tenant, &one.point);
+            total <= COST_MAX
+        };
+        all.iter().take_while(fits).count().max(1).min(all.len())
+    }
+
+    fn exponential_cost(&self, tenant: &TenantId, point: &BatchExponential) -> usize {
+        let sum = self.sums.get(tenant, point.key).and_then(|sum| sum.exponential.as_ref());
+        let (bytes, pieces_bytes) = sum.map_or((0, 0), |sum| sum.heap_bytes());
+        EXPONENTIAL_COST + (bytes + pieces_bytes + point.heap_bytes()) / BYTES_PER_COST
     }
 
     fn end_of_slice(&self, submission: &Submission) -> usize {

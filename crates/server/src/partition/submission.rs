@@ -4,13 +4,14 @@ use crate::limits::tenant_state::TenantState;
 use crate::partition::sums::{INCREMENT_BYTES, shared::Stamp};
 use crate::refusal::Refusal;
 use crate::write_path::ElectedReplicas;
+use crate::write_path::InUse;
 use crate::write_path::aggregator::Contributions;
 use crate::write_path::ingest::Effects;
 use admission::Postponed;
 use head::Columns;
 use model::{
-    ErrorKind, Exemplar, Increment, Labels, Metadata, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
-    ValueKind, Values,
+    BatchExponential, ErrorKind, Exemplar, ExponentialSum, Increment, Labels, Metadata, SeriesKey, SeriesRef,
+    SeriesRefusal, TenantId, ValueKind, Values,
 };
 use protocol::labels::describe_labels;
 use std::collections::HashMap;
@@ -60,6 +61,8 @@ pub(crate) struct Submission {
     pub(crate) memory: Option<Arc<Reservation>>,
     /// Keeps the series' references valid.
     pub(crate) pin: Option<head::Pin>,
+    /// Histograms whose sums the request has changed. No other request may change them before this one is stored.
+    pub(crate) in_use: Option<Arc<InUse>>,
 }
 
 /// The samples of a submission that are not values, but have to be added to the sum of their series. Usually, there are none.
@@ -67,6 +70,11 @@ pub(crate) struct Submission {
 pub(crate) struct Increments {
     /// In the order of the samples.
     all: Vec<SubmittedIncrement>,
+    /// Increments that are exponential histograms. They become no samples: the outcome says what they have added up to. Each slice
+    /// takes some of them.
+    pub(crate) exponentials: Vec<SubmittedExponential>,
+    /// Keys of the sums that the current slice has changed in this way.
+    pub(crate) changed_exponentials: Vec<SeriesKey>,
     /// Number of the submission among those of its partition with increments. Slices of a submission have the same.
     pub(super) number: Option<u32>,
     /// The same in all parts of the request.
@@ -82,6 +90,13 @@ pub(crate) struct SubmittedIncrement {
     pub(crate) sample: u32,
     pub(crate) key: SeriesKey,
     pub(crate) increment: Increment,
+}
+
+#[derive(Debug)]
+pub(crate) struct SubmittedExponential {
+    /// Its number in the request.
+    pub(crate) number: u32,
+    pub(crate) point: BatchExponential,
 }
 
 #[derive(Debug, Default)]
@@ -125,7 +140,7 @@ impl Summed {
 
 impl Increments {
     pub(crate) const fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all.is_empty() && self.exponentials.is_empty()
     }
 
     pub(crate) fn push(
@@ -228,6 +243,8 @@ pub struct Outcome {
     pub(crate) rules: Option<Box<Effects>>,
     /// The elected replicas whose samples the request contains, until it is answered.
     pub(crate) elected: Option<Box<ElectedReplicas>>,
+    /// For each increment that is an exponential histogram, its number in the request, and what it has added up to.
+    pub(crate) totals: Vec<(u32, Result<ExponentialSum, SeriesRefusal>)>,
 }
 
 impl Outcome {
@@ -298,6 +315,7 @@ impl Outcome {
         self.dropped_exemplars += other.dropped_exemplars;
         self.has_created |= other.has_created;
         self.discarded_metadata.extend(other.discarded_metadata);
+        self.totals.extend(other.totals);
         other.postponed.into_iter().for_each(|what| self.postpone(what));
         other.errors.into_iter().for_each(|(error, series)| self.keep(error, || series));
     }
@@ -331,6 +349,7 @@ impl Submission {
             reply,
             memory: None,
             pin: None,
+            in_use: None,
         }
     }
 
@@ -375,7 +394,7 @@ impl Submission {
 
     /// True for the last slice. Metadata and exemplars are stored with it.
     pub(crate) const fn is_last_slice(&self) -> bool {
-        self.slice.end == self.refs.len()
+        self.slice.end == self.refs.len() && self.increments.exponentials.is_empty()
     }
 
     /// Refuses new series, at most `most`.

@@ -11,6 +11,9 @@
 //! are written again ([`carry`]). Sums of series that got nothing for a long time are forgotten ([`forget`]). Then an
 //! increment that is not newer than what was forgotten is refused, because it may have been added.
 //!
+//! The increments of an exponential histogram have no samples of their own. They are added up in one partition, where the
+//! histogram has one sum. The sender's request then goes on with what they have added up to (`write_path/totals.rs`).
+//!
 //! If the bounds of a histogram change and change back, a bucket that was missing meanwhile must begin with 0 like the others.
 //! So the sums also say when the bounds of a histogram changed last: as a sum whose key is made of the histogram ([`bounds_key`]).
 
@@ -25,13 +28,17 @@ mod tests;
 use super::slicing::labels_text;
 use super::{Owner, STARTED_S};
 use crate::limits::head_memory::HeadMemory;
-use crate::partition::submission::{Changed, Outcome, Submission, Summed};
+use crate::partition::submission::{Changed, Outcome, Submission, SubmittedExponential, Summed};
 use admission::Postponed;
 use carry::Carrying;
 use forget::{Forgetting, GRACE_S};
 use head::TenantHead;
 use model::accumulator::{Added, PIECES_MAX, Piece, Sum};
-use model::{Accumulator, Increment, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValuesRef};
+use model::exponential::BUCKETS_MAX;
+use model::{
+    Accumulator, BatchExponential, Exponential, ExponentialSum, Increment, SeriesKey, SeriesRef,
+    SeriesRefusal, TenantId, ValuesRef,
+};
 use shared::{Forgotten, Stamp};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -43,6 +50,15 @@ use tenant::{SAMPLE_BYTES, Share, TenantSums};
 /// Memory that each increment of a request takes while its group is being written. The sum before it is kept, with its pieces.
 pub(super) const INCREMENT_BYTES: usize =
     2 * size_of::<Change>() + PIECES_MAX * size_of::<Piece>() + 2 * size_of::<Changed>() + SAMPLE_BYTES;
+
+/// Memory that an exponential histogram of a request takes besides itself, until it is decoded again. The buckets of the sum before it
+/// may be kept meanwhile.
+pub(crate) const EXPONENTIAL_BYTES: usize = 2 * size_of::<Change>()
+    + size_of::<(u32, Result<ExponentialSum, SeriesRefusal>)>()
+    + (PIECES_MAX + 2) * size_of::<(u64, Arc<Exponential>)>()
+    + 2 * (size_of::<Exponential>() + BUCKETS_MAX * size_of::<u64>())
+    + PIECES_MAX * size_of::<Piece>()
+    + size_of::<SeriesKey>();
 
 /// Submissions are numbered from 1 to this, again and again.
 const NUMBERS: u32 = 1 << 31;
@@ -83,8 +99,12 @@ pub(super) struct Sums {
     changes: Vec<Change>,
     /// Whether some of these changes are of bounds. The others learn of them when the group is durable.
     has_new_bounds: bool,
+    /// Memory was reserved for an increment that was refused afterwards.
+    has_unused_room: bool,
     /// Working memory.
     sums: Vec<Sum>,
+    /// The sum to which the last increment was added, if it is an exponential histogram.
+    total: Option<ExponentialSum>,
     carrying: Carrying,
     forgetting: Forgetting,
 }
@@ -153,7 +173,9 @@ impl Sums {
             heads,
             changes: Vec::new(),
             has_new_bounds: false,
+            has_unused_room: false,
             sums: Vec::new(),
+            total: None,
             carrying: Carrying::default(),
             forgetting: Forgetting::new(now),
         }
@@ -193,15 +215,17 @@ impl Sums {
         Some(&self.tenants.get(tenant)?.of.get(&key)?.accumulator)
     }
 
-    /// Adds an increment. The samples that must be stored are then in `self.sums`.
+    /// Adds an increment. The samples that must be stored are then in `self.sums`, or if it is an exponential histogram with
+    /// `counts`, they can be made of `self.total`.
     fn add(
         &mut self,
         tenant: &TenantId,
         key: SeriesKey,
-        increment: &Increment,
+        (increment, counts): (&Increment, Option<&Arc<Exponential>>),
         origin: Origin,
     ) -> Result<Added, SeriesRefusal> {
         self.sums.clear();
+        self.total = None;
         if !self.tenants.contains_key(tenant) {
             self.tenants.insert(tenant.clone(), TenantSums::new(&self.heads));
         }
@@ -259,7 +283,14 @@ impl Sums {
                 Accumulator::new(new_ns, increment.layout)
             }
         };
-        let added = accumulator.add(increment, continues, &mut self.sums)?;
+        let added = match counts {
+            None => accumulator.add(increment, continues, &mut self.sums)?,
+            Some(counts) => {
+                let (added, total) = accumulator.add_exponential(increment, counts, continues)?;
+                self.total = Some(total);
+                added
+            }
+        };
         accumulator.keep_pieces(stamp.pieces_max);
         let seen_s = before.as_ref().map_or(0, |entry| entry.seen_s).max(stamp.arrived_s);
         if added == Added::Repeated {
@@ -276,7 +307,7 @@ impl Sums {
             own.make_room(share).map_err(no_room)?;
         }
         let submission = LastSubmission::new(submission, true);
-        let late_samples = self.sums.len() - 1;
+        let late_samples = self.sums.len().saturating_sub(1);
         own.put(key, Entry { accumulator, seen_s, submission }, late_samples, share).map_err(no_room)?;
         self.count += usize::from(before.is_none());
         self.changes.push(Change { tenant: tenant.clone(), key, before });
@@ -301,6 +332,9 @@ impl Sums {
             }
             own.settle();
         }
+        if std::mem::take(&mut self.has_unused_room) {
+            self.tenants.values_mut().for_each(TenantSums::settle);
+        }
     }
 
     /// Undoes what was added since the last group.
@@ -320,7 +354,7 @@ impl Sums {
             return self.forgotten.raise_others(accumulator.end_ns);
         }
         let own = self.tenants.entry(tenant.clone()).or_insert_with(|| TenantSums::new(&self.heads));
-        let is_new = !own.of.contains_key(&key);
+        let mut is_new = !own.of.contains_key(&key);
         if is_new && !own.is_forgotten(accumulator) && own.make_room(Share::ALL).is_err() {
             // sums that were removed before the restart are still in the journal, and may be taking the place of others
             self.count -= own.forget_restored(self.forgotten.of(tenant));
@@ -332,11 +366,27 @@ impl Sums {
         // at the same time in all partitions, however long each of them replays
         let (seen_s, submission) = (STARTED_S, LastSubmission::NONE);
         let entry = Entry { accumulator: accumulator.clone(), seen_s, submission };
-        if own.put(key, entry.clone(), 0, Share::ALL).is_err() {
+        let mut put = own.put(key, entry.clone(), 0, Share::ALL);
+        if put.is_err() && accumulator.exponential.is_some() {
+            // the same for its buckets
+            self.count -= own.forget_restored(self.forgotten.of(tenant));
+            is_new = !own.of.contains_key(&key);
+            if own.is_forgotten(accumulator) {
+                return self.raise_forgotten(tenant, accumulator.newest_ns());
+            }
+            put = own.put(key, entry.clone(), 0, Share::ALL);
+        }
+        if put.is_err() {
             // there is less memory than before the restart
             let mut closed = entry;
             closed.accumulator.keep_pieces(0);
-            own.put(key, closed, 0, Share::ALL).expect("BUG: a sum without pieces takes no memory for them");
+            if own.put(key, closed, 0, Share::ALL).is_err() {
+                // the buckets of a histogram take more memory than was made room for
+                own.remove(key);
+                own.settle();
+                self.count -= usize::from(!is_new);
+                return self.raise_forgotten(tenant, accumulator.newest_ns());
+            }
         }
         own.settle();
         self.count += usize::from(is_new);
@@ -375,14 +425,19 @@ impl Sums {
         self.deleted.push((tenant.clone(), deletion, now_s.saturating_add(GRACE_S)));
     }
 
-    /// True if the submission has increments from before its tenant was deleted, or from while it was.
+    /// True if the submission has increments, or samples that were made of some, from before its tenant was deleted, or from while
+    /// it was.
     pub(super) fn is_stale(&self, submission: &Submission) -> bool {
-        let Submission { tenant, increments, .. } = submission;
-        let Stamp { deletion, arrived_s, .. } = increments.stamp;
-        let is_later = |(of, number, until_s): &(TenantId, u64, u32)| {
-            of == tenant && *number > deletion && arrived_s < *until_s
-        };
-        !increments.is_empty() && self.deleted.iter().any(is_later)
+        let Submission { tenant, increments, in_use, .. } = submission;
+        let own = (!increments.is_empty()).then_some(increments.stamp);
+        // or what its samples were made of
+        let added = in_use.as_ref().map(|in_use| in_use.stamp);
+        own.into_iter().chain(added).any(|Stamp { deletion, arrived_s, .. }| {
+            let is_later = |(of, number, until_s): &(TenantId, u64, u32)| {
+                of == tenant && *number > deletion && arrived_s < *until_s
+            };
+            self.deleted.iter().any(is_later)
+        })
     }
 
     /// The next sums after a place, at most `count`, all of the same tenant.
@@ -425,18 +480,8 @@ impl Owner {
         if increments.is_empty() {
             return;
         }
+        let origin = self.origin_of(submission);
         let ValuesRef::Floats(values) = submission.values.as_ref() else { return };
-        // 0 stands for none
-        let number = submission.increments.number.get_or_insert_with(|| {
-            self.sums.submissions = (self.sums.submissions + 1) % NUMBERS;
-            self.sums.submissions = self.sums.submissions.max(1);
-            self.sums.submissions
-        });
-        let origin = Origin {
-            submission: *number,
-            weight: self.context.weight(&submission.tenant),
-            stamp: submission.increments.stamp,
-        };
         let metrics = &self.context.metrics.increments;
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
@@ -451,7 +496,7 @@ impl Owner {
             };
             let (key, increment) = (submitted.key, &submitted.increment);
             let before = self.sums.changes.len();
-            match self.sums.add(&submission.tenant, key, increment, origin) {
+            match self.sums.add(&submission.tenant, key, (increment, None), origin) {
                 Ok(added) => {
                     metrics.of(added).inc();
                     let first = summed.refs.len();
@@ -474,6 +519,56 @@ impl Owner {
             }
         }
         submission.increments.summed = Some(summed);
+    }
+
+    fn origin_of(&mut self, submission: &mut Submission) -> Origin {
+        // 0 stands for none
+        let number = submission.increments.number.get_or_insert_with(|| {
+            self.sums.submissions = (self.sums.submissions + 1) % NUMBERS;
+            self.sums.submissions = self.sums.submissions.max(1);
+            self.sums.submissions
+        });
+        Origin {
+            submission: *number,
+            weight: self.context.weight(&submission.tenant),
+            stamp: submission.increments.stamp,
+        }
+    }
+
+    /// Adds the next increments of a submission that are exponential histograms. What they have added up to is then in the outcome.
+    pub(super) fn add_exponentials(&mut self, submission: &mut Submission) {
+        submission.increments.changed_exponentials.clear();
+        if submission.increments.exponentials.is_empty() {
+            return;
+        }
+        let count = self.exponentials_of_slice(submission);
+        let exponentials: Vec<_> = submission.increments.exponentials.drain(..count).collect();
+        let origin = self.origin_of(submission);
+        let metrics = &self.context.metrics.increments;
+        for SubmittedExponential { number, point } in exponentials {
+            let BatchExponential { key, increment, counts, .. } = point;
+            let total = match self.sums.add(&submission.tenant, key, (&increment, Some(&counts)), origin) {
+                Ok(added) => {
+                    metrics.of(added).inc();
+                    if added != Added::Repeated {
+                        submission.increments.changed_exponentials.push(key);
+                    }
+                    Ok(self.sums.total.take().expect("BUG: a histogram was added to a number"))
+                }
+                Err(error) => {
+                    metrics.of_refused(&error).inc();
+                    if let SeriesRefusal::NoRoomForSums { .. } = error {
+                        submission.outcome.postpone(Postponed::SeriesState);
+                        self.sums.has_unused_room = true;
+                    }
+                    Err(error)
+                }
+            };
+            submission.outcome.totals.push((number, total));
+        }
+        let changed = &mut submission.increments.changed_exponentials;
+        changed.sort_unstable();
+        changed.dedup();
     }
 }
 

@@ -1,6 +1,7 @@
 use super::aggregator::Aggregator;
 use super::aliases::Aliases;
 use super::gates::Gates;
+use super::in_use::HistogramsInUse;
 use super::ingest::Ingest;
 use super::names::NameDecisions;
 use crate::graphite_rules::GraphiteRules;
@@ -60,6 +61,7 @@ pub(crate) struct Context {
     pub(crate) gates: Gates,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) new_tenants: Mutex<NewTenants>,
+    pub(crate) histograms: Arc<HistogramsInUse>,
 }
 
 impl Context {

@@ -3,11 +3,12 @@
 use super::Context;
 use super::known::WaitingSeries;
 use super::route::{Arrival, Load, Prepared, Route, Routed};
+use super::totals::Unsummed;
 use super::turns::{Turn, Work};
 use crate::ingest_rules::TenantList;
 use crate::refusal::Refusal;
 use bytes::Bytes;
-use model::{Batch, LabelsBuilder, Principal};
+use model::{Batch, LabelsBuilder, Principal, TotalsPart, TotalsPlace};
 use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::{Arc, Mutex};
 use stdx::budget::{Account, Reservation};
@@ -84,6 +85,45 @@ impl<D: Decoder> Encoded<D> {
     fn body(&self) -> Body<'_> {
         Body { encoding: self.encoding, bytes: &self.bytes }
     }
+
+    /// What is needed to decode the request again.
+    pub(super) fn again(&self) -> Again<D> {
+        let Self { principal, format, encoding, bytes, memory: _ } = self;
+        Again {
+            principal: principal.clone(),
+            format: format.clone(),
+            encoding: *encoding,
+            bytes: bytes.clone(),
+        }
+    }
+}
+
+/// A request that may have to be decoded again.
+#[derive(Debug)]
+pub(super) struct Again<D: Decoder> {
+    pub(super) principal: Principal,
+    format: D::Format,
+    encoding: Encoding,
+    bytes: Bytes,
+}
+
+impl<D: Decoder> Again<D> {
+    /// From now on, the request is this message, without an encoding.
+    pub(super) fn set_message(&mut self, message: Vec<u8>) {
+        (self.encoding, self.bytes) = (Encoding::Identity, message.into());
+    }
+
+    /// A part of what the increments of the request have added up to, instead of all its points. `memory` grows with the memory that
+    /// decoding takes; the caller keeps that of the message.
+    pub(super) fn part(&self, part: TotalsPart, memory: Reservation) -> Encoded<D> {
+        Encoded {
+            principal: self.principal.clone(),
+            format: D::with_totals(self.format.clone(), part),
+            encoding: self.encoding,
+            bytes: self.bytes.clone(),
+            memory,
+        }
+    }
 }
 
 /// Decoders of one protocol that no request is using.
@@ -102,6 +142,8 @@ pub(super) struct Decoded<D: Decoder> {
     /// `None` once it is back among the idle ones.
     workspace: Option<Workspace<D>>,
     format: D::Format,
+    unsummed: Unsummed,
+    left: Option<TotalsPlace>,
     memory: Reservation,
     route: Route,
 }
@@ -130,22 +172,33 @@ impl<D: Decoder> Decoders<D> {
         request: Encoded<D>,
         rules: Option<TenantList>,
     ) -> Result<Prepared, Refusal> {
-        let mut decoded = self.begin_request(context, request, rules)?;
+        let mut decoded = self.begin_request(context, (request, None), rules)?;
         while !decoded.decide(&Turn::WHOLE)? {}
         let (routed, memory) = decoded.finish()?;
         routed.finish(memory)
+    }
+
+    /// Like [`Self::prepare`], for a request that may have increments of histograms, or for a part of one.
+    pub(super) fn prepare_step(
+        self: &Arc<Self>,
+        context: &Arc<Context>,
+        request: (Encoded<D>, Option<i64>),
+    ) -> Result<(Routed, Reservation), Refusal> {
+        let mut decoded = self.begin_request(context, request, None)?;
+        while !decoded.decide(&Turn::WHOLE)? {}
+        decoded.finish()
     }
 
     /// Like [`Self::begin`], for a request, whose body is not needed any more once it is decoded.
     pub(super) fn begin_request(
         self: &Arc<Self>,
         context: &Arc<Context>,
-        request: Encoded<D>,
+        (request, arrived_ms): (Encoded<D>, Option<i64>),
         rules: Option<TenantList>,
     ) -> Result<Box<Decoded<D>>, Refusal> {
         let Encoded { principal, format, encoding, bytes, memory } = request;
         let body = Body { encoding, bytes: &bytes };
-        let (origin, arrived_ms) = (Origin::Sender, None);
+        let origin = Origin::Sender;
         let points = Points { origin, arrived_ms, is_counted: false, waiting: None, rules };
         self.begin(context, principal, (format, body), points, memory)
     }
@@ -176,14 +229,19 @@ impl<D: Decoder> Decoders<D> {
         };
         let request = protocol::Request { format: format.clone(), body };
         let decoded = decoder.decode(request, batch, &mut memory).map_err(Refusal::from);
+        let (mut unsummed, mut left) = (Unsummed::default(), None);
         let route = decoded.and_then(|()| {
+            left = batch.left;
+            if !batch.exponentials.is_empty() {
+                unsummed = Unsummed::take(batch);
+            }
             let mut load = Load { form: D::label_form(&format), batch, labels, memory: &mut memory };
             Route::begin(context, principal, arrival, &mut load)
         });
         match route {
             Ok(route) => {
                 let (decoders, workspace) = (Arc::clone(self), Some(workspace));
-                Ok(Box::new(Decoded { decoders, workspace, format, memory, route }))
+                Ok(Box::new(Decoded { decoders, workspace, format, unsummed, left, memory, route }))
             }
             Err(refusal) => {
                 self.put(workspace);
@@ -234,7 +292,8 @@ impl<D: Decoder> Work for Decoded<D> {
     /// Afterwards, the memory of the decoder belongs to the pool's account.
     fn finish(mut self: Box<Self>) -> Result<(Routed, Reservation), Refusal> {
         let (route, mut load) = self.load();
-        let routed = route.finish(&mut load)?;
+        let mut routed = route.finish(&mut load)?;
+        (routed.unsummed, routed.left) = (std::mem::take(&mut self.unsummed), self.left);
         self.memory.settle();
         let bytes = self.memory.bytes();
         Ok((routed, self.memory.split(bytes)))

@@ -8,6 +8,9 @@ use admission::gate::{Entrant, Full, Inside};
 use model::TenantId;
 use stdx::telemetry::Registry;
 
+/// Requests that wait for histograms which others use may together hold at most 1/`SUMMING_PART` of the memory for write requests.
+const SUMMING_PART: u64 = 4;
+
 /// Requests that create series may together hold at most 1/`CREATING_PART` of the memory for write requests.
 const CREATING_PART: u64 = 2;
 
@@ -31,6 +34,8 @@ pub(crate) struct Gates {
     /// Counts requests in progress, except those that create series.
     known: Gate,
     creating: Gate,
+    /// Counts requests that wait for the requests before them which use the same histograms.
+    summing: Gate,
     /// Gives out permits to decode large bodies. There is one permit for each core.
     decoding: FairPermits<TenantId>,
     /// Gives out turns to decode small bodies on threads with async code.
@@ -42,6 +47,8 @@ impl Gates {
         let known = Gate::new(settings.inflight_requests_max);
         let creating =
             Gate::with_bytes(settings.creating_requests_max, settings.budget.inflight_bytes / CREATING_PART);
+        let summing =
+            Gate::with_bytes(settings.inflight_requests_max, settings.budget.inflight_bytes / SUMMING_PART);
         let gauge = |name, help, gate: &Gate, value: fn(&Gate) -> usize| {
             let gate = gate.clone();
             r.gauge_fn(name, help, &[], move || value(&gate) as f64);
@@ -63,21 +70,25 @@ impl Gates {
         // one thread is left to whatever else is to be done; otherwise, all requests of a tenant with many senders would be
         // decoded before the next one of another tenant is even read
         let turns = cores.saturating_sub(1).max(1);
-        Self { known, creating, decoding: FairPermits::new(cores), turns: FairPermits::new(turns) }
+        Self { known, creating, summing, decoding: FairPermits::new(cores), turns: FairPermits::new(turns) }
     }
 
     /// Enters the gate of known series. Every request starts here, because it is not known yet whether it creates
     /// series.
     pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
-        let limit = self.known.limit();
-        self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
-            Full::Gate => WriteRefusal::InflightRequests { limit },
-            Full::Limit(limit) => concurrent_writes(tenant, own, limit),
-            Full::Share(Inside { requests: inside, .. }) => {
-                WriteRefusal::ShareOfRequests { tenant: tenant.clone(), inside, limit }
-            }
-            Full::Waiting => WriteRefusal::EarlierRequests { tenant: tenant.clone() },
-        })
+        enter(&self.known, tenant, own, 0)
+    }
+
+    /// Enters the gate of requests that wait for others which use the same histograms. The request holds `bytes` of memory.
+    ///
+    /// Those inside wait only for requests that are being added up and stored, so a refused one finds a place before long.
+    pub(super) fn enter_summing(
+        &self,
+        tenant: &TenantId,
+        own: &TenantSettings,
+        bytes: u64,
+    ) -> Result<Pass, WriteRefusal> {
+        enter(&self.summing, tenant, own, bytes)
     }
 
     /// Like [`Self::enter`], but waits instead of being refused, for a request that would otherwise have to be decoded and to have
@@ -138,6 +149,18 @@ impl Gates {
     pub(crate) fn inside(&self) -> (usize, usize) {
         (self.known.inside(), self.creating.inside())
     }
+}
+
+fn enter(gate: &Gate, tenant: &TenantId, own: &TenantSettings, bytes: u64) -> Result<Pass, WriteRefusal> {
+    let limit = gate.limit();
+    gate.enter(entrant(tenant, own, bytes)).map_err(|full| match full {
+        Full::Gate => WriteRefusal::InflightRequests { limit },
+        Full::Limit(limit) => concurrent_writes(tenant, own, limit),
+        Full::Share(Inside { requests: inside, .. }) => {
+            WriteRefusal::ShareOfRequests { tenant: tenant.clone(), inside, limit }
+        }
+        Full::Waiting => WriteRefusal::EarlierRequests { tenant: tenant.clone() },
+    })
 }
 
 fn concurrent_writes(tenant: &TenantId, own: &TenantSettings, limit: usize) -> WriteRefusal {

@@ -18,6 +18,7 @@ use super::known::WaitingSeries;
 use super::names::{Decision, NameRules};
 use super::points;
 use super::replicas::deduplicate;
+use super::totals::Unsummed;
 use super::turns::Turn;
 use crate::graphite_rules::Rules;
 use crate::ingest_rules::TenantList;
@@ -28,8 +29,8 @@ use crate::refusal::Refusal;
 use encoding::{ENCODED_BYTES_MAX, encode_labels};
 use metadata::Metric;
 use model::{
-    Batch, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
-    Value, ValueKind,
+    Batch, BatchSeries, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
+    TenantId, TotalsPlace, TotalsRoom, Value, ValueKind,
 };
 use placing::{Destination, exemplars_of, place, resolve_known};
 use protocol::{EncodedLabels, LabelForm};
@@ -53,6 +54,10 @@ pub(crate) struct Prepared {
 type Part = (Submission, Answer);
 
 pub(super) struct Routed {
+    /// Increments that must be added up. What they have added up to is stored afterwards.
+    pub(super) unsummed: Unsummed,
+    /// The first total that the batch does not have. The request must be decoded again from there on.
+    pub(super) left: Option<TotalsPlace>,
     /// The submissions with floats of all partitions and, if there are native histograms, those with histograms.
     parts: Vec<Vec<Part>>,
     outcome: Outcome,
@@ -69,7 +74,8 @@ impl Routed {
 
     /// Like [`Self::finish`], for a request whose memory the caller shares.
     pub(super) fn finish_within(self, memory: &Arc<Reservation>) -> Prepared {
-        let Self { parts, outcome, creates, bytes } = self;
+        let Self { parts, outcome, creates, bytes, unsummed, left } = self;
+        assert!(unsummed.increments.is_empty() && left.is_none(), "BUG: a part of a request would be lost");
         let submissions = parts
             .into_iter()
             .flat_map(|parts| parts.into_iter().enumerate())
@@ -337,7 +343,7 @@ impl Route {
         }
         let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
         let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
-        Ok(Routed { parts, outcome, creates, bytes })
+        Ok(Routed { unsummed: Unsummed::default(), left: None, parts, outcome, creates, bytes })
     }
 }
 
@@ -347,14 +353,28 @@ fn names_of<'a>(context: &'a Context, arrival: &'a Arrival) -> Option<NameRules<
 
 /// Memory of the submissions with the samples of a batch, if all series are new.
 fn need_bytes<V: Value>(batch: &SeriesBatch<V>) -> usize {
-    const GROWTH: usize = 2; // vectors double their capacity
-    let sample_bytes = size_of::<SeriesRef>() + (1 + GROWTH) * (size_of::<i64>() + size_of::<V>());
     let heap_bytes: usize = batch.values.iter().map(Value::heap_bytes).sum();
-    let decided_bytes = size_of::<(u32, Labels)>() + size_of::<(SeriesKey, Verdict)>() + size_of::<Learned>();
-    let series_bytes = GROWTH * (size_of::<NewSeries>() + decided_bytes) + size_of::<u32>();
     let stored = batch.series.iter().filter(|series| !series.samples.is_empty());
     let (series, samples) = stored.fold((0, 0), |(n, samples), one| (n + 1, samples + one.samples.len()));
-    samples * sample_bytes + 2 * heap_bytes + series * series_bytes
+    need_bytes_of::<V>(series, samples) + 2 * heap_bytes
+}
+
+const GROWTH: usize = 2; // vectors double their capacity
+
+const fn need_bytes_of<V>(series: usize, samples: usize) -> usize {
+    let sample_bytes = size_of::<SeriesRef>() + (1 + GROWTH) * (size_of::<i64>() + size_of::<V>());
+    let decided_bytes = size_of::<(u32, Labels)>() + size_of::<(SeriesKey, Verdict)>() + size_of::<Learned>();
+    let series_bytes = GROWTH * (size_of::<NewSeries>() + decided_bytes) + size_of::<u32>();
+    samples * sample_bytes + series * series_bytes
+}
+
+/// Upper bound on the memory of new series with one float each, from when they are decoded until they are submitted, besides that of
+/// the decoder.
+pub(super) const fn need_bytes_of_floats(room: TotalsRoom) -> usize {
+    let TotalsRoom { series, label_bytes } = room;
+    let decoded_bytes = size_of::<BatchSeries>() + size_of::<i64>() + size_of::<f64>();
+    // labels are in the batch, whose buffer doubles, and in the submissions
+    series * GROWTH * decoded_bytes + need_bytes_of::<f64>(series, series) + (GROWTH + 1) * label_bytes
 }
 
 fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {

@@ -121,10 +121,6 @@ fn points_that_cannot_be_added_are_refused_by_name() {
         "dataPoints": [{"timeUnixNano": nanos(at(5)), "asInt": "1"}]}});
     let (rejected, message) = partial(&server.send(&post(&request(json!([late])))));
     assert!(rejected == "1" && message.contains("too late"), "{message}");
-    let exponential = json!({"name": "e", "exponentialHistogram": {"aggregationTemporality": 1,
-        "dataPoints": [temporal(at(0), at(10), json!({"count": "1", "sum": 1, "scale": 0}))]}});
-    let (rejected, message) = partial(&server.send(&post(&request(json!([exponential])))));
-    assert!(rejected == "1" && message.contains("exponential"), "{message}");
     assert_eq!(server.samples_of_one("c_total[5m]", now), [(at(20), 1.0), (at(30), 2.0)]);
     server.send(&Request::get("/api/v1/refusals")).expect(200, &["partial_write"]);
 }

@@ -6,13 +6,14 @@ mod lab;
 mod limits;
 
 use super::gauge_in_protobuf;
-use super::senders::run;
+use super::senders::{check_bounds, check_buckets, halves, run};
 use crate::authentication::sha256;
 use crate::harness::tls::Client;
 use crate::harness::{Options, Server, now_ms};
+use crate::imports::gzip;
 use crate::tls;
 use attacks::works;
-use frames::{Frames, GOAWAY, PREFACE, SETTINGS};
+use frames::{DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, PREFACE, SETTINGS, export, fields};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use tokio_rustls::rustls::version::TLS13;
@@ -28,18 +29,71 @@ fn server(config: &str) -> (Server, SocketAddr) {
 
 #[test]
 fn points_of_the_python_sdk_are_read_back() {
-    let (server, address) = server("");
-    for compression in ["none", "gzip"] {
-        let Some(text) = run(SDK, &[&address.to_string(), compression]) else { return };
-        let now = now_ms();
-        let value = |query: &str| server.value(&query.replace("JOB", compression), now);
-        assert_eq!(value(r#"requests_total{job="JOB",http_method="GET"}"#), Some(7.0), "{text}");
-        assert_eq!(value(r#"took_milliseconds_bucket{job="JOB",le="5"}"#), Some(1.0));
-        assert_eq!(value(r#"took_milliseconds_bucket{job="JOB",le="10"}"#), Some(2.0));
-        assert_eq!(value(r#"took_milliseconds_sum{job="JOB"}"#), Some(1010.0));
+    let (mut server, mut address) = server("");
+    for (compression, temporality) in
+        [("none", "cumulative"), ("gzip", "cumulative"), ("none", "delta"), ("gzip", "delta")]
+    {
+        let Some(text) = run(SDK, &[&address.to_string(), compression, temporality]) else { return };
+        if compression == "gzip" {
+            // compare again after the journal was replayed
+            server.wait_until_zero("floodmark_grpc_connections");
+            server.wait_until_zero("floodmark_write_inflight_bytes");
+            server.kill9();
+            server.restart();
+            address = server.logged_address("grpc");
+        }
+        let (now, job) = (now_ms(), format!("{temporality}/{compression}"));
+        let value = |query: &str| server.value(&query.replace("JOB", &job), now);
+        for (query, expected) in [
+            (r#"requests_total{job="JOB",http_method="GET"}"#, 7.0),
+            (r#"queue_length{job="JOB"}"#, -2.0),
+            (r#"temperature_celsius{job="JOB",room="größer"}"#, 21.5),
+            (r#"took_milliseconds_bucket{job="JOB",le="5"}"#, 1.0),
+            (r#"took_milliseconds_bucket{job="JOB",le="10"}"#, 3.0),
+            (r#"took_milliseconds_bucket{job="JOB",le="+Inf"}"#, 4.0),
+            (r#"took_milliseconds_count{job="JOB"}"#, 4.0),
+            (r#"took_milliseconds_sum{job="JOB"}"#, 1017.0),
+            (r#"exponential_seconds_count{job="JOB"}"#, 103.0),
+        ] {
+            assert_eq!(value(query), Some(expected), "{job}: {query}: {text}");
+        }
+        let mut values: Vec<_> = (1..=100).map(|n| f64::from(n) / 100.0).collect();
+        values.extend([0.0, 0.003, 37.0]);
+        let sum = value(r#"exponential_seconds_sum{job="JOB"}"#).unwrap();
+        assert!((sum - values.iter().sum::<f64>()).abs() < 1e-9, "{job}: {sum}");
+        let found =
+            check_buckets(&server, None, &format!(r#"exponential_seconds_bucket{{job="{job}"}}"#), &values);
+        check_bounds(&found, &[&[0.0], &halves(-17..=11)[..]].concat());
     }
-    server.wait_until_zero("floodmark_grpc_connections");
-    server.wait_until_zero("floodmark_write_inflight_bytes");
+}
+
+#[test]
+fn messages_may_be_compressed() {
+    let (server, address) = server("");
+    let now = now_ms();
+    for (number, encoding) in ["identity", "gzip", "zstd", "deflate"].into_iter().enumerate() {
+        let message = gauge_in_protobuf(now - number as i64);
+        let content = match encoding {
+            "gzip" => gzip(&message),
+            "zstd" => zstd::bulk::compress(&message, 3).unwrap(),
+            _ => message,
+        };
+        let block = [export(), fields(&[("grpc-encoding", encoding)])].concat();
+        let mut frames = Frames::open(address, &[]);
+        frames.send(HEADERS, END_HEADERS, 1, &block).unwrap();
+        let is_compressed = u8::from(encoding != "identity");
+        let body = [&[is_compressed][..], &(content.len() as u32).to_be_bytes(), &content].concat();
+        frames.send(DATA, END_STREAM, 1, &body).unwrap();
+        if encoding == "deflate" {
+            let (flags, _, trailers) = frames.read(HEADERS).expect("an answer");
+            assert_ne!(flags & END_STREAM, 0, "it was accepted: {trailers:?}");
+            continue;
+        }
+        let (_, _, data) = frames.read(DATA).expect("an answer");
+        assert_eq!(data, [0; 5], "{encoding}");
+    }
+    let times: Vec<_> = server.samples_of_one("up[1m]", now).into_iter().map(|(ms, _)| ms).collect();
+    assert_eq!(times, [now - 2, now - 1, now]);
 }
 
 /// Sends a message, and returns the code, the message and the delay of the answer. `None` if the SDK is missing.

@@ -5,6 +5,7 @@ use crate::harness::pages::{Page, run, shell, with};
 use crate::harness::programs::{cache, free_port};
 use crate::harness::read::{data, seconds};
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
+use crate::otlp::{check_bounds, check_buckets, halves};
 use crate::streams::{ask, wait_until_loaded};
 use serde_json::json;
 use std::process::{Command, Stdio};
@@ -73,7 +74,10 @@ const ADDED: &[(&str, &[f64])] = &[
     (r#"took_milliseconds_bucket{job="shop",le="5"}"#, &[1.0, 1.0]),
     (r#"took_milliseconds_bucket{job="shop",le="10"}"#, &[2.0, 3.0]),
     (r#"took_milliseconds_bucket{job="shop",le="+Inf"}"#, &[3.0, 4.0]),
-    (r#"{__name__=~"exponential.*"}"#, &[]),
+    (r#"exponential_seconds_count{job="shop"}"#, &[100.0]),
+    (r#"exponential_seconds_bucket{job="shop",le="0.25"}"#, &[25.0]),
+    (r#"exponential_seconds_bucket{job="shop",le="0.5"}"#, &[50.0]),
+    (r#"exponential_seconds_bucket{job="shop",le="+Inf"}"#, &[100.0]),
 ];
 
 /// The same if they are refused.
@@ -101,7 +105,8 @@ fn points_of_the_go_sdk_are_read_back() {
         let cumulative = send("cumulative", "");
         let said: Vec<_> = cumulative.lines().filter(|line| line.starts_with("said:")).collect();
         assert!(!said.is_empty() && said.iter().all(|line| line.contains("exponential")), "{said:?}");
-        send("added", DELTA);
+        let added = send("added", DELTA);
+        assert!(added.contains("1 points of exponential histograms stored as classic histograms"), "{added}");
         send("kept", DELTA);
         let refused = send("refused", DELTA);
         assert!(refused.contains("otlp_delta") && refused.contains("requests_total"), "{refused}");
@@ -116,6 +121,13 @@ fn points_of_the_go_sdk_are_read_back() {
                         "{transport}, {tenant}: {series}"
                     );
                 }
+            }
+            let values: Vec<_> = (1..=100).map(|n| f64::from(n) / 100.0).collect();
+            for tenant in ["cumulative", "added", "kept"] {
+                let bounds = check_buckets(&server, Some(tenant), "exponential_seconds_bucket", &values);
+                check_bounds(&bounds, &halves(-14..=0));
+                let sum = values_of(&server, tenant, "exponential_seconds_sum");
+                assert!((sum[0] - 50.5).abs() < 1e-9, "{tenant}: {sum:?}");
             }
             let ask = [("query", "took_milliseconds_bucket"), ("end", &*seconds(now_ms()))];
             let request = Request::ask("/api/v1/query_exemplars", &ask).tenant("cumulative");

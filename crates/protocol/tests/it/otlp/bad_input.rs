@@ -362,7 +362,7 @@ fn a_decoder_is_usable_after_memory_was_short() {
     for limit in (0..400).map(|number| number << 12) {
         let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
         let mut memory = Account::new("inflight", limit).reserve(0).unwrap();
-        let format = Format { media: Media::Protobuf, translation: Arc::default() };
+        let format = Format::new(Media::Protobuf, Arc::default());
         let body = Body { encoding: Encoding::Identity, bytes: &large };
         let decoded = decoder.decode(protocol::Request { format, body }, &mut batch, &mut memory);
         failures += u32::from(decoded.is_err());
@@ -415,7 +415,7 @@ fn memory_is_reserved_before_it_is_used() {
             let account = Account::new("inflight", limit);
             let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
             let mut memory = account.reserve(0).unwrap();
-            let format = Format { media, translation: Arc::clone(&promoting) };
+            let format = Format::new(media, Arc::clone(&promoting));
             let body = Body { encoding: Encoding::Identity, bytes: &bytes };
             let decoded = decoder.decode(protocol::Request { format, body }, &mut batch, &mut memory);
             let peak = account.peak_bytes();
@@ -569,7 +569,7 @@ fn deltas_that_cannot_be_added_are_refused() {
     let histogram =
         HistogramPoint { time: NOW, sum: Some(f64::NAN), bounds: vec![1.0], ..HistogramPoint::default() };
     let histogram = Histogram { points: vec![histogram], temporality: 1 };
-    let exponential = ExponentialPoint { time: NOW, ..ExponentialPoint::default() };
+    let exponential = ExponentialPoint { time: NOW, sum: Some(f64::NAN), ..ExponentialPoint::default() };
     let exponential = Exponential { points: vec![exponential], temporality: 1 };
     let named = |name: &str, data| Metric { name: name.into(), data: Some(data), ..Metric::default() };
     let batch = decode(&request_of(
@@ -587,7 +587,7 @@ fn deltas_that_cannot_be_added_are_refused() {
         (SeriesRefusal::NegativeIncrement, "down_total{}"),
         (SeriesRefusal::IncrementNotFinite, "infinite{}"),
         (SeriesRefusal::IncrementNotFinite, "took{}"),
-        (SeriesRefusal::ExponentialDelta, "exponential{}"),
+        (SeriesRefusal::IncrementNotFinite, "exponential{}"),
     ];
     assert_eq!(refusals(&batch), expected.map(|(refusal, labels)| (refusal, labels.to_owned())));
     assert_eq!(translated(&batch).increments.keys().collect::<Vec<_>>(), ["both{}", "up_total{}"]);

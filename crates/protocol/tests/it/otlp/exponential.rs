@@ -1,10 +1,16 @@
 //! Exponential histograms become classic ones.
 
 use super::proto::*;
-use super::{NOW, decode_with, request_of, translated};
+use super::{NOW, decode_with, gauge, request_of, translated};
+use crate::plenty;
+use model::{
+    Accumulator, Batch, BatchExponential, ExponentialTotals, SeriesRefusal, TotalsPart, TotalsPlace,
+    TotalsRoom,
+};
 use prost::Message;
-use protocol::Decoder as _;
-use protocol::otlp::{Decoder, Media, Translation};
+use protocol::otlp::{Decoder, Format, Media, Translation};
+use protocol::{Body, Decoder as _, Encoding};
+use std::sync::Arc;
 use stdx::rng::Rng;
 
 fn request(point: ExponentialPoint) -> Request {
@@ -80,6 +86,140 @@ fn staleness_concerns_all_series() {
     let found = buckets(ExponentialPoint { positive: side(0, &[1]), ..point }, 0);
     assert_eq!(found.len(), 3);
     assert!(found.iter().all(|(_, value)| value.to_bits() == model::STALE_NAN_BITS));
+}
+
+/// A request with increments is decoded again when it is known what they have added up to.
+#[test]
+fn increments_are_decoded_twice() {
+    let point = |time, scale, offset, counts: &[u64]| ExponentialPoint {
+        start: time - 1000,
+        time,
+        count: counts.iter().sum::<u64>(),
+        sum: Some(1.5),
+        scale,
+        positive: side(offset, counts),
+        ..ExponentialPoint::default()
+    };
+    let exemplar = Exemplar { time: NOW, value: Some(ExemplarNumber::Double(3.0)), ..Exemplar::default() };
+    let late = ExponentialPoint { exemplars: vec![exemplar], ..point(NOW, -1, 0, &[4, 1]) };
+    let refused = ExponentialPoint { sum: Some(f64::NAN), ..point(NOW, 0, 0, &[1]) };
+    let later = NOW + 1_000_000_000;
+    let points = vec![point(later, 0, 0, &[1, 0, 2]), refused, late, point(NOW, 0, 0, &[7])];
+    let data = |points, temporality| Some(Data::Exponential(Exponential { points, temporality }));
+    let metrics = vec![
+        gauge("other", vec![], 1.0),
+        Metric { name: "took".into(), data: data(points.clone(), 1), ..Metric::default() },
+        Metric { name: "whole".into(), data: data(points[..1].to_vec(), 2), ..Metric::default() },
+    ];
+    let bytes = request_of(vec![], metrics).encode_to_vec();
+    let mut decoder = Decoder::new(1);
+    let first = decode_with(&mut decoder, Media::Protobuf, &Translation::default(), &bytes).unwrap();
+    let increments = &first.exponentials;
+    assert_eq!(increments.iter().map(|one| one.counts.count).collect::<Vec<_>>(), [3, 5, 7]);
+    assert!(increments.iter().all(|one| one.key == increments[0].key && one.increment.value > 0.0));
+
+    let mut sum = Accumulator::new(0, 0);
+    let mut add = |one: &BatchExponential| {
+        Some(sum.add_exponential(&one.increment, &one.counts, true).map(|(_, total)| total))
+    };
+    let totals: ExponentialTotals = increments.iter().map(&mut add).collect();
+    let offsets: Arc<[u32]> = increments.iter().map(|one| one.offset).collect();
+    assert!(first.message.is_none(), "the body is the message");
+    // everything else is there the first time
+    assert_eq!((first.points, first.refused_samples, first.converted_points), (6, 1, 1));
+    let mut decode = |totals: &ExponentialTotals, from, series| {
+        let room = TotalsRoom { series, label_bytes: 1 << 20 };
+        let (totals, offsets) = (Arc::clone(totals), Arc::clone(&offsets));
+        let part = TotalsPart { totals, offsets, from, room };
+        let format = Decoder::with_totals(Format::new(Media::Protobuf, Arc::default()), part);
+        let mut batch = Batch::default();
+        let body = Body { encoding: Encoding::Identity, bytes: &bytes };
+        decoder.decode(protocol::Request { format, body }, &mut batch, &mut plenty()).unwrap();
+        assert!(batch.exponentials.is_empty() && batch.metadata.is_empty() && batch.points == 0);
+        batch
+    };
+    let start = TotalsPlace::default();
+    let batch = decode(&totals, start, 1000);
+    assert_eq!(batch.left, None);
+    // in parts with one time each: the point in order, and the late one at two times
+    let (mut next, mut parts) = (Some(start), Vec::new());
+    while let Some(from) = next {
+        let part = decode(&totals, from, 1);
+        next = part.left;
+        parts.push(part);
+    }
+    assert_eq!(parts.len(), 3);
+    let sum = |of: fn(&Batch) -> u64| parts.iter().map(of).sum::<u64>();
+    assert_eq!(sum(|part| part.converted_points), batch.converted_points);
+    assert_eq!(sum(|part| part.refused_samples), batch.refused_samples);
+    assert_eq!(sum(|part| part.floats.series.len() as u64), batch.floats.series.len() as u64);
+    assert_eq!(sum(|part| part.floats.exemplars.len() as u64), 1);
+    assert_eq!(parts[2].floats.exemplars.len(), 1, "not with the series of the point's own time");
+    // in a section for each increment
+    for of in 0..totals.len() {
+        let one = totals.iter().enumerate().map(|(number, total)| total.clone().filter(|_| number == of));
+        let section = decode(&one.collect(), start, 1000);
+        assert_eq!(section.left, None);
+        let converted = u64::from(totals[of].as_ref().is_some_and(Result::is_ok));
+        assert_eq!((section.converted_points, section.refused_samples), (converted, 1 - converted));
+        let series = parts.iter().enumerate().filter(|(number, _)| [0, 1, 1][*number] == of);
+        let series = series.map(|(_, part)| part.floats.series.len()).sum::<usize>();
+        assert_eq!(section.floats.series.len(), series);
+    }
+    let found = translated(&batch);
+    // the last has the interval of another
+    assert_eq!((found.points, found.refused, found.converted), (0, 1, 2));
+    assert_eq!(batch.refused[0].0, SeriesRefusal::IncrementOverlaps);
+    let samples = |series: &str| {
+        let of = |(ms, bits): &(i64, u64)| ((*ms as u64) * 1_000_000 - NOW, f64::from_bits(*bits));
+        found.series[series].iter().map(of).collect::<Vec<_>>()
+    };
+    const LATER: u64 = 1_000_000_000;
+    assert_eq!(samples("took_count{}"), [(LATER, 3.0), (LATER, 8.0), (0, 5.0)]);
+    assert_eq!(samples("took_sum{}"), [(LATER, 1.5), (LATER, 3.0), (0, 1.5)]);
+    assert_eq!(samples("took_bucket{le=\"+Inf\"}"), [(LATER, 3.0), (LATER, 8.0), (0, 5.0)]);
+    assert_eq!(samples("took_bucket{le=\"4\"}"), [(LATER, 1.0), (LATER, 5.0), (0, 4.0)]);
+    assert_eq!(samples("took_bucket{le=\"16\"}"), [(LATER, 8.0), (0, 5.0)]);
+    // of these bounds, the late point with the lower scale does not know the counts
+    for gone in ["2", "8"] {
+        let samples = samples(&format!("took_bucket{{le=\"{gone}\"}}"));
+        assert_eq!(samples.iter().map(|(ns, _)| *ns).collect::<Vec<_>>(), [LATER, LATER, 0]);
+        assert!(samples[1..].iter().all(|(_, value)| value.to_bits() == model::STALE_NAN_BITS));
+    }
+    assert_eq!(found.exemplars.keys().collect::<Vec<_>>(), ["took_bucket{le=\"4\"}"]);
+    let before = translated(&first).series;
+    assert!(before.contains_key("other{}") && before.contains_key("whole_bucket{le=\"8\"}"), "{before:?}");
+    assert!(before.keys().all(|series| !series.starts_with("took")), "{before:?}");
+}
+
+/// Once increments were added, their request must not be refused any more.
+#[test]
+fn what_cannot_be_decoded_again_is_refused_before_anything_is_added() {
+    const TIME: u64 = 0x0102_0304_0506_0708;
+    let exemplar = Exemplar { time: TIME, value: Some(ExemplarNumber::Double(3.0)), ..Exemplar::default() };
+    let point = |attributes| {
+        let exemplars = vec![exemplar.clone()];
+        ExponentialPoint { time: NOW, count: 1, attributes, exemplars, ..ExponentialPoint::default() }
+    };
+    let request = |point| {
+        let data = Some(Data::Exponential(Exponential { points: vec![point], temporality: 1 }));
+        request_of(vec![], vec![Metric { name: "took".into(), data, ..Metric::default() }]).encode_to_vec()
+    };
+    let decode =
+        |bytes: &[u8]| decode_with(&mut Decoder::new(1), Media::Protobuf, &Translation::default(), bytes);
+    let mut damaged = request(point(vec![]));
+    assert_eq!(decode(&damaged).unwrap().exponentials.len(), 1);
+    // an exemplar with a field that has no type
+    let field = [&[0x11][..], &TIME.to_le_bytes()].concat();
+    let at = damaged.windows(field.len()).position(|bytes| bytes == field).unwrap();
+    damaged[at] = 0x17;
+    assert_eq!(decode(&damaged).unwrap_err().kind(), model::ErrorKind::Invalid);
+    // the labels of `_count` are short enough, but not those of buckets
+    let long = (0..4).map(|n| text(&format!("k{n}"), &"v".repeat(16_300))).collect();
+    let refused = decode(&request(point(long))).unwrap();
+    assert!(refused.exponentials.is_empty());
+    let (SeriesRefusal::LabelsTooLong(bytes), _) = &refused.refused[0] else { panic!("{refused:?}") };
+    assert!(*bytes < model::caps::SERIES_LABEL_BYTES_MAX + 360, "{bytes}");
 }
 
 /// Each value counts in the bucket to which it belongs, whatever the scale.

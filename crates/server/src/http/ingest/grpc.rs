@@ -114,7 +114,7 @@ async fn exported(
     }
     let settings = app.node.overrides().current();
     let translation = Arc::clone(&settings.of(&principal.tenant).otlp);
-    let format = Format { media: Media::Protobuf, translation };
+    let format = Format::new(Media::Protobuf, translation);
     let stored = store(app, &app.decoders.otlp, format, encoding, principal, received).await;
     let outcome = stored.map_err(|unwritten| unwritten.refusal)?;
     app.node.writes().metrics.converted_points.add(outcome.converted_points);

@@ -39,7 +39,7 @@ pub(super) async fn metrics(
     };
     let settings = app.node.overrides().current();
     let translation = Arc::clone(&settings.of(&principal.0.tenant).otlp);
-    let format = Format { media, translation };
+    let format = Format::new(media, translation);
     match write(&app, &app.decoders.otlp, format, ENCODINGS, principal, &headers, body).await {
         Ok(outcome) => {
             app.node.writes().metrics.converted_points.add(outcome.converted_points);

@@ -115,11 +115,17 @@ impl Owner {
         let written = if let Some((tenant, keys)) = next {
             encoder.begin(tenant);
             encoder.forgotten(sums.forgotten_ns(tenant));
+            let mut last = None;
             for key in &keys {
                 encoder.sum(*key, sums.get(tenant, *key).expect("BUG: a listed sum is missing"));
+                last = Some(*key);
+                // sums of histograms may be large
+                if encoder.is_full() {
+                    break;
+                }
             }
             journal.append(encoder.finish())?;
-            keys.last().map_or(Written::All, |key| Written::Sums((tenant.clone(), *key)))
+            last.map_or(Written::All, |key| Written::Sums((tenant.clone(), key)))
         } else {
             let mut last = None;
             for (tenant, forgotten_ns) in tenants.by_ref().take(SLICE) {

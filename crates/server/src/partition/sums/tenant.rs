@@ -10,7 +10,7 @@ use model::{Accumulator, SeriesKey, SeriesRef};
 use std::collections::BTreeMap;
 use stdx::budget::{Account, Exhausted, Reservation};
 
-/// Upper bound on the memory of a sum without pieces. The nodes of a map are at least half full.
+/// Upper bound on the memory of a sum without pieces and buckets. The nodes of a map are at least half full.
 pub(super) const SUM_BYTES: usize = 2 * size_of::<(SeriesKey, Entry)>() + 16;
 
 /// Memory of a tenant without sums.
@@ -61,10 +61,52 @@ impl Room {
     }
 }
 
+/// What sums take besides [`SUM_BYTES`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Size {
+    pieces: usize,
+    /// Memory of the buckets of exponential histograms.
+    bucket_bytes: usize,
+    /// Memory of the buckets of increments that are pieces.
+    piece_bucket_bytes: usize,
+}
+
+impl Size {
+    fn of(entry: &Entry) -> Self {
+        let Accumulator { pieces, exponential, .. } = &entry.accumulator;
+        let (bucket_bytes, piece_bucket_bytes) = exponential.as_ref().map_or((0, 0), |sum| sum.heap_bytes());
+        Self { pieces: pieces.len(), bucket_bytes, piece_bucket_bytes }
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            pieces: self.pieces + other.pieces,
+            bucket_bytes: self.bucket_bytes + other.bucket_bytes,
+            piece_bucket_bytes: self.piece_bucket_bytes + other.piece_bucket_bytes,
+        }
+    }
+
+    const fn minus(self, other: Self) -> Self {
+        Self {
+            pieces: self.pieces - other.pieces,
+            bucket_bytes: self.bucket_bytes - other.bucket_bytes,
+            piece_bucket_bytes: self.piece_bucket_bytes - other.piece_bucket_bytes,
+        }
+    }
+
+    fn of_all(of: &BTreeMap<SeriesKey, Entry>) -> Self {
+        of.values().map(Self::of).fold(Self::default(), Self::plus)
+    }
+
+    const fn pieces_bytes(self) -> usize {
+        self.pieces * size_of::<Piece>() + self.piece_bucket_bytes
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct TenantSums {
     pub(super) of: BTreeMap<SeriesKey, Entry>,
-    pieces: usize,
+    size: Size,
     /// Number of samples that late increments of the group became, besides one for each increment.
     late_samples: usize,
     /// Restored sums were removed whose newest increment ended at this time or before.
@@ -76,7 +118,8 @@ pub(super) struct TenantSums {
 impl TenantSums {
     pub(super) fn new(heads: &HeadMemory) -> Self {
         let (room, room_for_pieces) = (Room::within(&heads.sums), Room::within(&heads.pieces));
-        Self { of: BTreeMap::new(), pieces: 0, late_samples: 0, removed_ns: 0, room, room_for_pieces }
+        let size = Size::default();
+        Self { of: BTreeMap::new(), size, late_samples: 0, removed_ns: 0, room, room_for_pieces }
     }
 
     /// Reserves memory for one more sum.
@@ -95,38 +138,39 @@ impl TenantSums {
         late_samples: usize,
         share: Share,
     ) -> Result<(), Exhausted> {
-        let pieces_of = |entry: &Entry| entry.accumulator.pieces.len();
-        let pieces = self.pieces + pieces_of(&entry) - self.of.get(&key).map_or(0, pieces_of);
+        let before = self.of.get(&key);
+        let more_sums = usize::from(before.is_none());
+        let size = self.size.minus(before.map_or_else(Size::default, Size::of)).plus(Size::of(&entry));
         let late_samples = self.late_samples + late_samples;
-        let bytes = pieces * size_of::<Piece>() + late_samples * SAMPLE_BYTES;
+        let bytes = size.pieces_bytes() + late_samples * SAMPLE_BYTES;
         if bytes as u64 > self.room_for_pieces.memory.bytes() {
             self.room_for_pieces.resize(bytes, share)?;
         }
-        (self.pieces, self.late_samples) = (pieces, late_samples);
+        let bytes = self.bytes(more_sums) - self.size.bucket_bytes + size.bucket_bytes;
+        if bytes as u64 > self.room.memory.bytes() {
+            self.room.resize(bytes, share)?;
+        }
+        (self.size, self.late_samples) = (size, late_samples);
         self.of.insert(key, entry);
         Ok(())
     }
 
     fn bytes(&self, more_sums: usize) -> usize {
-        TENANT_BYTES + (self.of.len() + more_sums) * SUM_BYTES
-    }
-
-    fn pieces_bytes(&self) -> usize {
-        self.pieces * size_of::<Piece>()
+        TENANT_BYTES + (self.of.len() + more_sums) * SUM_BYTES + self.size.bucket_bytes
     }
 
     /// Undoes a change of the group. The memory that the sum had before is still reserved.
     pub(super) fn undo(&mut self, key: SeriesKey, before: Option<Entry>) {
         self.remove(key);
         if let Some(entry) = before {
-            self.pieces += entry.accumulator.pieces.len();
+            self.size = self.size.plus(Size::of(&entry));
             self.of.insert(key, entry);
         }
     }
 
     pub(super) fn remove(&mut self, key: SeriesKey) -> Option<Entry> {
         let removed = self.of.remove(&key)?;
-        self.pieces -= removed.accumulator.pieces.len();
+        self.size = self.size.minus(Size::of(&removed));
         Some(removed)
     }
 
@@ -139,7 +183,7 @@ impl TenantSums {
         self.removed_ns = forgotten_ns;
         let before = self.of.len();
         self.of.retain(|_, entry| entry.accumulator.newest_ns() > forgotten_ns);
-        self.pieces = self.of.values().map(|entry| entry.accumulator.pieces.len()).sum();
+        self.size = Size::of_all(&self.of);
         self.settle();
         before - self.of.len()
     }
@@ -153,16 +197,15 @@ impl TenantSums {
     pub(super) fn settle(&mut self) {
         self.late_samples = 0;
         self.room.shrink(self.bytes(0));
-        self.room_for_pieces.shrink(self.pieces_bytes());
+        self.room_for_pieces.shrink(self.size.pieces_bytes());
     }
 
     /// Memory of sums, and of pieces. Must be called between two groups.
     #[cfg(test)]
     pub(super) fn checked_bytes(&self) -> [u64; 2] {
-        let pieces = self.of.values().map(|entry| entry.accumulator.pieces.len()).sum::<usize>();
-        assert_eq!((self.pieces, self.late_samples), (pieces, 0));
+        assert_eq!((self.size, self.late_samples), (Size::of_all(&self.of), 0));
         let bytes = [&self.room, &self.room_for_pieces].map(|room| room.memory.bytes());
-        assert_eq!(bytes, [self.bytes(0), self.pieces_bytes()].map(|bytes| bytes as u64));
+        assert_eq!(bytes, [self.bytes(0), self.size.pieces_bytes()].map(|bytes| bytes as u64));
         bytes
     }
 }

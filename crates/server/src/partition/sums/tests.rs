@@ -1,3 +1,4 @@
+use super::super::slicing::EXPONENTIALS_MAX;
 use super::super::{Command, Freeze, Sealed, SealedSamples};
 use super::forget::GRACE_S;
 use super::tenant::SUM_BYTES;
@@ -8,9 +9,11 @@ use crate::partition::submission::NewSeries;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::world::World;
+use crate::write_path::InUse;
 use crate::write_path::tests::small_settings;
 use journal::faulty::{Faults, Faulty};
 use journal::{Journal, JournalId, Memory, Offset};
+use model::exponential::Side;
 use model::{Labels, Samples, TimeRange, ValueKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -86,6 +89,32 @@ impl Fixture {
                 submission.new.push(NewSeries { key, labels, samples, exemplars: Vec::new() });
             }
         }
+        self.send.send(Command::Write(Box::new(submission))).unwrap();
+        answer
+    }
+
+    /// Submits increments of exponential histograms, each with the key of its histogram, and start and end in milliseconds.
+    fn submit_histograms(&self, increments: &[(u128, u64, u64, Arc<Exponential>)]) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let state = TenantStates::for_test(1).of(&TenantId::anonymous(), || true, Instant::now());
+        let mut submission = Submission::new(state, ValueKind::Float, reply);
+        let now_s = self.owner.context.steady_s();
+        submission.increments.stamp =
+            self.owner.context.heads.shared_sums.stamp(&TenantId::anonymous(), now_s);
+        let submitted =
+            |(number, (key, start_ms, end_ms, counts)): (usize, &(u128, u64, u64, Arc<Exponential>))| {
+                let increment = Increment {
+                    start_ns: start_ms * MS,
+                    end_ns: end_ms * MS,
+                    value: counts.count as f64,
+                    ..Increment::default()
+                };
+                let counts = Arc::clone(counts);
+                let point =
+                    BatchExponential { key: SeriesKey(*key), increment, counts, label_bytes: 100, offset: 0 };
+                SubmittedExponential { number: number as u32, point }
+            };
+        submission.increments.exponentials = increments.iter().enumerate().map(submitted).collect();
         self.send.send(Command::Write(Box::new(submission))).unwrap();
         answer
     }
@@ -338,8 +367,10 @@ fn a_deleted_tenant_has_no_sums() {
     fixture.add(&[(0, 10, 20, 1.0)]);
     let (reply, _answer) = oneshot::channel();
     let tenant = TenantId::anonymous();
-    let heads = &fixture.owner.context.heads;
-    let deletion = shared::Deletion::begin(heads, &tenant, 2);
+    let heads = Arc::clone(&fixture.owner.context.heads);
+    let now_s = fixture.owner.context.steady_s();
+    let before = heads.shared_sums.stamp(&tenant, now_s);
+    let deletion = shared::Deletion::begin(&heads, &tenant, 2);
     let request = |deletion: &Arc<_>, reply| {
         let (deletion, tenant) = (Arc::clone(deletion), tenant.clone());
         Command::DeleteTenant(super::super::DeleteTenant { tenant, deletion, reply })
@@ -354,6 +385,24 @@ fn a_deleted_tenant_has_no_sums() {
     deletion.recorded();
     assert_eq!(fixture.add(&[(0, 20, 30, 2.0)]), (1, vec![]));
     assert_eq!(fixture.samples(0).last(), Some(&(30, 2.0)));
+    // samples that were made of a sum from before
+    for (stamp, is_refused) in [(before, true), (heads.shared_sums.stamp(&tenant, now_s), false)] {
+        let (reply, mut answer) = oneshot::channel();
+        let state = TenantStates::for_test(1).of(&tenant, || true, Instant::now());
+        let mut submission = Submission::new(state, ValueKind::Float, reply);
+        submission.in_use = Some(Arc::new(InUse::for_test(stamp)));
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("i", "0")]);
+        let key = SeriesKey::of(labels.as_bytes(), fixture.owner.context.seed);
+        let series = fixture.owner.partition.head.read().tenant(&tenant).and_then(|head| head.resolve(key));
+        submission.refs.push(series.unwrap());
+        submission.timestamps.push(35);
+        submission.values.extend(ValuesRef::Floats(&[7.0]));
+        fixture.send.send(Command::Write(Box::new(submission))).unwrap();
+        fixture.turns();
+        let refused = answer.try_recv().unwrap().err().map(|refusal| refusal.reason);
+        assert_eq!(refused, is_refused.then_some("deletes"));
+    }
+    assert_eq!(fixture.samples(0).last(), Some(&(35, 7.0)));
     let (reply, _answer) = oneshot::channel();
     let failed = shared::Deletion::begin(&fixture.owner.context.heads, &tenant, 2);
     fixture.send.send(request(&failed, reply)).unwrap();
@@ -391,7 +440,7 @@ fn sums_of_histograms_that_one_partition_has_forgotten_are_void_after_a_restart(
     let mut add = |partition: usize, key, submission, increment: &Increment| {
         let stamp = heads.shared_sums.stamp(&tenant, STARTED_S);
         let origin = Origin { submission, weight: 1, stamp };
-        let added = partitions[partition].add(&tenant, SeriesKey(key), increment, origin);
+        let added = partitions[partition].add(&tenant, SeriesKey(key), (increment, None), origin);
         added.map(|_| partitions[partition].get(&tenant, SeriesKey(key)).unwrap().total())
     };
     // refused increments change nothing
@@ -522,6 +571,142 @@ fn the_memory_of_sums_is_limited() {
     fixture.stop();
 }
 
+/// A histogram with `count` values in each of some buckets.
+fn counted(scale: i64, first: i64, buckets: usize, count: u64) -> Arc<Exponential> {
+    let (positive, count) = (Side::new(first, &vec![count; buckets]), count * buckets as u64);
+    Arc::new(Exponential { scale, positive, count, sum: Some(count as f64), ..Exponential::default() })
+}
+
+/// The sums of histograms are as durable as others, and a group that fails does not change them.
+#[test]
+fn sums_of_histograms_are_durable() {
+    let mut rng = Rng::announced();
+    let journal = Memory::new(JournalId::default(), 1000);
+    let mut faulty = {
+        let (journal, mut seeds) = (journal.reopen(), Rng::new(rng.next_u64()));
+        move || {
+            let faults = Faults { append_error: 0.1, sync_error: 0.2, ..Faults::default() };
+            Box::new(Faulty::new(Box::new(journal.reopen()), faults, seeds.next_u64()))
+        }
+    };
+    let mut fixture = Fixture::over(faulty(), tempfile::tempdir().unwrap());
+    let (mut sums, mut failures): (BTreeMap<u128, Exponential>, _) = (BTreeMap::new(), 0);
+    for n in 1..=150 {
+        // of two histograms, each with the point before the last one again
+        let points: Vec<_> = [1, 2]
+            .into_iter()
+            .map(|key| {
+                let (scale, first) = (rng.below(4) as i64 - 1, rng.below(30) as i64 - 15);
+                (
+                    key,
+                    n * 10,
+                    n * 10 + 10,
+                    counted(scale, first, 1 + rng.below(40) as usize, 1 + rng.below(3)),
+                )
+            })
+            .collect();
+        for is_repeated in [false, true] {
+            let outcome = loop {
+                let mut answer = fixture.submit_histograms(&points);
+                fixture.turns();
+                match answer.try_recv().expect("an answer") {
+                    Ok(outcome) => break outcome,
+                    Err(_) => failures += 1,
+                }
+                check_memory(&fixture.owner.sums);
+            };
+            assert_eq!((outcome.samples, outcome.refused_samples), (0, 0));
+            for ((key, _, end_ms, counts), (_, total)) in points.iter().zip(&outcome.totals) {
+                let sum = sums.entry(*key).or_default();
+                if !is_repeated {
+                    *sum = sum.plus(counts);
+                }
+                let found = total.as_ref().unwrap().read_out(end_ms * MS);
+                // if buckets are gone, there are others before it
+                let expected = Some(&(end_ms * MS, sum.clone()));
+                assert_eq!(found.sums.last(), expected, "{n}, repeated: {is_repeated}");
+            }
+        }
+        if n % 20 == 0 {
+            fixture.seal();
+            (0..20).for_each(|_| fixture.turns());
+        }
+        if n % 30 == 0 {
+            let dir = fixture.stop();
+            fixture = Fixture::over(faulty(), dir);
+            check_memory(&fixture.owner.sums);
+        }
+    }
+    assert!(failures > 20 && fixture.owner.sums.count() == 2, "{failures} failures");
+    fixture.stop();
+}
+
+/// Others must not wait for a request with many points of one histogram.
+#[test]
+fn many_increments_of_a_histogram_are_added_in_slices() {
+    const COUNT: u64 = 1000;
+    let (journal, mut fixture) = Fixture::new();
+    let one = counted(0, 0, 1, 1);
+    let all: Vec<_> = (1..=COUNT).map(|n| (7, n * 10, n * 10 + 10, Arc::clone(&one))).collect();
+    let mut answer = fixture.submit_histograms(&all);
+    let total = |fixture: &Fixture| {
+        fixture.owner.sums.get(&TenantId::anonymous(), SeriesKey(7)).map_or(0.0, Accumulator::total)
+    };
+    let (mut before, mut most) = (0.0, 0.0_f64);
+    let outcome = loop {
+        fixture.owner.turn(None);
+        fixture.clock.advance(5);
+        most = most.max(total(&fixture) - before);
+        before = total(&fixture);
+        if let Ok(answer) = answer.try_recv() {
+            break answer.unwrap();
+        }
+    };
+    assert!(most > 0.0 && most <= EXPONENTIALS_MAX as f64, "{most} in one group");
+    assert_eq!((outcome.totals.len() as u64, before), (COUNT, COUNT as f64));
+    for (number, total) in &outcome.totals {
+        let sum = total.as_ref().unwrap();
+        let end_ns = (u64::from(*number) + 2) * 10 * MS;
+        assert_eq!(sum.read_out(end_ns).sums.last().unwrap().1.count, u64::from(*number) + 1);
+    }
+    let dir = fixture.stop();
+    let restarted = Fixture::over(Box::new(journal.reopen()), dir);
+    assert_eq!(total(&restarted), COUNT as f64);
+    restarted.stop();
+}
+
+#[test]
+fn the_memory_of_histograms_is_limited() {
+    let (journal, mut fixture) = Fixture::new();
+    let heads = Arc::clone(&fixture.owner.context.heads);
+    let free_bytes = heads.sums.limit_bytes() - heads.sums.used_bytes();
+    let taken = heads.sums.reserve(free_bytes - (200 << 10)).unwrap();
+    let all: Vec<_> = (0..400).map(|key| (key, 10, 20, counted(3, key as i64, BUCKETS_MAX, 1))).collect();
+    let mut answer = fixture.submit_histograms(&all);
+    fixture.turns();
+    let outcome = answer.try_recv().unwrap().unwrap();
+    let added = outcome.totals.iter().filter(|(_, total)| total.is_ok()).count();
+    assert!((30..200).contains(&added), "{added} added");
+    assert_eq!((outcome.totals.len(), outcome.postponed), (400, vec![Postponed::SeriesState]));
+    check_memory(&fixture.owner.sums);
+    drop(taken);
+    let mut answer = fixture.submit_histograms(&all);
+    fixture.turns();
+    let outcome = answer.try_recv().unwrap().unwrap();
+    assert!(outcome.totals.iter().all(|(_, total)| total.is_ok()) && outcome.postponed.is_empty());
+    let used_bytes = heads.sums.used_bytes();
+    // large sums are carried over in several records
+    fixture.seal();
+    (0..50).for_each(|_| fixture.turns());
+    assert!(fixture.owner.sums.carrying.running.is_none());
+    let dir = fixture.stop();
+    let restarted = Fixture::over(Box::new(journal.reopen()), dir);
+    assert_eq!(restarted.owner.sums.count(), 400);
+    assert_eq!(restarted.owner.context.heads.sums.used_bytes(), used_bytes);
+    check_memory(&restarted.owner.sums);
+    restarted.stop();
+}
+
 /// Must be called between two groups.
 fn check_memory(sums: &Sums) {
     for own in sums.tenants.values() {
@@ -552,7 +737,7 @@ fn a_tenant_cannot_take_the_memory_of_others() {
                 for start in (10..60).step_by(10) {
                     let (start_ns, end_ns) = (start, start + 1);
                     let increment = Increment { start_ns, end_ns, value: 1.0, ..Increment::default() };
-                    refused += u32::from(sums.add(&tenant, key, &increment, origin).is_err());
+                    refused += u32::from(sums.add(&tenant, key, (&increment, None), origin).is_err());
                 }
                 sums.keep_changes();
             }
@@ -604,7 +789,7 @@ impl Buckets {
         let origin = Origin { submission: self.submissions, weight: 1, stamp };
         for bucket in Self::of(layout).iter().filter(|bucket| **bucket as usize % 3 == partition) {
             let sums = &mut self.partitions[partition];
-            point.results.push(sums.add(&self.tenant, SeriesKey(*bucket), &increment, origin));
+            point.results.push(sums.add(&self.tenant, SeriesKey(*bucket), (&increment, None), origin));
             sums.keep_changes();
         }
     }
@@ -795,7 +980,10 @@ fn bounds_that_change_back_within_a_group_have_changed() {
         let (always, once) = (SeriesKey(1), SeriesKey(2));
         let mut add = |key, submission, increment: &Increment| {
             let origin = Origin { submission, weight: 1, stamp: Stamp::default() };
-            (sums.add(&tenant, key, increment, origin), sums.get(&tenant, key).map(Accumulator::total))
+            (
+                sums.add(&tenant, key, (increment, None), origin),
+                sums.get(&tenant, key).map(Accumulator::total),
+            )
         };
         let point = |layout, start_ns, value| Increment {
             start_ns,
@@ -887,7 +1075,7 @@ fn restored_sums_take_as_much_memory_as_before() {
         let key = SeriesKey(rng.next_u64().into());
         for (start, end) in [(10, 20), (if rng.chance(0.5) { 20 } else { 30 }, 40)] {
             let increment = Increment { start_ns: start, end_ns: end, value: 1.0, ..Increment::default() };
-            let added = sums.add(tenant, key, &increment, origin);
+            let added = sums.add(tenant, key, (&increment, None), origin);
             refused[number] += u32::from(added.is_err());
             if added.is_err() {
                 break;

@@ -8,7 +8,11 @@ from opentelemetry.sdk.metrics.export import (
     MetricExportResult,
     PeriodicExportingMetricReader,
 )
-from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from opentelemetry.sdk.metrics.view import (
+    ExplicitBucketHistogramAggregation,
+    ExponentialBucketHistogramAggregation,
+    View,
+)
 from opentelemetry.sdk.resources import Resource
 
 protocol, endpoint = sys.argv[1:]
@@ -40,17 +44,26 @@ reader = PeriodicExportingMetricReader(exporter, export_interval_millis=3_600_00
 provider = MeterProvider(
     metric_readers=[reader],
     resource=Resource.create({"service.name": "deltas", "service.instance.id": "one"}),
-    views=[View(instrument_name="took", aggregation=ExplicitBucketHistogramAggregation([5.0, 10.0]))],
+    views=[
+        View(instrument_name="took", aggregation=ExplicitBucketHistogramAggregation([5.0, 10.0])),
+        View(instrument_name="fine", aggregation=ExponentialBucketHistogramAggregation()),
+        View(instrument_name="coarse", aggregation=ExponentialBucketHistogramAggregation(max_size=8)),
+    ],
 )
 meter = provider.get_meter("tests", "1.0")
 requests = meter.create_counter("requests")
 took = meter.create_histogram("took", "ms")
+# the range grows from export to export, and so the scale becomes lower
+exponential = [meter.create_histogram(name) for name in ("fine", "coarse")]
 meter.create_counter("rare").add(1)
 for n in range(1, 6):
     requests.add(n, {"http.method": "GET"})
     requests.add(2.5, {"http.method": "POST"})
     for value in (2, 8, 1000):
         took.record(value)
+    for histogram in exponential:
+        for value in (0.3 * n, 7.0**n):
+            histogram.record(value)
     provider.force_flush()
 print("exported", Repeating.exports, "times")
 provider.shutdown()
