@@ -262,8 +262,9 @@ fn a_connection_whose_points_wait_makes_no_room_for_others() {
         options().config("graphite_connections = 4\nsamples_per_second = 1000\nrate_burst = '1s'"),
     );
     let now_s = now_ms() / 1000;
-    let post =
-        |points: String| server.send(&Request::post("/api/v1/graphite", points.into())).expect(204, &[]);
+    let post = |points: String| {
+        server.send(&Request::post("/api/v1/graphite", points.into())).expect(204, &[]);
+    };
     post(format!("kept 0 {}\n", now_s - 10));
     let stream = connect(&server);
     let send = |value, time_s| (&stream).write_all(format!("kept {value} {time_s}\n").as_bytes()).unwrap();
