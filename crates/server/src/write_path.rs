@@ -64,11 +64,13 @@ pub(crate) struct Unwritten {
     /// Number of samples that are durable although the request was refused.
     pub samples: u64,
     pub exemplars: u64,
+    /// True if only single series or samples cannot be stored for now, and everything else is durable.
+    pub is_partial: bool,
 }
 
 impl<R: Into<Refusal>> From<R> for Unwritten {
     fn from(refusal: R) -> Self {
-        Self { refusal: refusal.into(), samples: 0, exemplars: 0 }
+        Self { refusal: refusal.into(), samples: 0, exemplars: 0, is_partial: false }
     }
 }
 
@@ -122,10 +124,11 @@ async fn counted(
             _ => Err(given_back.refusal().into()),
         };
         let (samples, exemplars) = (outcome.samples, outcome.exemplars);
-        outcome.add(stored.map_err(|Unwritten { refusal, samples: more, .. }| Unwritten {
+        outcome.add(stored.map_err(|Unwritten { refusal, samples: more, is_partial, .. }| Unwritten {
             refusal,
             samples: samples + more,
             exemplars,
+            is_partial,
         })?);
     }
     Ok(outcome)
@@ -464,7 +467,12 @@ async fn settle(
     }
     if let Some(refusal) = refused {
         let refusal = refusal.with_series(outcome.first_refused());
-        return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
+        return Err(Unwritten {
+            refusal,
+            samples: outcome.samples,
+            exemplars: outcome.exemplars,
+            is_partial: !is_share_refused,
+        });
     }
     if let Some(effects) = outcome.rules.take() {
         context.ingest.settle(&tenant.id, &effects, &outcome.discarded_metadata, context.seed);

@@ -239,20 +239,24 @@ pub(super) async fn write_summed<D: Decoder>(
     let (principal, tenant) = (again.principal.clone(), again.principal.tenant.clone());
     // what can never be stored must not be added up, and if anything of the request is refused for good, nothing must
     let need = Need::of(&unsummed, &memory)?;
-    let outcome = store_within(context, &tenant, known, others).await?;
-    let mut outcome = counted(context, &principal, outcome).await?;
+    // from here on, the message stands in for the body
+    if let Some(message) = unsummed.message.take() {
+        again.set_message(message);
+    }
+    let mut refused = None;
+    let stored = match store_within(context, &tenant, known, others).await {
+        Ok(outcome) => counted(context, &principal, outcome).await,
+        refused => refused,
+    };
+    let mut outcome = unless_partial(stored, &mut refused)?;
     let beside = |unwritten: Unwritten, outcome: &Outcome| Unwritten {
         samples: unwritten.samples + outcome.samples,
         exemplars: unwritten.exemplars + outcome.exemplars,
         ..unwritten
     };
-    if let Some(message) = unsummed.message.take() {
-        again.set_message(message);
-    }
     let takes_thread = unsummed.increments.len() > INLINE_MAX;
     let entered = enter(context, &tenant, unsummed, (memory, need)).await;
     let mut summing = entered.map_err(|unwritten| beside(unwritten, &outcome))?;
-    let mut refused = None;
     while !summing.left.is_empty() {
         let mut known = Some(place_of(context, &tenant).await);
         let (totals, postponed) =
@@ -272,6 +276,7 @@ pub(super) async fn write_summed<D: Decoder>(
             let written =
                 write_part(context, decoders, request, takes_thread, &summing.in_use, known, began).await;
             let (part, left) = written.map_err(|unwritten| beside(unwritten, &outcome))?;
+            let part = unless_partial(part, &mut refused).map_err(|unwritten| beside(unwritten, &outcome))?;
             summing.keep_memory();
             outcome.converted_points += part.converted_points;
             outcome.add(part);
@@ -281,9 +286,25 @@ pub(super) async fn write_summed<D: Decoder>(
     match refused {
         Some(refusal) => {
             let refusal: Refusal = refusal.with_series(outcome.first_refused());
-            Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars })
+            let (samples, exemplars) = (outcome.samples, outcome.exemplars);
+            Err(Unwritten { refusal, samples, exemplars, is_partial: true })
         }
         None => Ok(outcome),
+    }
+}
+
+/// What was stored. A refusal of single series or samples is noted in `refused` and ends nothing: the sender repeats the
+/// request because of them, but perhaps in vain, and the other histograms must be added up all the same.
+fn unless_partial(
+    stored: Result<Outcome, Unwritten>,
+    refused: &mut Option<Refusal>,
+) -> Result<Outcome, Unwritten> {
+    match stored {
+        Err(Unwritten { refusal, samples, exemplars, is_partial: true }) => {
+            refused.get_or_insert(refusal);
+            Ok(Outcome { samples, exemplars, ..Outcome::default() })
+        }
+        stored => stored,
     }
 }
 
@@ -302,7 +323,7 @@ async fn write_part<D: Decoder>(
     in_use: &Arc<InUse>,
     known: Pass,
     began: Instant,
-) -> Result<(Outcome, Option<TotalsPlace>), Unwritten> {
+) -> Result<(Result<Outcome, Unwritten>, Option<TotalsPlace>), Unwritten> {
     let principal = request.principal.clone();
     let tenant = principal.tenant.clone();
     let thread = match takes_thread || request.is_large().map_err(Refusal::from)? {
@@ -317,8 +338,11 @@ async fn write_part<D: Decoder>(
                 submission.in_use = Some(Arc::clone(in_use));
             }
             let left = resolved.left;
-            let outcome = store_within(context, &tenant, known, resolved).await?;
-            Ok((counted(context, &principal, outcome).await?, left))
+            let stored = match store_within(context, &tenant, known, resolved).await {
+                Ok(outcome) => counted(context, &principal, outcome).await,
+                refused => refused,
+            };
+            Ok((stored, left))
         }
         Looked::Unsummed { .. } => {
             Err(internal("a request has increments although they were added up".into()).into())

@@ -225,6 +225,33 @@ fn other_points_of_the_request_are_stored_once() {
     assert_eq!(found.json()["data"].as_array().map(Vec::len), Some(2), "{}", found.text());
 }
 
+/// The sender may repeat such a request until it gives up, and what it has not added up would be missing for good.
+#[test]
+fn a_series_that_cannot_be_created_keeps_no_histogram_from_being_added_up() {
+    const SERIES_MAX: usize = 40;
+    let server = Server::start(Options::default().config(&format!("active_series = {SERIES_MAX}")));
+    let now = now_ms();
+    let point = |start_ms, end_ms| {
+        Point { start_ms, end_ms, scale: 1, zero_threshold: 0.0, values: vec![1.2, 5.0] }.json()
+    };
+    let took = |start_ms, end_ms| {
+        let points = [point(start_ms, end_ms)];
+        json!({"name": "took", "exponentialHistogram": {"aggregationTemporality": 1, "dataPoints": points}})
+    };
+    let send = |metrics: Value| server.send(&post(&request(metrics)));
+    send(json!([took(now - 4000, now - 3000)])).expect(200, &[]);
+    let gauges: Vec<_> =
+        (0..SERIES_MAX).map(|i| super::gauge(&format!("g{i}"), &[(now - 3000, 1.0)])).collect();
+    send(json!(gauges)).expect(429, &["active_series"]);
+    for _ in 0..2 {
+        let metrics =
+            json!([super::gauge("one_too_many", &[(now - 2000, 1.0)]), took(now - 3000, now - 2000)]);
+        send(metrics).expect(429, &["active_series"]);
+        assert_eq!(server.value("took_count", now), Some(4.0));
+        assert_eq!(server.value(r#"took_bucket{le="+Inf"}"#, now), Some(4.0));
+    }
+}
+
 /// What a request adds up to may have far more series than its points. It is then stored in parts.
 #[test]
 fn a_small_request_may_add_up_to_many_series() {
