@@ -186,7 +186,8 @@ impl Owner {
 }
 
 fn being_deleted() -> Refusal {
-    Refusal::busy("deletes", "the tenant is being deleted, and the request has deltas: repeat the request")
+    let message = "the tenant is being deleted, and the request has deltas: repeat the request";
+    Refusal::busy("deletes", message).of_tenant()
 }
 
 /// Refuses the late samples at index `from` and after it. Returns their number.

@@ -95,23 +95,6 @@ pub(super) struct Source {
     pub(super) origin: Origin,
 }
 
-/// Reasons of refusals that concern one tenant only. On a connection of many tenants, the points are then dropped, because
-/// waiting would stop the other tenants.
-const TENANT_REASONS: [&str; 12] = [
-    "bytes_rate",
-    "concurrent_writes",
-    "disk_bytes",
-    "ha_failover",
-    "new_tenants",
-    "requests_rate",
-    "rights",
-    "samples_rate",
-    "table_unreadable",
-    "table_unwritable",
-    "tenant_share",
-    "tenants",
-];
-
 /// What to do after a refusal.
 enum Next {
     Retry(Duration),
@@ -359,7 +342,7 @@ impl Intake {
 fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
     match refusal.kind {
         // one tenant must not stop the others
-        _ if has_many_tenants && TENANT_REASONS.contains(&refusal.reason) => Next::GiveUp,
+        _ if has_many_tenants && refusal.is_of_tenant => Next::GiveUp,
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {
@@ -377,7 +360,9 @@ fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
 mod tests {
     use super::*;
     use crate::partition::submission::{NewPart, NewSeries};
-    use model::{Labels, SeriesKey, Values};
+    use admission::{Postponed, RateLimited, WriteRefusal};
+    use model::{Labels, SeriesKey, SeriesRefusal, Values};
+    use stdx::budget::Exhausted;
 
     fn new_samples(samples: &[(u64, &[i64])]) -> NewSamples {
         let mut part = NewPart { series: vec![], timestamps: vec![], values: Values::Floats(vec![]) };
@@ -405,6 +390,41 @@ mod tests {
             of_series.collect::<Vec<_>>()
         };
         new.parts.iter().flat_map(of_part).collect()
+    }
+
+    /// Otherwise, one tenant could stop the others of a connection: by a new name in its paths while the head is rather full, or by
+    /// what it sends over HTTP.
+    #[test]
+    fn a_connection_of_many_tenants_waits_only_for_what_concerns_all() {
+        let tenant = || TenantId::parse("a").unwrap();
+        let full = SeriesRefusal::NoRoom { used_mib: 85, limit_mib: 85 };
+        let process = SeriesRefusal::NoMemory { used_mib: 95, limit_mib: 95 };
+        let memory = |share_bytes| Exhausted {
+            account: "inflight",
+            asked_bytes: 2,
+            used_bytes: 8,
+            limit_bytes: 9,
+            share_bytes,
+        };
+        let (limit, per_s, wait) = (RateLimited::Samples, 1, Duration::from_secs(1));
+        let partly = |what| WriteRefusal::Postponed { what, report: String::new() };
+        let check = |refusal: Refusal, is_of_tenant: bool| {
+            for has_many_tenants in [false, true] {
+                let waits = matches!(next(&refusal, has_many_tenants), Next::Retry(_));
+                assert_eq!(waits, !(is_of_tenant && has_many_tenants), "{refusal:?}");
+            }
+        };
+        check(WriteRefusal::NoRoomForTenant(full).into(), true);
+        check(WriteRefusal::NoRoomForTenant(process).into(), true);
+        check(WriteRefusal::ShareOfRequests { tenant: tenant(), inside: 8, limit: 9 }.into(), true);
+        check(WriteRefusal::Rate { tenant: tenant(), limit, per_s, wait }.into(), true);
+        check(memory(Some(8)).into(), true);
+        check(partly(Postponed::TenantShare).into(), true);
+        check(WriteRefusal::HeadFull { used_mib: 9, limit_mib: 9 }.into(), false);
+        check(WriteRefusal::InflightRequests { limit: 9 }.into(), false);
+        check(WriteRefusal::QueueFull { limit: 9 }.into(), false);
+        check(memory(None).into(), false);
+        check(partly(Postponed::LateSamples).into(), false);
     }
 
     #[test]
