@@ -152,14 +152,16 @@ impl Intake {
     }
 
     /// Decodes a body, submits its points of known series, and queues the others. Bodies of a sender must be sent one
-    /// after the other, so that the points of each series stay in order.
+    /// after the other, so that the points of each series stay in order. `catch_up` is how long the sender may still wait for earlier
+    /// points of new series.
     pub(super) async fn send(
         &self,
         source: &Source,
         body: &Body,
         attempts: &mut Attempts,
+        catch_up: &mut Duration,
     ) -> Result<First, Refusal> {
-        self.creation.let_known_catch_up(&source.principal.tenant).await;
+        self.creation.let_known_catch_up(&source.principal.tenant, catch_up).await;
         self.begin(source, body, attempts).await
     }
 

@@ -8,6 +8,7 @@
 //! that the other tenants of the connection do not wait ([`lanes`](super::lanes)).
 
 use super::buffer::Body;
+use super::creation::CATCH_UP_WAIT;
 use super::drops::{Drop, Reason};
 use super::intake::{Attempts, First, Intake, Source};
 use super::lanes::Lanes;
@@ -44,6 +45,9 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
+    /// How long the body that is being written may still wait for earlier points of new series. It may have many tenants, with
+    /// such points that cannot be stored.
+    catch_up: Duration,
     /// Bodies of tenants whose rules take long, if the sender's points belong to many tenants.
     lanes: Lanes,
 }
@@ -65,7 +69,8 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        Self { intake, source, bodies: VecDeque::new(), lanes: Lanes::default() }
+        let (bodies, catch_up, lanes) = (VecDeque::new(), CATCH_UP_WAIT, Lanes::default());
+        Self { intake, source, bodies, catch_up, lanes }
     }
 
     /// True if everything that was written is durable.
@@ -147,6 +152,7 @@ impl Writer {
         let mut memory = self.memory(GROWTH * body.bytes.len() + TENANTS_STEP * TENANT_BYTES).await;
         let Body { bytes, since, arrived_ms, _of_datagrams: mut of_datagrams, .. } = body;
         self.lanes.tidy();
+        self.catch_up = CATCH_UP_WAIT;
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
             for (tenant, lines) in divide(&mut rest, &mut wrong, &mut memory) {
@@ -187,6 +193,7 @@ impl Writer {
 
     /// Submits a body. Waits for its rules, too.
     pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
+        self.catch_up = CATCH_UP_WAIT;
         let sent = match self.send(&source, &body, &mut attempts).await {
             Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
             Ok(First::Sent(sent)) => Ok(*sent),
@@ -208,7 +215,7 @@ impl Writer {
             let settled = self.oldest_settled().await;
             self.finish(settled).await;
         }
-        self.intake.send(source, body, attempts).await
+        self.intake.send(source, body, attempts, &mut self.catch_up).await
     }
 
     async fn sent(
@@ -294,14 +301,113 @@ mod tests {
     use super::*;
     use crate::http::App;
     use crate::listen::lines::intake::Protocol;
+    use crate::listen::lines::new_series_queue::Most;
     use crate::listen::lines::ticket::Tickets;
     use crate::node::Node;
+    use crate::partition::submission::{NewPart, NewSeries};
     use crate::seal::tests::stop;
+    use crate::settings::Settings;
     use crate::write_path::Origin;
+    use crate::write_path::known::NewSamples;
     use crate::write_path::tests::small_settings;
+    use model::{Labels, SeriesKey, Values};
     use std::ops::RangeInclusive;
     use stdx::budget::Account;
     use stdx::clock::{Clock, ManualClock, SystemClock};
+    use tokio::time::timeout;
+
+    /// Number of tenants in a body.
+    const TENANTS: usize = 400;
+
+    /// A node that serves connections of many tenants.
+    struct Served {
+        node: Node,
+        app: App,
+        intake: Arc<Intake>,
+        tickets: Tickets,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Served {
+        async fn new(change: impl FnOnce(&mut Settings)) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let mut settings = small_settings(dir.path());
+            change(&mut settings);
+            let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+            node.readiness().wait_for_replay().await;
+            let app = App::new(node.clone());
+            let intake = Lines::new(&app, GraphiteSockets::default(), None).shared.intake;
+            Self { node, app, intake, tickets: Tickets::new(), _dir: dir }
+        }
+
+        fn writer(&self) -> Writer {
+            let source = Source {
+                protocol: Protocol::Lines,
+                principal: Principal::of(TenantId::parse("all").unwrap()),
+                has_many_tenants: true,
+                sender: None,
+                ticket: self.tickets.ticket().clone(),
+                origin: Origin::Sender,
+            };
+            Writer::new(&self.intake, source)
+        }
+
+        /// A body with a line for each of several tenants, with the memory of a full buffer.
+        fn body(&self, tenants: usize) -> Body {
+            let now_s = self.intake.now_ms() / 1000;
+            let lines: String = (0..tenants).map(|i| format!("t{i}.m 1 {now_s}\n")).collect();
+            let mut bytes = lines.into_bytes();
+            bytes.shrink_to_fit();
+            let account = self.intake.unwritten_of(&TenantId::parse("all").unwrap());
+            Body {
+                _memory: account.reserve(2 * bytes.len() as u64).unwrap(),
+                bytes: Arc::new(bytes),
+                since: Instant::now(),
+                arrived_ms: self.intake.now_ms(),
+                _of_datagrams: None,
+            }
+        }
+
+        fn tenant(i: usize) -> TenantId {
+            TenantId::parse(&format!("t{i}")).unwrap()
+        }
+
+        async fn stop(self) {
+            let Self { node, app, intake, .. } = self;
+            drop((app, intake));
+            stop(node).await;
+        }
+    }
+
+    /// Otherwise, some series of each of many tenants that cannot be created would delay the known series of all of them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_waits_once_for_the_queued_points_of_all_its_tenants() {
+        let served = Served::new(|settings| settings.tenant_burst = TENANTS).await;
+        let labels = Labels::from_pairs(&[("__name__", "waits")]);
+        let key = SeriesKey::of(labels.as_bytes(), served.node.writes().seed);
+        let queue = &served.app.new_series_queue;
+        let mut chunks = Vec::new();
+        for tenant in (0..TENANTS).map(Served::tenant) {
+            for _ in 0..2 {
+                let (labels, samples) = (labels.clone(), 0..1);
+                let series = vec![NewSeries { key, labels, samples, exemplars: Vec::new() }];
+                let part = NewPart { series, timestamps: vec![1], values: Values::Floats(vec![1.0]) };
+                let new = NewSamples::of(part, served.node.writes().inflight.reserve(0).unwrap());
+                let now = std::time::Instant::now();
+                let (_, dropped) = queue.push(&tenant, 1, &new, served.tickets.ticket(), now);
+                assert!(dropped.is_none());
+                // it is in creation, which does not end, and the second point waits for it
+                chunks.extend(queue.take(&tenant, Most { series: 1, bytes: 1 << 20 }));
+            }
+        }
+        assert_eq!(chunks.len(), TENANTS);
+        let mut writer = served.writer();
+        // a wait for each tenant would take 20 s
+        timeout(Duration::from_secs(15), writer.write(served.body(TENANTS))).await.unwrap();
+        writer.settled_all().await;
+        drop((writer, chunks));
+        served.stop().await;
+    }
 
     /// They are stored already, so refusing them would only count them as dropped.
     #[tokio::test(flavor = "multi_thread")]
