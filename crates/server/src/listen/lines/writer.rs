@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep};
 
 /// Memory is reserved for this many tenants at a time. Most bodies name one or a few.
@@ -156,6 +157,8 @@ impl Writer {
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
             for (tenant, lines) in divide(&mut rest, &mut wrong, &mut memory) {
+                // there may be thousands of tenants, and those that are refused make nothing wait
+                consume_budget().await;
                 let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
                 let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
                 let memory = memory.split(lines.len() as u64);
@@ -312,8 +315,10 @@ mod tests {
     use crate::write_path::tests::small_settings;
     use model::{Labels, SeriesKey, Values};
     use std::ops::RangeInclusive;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use stdx::budget::Account;
     use stdx::clock::{Clock, ManualClock, SystemClock};
+    use tokio::task::yield_now;
     use tokio::time::timeout;
 
     /// Number of tenants in a body.
@@ -406,6 +411,35 @@ mod tests {
         timeout(Duration::from_secs(15), writer.write(served.body(TENANTS))).await.unwrap();
         writer.settled_all().await;
         drop((writer, chunks));
+        served.stop().await;
+    }
+
+    /// Otherwise, lines of invented tenants would occupy a thread of the runtime for long.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn bodies_of_refused_tenants_let_other_tasks_run() {
+        let served = Served::new(|settings| settings.tenant_burst = 1).await;
+        let (mut writer, body) = (served.writer(), served.body(10 * TENANTS));
+        // both tasks have the only worker
+        let has_written = Arc::new(AtomicBool::new(false));
+        let others = tokio::spawn({
+            let has_written = Arc::clone(&has_written);
+            async move {
+                let mut turns = 0;
+                while !has_written.load(Ordering::Relaxed) {
+                    turns += 1;
+                    yield_now().await;
+                }
+                turns
+            }
+        });
+        let writing = tokio::spawn(async move {
+            writer.write(body).await;
+            has_written.store(true, Ordering::Relaxed);
+            writer.settled_all().await;
+        });
+        writing.await.unwrap();
+        let turns = others.await.unwrap();
+        assert!(turns >= 10 * TENANTS / 128 / 2, "{turns} turns");
         served.stop().await;
     }
 
