@@ -150,23 +150,28 @@ impl Writer {
         if !self.source.has_many_tenants {
             return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
-        let mut memory = self.memory(GROWTH * body.bytes.len() + TENANTS_STEP * TENANT_BYTES).await;
-        let Body { bytes, since, arrived_ms, _of_datagrams: mut of_datagrams, .. } = body;
+        let Body { bytes, since, arrived_ms, _memory: mut held, _of_datagrams: mut of_datagrams } = body;
+        // what the buffer needed besides the bytes may be needed for their copies
+        drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
         self.catch_up = CATCH_UP_WAIT;
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
-            for (tenant, lines) in divide(&mut rest, &mut wrong, &mut memory) {
-                // there may be thousands of tenants, and those that are refused make nothing wait
-                consume_budget().await;
-                let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
-                let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
-                let memory = memory.split(lines.len() as u64);
-                let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
-                let body =
-                    Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory, _of_datagrams: part };
-                if let Some(body) = self.lanes.push(&self.intake, &source, body) {
-                    self.write_for(source, body).await;
+            let (mut some, mut memory) = self.room(rest).await;
+            rest = &rest[some.len()..];
+            while !some.is_empty() {
+                for (tenant, lines) in divide(&mut some, &mut wrong, &mut memory) {
+                    // there may be thousands of tenants, and those that are refused make nothing wait
+                    consume_budget().await;
+                    let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
+                    let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
+                    let memory = memory.split(lines.len() as u64);
+                    let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
+                    let bytes = Arc::new(lines);
+                    let body = Body { bytes, since, arrived_ms, _memory: memory, _of_datagrams: part };
+                    if let Some(body) = self.lanes.push(&self.intake, &source, body) {
+                        self.write_for(source, body).await;
+                    }
                 }
             }
         }
@@ -241,19 +246,37 @@ impl Writer {
         }
     }
 
-    /// Waits for memory of the whole account. The part of the sender's tenant may be full of bodies that wait for this.
-    async fn memory(&self, bytes: usize) -> Reservation {
+    /// Waits for memory to divide lines. Returns as many of the lines as it is enough for: waiting for that of all lines, several senders
+    /// could keep each other from going on. It is memory of the whole account, because the part of the sender's tenant may be full of
+    /// bodies that wait for this.
+    async fn room<'a>(&mut self, lines: &'a [u8]) -> (&'a [u8], Reservation) {
         loop {
-            match self.intake.unwritten.reserve(bytes as u64) {
-                Ok(memory) => return memory,
-                Err(refused) => {
-                    let tenant = &self.source.principal.tenant;
-                    self.intake.unfinished.make_room(tenant, &refused, Instant::now());
-                    sleep(MEMORY_WAIT).await;
+            let mut next = Some(lines);
+            while let Some(some) = next {
+                let bytes = GROWTH * some.len() + TENANTS_STEP * TENANT_BYTES;
+                if let Ok(memory) = self.intake.unwritten.reserve(bytes as u64) {
+                    return (some, memory);
                 }
+                next = first_half(some);
+            }
+            if self.has_bodies() {
+                let settled = self.oldest_settled().await;
+                self.finish(settled).await; // gives its memory back
+            } else {
+                self.intake.unfinished.close_longest(Instant::now());
+                sleep(MEMORY_WAIT).await;
             }
         }
     }
+}
+
+/// About half of the lines, or the first one. `None` if there is only one.
+fn first_half(lines: &[u8]) -> Option<&[u8]> {
+    let is_end = |byte: &u8| *byte == b'\n';
+    let (first, second) = lines.split_at(lines.len() / 2);
+    let last = first.iter().rposition(is_end);
+    let last = last.or_else(|| second.iter().position(is_end).map(|position| first.len() + position))?;
+    Some(&lines[..=last]).filter(|half| half.len() < lines.len())
 }
 
 /// Divides lines by tenants. Stops early, at a line of a further tenant, only if there is no memory for more tenants. Adds the
@@ -357,10 +380,11 @@ mod tests {
             Writer::new(&self.intake, source)
         }
 
-        /// A body with a line for each of several tenants, with the memory of a full buffer.
-        fn body(&self, tenants: usize) -> Body {
-            let now_s = self.intake.now_ms() / 1000;
-            let lines: String = (0..tenants).map(|i| format!("t{i}.m 1 {now_s}\n")).collect();
+        /// A body with points of one series of each of these tenants, with the memory of a full buffer.
+        fn body(&self, points: usize, tenants: usize) -> Body {
+            let began_s = self.intake.now_ms() / 1000 - points as i64;
+            let line = |i| format!("t{}.m 1 {}\n", i % tenants, began_s + i as i64);
+            let lines: String = (0..points).map(line).collect();
             let mut bytes = lines.into_bytes();
             bytes.shrink_to_fit();
             let account = self.intake.unwritten_of(&TenantId::parse("all").unwrap());
@@ -408,7 +432,7 @@ mod tests {
         assert_eq!(chunks.len(), TENANTS);
         let mut writer = served.writer();
         // a wait for each tenant would take 20 s
-        timeout(Duration::from_secs(15), writer.write(served.body(TENANTS))).await.unwrap();
+        timeout(Duration::from_secs(15), writer.write(served.body(TENANTS, TENANTS))).await.unwrap();
         writer.settled_all().await;
         drop((writer, chunks));
         served.stop().await;
@@ -418,7 +442,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn bodies_of_refused_tenants_let_other_tasks_run() {
         let served = Served::new(|settings| settings.tenant_burst = 1).await;
-        let (mut writer, body) = (served.writer(), served.body(10 * TENANTS));
+        let (mut writer, body) = (served.writer(), served.body(10 * TENANTS, 10 * TENANTS));
         // both tasks have the only worker
         let has_written = Arc::new(AtomicBool::new(false));
         let others = tokio::spawn({
@@ -441,6 +465,45 @@ mod tests {
         let turns = others.await.unwrap();
         assert!(turns >= 10 * TENANTS / 128 / 2, "{turns} turns");
         served.stop().await;
+    }
+
+    /// Otherwise, a few full bodies could wait for each other, and unfinished lines of strangers keep all of them waiting.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_of_many_tenants_needs_little_memory_beside_its_own() {
+        const POINTS: usize = 4000;
+        let served = Served::new(|_| ()).await;
+        let (mut writer, body) = (served.writer(), served.body(POINTS, 8));
+        let unwritten = &served.intake.unwritten;
+        let (length, free) = (body.bytes.len() as u64, unwritten.limit_bytes() - unwritten.used_bytes());
+        let others = unwritten.reserve(free - 4096).unwrap();
+        timeout(Duration::from_secs(60), writer.write(body)).await.expect("there is memory for some lines");
+        timeout(Duration::from_secs(60), writer.settled_all()).await.unwrap();
+        assert!(length > 64 << 10, "{length} bytes");
+        assert_eq!(unwritten.used_bytes(), others.bytes());
+        let written = served.node.registry().render();
+        let expected = format!("floodmark_graphite_points_total {POINTS}\n");
+        assert!(written.contains(&expected), "{written}");
+        drop((writer, others));
+        served.stop().await;
+    }
+
+    #[test]
+    fn lines_are_halved_between_lines() {
+        let halves = |lines: &str| {
+            let mut lines = lines.as_bytes();
+            std::iter::from_fn(move || {
+                lines = first_half(lines)?;
+                Some(std::str::from_utf8(lines).unwrap().to_owned())
+            })
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(halves("a\nb\nc\nd\n"), ["a\nb\n", "a\n"]);
+        assert_eq!(halves("aaaaaaaaa\nb\nc\n"), ["aaaaaaaaa\n"]);
+        assert_eq!(halves("a\nbbbbbbbbbbbb\n"), ["a\n"]);
+        assert_eq!(halves("a\nbbbbbbbbbbbb"), ["a\n"]);
+        for lines in ["", "a", "\n", "aaaa\n"] {
+            assert!(halves(lines).is_empty(), "{lines:?}");
+        }
     }
 
     /// They are stored already, so refusing them would only count them as dropped.
