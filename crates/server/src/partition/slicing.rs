@@ -137,8 +137,8 @@ impl Owner {
             return submission.refuse_all(being_deleted());
         }
         // the room for late samples may have been used up since the submission was admitted
-        if let Err(error) = self.context.heads.room_for_late_samples()
-            && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
+        if let Some(head) = self.partition.head.read().tenant(&submission.tenant)
+            && let Err(error) = self.context.heads.room_for_late_samples(head.late_bytes())
         {
             let from = submission.slice.end;
             leave_out_late(&mut submission, from, head, &error);
@@ -178,7 +178,7 @@ impl Owner {
         }
         if cost.late > 0
             && let Some(head) = head
-            && let Err(error) = self.context.heads.room_for_late_samples()
+            && let Err(error) = self.context.heads.room_for_late_samples(head.late_bytes())
         {
             cost.total -= leave_out_late(submission, 0, head, &error) * cost.of_late;
         }
