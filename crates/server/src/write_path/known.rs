@@ -19,7 +19,7 @@ use crate::limits::fair_permits::Permit;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::{NewPart, NewSeries, Outcome, StreamId};
 use crate::refusal::Refusal;
-use model::{BatchSeries, Principal, SeriesKey, TenantId};
+use model::{BatchSeries, Labels, Principal, SeriesKey, TenantId};
 use protocol::{Body, Decoder, Encoding};
 use std::ops::Range;
 use std::pin::Pin;
@@ -47,6 +47,9 @@ pub(crate) trait WaitingSeries: std::fmt::Debug + Send + Sync {
     fn mark(&self, tenant: &TenantId, series: &[BatchSeries], waiting: &mut Vec<bool>);
 
     fn waits(&self, tenant: &TenantId, key: SeriesKey) -> bool;
+
+    /// The labels of a series, if it waits.
+    fn labels(&self, tenant: &TenantId, key: SeriesKey) -> Option<Labels>;
 }
 
 /// A decoded body, divided into samples of known series and of new series.
