@@ -90,6 +90,33 @@ async fn the_age_of_points_is_judged_when_their_body_arrives() {
     stop(node).await;
 }
 
+/// Otherwise, a body that is tried again for hours would keep several times the memory that it needs, and each attempt takes as much again.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_samples_keep_only_their_own_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, clock) = node(dir.path());
+    let (now_ms, inflight) = (clock.now_ms(), &node.writes().inflight);
+    write_series(&node, (0..2000).map(|i| format!("m{i}"))).await;
+    let lines = |name: &str| -> String {
+        (0..2000).map(|i| format!("{name}{i} 1 {}\n", now_ms / 1000 + 1)).collect()
+    };
+    let known = lines("m");
+    let (outcome, new) = write_lines(&node, &format!("{known}one 1 {}\n", now_ms / 1000), now_ms).await;
+    assert_eq!((outcome.samples, new.points()), (2000, 1));
+    let held_bytes = inflight.used_bytes();
+    assert!((1..4096).contains(&held_bytes), "{held_bytes} bytes for one sample");
+    drop(new);
+    let (_, new) = write_lines(&node, &lines("new"), now_ms).await;
+    assert_eq!(new.points(), 2000);
+    let all_bytes = inflight.used_bytes();
+    let times = new.into_times();
+    let times_bytes = inflight.used_bytes();
+    assert!((1..all_bytes / 3 * 2).contains(&times_bytes), "{times_bytes} of {all_bytes} bytes");
+    drop(times);
+    assert_eq!(inflight.used_bytes(), 0);
+    stop(node).await;
+}
+
 /// A series may wait for hours, and there may be a thousand rules.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_on_names_are_not_applied_to_each_point_of_a_series_that_waits() {
